@@ -1,0 +1,56 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check unit bench docs format soak clean
+
+help: ## list the commands
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(VENV)/demo.stamp: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing fastroai with what the demo uses (once)"
+	@$(PIP) install --editable '.[demo]'
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing fastroai with what the tests and docs use (once)"
+	@$(PIP) install --editable '.[dev]'
+	@touch $@ $(VENV)/demo.stamp
+
+demo: $(VENV)/demo.stamp ## the main job on the shipped documents; DOCS=folder OUT=folder for your own
+	@$(BIN)/python examples/support_desk $(if $(DOCS),--docs '$(DOCS)') $(if $(OUT),--out '$(OUT)')
+
+test: check unit docs ## everything that CI runs: format, lint, types, layers, tests, docs
+
+check: $(VENV)/dev.stamp ## formatting, lint, types, import layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/mypy --no-incremental examples tests/typing
+	$(BIN)/lint-imports
+
+unit: $(VENV)/dev.stamp ## the tests, with branch coverage
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -m 'not soak'
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+docs: $(VENV)/dev.stamp ## build the documentation into site/, warnings are errors
+	$(BIN)/mkdocs build --strict --quiet
+
+bench: $(VENV)/dev.stamp ## the benchmarks, each beside its bare alternative
+	$(BIN)/python -m benchmarks
+
+soak: $(VENV)/dev.stamp ## the long property runs
+	$(BIN)/python -m pytest -m soak
+
+format: $(VENV)/dev.stamp ## format and fix what can be fixed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove what the other commands made
+	rm -rf $(VENV) site build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage .coverage.* out

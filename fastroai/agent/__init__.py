@@ -1,0 +1,24 @@
+"""Agents with exact cost: `FastroAgent`, what it returns, and the meter for plain PydanticAI agents."""
+
+from fastroai.agent.agent import FastroAgent
+from fastroai.agent.config import AgentConfig
+from fastroai.agent.hooks import AfterDispatch, BeforeDispatch, Dispatch
+from fastroai.agent.metering import Metered
+from fastroai.agent.response import ChatResponse, StreamChunk
+from fastroai.agent.step import AgentStep
+from fastroai.agent.stream import ChatStream, EventStream, ResponseEvent
+
+__all__ = [
+    "AfterDispatch",
+    "AgentConfig",
+    "AgentStep",
+    "BeforeDispatch",
+    "ChatResponse",
+    "ChatStream",
+    "Dispatch",
+    "EventStream",
+    "FastroAgent",
+    "Metered",
+    "ResponseEvent",
+    "StreamChunk",
+]

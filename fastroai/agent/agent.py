@@ -1,0 +1,765 @@
+"""`FastroAgent`: a PydanticAI agent with exact cost, usage, tracing and request retries."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar, cast, overload
+
+from pydantic_ai import (
+    Agent,
+    AgentCapability,
+    AgentModelSettings,
+    AgentRetries,
+    AgentSpec,
+    AgentToolset,
+    AnyConcurrencyLimit,
+    CancellationToken,
+    Conversation,
+    EndStrategy,
+    RunContext,
+    UsageLimits,
+)
+from pydantic_ai.agent import AbstractAgent, EventStreamHandler
+from pydantic_ai.agent.abstract import AgentMetadata
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model
+from pydantic_ai.output import OutputDataT, OutputSpec
+from pydantic_ai.tools import AgentDepsT, DeferredToolResults, Tool, ToolFuncEither
+from pydantic_ai.toolsets import AbstractToolset
+from pydantic_ai.usage import RunUsage
+
+from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, AgentConfig
+from fastroai.agent.dispatch import Dispatcher
+from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
+from fastroai.agent.metering import Metered
+from fastroai.agent.models import ModelCache
+from fastroai.agent.response import ChatResponse
+from fastroai.agent.settings import merge_settings
+from fastroai.agent.step import AgentStep, PromptSource
+from fastroai.agent.stream import ChatStream, EventStream
+from fastroai.agent.types import Instructions, Workspace
+from fastroai.errors import ConfigurationError
+from fastroai.runtime import run_blocking
+from fastroai.runtime.options import check_count, check_seconds
+from fastroai.steps import StepConfig
+from fastroai.steps.call import AgentCall, Prompt
+from fastroai.steps.config import budget_from_microcents
+from fastroai.tracing import Tracer
+from fastroai.usage import CostCalculator
+
+RunOutputT = TypeVar("RunOutputT")
+T = TypeVar("T")
+D = TypeVar("D")
+
+logger = logging.getLogger("fastroai.agent")
+
+
+class FastroAgent(Generic[AgentDepsT, OutputDataT]):
+    """A PydanticAI agent that knows what every call cost, exactly.
+
+    The same constructor and `run` signature as `pydantic_ai.Agent`, plus what is FastroAI's. It keeps no
+    state between calls. `agent.agent` is the PydanticAI agent inside.
+
+        agent = FastroAgent("openai:gpt-5-mini", instructions="Be brief.")
+        response = await agent.run("What is the capital of France?")
+        print(response.output, response.cost_usd)
+    """
+
+    def __init__(
+        self,
+        model: Model | str | None = None,
+        *,
+        config: AgentConfig | None = None,
+        agent: AbstractAgent[AgentDepsT, OutputDataT] | None = None,
+        output_type: OutputSpec[OutputDataT] | None = None,
+        instructions: Instructions[AgentDepsT] = None,
+        system_prompt: str | Sequence[str] = (),
+        deps_type: type[AgentDepsT] = object,  # type: ignore[assignment]  # as in PydanticAI
+        name: str | None = None,
+        description: str | None = None,
+        model_settings: AgentModelSettings[AgentDepsT] | None = None,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        retries: int | AgentRetries | None = None,
+        validation_context: object | Callable[[RunContext[AgentDepsT]], object] = None,
+        tools: Sequence[Tool[AgentDepsT] | ToolFuncEither[AgentDepsT, ...]] = (),
+        toolsets: Sequence[AgentToolset[AgentDepsT]] | None = None,
+        defer_model_check: bool = False,
+        end_strategy: EndStrategy = "graceful",
+        metadata: AgentMetadata[AgentDepsT] | None = None,
+        tool_timeout: float | None = None,
+        max_concurrency: AnyConcurrencyLimit = None,
+        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
+        timeout: float | None = None,
+        request_retries: int | None = None,
+        cost_budget: int | None = None,
+        cost_calculator: CostCalculator | None = None,
+        on_before_dispatch: BeforeDispatch | None = None,
+        on_after_dispatch: AfterDispatch | None = None,
+    ) -> None:
+        """Build an agent, or take one that exists as `agent=`.
+
+        Args:
+            model: `provider:model`, the bare name of a first-party model (`gpt-…`, `claude-…`, `gemini-…`),
+                or a PydanticAI `Model`.
+            config: Settings; what is given beside it wins.
+            agent: A PydanticAI agent to use as it is; then nothing that builds one may be given.
+            output_type: As in PydanticAI; `str` unless given.
+            instructions: As in PydanticAI: sent with every run.
+            system_prompt: As in PydanticAI: sent at the start of a conversation.
+            deps_type: As in PydanticAI.
+            name: Name in traces and records; `"agent"` unless given.
+            description: As in PydanticAI.
+            model_settings: As in PydanticAI.
+            temperature: Short form of the model setting. Not sent unless given.
+            max_tokens: Short form of the model setting: most tokens of one answer. Not sent unless given.
+            retries: As in PydanticAI: what the model may try again, for tools and output.
+            validation_context: As in PydanticAI.
+            tools: As in PydanticAI.
+            toolsets: As in PydanticAI.
+            defer_model_check: As in PydanticAI: look the model up on the first run.
+            end_strategy: As in PydanticAI.
+            metadata: As in PydanticAI.
+            tool_timeout: As in PydanticAI: seconds for one tool call.
+            max_concurrency: As in PydanticAI: runs of this agent at once.
+            capabilities: As in PydanticAI.
+            timeout: Seconds for one attempt at a call; for streams, time spent waiting for the provider.
+            request_retries: Extra attempts at a request after a transport failure (429, 5xx, connection);
+                2 unless given.
+            cost_budget: Microcents ($1 = 1,000,000) for each call.
+            cost_calculator: Prices; those of genai-prices unless given.
+            on_before_dispatch: Called with a `Dispatch` before each attempt; may raise
+                `DispatchSkippedError` to fail at once.
+            on_after_dispatch: Called with it after each attempt; what it raises is logged
+                and changes nothing.
+
+        Raises:
+            UnknownModelError: the provider of the model cannot be told.
+            ConfigurationError: an option that cannot be meant.
+        """
+        config = config or AgentConfig()
+        settings = merge_settings(
+            config.model_settings,
+            model_settings,
+            temperature=_first(temperature, config.temperature, None),
+            max_tokens=_first(max_tokens, config.max_tokens, None),
+        )
+        microcents = _first(cost_budget, config.cost_budget, None)
+        meter = Metered(_first(cost_calculator, config.cost_calculator, None))
+        models = ModelCache()
+        deferred_model: str | None = None
+        check_count("max_tokens", max_tokens, least=1)
+        self.agent: AbstractAgent[AgentDepsT, OutputDataT]
+        if agent is not None:
+            _refuse_beside_agent(
+                model=model,
+                output_type=output_type,
+                instructions=instructions,
+                system_prompt=system_prompt,
+                model_settings=settings,
+                retries=retries,
+                tools=tools,
+                toolsets=toolsets,
+                capabilities=capabilities,
+            )
+            self.agent = agent
+        else:
+            model = config.model if model is None else model
+            if isinstance(model, str):
+                if defer_model_check:
+                    deferred_model, model = model, None
+                else:
+                    model = models.get(model)
+            self.agent = Agent(
+                model,
+                output_type=cast("OutputSpec[OutputDataT]", _first(output_type, None, str)),
+                instructions=cast(
+                    "Instructions[AgentDepsT]", _first(instructions, config.instructions, None)
+                ),
+                system_prompt=system_prompt or config.system_prompt,
+                deps_type=deps_type,
+                name=name or config.name or "agent",
+                description=description,
+                model_settings=settings,
+                retries=retries,
+                validation_context=validation_context,
+                tools=tools,
+                toolsets=toolsets,
+                defer_model_check=defer_model_check,
+                end_strategy=end_strategy,
+                metadata=metadata,
+                tool_timeout=tool_timeout,
+                max_concurrency=max_concurrency,
+                # At construction: PydanticAI sets up anew for capabilities that come with each run.
+                capabilities=[*(capabilities or ()), meter],
+            )
+        self.name: str = name or config.name or self.agent.name or "agent"
+        self._dispatcher = Dispatcher(
+            name=self.name,
+            agent=self.agent,
+            meter=meter,
+            meter_each_run=agent is not None,
+            models=models,
+            deferred_model=deferred_model,
+            timeout=_first(timeout, config.timeout, None),
+            request_retries=_first(request_retries, config.request_retries, DEFAULT_REQUEST_RETRIES),
+            budget=None if microcents is None else budget_from_microcents(microcents),
+            on_before_dispatch=on_before_dispatch or config.on_before_dispatch,
+            on_after_dispatch=on_after_dispatch or config.on_after_dispatch,
+        )
+        check_count("request_retries", self._dispatcher.request_retries)
+        check_seconds("timeout", self._dispatcher.timeout)
+
+    def __repr__(self) -> str:
+        return f"FastroAgent(name={self.name!r})"
+
+    # --- running ---
+
+    @overload
+    async def run(
+        self,
+        user_prompt: Prompt = None,
+        *,
+        output_type: None = None,
+        conversation: Conversation | None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        deferred_tool_results: DeferredToolResults | None = None,
+        conversation_id: str | None = None,
+        run_id: str | None = None,
+        model: Model | str | None = None,
+        instructions: Instructions[AgentDepsT] = None,
+        deps: AgentDepsT = ...,
+        model_settings: AgentModelSettings[AgentDepsT] | None = None,
+        usage_limits: UsageLimits | None = None,
+        cancellation_token: CancellationToken | None = None,
+        timeout: float | None = None,
+        usage: RunUsage | None = None,
+        metadata: AgentMetadata[AgentDepsT] | None = None,
+        retries: int | AgentRetries | None = None,
+        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
+        event_stream_handler: EventStreamHandler[AgentDepsT] | None = None,
+        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
+        workspace: Workspace = None,
+        spec: dict[str, Any] | AgentSpec | None = None,
+        tracer: Tracer | None = None,
+        cost_budget: int | None = None,
+        request_retries: int | None = None,
+    ) -> ChatResponse[OutputDataT]: ...
+    @overload
+    async def run(
+        self,
+        user_prompt: Prompt = None,
+        *,
+        output_type: OutputSpec[RunOutputT],
+        conversation: Conversation | None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        deferred_tool_results: DeferredToolResults | None = None,
+        conversation_id: str | None = None,
+        run_id: str | None = None,
+        model: Model | str | None = None,
+        instructions: Instructions[AgentDepsT] = None,
+        deps: AgentDepsT = ...,
+        model_settings: AgentModelSettings[AgentDepsT] | None = None,
+        usage_limits: UsageLimits | None = None,
+        cancellation_token: CancellationToken | None = None,
+        timeout: float | None = None,
+        usage: RunUsage | None = None,
+        metadata: AgentMetadata[AgentDepsT] | None = None,
+        retries: int | AgentRetries | None = None,
+        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
+        event_stream_handler: EventStreamHandler[AgentDepsT] | None = None,
+        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
+        workspace: Workspace = None,
+        spec: dict[str, Any] | AgentSpec | None = None,
+        tracer: Tracer | None = None,
+        cost_budget: int | None = None,
+        request_retries: int | None = None,
+    ) -> ChatResponse[RunOutputT]: ...
+    async def run(
+        self,
+        user_prompt: Prompt = None,
+        *,
+        output_type: OutputSpec[Any] | None = None,
+        conversation: Conversation | None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        deferred_tool_results: DeferredToolResults | None = None,
+        conversation_id: str | None = None,
+        run_id: str | None = None,
+        model: Model | str | None = None,
+        instructions: Instructions[AgentDepsT] = None,
+        deps: AgentDepsT = None,  # type: ignore[assignment]  # as in PydanticAI
+        model_settings: AgentModelSettings[AgentDepsT] | None = None,
+        usage_limits: UsageLimits | None = None,
+        cancellation_token: CancellationToken | None = None,
+        timeout: float | None = None,
+        usage: RunUsage | None = None,
+        metadata: AgentMetadata[AgentDepsT] | None = None,
+        retries: int | AgentRetries | None = None,
+        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
+        event_stream_handler: EventStreamHandler[AgentDepsT] | None = None,
+        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
+        workspace: Workspace = None,
+        spec: dict[str, Any] | AgentSpec | None = None,
+        tracer: Tracer | None = None,
+        cost_budget: int | None = None,
+        request_retries: int | None = None,
+    ) -> ChatResponse[Any]:
+        """Run the agent to its output. Arguments as in `pydantic_ai.Agent.run`, and:
+
+        Args:
+            user_prompt: Text, or text and images, audio, documents.
+            output_type: An output type for this call.
+            conversation: As in PydanticAI.
+            message_history: Messages so far, from `new_messages()`/`all_messages()` of earlier responses.
+            deferred_tool_results: As in PydanticAI.
+            conversation_id: As in PydanticAI.
+            run_id: As in PydanticAI.
+            model: A model for this call.
+            instructions: Further instructions for this call.
+            deps: Dependencies of tools and instructions.
+            model_settings: Settings for this call.
+            usage_limits: As in PydanticAI.
+            cancellation_token: As in PydanticAI.
+            timeout: Seconds for this call, instead of the agent's.
+            usage: As in PydanticAI: usage to start with. It is not part of this response's account.
+            metadata: As in PydanticAI.
+            retries: As in PydanticAI: what the model may try again.
+            toolsets: Further toolsets for this call.
+            event_stream_handler: As in PydanticAI.
+            capabilities: Further capabilities for this call.
+            workspace: As in PydanticAI.
+            spec: As in PydanticAI.
+            tracer: Where spans go; by default that of the run this call is made in.
+            cost_budget: Microcents ($1 = 1,000,000) for this call, instead of the agent's.
+            request_retries: Extra attempts at each request, instead of the agent's.
+
+        Raises:
+            TimeLimitExceeded: the timeout ran out.
+            CostBudgetExceeded: a budget of this call, or of the run around it, is used up.
+            pydantic_ai.exceptions.AgentRunError: as in PydanticAI; `usage_of(error)` has what was spent.
+        """
+        return await self.dispatch(
+            AgentCall(
+                prompt=user_prompt,
+                output_type=output_type,
+                conversation=conversation,
+                message_history=message_history,
+                deferred_tool_results=deferred_tool_results,
+                conversation_id=conversation_id,
+                run_id=run_id,
+                model=model,
+                instructions=instructions,
+                deps=deps,
+                model_settings=model_settings,
+                usage_limits=usage_limits,
+                cancellation_token=cancellation_token,
+                timeout=timeout,
+                usage=usage,
+                metadata=metadata,
+                retries=retries,
+                toolsets=toolsets,
+                event_stream_handler=event_stream_handler,
+                capabilities=capabilities,
+                workspace=workspace,
+                spec=spec,
+                tracer=tracer,
+                budget=None if cost_budget is None else budget_from_microcents(cost_budget),
+                request_retries=request_retries,
+            )
+        )
+
+    @overload
+    def run_sync(
+        self,
+        user_prompt: Prompt = None,
+        *,
+        output_type: None = None,
+        conversation: Conversation | None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        deferred_tool_results: DeferredToolResults | None = None,
+        conversation_id: str | None = None,
+        run_id: str | None = None,
+        model: Model | str | None = None,
+        instructions: Instructions[AgentDepsT] = None,
+        deps: AgentDepsT = ...,
+        model_settings: AgentModelSettings[AgentDepsT] | None = None,
+        usage_limits: UsageLimits | None = None,
+        cancellation_token: CancellationToken | None = None,
+        timeout: float | None = None,
+        usage: RunUsage | None = None,
+        metadata: AgentMetadata[AgentDepsT] | None = None,
+        retries: int | AgentRetries | None = None,
+        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
+        event_stream_handler: EventStreamHandler[AgentDepsT] | None = None,
+        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
+        workspace: Workspace = None,
+        spec: dict[str, Any] | AgentSpec | None = None,
+        tracer: Tracer | None = None,
+        cost_budget: int | None = None,
+        request_retries: int | None = None,
+    ) -> ChatResponse[OutputDataT]: ...
+    @overload
+    def run_sync(
+        self,
+        user_prompt: Prompt = None,
+        *,
+        output_type: OutputSpec[RunOutputT],
+        conversation: Conversation | None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        deferred_tool_results: DeferredToolResults | None = None,
+        conversation_id: str | None = None,
+        run_id: str | None = None,
+        model: Model | str | None = None,
+        instructions: Instructions[AgentDepsT] = None,
+        deps: AgentDepsT = ...,
+        model_settings: AgentModelSettings[AgentDepsT] | None = None,
+        usage_limits: UsageLimits | None = None,
+        cancellation_token: CancellationToken | None = None,
+        timeout: float | None = None,
+        usage: RunUsage | None = None,
+        metadata: AgentMetadata[AgentDepsT] | None = None,
+        retries: int | AgentRetries | None = None,
+        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
+        event_stream_handler: EventStreamHandler[AgentDepsT] | None = None,
+        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
+        workspace: Workspace = None,
+        spec: dict[str, Any] | AgentSpec | None = None,
+        tracer: Tracer | None = None,
+        cost_budget: int | None = None,
+        request_retries: int | None = None,
+    ) -> ChatResponse[RunOutputT]: ...
+    def run_sync(
+        self,
+        user_prompt: Prompt = None,
+        *,
+        output_type: OutputSpec[Any] | None = None,
+        conversation: Conversation | None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        deferred_tool_results: DeferredToolResults | None = None,
+        conversation_id: str | None = None,
+        run_id: str | None = None,
+        model: Model | str | None = None,
+        instructions: Instructions[AgentDepsT] = None,
+        deps: AgentDepsT = None,  # type: ignore[assignment]  # as in PydanticAI
+        model_settings: AgentModelSettings[AgentDepsT] | None = None,
+        usage_limits: UsageLimits | None = None,
+        cancellation_token: CancellationToken | None = None,
+        timeout: float | None = None,
+        usage: RunUsage | None = None,
+        metadata: AgentMetadata[AgentDepsT] | None = None,
+        retries: int | AgentRetries | None = None,
+        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
+        event_stream_handler: EventStreamHandler[AgentDepsT] | None = None,
+        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
+        workspace: Workspace = None,
+        spec: dict[str, Any] | AgentSpec | None = None,
+        tracer: Tracer | None = None,
+        cost_budget: int | None = None,
+        request_retries: int | None = None,
+    ) -> ChatResponse[Any]:
+        """`run` for scripts and for threads of sync steps and tools; on a running event loop, await `run`.
+
+        Raises:
+            RunningLoopError: this thread runs an event loop.
+        """
+        call = AgentCall(
+            prompt=user_prompt,
+            output_type=output_type,
+            conversation=conversation,
+            message_history=message_history,
+            deferred_tool_results=deferred_tool_results,
+            conversation_id=conversation_id,
+            run_id=run_id,
+            model=model,
+            instructions=instructions,
+            deps=deps,
+            model_settings=model_settings,
+            usage_limits=usage_limits,
+            cancellation_token=cancellation_token,
+            timeout=timeout,
+            usage=usage,
+            metadata=metadata,
+            retries=retries,
+            toolsets=toolsets,
+            event_stream_handler=event_stream_handler,
+            capabilities=capabilities,
+            workspace=workspace,
+            spec=spec,
+            tracer=tracer,
+            budget=None if cost_budget is None else budget_from_microcents(cost_budget),
+            request_retries=request_retries,
+        )
+        return run_blocking(lambda: self.dispatch(call), called="agent.run_sync", instead="agent.run")
+
+    @overload
+    def run_stream(
+        self,
+        user_prompt: Prompt = None,
+        *,
+        output_type: None = None,
+        conversation: Conversation | None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        deferred_tool_results: DeferredToolResults | None = None,
+        conversation_id: str | None = None,
+        run_id: str | None = None,
+        model: Model | str | None = None,
+        instructions: Instructions[AgentDepsT] = None,
+        deps: AgentDepsT = ...,
+        model_settings: AgentModelSettings[AgentDepsT] | None = None,
+        usage_limits: UsageLimits | None = None,
+        cancellation_token: CancellationToken | None = None,
+        timeout: float | None = None,
+        usage: RunUsage | None = None,
+        metadata: AgentMetadata[AgentDepsT] | None = None,
+        retries: int | AgentRetries | None = None,
+        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
+        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
+        workspace: Workspace = None,
+        spec: dict[str, Any] | AgentSpec | None = None,
+        tracer: Tracer | None = None,
+        cost_budget: int | None = None,
+        request_retries: int | None = None,
+    ) -> ChatStream[OutputDataT]: ...
+    @overload
+    def run_stream(
+        self,
+        user_prompt: Prompt = None,
+        *,
+        output_type: OutputSpec[RunOutputT],
+        conversation: Conversation | None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        deferred_tool_results: DeferredToolResults | None = None,
+        conversation_id: str | None = None,
+        run_id: str | None = None,
+        model: Model | str | None = None,
+        instructions: Instructions[AgentDepsT] = None,
+        deps: AgentDepsT = ...,
+        model_settings: AgentModelSettings[AgentDepsT] | None = None,
+        usage_limits: UsageLimits | None = None,
+        cancellation_token: CancellationToken | None = None,
+        timeout: float | None = None,
+        usage: RunUsage | None = None,
+        metadata: AgentMetadata[AgentDepsT] | None = None,
+        retries: int | AgentRetries | None = None,
+        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
+        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
+        workspace: Workspace = None,
+        spec: dict[str, Any] | AgentSpec | None = None,
+        tracer: Tracer | None = None,
+        cost_budget: int | None = None,
+        request_retries: int | None = None,
+    ) -> ChatStream[RunOutputT]: ...
+    def run_stream(
+        self,
+        user_prompt: Prompt = None,
+        *,
+        output_type: OutputSpec[Any] | None = None,
+        conversation: Conversation | None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        deferred_tool_results: DeferredToolResults | None = None,
+        conversation_id: str | None = None,
+        run_id: str | None = None,
+        model: Model | str | None = None,
+        instructions: Instructions[AgentDepsT] = None,
+        deps: AgentDepsT = None,  # type: ignore[assignment]  # as in PydanticAI
+        model_settings: AgentModelSettings[AgentDepsT] | None = None,
+        usage_limits: UsageLimits | None = None,
+        cancellation_token: CancellationToken | None = None,
+        timeout: float | None = None,
+        usage: RunUsage | None = None,
+        metadata: AgentMetadata[AgentDepsT] | None = None,
+        retries: int | AgentRetries | None = None,
+        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
+        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
+        workspace: Workspace = None,
+        spec: dict[str, Any] | AgentSpec | None = None,
+        tracer: Tracer | None = None,
+        cost_budget: int | None = None,
+        request_retries: int | None = None,
+    ) -> ChatStream[Any]:
+        """Run the agent and stream its answer, with `async for` or `async with`.
+
+        Arguments as for `run`, less the event handler. `StreamChunk`s come as the model writes; the last one
+        `is_final` and has the account as `usage_data`. Leaving early settles what was spent.
+        """
+        return self.dispatch_stream(
+            AgentCall(
+                prompt=user_prompt,
+                output_type=output_type,
+                conversation=conversation,
+                message_history=message_history,
+                deferred_tool_results=deferred_tool_results,
+                conversation_id=conversation_id,
+                run_id=run_id,
+                model=model,
+                instructions=instructions,
+                deps=deps,
+                model_settings=model_settings,
+                usage_limits=usage_limits,
+                cancellation_token=cancellation_token,
+                timeout=timeout,
+                usage=usage,
+                metadata=metadata,
+                retries=retries,
+                toolsets=toolsets,
+                capabilities=capabilities,
+                workspace=workspace,
+                spec=spec,
+                tracer=tracer,
+                budget=None if cost_budget is None else budget_from_microcents(cost_budget),
+                request_retries=request_retries,
+            )
+        )
+
+    @overload
+    def run_stream_events(
+        self,
+        user_prompt: Prompt = None,
+        *,
+        output_type: None = None,
+        conversation: Conversation | None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        deferred_tool_results: DeferredToolResults | None = None,
+        conversation_id: str | None = None,
+        run_id: str | None = None,
+        model: Model | str | None = None,
+        instructions: Instructions[AgentDepsT] = None,
+        deps: AgentDepsT = ...,
+        model_settings: AgentModelSettings[AgentDepsT] | None = None,
+        usage_limits: UsageLimits | None = None,
+        cancellation_token: CancellationToken | None = None,
+        timeout: float | None = None,
+        usage: RunUsage | None = None,
+        metadata: AgentMetadata[AgentDepsT] | None = None,
+        retries: int | AgentRetries | None = None,
+        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
+        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
+        workspace: Workspace = None,
+        spec: dict[str, Any] | AgentSpec | None = None,
+        tracer: Tracer | None = None,
+        cost_budget: int | None = None,
+        request_retries: int | None = None,
+    ) -> EventStream[OutputDataT]: ...
+    @overload
+    def run_stream_events(
+        self,
+        user_prompt: Prompt = None,
+        *,
+        output_type: OutputSpec[RunOutputT],
+        conversation: Conversation | None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        deferred_tool_results: DeferredToolResults | None = None,
+        conversation_id: str | None = None,
+        run_id: str | None = None,
+        model: Model | str | None = None,
+        instructions: Instructions[AgentDepsT] = None,
+        deps: AgentDepsT = ...,
+        model_settings: AgentModelSettings[AgentDepsT] | None = None,
+        usage_limits: UsageLimits | None = None,
+        cancellation_token: CancellationToken | None = None,
+        timeout: float | None = None,
+        usage: RunUsage | None = None,
+        metadata: AgentMetadata[AgentDepsT] | None = None,
+        retries: int | AgentRetries | None = None,
+        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
+        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
+        workspace: Workspace = None,
+        spec: dict[str, Any] | AgentSpec | None = None,
+        tracer: Tracer | None = None,
+        cost_budget: int | None = None,
+        request_retries: int | None = None,
+    ) -> EventStream[RunOutputT]: ...
+    def run_stream_events(
+        self,
+        user_prompt: Prompt = None,
+        *,
+        output_type: OutputSpec[Any] | None = None,
+        conversation: Conversation | None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        deferred_tool_results: DeferredToolResults | None = None,
+        conversation_id: str | None = None,
+        run_id: str | None = None,
+        model: Model | str | None = None,
+        instructions: Instructions[AgentDepsT] = None,
+        deps: AgentDepsT = None,  # type: ignore[assignment]  # as in PydanticAI
+        model_settings: AgentModelSettings[AgentDepsT] | None = None,
+        usage_limits: UsageLimits | None = None,
+        cancellation_token: CancellationToken | None = None,
+        timeout: float | None = None,
+        usage: RunUsage | None = None,
+        metadata: AgentMetadata[AgentDepsT] | None = None,
+        retries: int | AgentRetries | None = None,
+        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
+        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
+        workspace: Workspace = None,
+        spec: dict[str, Any] | AgentSpec | None = None,
+        tracer: Tracer | None = None,
+        cost_budget: int | None = None,
+        request_retries: int | None = None,
+    ) -> EventStream[Any]:
+        """Run the agent and stream PydanticAI's own events, then a `ResponseEvent` with the account.
+
+        Arguments as for `run`, less the event handler. Use it with `async for` or `async with`.
+        """
+        call = AgentCall(
+            prompt=user_prompt,
+            output_type=output_type,
+            conversation=conversation,
+            message_history=message_history,
+            deferred_tool_results=deferred_tool_results,
+            conversation_id=conversation_id,
+            run_id=run_id,
+            model=model,
+            instructions=instructions,
+            deps=deps,
+            model_settings=model_settings,
+            usage_limits=usage_limits,
+            cancellation_token=cancellation_token,
+            timeout=timeout,
+            usage=usage,
+            metadata=metadata,
+            retries=retries,
+            toolsets=toolsets,
+            capabilities=capabilities,
+            workspace=workspace,
+            spec=spec,
+            tracer=tracer,
+            budget=None if cost_budget is None else budget_from_microcents(cost_budget),
+            request_retries=request_retries,
+        )
+        return EventStream(lambda send: self._dispatcher.stream_events(call, send))
+
+    def as_step(
+        self, prompt: PromptSource[AgentDepsT], *, config: StepConfig | None = None
+    ) -> AgentStep[AgentDepsT, OutputDataT]:
+        """This agent as a step of a pipeline; its output is the agent's output.
+
+        Args:
+            prompt: The prompt, or a function of the `StepContext` that gives it (sync or async; it runs on
+                the loop).
+            config: Settings of the step.
+        """
+        return AgentStep(self, prompt, config or StepConfig())
+
+    async def dispatch(self, call: AgentCall) -> ChatResponse[OutputDataT]:
+        """Make one attempt at a call: what `run` and `StepContext.run` stand on."""
+        return await self._dispatcher.run(call)
+
+    def dispatch_stream(self, call: AgentCall) -> ChatStream[OutputDataT]:
+        """Make a call whose answer is streamed: what `run_stream` and `StepContext.run_stream` stand on."""
+        return ChatStream(lambda send: self._dispatcher.stream_chunks(call, send))
+
+
+def _first(given: T | None, configured: T | None, default: D) -> T | D:
+    if given is not None:
+        return given
+    return default if configured is None else configured
+
+
+def _refuse_beside_agent(**options: object) -> None:
+    given = [option for option, value in options.items() if value not in (None, ())]
+    if given:
+        raise ConfigurationError(
+            given[0], options[given[0]], "nothing beside agent=, which brings its own; set it on that agent"
+        )

@@ -1,0 +1,52 @@
+"""The settings of an agent as a value that several agents can share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fastroai.runtime.options import check_count, check_seconds
+
+if TYPE_CHECKING:
+    from pydantic_ai import ModelSettings
+    from pydantic_ai.models import Model
+
+    from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
+    from fastroai.usage import CostCalculator
+
+DEFAULT_REQUEST_RETRIES = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentConfig:
+    """Settings for `FastroAgent(config=...)`. What the constructor is given beside it wins.
+
+    What is `None` is not sent to the model: there is no default temperature, prompt or token limit.
+    """
+
+    model: Model | str | None = None
+    name: str | None = None
+    instructions: str | Sequence[str] | None = None
+    """Sent with every run."""
+    system_prompt: str | Sequence[str] = ()
+    """Sent at the start of a conversation, and kept in its history."""
+    temperature: float | None = None
+    max_tokens: int | None = None
+    """Most tokens of one answer. It also bounds what a request can cost."""
+    model_settings: ModelSettings | None = None
+    timeout: float | None = None
+    """Seconds for one attempt at a call."""
+    request_retries: int | None = None
+    """Extra attempts at a request after a transport failure (429, 5xx, connection); 2 unless given."""
+    cost_budget: int | None = None
+    """Microcents ($1 = 1,000,000) for each call."""
+    cost_calculator: CostCalculator | None = None
+    on_before_dispatch: BeforeDispatch | None = None
+    on_after_dispatch: AfterDispatch | None = None
+
+    def __post_init__(self) -> None:
+        check_count("max_tokens", self.max_tokens, least=1)
+        check_seconds("timeout", self.timeout)
+        check_count("request_retries", self.request_retries)
+        check_count("cost_budget", self.cost_budget, least=1)

@@ -1,0 +1,234 @@
+"""One attempt at an agent call: its scope, span, clock and hooks around PydanticAI's run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Generic
+
+from pydantic_ai import AgentCapability, AgentRunResultEvent
+from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.messages import AgentStreamEvent
+from pydantic_ai.models import Model
+from pydantic_ai.output import OutputDataT
+from pydantic_ai.result import StreamedRunResult
+from pydantic_ai.run import AgentRunResult
+from pydantic_ai.tools import AgentDepsT
+
+from fastroai.agent.hooks import AfterDispatch, BeforeDispatch, Dispatch, call_hook
+from fastroai.agent.metering import AgentRun, Metered, current_agent_run
+from fastroai.agent.models import ModelCache
+from fastroai.agent.response import ChatResponse, StreamChunk
+from fastroai.agent.stream import ResponseEvent
+from fastroai.runtime import Clock, Scope, Send, current_scope
+from fastroai.runtime.options import check_seconds
+from fastroai.steps.call import AgentCall
+from fastroai.tracing import attributes, log_metrics
+from fastroai.usage import Budget
+
+logger = logging.getLogger("fastroai.agent")
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One attempt at a call while it runs."""
+
+    scope: Scope
+    clock: Clock
+    dispatch: Dispatch
+    run: AgentRun
+    trace_id: str
+    started: float
+
+    def respond(self, result: AgentRunResult[OutputDataT]) -> ChatResponse[OutputDataT]:
+        response = ChatResponse.of(
+            result,
+            self.scope,
+            output_tools=self.run.output_tools,
+            processing_time_ms=(perf_counter() - self.started) * 1000,
+            trace_id=self.trace_id,
+        )
+        self.dispatch.response = response
+        return response
+
+
+@dataclass
+class Dispatcher(Generic[AgentDepsT, OutputDataT]):
+    """Makes attempts at calls of one agent. Keeps no state between them but the models it has built."""
+
+    name: str
+    agent: AbstractAgent[AgentDepsT, OutputDataT]
+    meter: Metered
+    meter_each_run: bool
+    """Whether the agent does not have the meter yet, so that each run must bring it."""
+    models: ModelCache
+    deferred_model: str | None
+    timeout: float | None
+    request_retries: int
+    budget: Budget | None
+    on_before_dispatch: BeforeDispatch | None
+    on_after_dispatch: AfterDispatch | None
+
+    async def run(self, call: AgentCall) -> ChatResponse[OutputDataT]:
+        """One attempt, to its response."""
+        async with self._attempt(call) as attempt:
+            result: AgentRunResult[OutputDataT] = await self.agent.run(
+                call.prompt,
+                output_type=call.output_type,
+                event_stream_handler=call.event_stream_handler,
+                **self._arguments(call),
+            )
+            return attempt.respond(result)
+
+    async def stream_chunks(self, call: AgentCall, send: Send[StreamChunk[OutputDataT]]) -> None:
+        """A streamed attempt, chunk by chunk."""
+        async with self._attempt(call) as attempt:
+            async with self.agent.run_stream(
+                call.prompt, output_type=call.output_type, **self._arguments(call)
+            ) as streamed:
+                async for chunk in self._chunks(call, streamed):
+                    with attempt.clock.paused():
+                        await send(chunk)
+            response = attempt.respond(streamed.result)
+        await send(StreamChunk(output=response.output, is_final=True, usage_data=response))
+
+    async def _chunks(
+        self, call: AgentCall, streamed: StreamedRunResult[AgentDepsT, Any]
+    ) -> AsyncGenerator[StreamChunk[OutputDataT]]:
+        output_type = self.agent.output_type if call.output_type is None else call.output_type
+        if output_type is str:
+            async for text in streamed.stream_text(delta=True, debounce_by=None):
+                yield StreamChunk(content=text)
+            return
+        written = 0
+        async for output in streamed.stream_output():
+            if isinstance(output, str):
+                yield StreamChunk(content=output[written:])
+                written = len(output)
+            else:
+                yield StreamChunk(output=output)
+
+    async def stream_events(
+        self,
+        call: AgentCall,
+        send: Send[AgentStreamEvent | AgentRunResultEvent[OutputDataT] | ResponseEvent[OutputDataT]],
+    ) -> None:
+        """An attempt with PydanticAI's events, and its response as the last one."""
+        async with self._attempt(call) as attempt:
+            result: AgentRunResult[OutputDataT] | None = None
+            async with self.agent.run_stream_events(
+                call.prompt, output_type=call.output_type, **self._arguments(call)
+            ) as events:
+                async for event in events:
+                    if isinstance(event, AgentRunResultEvent):
+                        result = event.result
+                    with attempt.clock.paused():
+                        await send(event)
+            assert result is not None, "PydanticAI ends a run's events with its result"
+            response = attempt.respond(result)
+        await send(ResponseEvent(response))
+
+    @asynccontextmanager
+    async def _attempt(self, call: AgentCall) -> AsyncGenerator[_Attempt]:
+        parent = current_scope()
+        scope = Scope(
+            "agent", self.name, parent=parent, budget=call.budget or self.budget, tracer=call.tracer
+        )
+        dispatch = Dispatch(
+            agent_name=self.name,
+            model=_model_name(call.model or self.agent.model),
+            prompt=call.prompt,
+            deps=call.deps,
+            attempt=call.attempt,
+            run_id=scope.run_id,
+            step_id=scope.step_id,
+        )
+        run = AgentRun(
+            self.meter, self.request_retries if call.request_retries is None else call.request_retries
+        )
+        token = current_agent_run.set(run)
+        try:
+            async with scope, self._span(scope, dispatch) as trace_id:
+                await call_hook(self.on_before_dispatch, dispatch)
+                scope.count_agent_call()
+                try:
+                    async with Clock(self._timeout(call), f"agent {self.name!r}") as clock:
+                        scope.add_clock(clock)
+                        yield _Attempt(scope, clock, dispatch, run, trace_id, perf_counter())
+                except Exception as error:
+                    dispatch.error = error
+                    raise
+                finally:
+                    await self._after(dispatch)
+        finally:
+            current_agent_run.reset(token)
+
+    async def _after(self, dispatch: Dispatch) -> None:
+        if dispatch.response is None and dispatch.error is None:
+            return  # cancelled: nobody waits for what a hook would say
+        try:
+            await call_hook(self.on_after_dispatch, dispatch)
+        except Exception:
+            logger.exception("on_after_dispatch of agent %r failed; the call is not affected", self.name)
+
+    @asynccontextmanager
+    async def _span(self, scope: Scope, dispatch: Dispatch) -> AsyncGenerator[str]:
+        tracer = scope.tracer
+        if tracer is None:
+            yield ""
+            return
+        async with tracer.span(
+            attributes.agent_span(self.name),
+            **attributes.agent_attributes(
+                name=self.name, model=dispatch.model, run_id=scope.run_id, attempt=dispatch.attempt
+            ),
+        ) as trace_id:
+            try:
+                yield trace_id
+            finally:
+                log_metrics(tracer, trace_id, attributes.usage_attributes(scope.spent()))
+
+    def _timeout(self, call: AgentCall) -> float | None:
+        if call.timeout is not None:
+            check_seconds("timeout", call.timeout)
+            return call.timeout
+        limits = [limit for limit in (self.timeout, call.default_timeout) if limit is not None]
+        return min(limits, default=None)
+
+    def _arguments(self, call: AgentCall) -> dict[str, Any]:
+        """What every one of PydanticAI's run methods takes."""
+        return {
+            "conversation": call.conversation,
+            "message_history": call.message_history,
+            "deferred_tool_results": call.deferred_tool_results,
+            "conversation_id": call.conversation_id,
+            "run_id": call.run_id,
+            "model": self._run_model(call.model),
+            "instructions": call.instructions,
+            "deps": call.deps,
+            "model_settings": call.model_settings,
+            "usage_limits": call.usage_limits,
+            "cancellation_token": call.cancellation_token,
+            "usage": call.usage,
+            "metadata": call.metadata,
+            "retries": call.retries,
+            "infer_name": False,
+            "toolsets": call.toolsets,
+            "capabilities": self._capabilities(call),
+            "workspace": call.workspace,
+            "spec": call.spec,
+        }
+
+    def _capabilities(self, call: AgentCall) -> Sequence[AgentCapability[Any]] | None:
+        return [*(call.capabilities or ()), self.meter] if self.meter_each_run else call.capabilities
+
+    def _run_model(self, model: Model | str | None) -> Model | None:
+        reference = self.deferred_model if model is None else model
+        return self.models.get(reference) if isinstance(reference, str) else reference
+
+
+def _model_name(model: Model | str | None) -> str | None:
+    return model.model_name if isinstance(model, Model) else model

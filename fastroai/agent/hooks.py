@@ -1,0 +1,47 @@
+"""What users can run around each attempt at an agent call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from fastroai.agent.response import ChatResponse
+    from fastroai.steps.call import Prompt
+
+
+@dataclass(slots=True, kw_only=True)
+class Dispatch:
+    """One attempt at an agent call, as hooks see it."""
+
+    agent_name: str
+    model: str | None
+    """The model asked for, where it is known before the run."""
+    prompt: Prompt
+    deps: object
+    attempt: int
+    """From 1."""
+    run_id: str
+    step_id: str | None
+    response: ChatResponse[Any] | None = None
+    """After the attempt: its response, if it gave one."""
+    error: BaseException | None = None
+    """After the attempt: why it failed, if it did."""
+
+
+BeforeDispatch: TypeAlias = Callable[[Dispatch], Awaitable[None] | None]
+"""Runs before an attempt. Raise `DispatchSkippedError` to fail the call at once, without a retry."""
+
+AfterDispatch: TypeAlias = Callable[[Dispatch], Awaitable[None] | None]
+"""Runs after an attempt, with its `response` or `error`."""
+
+
+async def call_hook(hook: BeforeDispatch | AfterDispatch | None, dispatch: Dispatch) -> None:
+    """Run a hook, sync or async, if there is one."""
+    if hook is None:
+        return
+    result = hook(dispatch)
+    if inspect.isawaitable(result):
+        await result

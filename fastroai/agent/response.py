@@ -1,0 +1,204 @@
+"""What an agent call gives back: the output, and the account of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Generic
+
+from pydantic import BaseModel
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
+from pydantic_ai.output import OutputDataT
+from pydantic_ai.run import AgentRunResult
+from pydantic_core import to_json
+
+from fastroai.records import RequestRecord, ToolCall, Usage
+
+if TYPE_CHECKING:
+    from fastroai.runtime import Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatResponse(Generic[OutputDataT]):
+    """The response of one agent call.
+
+    response = await agent.run("What is the capital of France?")
+    response.output, response.cost_usd, response.total_tokens
+    """
+
+    output: OutputDataT
+    """The output, of the agent's output type."""
+    model: str
+    """The model that gave the final answer."""
+    provider: str
+    usage: Usage
+    """Everything spent by this call: every request, tools that call agents included."""
+    records: tuple[RequestRecord, ...]
+    """Every request of this call, in the order in which they ended."""
+    tool_calls: tuple[ToolCall, ...]
+    """Calls of function tools that the model asked for."""
+    processing_time_ms: float
+    """Wall time of the call, in milliseconds."""
+    trace_id: str | None
+    """Id of the trace, if there was a tracer."""
+    run_id: str
+    """PydanticAI's id of the agent run, as on its messages."""
+    usage_details: dict[str, int]
+    """Further counts that the provider gave."""
+    result: AgentRunResult[OutputDataT] = field(repr=False)
+    """PydanticAI's own result."""
+
+    @classmethod
+    def of(
+        cls,
+        result: AgentRunResult[OutputDataT],
+        scope: Scope,
+        *,
+        output_tools: Collection[str],
+        processing_time_ms: float,
+        trace_id: str | None,
+    ) -> ChatResponse[OutputDataT]:
+        """From PydanticAI's result and the scope in which the call was made."""
+        final = result.response
+        with scope.lock:
+            usage, records = scope.usage.copy(), tuple(scope.records)
+        return cls(
+            output=result.output,
+            model=final.model_name or "",
+            provider=final.provider_name or "",
+            usage=usage,
+            records=records,
+            tool_calls=_tool_calls(result, output_tools),
+            processing_time_ms=processing_time_ms,
+            trace_id=trace_id or None,
+            run_id=result.run_id,
+            usage_details=dict(result.usage.details),
+            result=result,
+        )
+
+    @property
+    def content(self) -> str:
+        """The output as text; JSON for structured output."""
+        output = self.output
+        if isinstance(output, str):
+            return output
+        if isinstance(output, BaseModel):
+            return output.model_dump_json()
+        return to_json(output, fallback=str).decode()
+
+    def new_messages(self) -> list[ModelMessage]:
+        """Messages of this call alone, to keep as history."""
+        return self.result.new_messages()
+
+    def all_messages(self) -> list[ModelMessage]:
+        """The history that was passed in, and the messages of this call."""
+        return self.result.all_messages()
+
+    @property
+    def input_tokens(self) -> int:
+        """Tokens sent, cached ones included."""
+        return self.usage.input_tokens
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens received, reasoning included."""
+        return self.usage.output_tokens
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output tokens together."""
+        return self.usage.total_tokens
+
+    @property
+    def cache_read_tokens(self) -> int:
+        """Input tokens read from the provider's cache."""
+        return self.usage.cache_read_tokens
+
+    @property
+    def cache_write_tokens(self) -> int:
+        """Input tokens written to the provider's cache."""
+        return self.usage.cache_write_tokens
+
+    @property
+    def input_audio_tokens(self) -> int:
+        """Audio tokens sent."""
+        return self.usage.input_audio_tokens
+
+    @property
+    def output_audio_tokens(self) -> int:
+        """Audio tokens received."""
+        return self.usage.output_audio_tokens
+
+    @property
+    def cache_audio_read_tokens(self) -> int:
+        """Audio tokens read from the provider's cache."""
+        return self.usage.cache_audio_read_tokens
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Thinking tokens, where the provider says."""
+        return self.usage.reasoning_tokens
+
+    @property
+    def request_count(self) -> int:
+        """Requests that were sent and not refused."""
+        return self.usage.request_count
+
+    @property
+    def tool_call_count(self) -> int:
+        """How many calls of function tools the model asked for."""
+        return len(self.tool_calls)
+
+    @property
+    def cost_usd(self) -> Decimal:
+        """Exact known cost, in US dollars."""
+        return self.usage.cost_usd
+
+    @property
+    def cost_complete(self) -> bool:
+        """Whether `cost_usd` is everything: nothing unpriced, nothing unmeasured."""
+        return self.usage.cost_complete
+
+    @property
+    def cost_microcents(self) -> int:
+        """`cost_usd` in microcents ($1 = 1,000,000), rounded once, half to even."""
+        return self.usage.cost_microcents
+
+    @property
+    def cost_dollars(self) -> float:
+        """`cost_usd` as a float, for display."""
+        return self.usage.cost_dollars
+
+    @property
+    def unpriced_requests(self) -> int:
+        """Requests for whose model no price is known."""
+        return self.usage.unpriced_requests
+
+    @property
+    def unmeasured_requests(self) -> int:
+        """Requests that were sent and whose usage never came."""
+        return self.usage.unmeasured_requests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamChunk(Generic[OutputDataT]):
+    """A piece of a streamed answer; the last one has `is_final` and the account."""
+
+    content: str = ""
+    """New text; empty for structured output and on the last chunk."""
+    output: OutputDataT | None = None
+    """Structured output so far, partially validated; on the last chunk, the output."""
+    is_final: bool = False
+    usage_data: ChatResponse[OutputDataT] | None = None
+    """On the last chunk: what `run` would have returned."""
+
+
+def _tool_calls(result: AgentRunResult[object], output_tools: Collection[str]) -> tuple[ToolCall, ...]:
+    return tuple(
+        ToolCall(tool_name=part.tool_name, args=part.args_as_dict(), tool_call_id=part.tool_call_id)
+        for message in result.new_messages()
+        if isinstance(message, ModelResponse)
+        for part in message.parts
+        if isinstance(part, ToolCallPart) and part.tool_name not in output_tools
+    )

@@ -1,0 +1,34 @@
+"""Model settings from several places, without sending anything that nobody gave."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from pydantic_ai import AgentModelSettings, ModelSettings, RunContext
+from pydantic_ai.tools import AgentDepsT
+
+
+def merge_settings(
+    configured: ModelSettings | None,
+    given: AgentModelSettings[AgentDepsT] | None,
+    *,
+    temperature: float | None,
+    max_tokens: int | None,
+) -> AgentModelSettings[AgentDepsT] | None:
+    """One layer of settings: the config's, those given, then the short forms. `None` if there are none."""
+    short = cast(
+        "ModelSettings",
+        {
+            name: value
+            for name, value in (("temperature", temperature), ("max_tokens", max_tokens))
+            if value is not None
+        },
+    )
+    if callable(given):
+        compute = given
+
+        def settings(context: RunContext[AgentDepsT]) -> ModelSettings:
+            return {**(configured or {}), **compute(context), **short}
+
+        return settings
+    return {**(configured or {}), **(given or {}), **short} or None

@@ -1,0 +1,111 @@
+"""Streamed answers: iterated or entered, and always settled."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Generic, Literal, Self, TypeVar
+
+from pydantic_ai import AgentRunResultEvent
+from pydantic_ai.messages import AgentStreamEvent
+from pydantic_ai.output import OutputDataT
+
+from fastroai.agent.response import ChatResponse, StreamChunk
+from fastroai.runtime import Clock, Pump, Send
+
+ItemT = TypeVar("ItemT")
+
+OnText = Callable[[str], Awaitable[None]]
+
+
+class SettledStream(Generic[ItemT]):
+    """Iterates what a task of its own produces; leaving it early ends that task and settles its request.
+
+    `async for item in stream` settles when the loop is left; `async with stream:` when the block is, so
+    that the loop inside can be left and taken up again. At the latest, the end of the enclosing scope does.
+    """
+
+    def __init__(self, produce: Callable[[Send[ItemT]], Awaitable[None]]) -> None:
+        self._pump: Pump[ItemT] = Pump(produce)
+        self._entered = False
+
+    async def __aenter__(self) -> Self:
+        self._entered = True
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def __aiter__(self) -> AsyncIterator[ItemT]:
+        try:
+            async for item in self._pump:
+                yield item
+        finally:
+            # Inside `async with` the block decides when it ends.
+            if not self._entered:
+                await self._pump.aclose()
+
+    async def aclose(self) -> None:
+        """Stop the model's answer, if it is still coming, and settle its request."""
+        await self._pump.aclose()
+
+
+class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
+    """A streamed answer, as `StreamChunk`s; the last one is final and has the account.
+
+    async for chunk in agent.run_stream("Tell me a story"):
+        print(chunk.content, end="")
+    """
+
+    def __init__(self, produce: Callable[[Send[StreamChunk[OutputDataT]]], Awaitable[None]]) -> None:
+        super().__init__(produce)
+        self.response: ChatResponse[OutputDataT] | None = None
+        """What `run` would have returned; there once the final chunk was read."""
+        self._on_text: OnText | None = None
+        self._clock: Clock | None = None
+
+    def observe(self, *, on_text: OnText, clock: Clock | None) -> None:
+        """For steps: report text as it comes, and pause the step's clock while the model is waited for."""
+        self._on_text, self._clock = on_text, clock
+
+    async def __aiter__(self) -> AsyncIterator[StreamChunk[OutputDataT]]:
+        try:
+            while True:
+                with self._waiting():
+                    try:
+                        chunk = await anext(self._pump)
+                    except StopAsyncIteration:
+                        return
+                if chunk.is_final:
+                    self.response = chunk.usage_data
+                elif chunk.content and self._on_text is not None:
+                    await self._on_text(chunk.content)
+                yield chunk
+        finally:
+            if not self._entered:
+                await self._pump.aclose()
+
+    def _waiting(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._clock is None else self._clock.paused()
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseEvent(Generic[OutputDataT]):
+    """The last event of `run_stream_events`: the run's account."""
+
+    response: ChatResponse[OutputDataT]
+    event_kind: Literal["fastroai_response"] = "fastroai_response"
+
+
+class EventStream(
+    SettledStream[AgentStreamEvent | AgentRunResultEvent[OutputDataT] | ResponseEvent[OutputDataT]],
+    Generic[OutputDataT],
+):
+    """PydanticAI's own events of a run, its `AgentRunResultEvent`, and last a `ResponseEvent`."""

@@ -1,0 +1,361 @@
+"""The one tree of exceptions.
+
+    FastroAIError
+    ├── ConfigurationError (ValueError)      an option has a value that cannot be meant
+    ├── UnknownModelError (ValueError)       a model reference whose provider cannot be told
+    ├── MissingExtraError (ImportError)      an optional dependency is not installed
+    ├── PipelineValidationError (ValueError) a pipeline that cannot run, with every problem at once
+    ├── UnknownPipelineError (KeyError)      a router was asked for a name that is not registered
+    ├── MissingInputError (KeyError)         a step asked for an input that the run was not given
+    ├── MissingDependencyError (KeyError)    a step asked for an output that it cannot have
+    ├── DependencyTypeError (TypeError)      an output is not of the type that was asked for
+    ├── StepExecutionError                   a step failed; `original_error` is why
+    ├── TimeLimitExceeded (TimeoutError)     a timeout ran out
+    ├── DispatchSkippedError                 a hook said not to dispatch an agent call
+    ├── BudgetExceeded                       a budget stopped a request before it was sent
+    │   └── CostBudgetExceeded               ... a budget of money
+    ├── UnpricedModelError                   a budget of money, and a model without a price
+    ├── UnboundedRequestError                a budget of money, and a request without an upper bound
+    ├── ScopeClosedError                     a request after the end of the run it belongs to
+    └── RunningLoopError (RuntimeError)      a sync entry point was called on a running event loop
+
+What was spent before an error is on it: `error.usage` for these, `usage_of(error)` for any exception.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import ClassVar
+
+from fastroai.records import Usage
+
+__all__ = [
+    "BudgetExceeded",
+    "ConfigurationError",
+    "CostBudgetExceeded",
+    "CostBudgetExceededError",
+    "DependencyTypeError",
+    "DispatchSkippedError",
+    "FastroAIError",
+    "MissingDependencyError",
+    "MissingExtraError",
+    "MissingInputError",
+    "PipelineValidationError",
+    "RunningLoopError",
+    "ScopeClosedError",
+    "StepExecutionError",
+    "TimeLimitExceeded",
+    "UnboundedRequestError",
+    "UnknownModelError",
+    "UnknownPipelineError",
+    "UnpricedModelError",
+    "attach_usage",
+    "error_chain",
+    "nearest_hint",
+    "usage_of",
+]
+
+_USAGE_ATTRIBUTE = "__fastroai_usage__"
+
+
+def nearest_hint(name: str, known: Iterable[str]) -> str:
+    """` Did you mean 'x'?`, or nothing where no known name is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def attach_usage(error: BaseException, usage: Usage) -> None:
+    """Note on an exception what was spent when it left a scope. The outermost scope has the last word."""
+    error.__dict__[_USAGE_ATTRIBUTE] = usage.copy()
+
+
+def usage_of(error: BaseException) -> Usage | None:
+    """What a run had spent when this exception left it, for FastroAI's errors and for any other.
+
+    `None` if the exception, and those that it was raised from, never left a run.
+
+        try:
+            await pipeline.execute(inputs)
+        except Exception as error:
+            spent = usage_of(error)
+    """
+    for link in error_chain(error):
+        found = link.__dict__.get(_USAGE_ATTRIBUTE)
+        if isinstance(found, Usage):
+            return found
+    return None
+
+
+def error_chain(error: BaseException) -> Iterator[BaseException]:
+    """The exception, what it was raised from, and the members of exception groups, nearest first."""
+    seen: set[int] = set()
+    waiting: list[BaseException] = [error]
+    while waiting:
+        link = waiting.pop(0)
+        if id(link) in seen:
+            continue
+        seen.add(id(link))
+        yield link
+        if isinstance(link, BaseExceptionGroup):
+            waiting.extend(link.exceptions)
+        before = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+        if before is not None:
+            waiting.append(before)
+
+
+class FastroAIError(Exception):
+    """Base of every error that FastroAI raises on purpose."""
+
+    retryable: ClassVar[bool] = False
+    """Whether trying the same thing again can help. Stops and mistakes are final."""
+    step_outputs: Mapping[str, object] = MappingProxyType({})
+    """Outputs of the steps that had finished, by step id, where the error stopped a pipeline."""
+    run_id: str | None = None
+    """The run that it stopped."""
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the run had spent when this error left it; `None` if nothing was running."""
+        return usage_of(self)
+
+
+class ConfigurationError(FastroAIError, ValueError):
+    """An option has a value that cannot be meant."""
+
+    def __init__(self, option: str, value: object, expected: str) -> None:
+        super().__init__(option, value, expected)
+        self.option, self.value, self.expected = option, value, expected
+
+    def __str__(self) -> str:
+        return f"{self.option}={self.value!r}: expected {self.expected}"
+
+
+class UnknownModelError(FastroAIError, ValueError):
+    """A model reference whose provider cannot be told."""
+
+    def __init__(self, reference: str, candidates: tuple[str, ...] = ()) -> None:
+        super().__init__(reference, candidates)
+        self.reference, self.candidates = reference, candidates
+
+    def __str__(self) -> str:
+        if self.candidates:
+            choices = ", ".join(map(repr, self.candidates))
+            return f"cannot tell the provider of model {self.reference!r}; write it as one of {choices}"
+        return (
+            f"cannot tell the provider of model {self.reference!r}; write it as 'provider:model', "
+            "for example 'openai:gpt-5-mini'"
+        )
+
+
+class MissingExtraError(FastroAIError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, feature: str, extra: str, package: str) -> None:
+        super().__init__(feature, extra, package)
+        self.feature, self.extra, self.package = feature, extra, package
+
+    def __str__(self) -> str:
+        return f"{self.feature} needs {self.package}: pip install 'fastroai[{self.extra}]'"
+
+
+class PipelineValidationError(FastroAIError, ValueError):
+    """A pipeline that cannot run. `problems` has every problem that was found, a sentence each."""
+
+    def __init__(self, pipeline: str, problems: tuple[str, ...]) -> None:
+        super().__init__(pipeline, problems)
+        self.pipeline, self.problems = pipeline, problems
+
+    def __str__(self) -> str:
+        if len(self.problems) == 1:
+            return f"pipeline {self.pipeline!r}: {self.problems[0]}"
+        lines = "".join(f"\n  - {problem}" for problem in self.problems)
+        return f"pipeline {self.pipeline!r} has {len(self.problems)} problems:{lines}"
+
+
+class UnknownPipelineError(FastroAIError, KeyError):
+    """A router was asked for a pipeline that is not registered."""
+
+    def __init__(self, router: str, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(router, name, known)
+        self.router, self.name, self.known = router, name, known
+
+    def __str__(self) -> str:
+        registered = ", ".join(map(repr, self.known)) or "none"
+        hint = nearest_hint(str(self.name), self.known)
+        return f"router {self.router!r} has no pipeline {self.name!r}; registered: {registered}.{hint}"
+
+
+class MissingInputError(FastroAIError, KeyError):
+    """A step asked for an input that the run was not given."""
+
+    def __init__(self, step_id: str, key: str, known: tuple[str, ...]) -> None:
+        super().__init__(step_id, key, known)
+        self.step_id, self.key, self.known = step_id, key, known
+
+    def __str__(self) -> str:
+        given = ", ".join(map(repr, self.known)) or "none"
+        return (
+            f"step {self.step_id!r} asked for input {self.key!r}, which the run was not given; "
+            f"given: {given}.{nearest_hint(self.key, self.known)} "
+            f"Pass it in inputs, or a default: ctx.get_input({self.key!r}, default)"
+        )
+
+
+class MissingDependencyError(FastroAIError, KeyError):
+    """A step asked for the output of a step that it does not depend on, or that has none."""
+
+    def __init__(self, step_id: str, dependency: str, reason: str) -> None:
+        super().__init__(step_id, dependency, reason)
+        self.step_id, self.dependency, self.reason = step_id, dependency, reason
+
+    def __str__(self) -> str:
+        return f"step {self.step_id!r} asked for the output of {self.dependency!r}: {self.reason}"
+
+
+class DependencyTypeError(FastroAIError, TypeError):
+    """The output of a dependency is not of the type that the step asked for."""
+
+    def __init__(self, step_id: str, dependency: str, expected: str, actual: str) -> None:
+        super().__init__(step_id, dependency, expected, actual)
+        self.step_id, self.dependency, self.expected, self.actual = step_id, dependency, expected, actual
+
+    def __str__(self) -> str:
+        return (
+            f"step {self.step_id!r} expected {self.expected} from {self.dependency!r}, "
+            f"whose output is {self.actual}"
+        )
+
+
+class StepExecutionError(FastroAIError):
+    """A step failed. `original_error` is why; `step_outputs` and `usage` are what was not lost."""
+
+    def __init__(self, step_id: str, original_error: BaseException) -> None:
+        super().__init__(step_id, original_error)
+        self.step_id, self.original_error = step_id, original_error
+
+    def __str__(self) -> str:
+        kind = type(self.original_error).__name__
+        return f"step {self.step_id!r} failed: {kind}: {self.original_error}"
+
+
+class TimeLimitExceeded(FastroAIError, TimeoutError):
+    """A timeout ran out."""
+
+    retryable = True
+
+    def __init__(self, what: str, seconds: float) -> None:
+        super().__init__(what, seconds)
+        self.what, self.seconds = what, seconds
+
+    def __str__(self) -> str:
+        return f"{self.what} took longer than {self.seconds:g} s"
+
+
+class DispatchSkippedError(FastroAIError):
+    """Raised by a hook to say that an agent call must not be made: it fails at once and is not retried."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"agent call skipped: {self.reason}" if self.reason else "agent call skipped"
+
+
+class BudgetExceeded(FastroAIError):
+    """A budget stopped a request before it was sent."""
+
+
+class CostBudgetExceeded(BudgetExceeded):
+    """A budget of money stopped a request before it was sent. Amounts are microcents ($1 = 1,000,000)."""
+
+    def __init__(
+        self,
+        budget_microcents: int,
+        actual_microcents: int,
+        step_id: str | None = None,
+        requested_microcents: int | None = None,
+        scope_path: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(budget_microcents, actual_microcents, step_id, requested_microcents, scope_path)
+        self.budget_microcents = budget_microcents
+        self.actual_microcents = actual_microcents
+        """What had been committed against the budget: known cost, and bounds of unmeasured requests."""
+        self.step_id = step_id
+        self.requested_microcents = requested_microcents
+        """What the refused request could have cost at most; `None` if that is not known."""
+        self.scope_path = scope_path
+        """Where the budget is set, from the outermost scope inwards."""
+
+    def __str__(self) -> str:
+        where = f" in step {self.step_id!r}" if self.step_id else ""
+        whose = f" of {' / '.join(self.scope_path)}" if self.scope_path else ""
+        return (
+            f"cost budget{whose} is used up{where}: {self.actual_microcents:,} of "
+            f"{self.budget_microcents:,} microcents committed (${self.budget_microcents / 1_000_000:g}); "
+            "the next request was not sent. Raise the budget, or do less"
+        )
+
+
+CostBudgetExceededError = CostBudgetExceeded
+
+
+class UnpricedModelError(FastroAIError):
+    """A budget of money is set and the model has no price, so the budget could not hold."""
+
+    def __init__(self, model: str, provider: str) -> None:
+        super().__init__(model, provider)
+        self.model, self.provider = model, provider
+
+    def __str__(self) -> str:
+        key = f"{self.provider}:{self.model}"
+        return (
+            f"no price is known for model {key!r}, so a cost budget cannot hold; add one: "
+            f"CostCalculator(pricing_overrides={{{key!r}: "
+            "{'input_per_mtok': ..., 'output_per_mtok': ...}}) as cost_calculator= of the agent, "
+            "or set on_unpriced='allow' on the Budget"
+        )
+
+
+class UnboundedRequestError(FastroAIError):
+    """A budget of money is set and nothing bounds what a request can cost."""
+
+    def __init__(self, model: str, provider: str) -> None:
+        super().__init__(model, provider)
+        self.model, self.provider = model, provider
+
+    def __str__(self) -> str:
+        return (
+            f"nothing bounds what a request to {self.provider}:{self.model} can cost, so a cost budget "
+            "cannot hold; set max_tokens on the agent, or on_unbounded='allow' on the Budget"
+        )
+
+
+class ScopeClosedError(FastroAIError):
+    """A request was made after the run that it belongs to had ended."""
+
+    def __init__(self, scope_path: tuple[str, ...]) -> None:
+        super().__init__(scope_path)
+        self.scope_path = scope_path
+
+    def __str__(self) -> str:
+        return (
+            f"a request was made under {' / '.join(self.scope_path)} after that run had ended; "
+            "await everything that a step starts before it returns"
+        )
+
+
+class RunningLoopError(FastroAIError, RuntimeError):
+    """A sync entry point was called where an event loop is running."""
+
+    def __init__(self, called: str, instead: str) -> None:
+        super().__init__(called, instead)
+        self.called, self.instead = called, instead
+
+    def __str__(self) -> str:
+        return (
+            f"{self.called}() was called on a running event loop and would block it; "
+            f"use: await {self.instead}(...)"
+        )

@@ -1,0 +1,63 @@
+"""Pipelines: steps with dependencies, routers between pipelines, results and events.
+
+The names of `fastroai.steps` are here too.
+"""
+
+from fastroai.pipelines.pipeline import Pipeline
+from fastroai.pipelines.result import PipelineResult, PipelineUsage, StepTiming
+from fastroai.pipelines.router import BasePipeline, SplitPipeline
+from fastroai.pipelines.stream import PipelineStream
+from fastroai.runtime import (
+    RunEvent,
+    RunFinished,
+    RunStarted,
+    StepFailed,
+    StepFinished,
+    StepRetried,
+    StepSkipped,
+    StepStarted,
+    TextChunk,
+)
+from fastroai.steps import (
+    BaseStep,
+    ConversationState,
+    ConversationStatus,
+    ExecutionConfig,
+    FunctionStep,
+    PipelineConfig,
+    ResolvedConfig,
+    StepConfig,
+    StepContext,
+    StepUsage,
+    step,
+)
+
+__all__ = [
+    "BasePipeline",
+    "BaseStep",
+    "ConversationState",
+    "ConversationStatus",
+    "ExecutionConfig",
+    "FunctionStep",
+    "Pipeline",
+    "PipelineConfig",
+    "PipelineResult",
+    "PipelineStream",
+    "PipelineUsage",
+    "ResolvedConfig",
+    "RunEvent",
+    "RunFinished",
+    "RunStarted",
+    "SplitPipeline",
+    "StepConfig",
+    "StepContext",
+    "StepFailed",
+    "StepFinished",
+    "StepRetried",
+    "StepSkipped",
+    "StepStarted",
+    "StepTiming",
+    "StepUsage",
+    "TextChunk",
+    "step",
+]

@@ -1,0 +1,153 @@
+"""What runs next: a pure state machine, `event -> commands`.
+
+No clock, no I/O, no coroutine. The live run, and any replay of its events, get the same commands. It changes
+its own state and touches only what depends on the event, so a run is linear in steps and dependencies.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from fastroai.pipelines.plan import Plan
+
+# --- events ---
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The run begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """A step gave its output; `incomplete` if it asks to stop the run for now."""
+
+    step_id: str
+    incomplete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A step failed for good; `fatal` if that stops the run whatever its configuration says."""
+
+    step_id: str
+    fatal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """A step ended because it was cancelled."""
+
+    step_id: str
+
+
+Event: TypeAlias = Started | Succeeded | Failed | Cancelled
+
+# --- commands ---
+
+
+@dataclass(frozen=True, slots=True)
+class StartStep:
+    """Run a step."""
+
+    step_id: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class SkipStep:
+    """A step will not run."""
+
+    step_id: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelSteps:
+    """Cancel what is running."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Nothing is running and nothing will."""
+
+    cause: str
+
+
+Command: TypeAlias = StartStep | SkipStep | CancelSteps | Finish
+
+
+class PipelineMachine:
+    """The state of one run. `exempt` steps may fail without stopping it."""
+
+    def __init__(
+        self, plan: Plan, *, exempt: Collection[str] = (), max_concurrency: int | None = None
+    ) -> None:
+        self.plan, self.exempt, self.max_concurrency = plan, exempt, max_concurrency
+        self.journal: list[tuple[Event, list[Command]]] = []
+        """Every event with the commands that it led to."""
+        self._missing = {step_id: len(befores) for step_id, befores in plan.dependencies.items()}
+        self._ready: deque[tuple[str, str]] = deque()
+        self._running = 0
+        self._skipped: set[str] = set()
+        self._stopped_because: str | None = None
+
+    def handle(self, event: Event) -> list[Command]:
+        """Take in what happened; say what to do."""
+        commands: list[Command] = []
+        if isinstance(event, Succeeded):
+            self._running -= 1
+            self._on_success(event)
+        elif isinstance(event, Started):
+            self._ready.extend(
+                (step_id, "it needs no other step")
+                for step_id, missing in self._missing.items()
+                if not missing
+            )
+        else:
+            self._running -= 1
+            if isinstance(event, Failed):
+                self._on_failure(event, commands.append)
+        self._start_ready(commands.append)
+        if self._running == 0:
+            commands.append(Finish(self._stopped_because or "every step has run"))
+        self.journal.append((event, commands))
+        return commands
+
+    def _on_success(self, event: Succeeded) -> None:
+        if event.incomplete and self._stopped_because is None:
+            self._stopped_because = f"{event.step_id!r} needs more from the user"
+        missing = self._missing
+        for after in self.plan.dependents[event.step_id]:
+            missing[after] -= 1
+            if not missing[after] and after not in self._skipped:
+                self._ready.append((after, f"{event.step_id!r} was the last that it needed"))
+
+    def _on_failure(self, event: Failed, command: Callable[[Command], None]) -> None:
+        if self._stopped_because is not None:
+            return
+        if event.fatal or event.step_id not in self.exempt:
+            self._stopped_because = f"{event.step_id!r} failed"
+            if self._running:
+                command(CancelSteps(self._stopped_because))
+            return
+        waiting = [event.step_id]
+        while waiting:
+            for after in self.plan.dependents[waiting.pop()]:
+                if after not in self._skipped:
+                    self._skipped.add(after)
+                    command(SkipStep(after, f"it needs {event.step_id!r}, which failed"))
+                    waiting.append(after)
+
+    def _start_ready(self, command: Callable[[Command], None]) -> None:
+        if self._stopped_because is not None:
+            return
+        ready, limit = self._ready, self.max_concurrency
+        while ready and (limit is None or self._running < limit):
+            self._running += 1
+            command(StartStep(*ready.popleft()))

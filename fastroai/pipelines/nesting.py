@@ -1,0 +1,59 @@
+"""Pipelines and routers as steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from fastroai.errors import StepExecutionError
+from fastroai.pipelines.result import OutputT, PipelineResult
+from fastroai.steps import BaseStep, StepConfig, StepContext
+from fastroai.steps.base import DepsT
+
+
+class Executable(Protocol[OutputT]):
+    """What can be nested: it runs inputs to a `PipelineResult`."""
+
+    async def execute(
+        self, inputs: Mapping[str, Any] | None = None, deps: Any = None
+    ) -> PipelineResult[OutputT]:
+        """Run to the result."""
+        ...
+
+
+class NestedStep(BaseStep[DepsT, OutputT]):
+    """Runs a pipeline or router inside a step; made by `as_step`. Its usage is part of the step's."""
+
+    def __init__(
+        self,
+        inner: Executable[OutputT],
+        inputs: Callable[[StepContext[DepsT]], Mapping[str, Any]] | None,
+        config: StepConfig,
+    ) -> None:
+        self.inner, self.inputs, self.config = inner, inputs, config
+
+    def __repr__(self) -> str:
+        return f"<step of {self.inner!r}>"
+
+    async def execute(self, context: StepContext[DepsT]) -> OutputT:
+        """Run what is nested; a conversation that stopped it stops the outer run too.
+
+        Raises:
+            StepExecutionError: its output step did not run, because of a failure inside.
+        """
+        inputs = self.inputs(context) if self.inputs is not None else _outer_values(context)
+        result = await self.inner.execute(inputs, context.deps)
+        if result.stopped_early:
+            return result.conversation_state  # type: ignore[return-value]  # the outer runner looks for it
+        if result.output is None and result.errors:
+            step_id, error = next(iter(result.errors.items()))
+            raise StepExecutionError(step_id, error) from error
+        return result.output  # type: ignore[return-value]  # OutputT may itself include None
+
+
+def _outer_values(context: StepContext[Any]) -> dict[str, object]:
+    values = dict(context.inputs)
+    outputs = context.facts.outputs
+    for before in outputs.dependencies[context.step_id]:
+        values[before] = outputs.values[before]
+    return values

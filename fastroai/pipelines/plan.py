@@ -1,0 +1,140 @@
+"""The shape of a pipeline: steps, dependencies, and every problem that keeps them from running."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+from fastroai.errors import PipelineValidationError, nearest_hint
+from fastroai.steps import BaseStep, StepConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who needs whom, in declaration order. Linear in steps and dependencies, walked without recursion."""
+
+    dependencies: Mapping[str, tuple[str, ...]]
+    """Direct dependencies of every step."""
+    dependents: Mapping[str, tuple[str, ...]]
+    """The reverse: who needs a step."""
+    order: tuple[str, ...]
+    """One order that respects the dependencies."""
+    output_step: str
+
+    def levels(self) -> list[list[str]]:
+        """Steps by how many others must come before, at the longest. For people; it is no barrier."""
+        depth: dict[str, int] = {}
+        levels: list[list[str]] = []
+        for step_id in self.order:
+            depth[step_id] = 1 + max((depth[before] for before in self.dependencies[step_id]), default=-1)
+            if depth[step_id] == len(levels):
+                levels.append([])
+            levels[depth[step_id]].append(step_id)
+        return levels
+
+
+def build_plan(
+    pipeline: str,
+    steps: Mapping[str, object],
+    dependencies: Mapping[str, Sequence[str]] | None,
+    output_step: str | None,
+    step_configs: Mapping[str, object] | None,
+) -> Plan:
+    """Check everything at once.
+
+    Raises:
+        PipelineValidationError: with every problem that was found.
+    """
+    dependencies = dependencies or {}
+    problems = [
+        *_step_problems(steps),
+        *_dependency_problems(steps, dependencies),
+        *_config_problems(steps, step_configs or {}),
+    ]
+    needs = {
+        step_id: tuple(
+            dict.fromkeys(before for before in _names(dependencies.get(step_id)) if before in steps)
+        )
+        for step_id in steps
+    }
+    order: tuple[str, ...] = ()
+    try:
+        order = tuple(TopologicalSorter(needs).static_order())
+    except CycleError as cycle:
+        members = " -> ".join(map(repr, reversed(cycle.args[1])))
+        problems.append(f"steps wait for each other: {members}; remove one of these dependencies")
+    dependents: dict[str, list[str]] = {step_id: [] for step_id in steps}
+    for step_id, befores in needs.items():
+        for before in befores:
+            dependents[before].append(step_id)
+    terminal = [step_id for step_id, after in dependents.items() if not after]
+    problems += _output_problems(steps, terminal, output_step, acyclic=bool(order))
+    if problems:
+        raise PipelineValidationError(pipeline, tuple(problems))
+    return Plan(
+        dependencies=needs,
+        dependents={step_id: tuple(after) for step_id, after in dependents.items()},
+        order=order,
+        output_step=output_step or terminal[0],
+    )
+
+
+def _step_problems(steps: Mapping[str, object]) -> Iterator[str]:
+    if not steps:
+        yield "it has no steps; give at least one: steps={'name': step}"
+    for step_id, step in steps.items():
+        if not isinstance(step_id, str) or not step_id:
+            yield f"step id {step_id!r} is not a name; ids are non-empty strings"
+        if not isinstance(step, BaseStep):
+            yield f"step {step_id!r} is not a step but {_describe(step)}"
+
+
+def _describe(step: object) -> str:
+    kind = f"a {type(step).__name__}"
+    if isinstance(step, type):
+        return f"the class {step.__name__}; give an instance: {step.__name__}()"
+    if hasattr(step, "as_step"):
+        return f"{kind}; use its .as_step(...)"
+    if callable(step):
+        return f"{kind}; decorate the function with @step"
+    return f"{kind}; give a BaseStep, a @step function or agent.as_step(...)"
+
+
+def _dependency_problems(
+    steps: Mapping[str, object], dependencies: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    for step_id, befores in dependencies.items():
+        if step_id not in steps:
+            yield f"dependencies name {step_id!r}, which is not a step.{nearest_hint(str(step_id), steps)}"
+        if isinstance(befores, str) or not isinstance(befores, Sequence | set | frozenset):
+            yield f"dependencies of {step_id!r} are {befores!r}; expected a list of step ids"
+            continue
+        for before in befores:
+            if before not in steps:
+                hint = nearest_hint(str(before), steps)
+                yield f"step {step_id!r} depends on {before!r}, which is not a step.{hint}"
+
+
+def _names(befores: Sequence[str] | None) -> Sequence[str]:
+    return () if befores is None or isinstance(befores, str) else befores
+
+
+def _config_problems(steps: Mapping[str, object], step_configs: Mapping[str, object]) -> Iterator[str]:
+    for step_id, config in step_configs.items():
+        if step_id not in steps:
+            yield f"step_configs name {step_id!r}, which is not a step.{nearest_hint(str(step_id), steps)}"
+        if not isinstance(config, StepConfig):
+            yield f"step_configs[{step_id!r}] is a {type(config).__name__}; expected a StepConfig"
+
+
+def _output_problems(
+    steps: Mapping[str, object], terminal: list[str], output_step: str | None, *, acyclic: bool
+) -> Iterator[str]:
+    if output_step is not None and output_step not in steps:
+        yield f"output_step {output_step!r} is not a step.{nearest_hint(str(output_step), steps)}"
+    if output_step is None and acyclic and len(terminal) > 1:
+        yield (
+            f"several steps are needed by no other: {', '.join(map(repr, terminal))}; "
+            "say which one gives the output: output_step=..."
+        )

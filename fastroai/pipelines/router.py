@@ -1,0 +1,185 @@
+"""`BasePipeline`: choosing between pipelines."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Generic
+
+from fastroai.errors import ConfigurationError, UnknownPipelineError
+from fastroai.pipelines.nesting import NestedStep
+from fastroai.pipelines.pipeline import DepsT, Pipeline
+from fastroai.pipelines.result import OutputT, PipelineResult
+from fastroai.runtime import Scope, current_scope, is_terminal, run_blocking
+from fastroai.steps import BaseStep, StepConfig, StepContext
+from fastroai.tracing import Tracer
+
+
+class BasePipeline(ABC, Generic[DepsT, OutputT]):
+    """A router: `route` names the registered pipeline that gets the inputs.
+
+    class Support(BasePipeline[Deps, str]):
+        def __init__(self) -> None:
+            super().__init__("support")
+            self.register_pipeline("short", short)
+            self.register_pipeline("long", long, fallback="short")
+
+        async def route(self, inputs: Mapping[str, Any], deps: Deps) -> str:
+            return "long" if len(inputs["text"]) > 2_000 else "short"
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        self.name: str = name or type(self).__name__
+        self._pipelines: dict[str, Pipeline[DepsT, OutputT] | BasePipeline[DepsT, OutputT]] = {}
+        self._fallbacks: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, pipelines={list(self._pipelines)})"
+
+    @property
+    def pipelines(self) -> Mapping[str, Pipeline[DepsT, OutputT] | BasePipeline[DepsT, OutputT]]:
+        """What is registered, by name."""
+        return dict(self._pipelines)
+
+    def register_pipeline(
+        self,
+        name: str,
+        pipeline: Pipeline[DepsT, OutputT] | BasePipeline[DepsT, OutputT],
+        *,
+        fallback: str | None = None,
+    ) -> None:
+        """Register a pipeline, or another router.
+
+        Args:
+            name: What `route` calls it.
+            pipeline: What runs.
+            fallback: The name of the one to run when this one fails; it may be registered later.
+
+        Raises:
+            ConfigurationError: a name that is taken, or something that cannot run.
+        """
+        if not isinstance(name, str) or not name:
+            raise ConfigurationError("name", name, "a non-empty string")
+        if name in self._pipelines:
+            raise ConfigurationError("name", name, f"a name that router {self.name!r} does not have yet")
+        if not isinstance(pipeline, Pipeline | BasePipeline):
+            raise ConfigurationError("pipeline", pipeline, "a Pipeline or a BasePipeline")
+        self._pipelines[name] = pipeline
+        if fallback is not None:
+            self._fallbacks[name] = fallback
+
+    @abstractmethod
+    async def route(self, inputs: Mapping[str, Any], deps: DepsT) -> str:
+        """The name of the pipeline that these inputs go to. What it spends is part of the run."""
+
+    async def execute(
+        self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None, tracer: Tracer | None = None
+    ) -> PipelineResult[OutputT]:
+        """Route and run; after a failure that another variant might survive, run its fallback.
+
+        The usage of the whole, failed variants and routing included, is in the result.
+
+        Raises:
+            UnknownPipelineError: `route`, or a `fallback`, named a pipeline that is not registered.
+            StepExecutionError: the pipeline failed, and so did its fallbacks.
+        """
+        given = dict(inputs or {})
+        scope = Scope("router", self.name, parent=current_scope(), tracer=tracer)
+        async with scope:
+            name = await self.route(given, deps)  # type: ignore[arg-type]  # None where there are no deps
+            tried: list[str] = []
+            while True:
+                pipeline = self._named(name)
+                tried.append(name)
+                try:
+                    result = await pipeline.execute(given, deps)
+                except Exception as error:
+                    fallback = self._fallbacks.get(name)
+                    if fallback is None or fallback in tried or not _another_may_do(error):
+                        raise
+                    name = fallback
+                else:
+                    return result.within(scope)
+
+    def execute_sync(
+        self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None, tracer: Tracer | None = None
+    ) -> PipelineResult[OutputT]:
+        """`execute` for scripts and worker threads. Raises as `Pipeline.execute_sync`."""
+        return run_blocking(
+            lambda: self.execute(inputs, deps, tracer), called="router.execute_sync", instead="router.execute"
+        )
+
+    def as_step(
+        self,
+        inputs: Callable[[StepContext[DepsT]], Mapping[str, Any]] | None = None,
+        *,
+        config: StepConfig | None = None,
+    ) -> BaseStep[DepsT, OutputT]:
+        """This router as a step of a pipeline; as `Pipeline.as_step`."""
+        return NestedStep(self, inputs, config or StepConfig())
+
+    def _named(self, name: str) -> Pipeline[DepsT, OutputT] | BasePipeline[DepsT, OutputT]:
+        try:
+            return self._pipelines[name]
+        except (KeyError, TypeError):
+            raise UnknownPipelineError(self.name, name, tuple(self._pipelines)) from None
+
+
+class SplitPipeline(BasePipeline[DepsT, OutputT]):
+    """An A/B split: a share of the keys goes to each variant, and a key always to the same one.
+
+    split = SplitPipeline("prompts", key=lambda inputs, deps: inputs["user_id"])
+    split.add_variant("control", pipeline_a, weight=90)
+    split.add_variant("candidate", pipeline_b, weight=10, fallback="control")
+    """
+
+    def __init__(self, name: str, *, key: Callable[[Mapping[str, Any], DepsT], str]) -> None:
+        super().__init__(name)
+        self._key = key
+        self._weights: dict[str, float] = {}
+
+    def add_variant(
+        self,
+        name: str,
+        pipeline: Pipeline[DepsT, OutputT] | BasePipeline[DepsT, OutputT],
+        *,
+        weight: float,
+        fallback: str | None = None,
+    ) -> None:
+        """Register a variant that gets `weight` of the sum of all weights.
+
+        Raises:
+            ConfigurationError: a weight that is not a number above zero, or as `register_pipeline`.
+        """
+        if (
+            isinstance(weight, bool)
+            or not isinstance(weight, int | float)
+            or not math.isfinite(weight)
+            or weight <= 0
+        ):
+            raise ConfigurationError("weight", weight, "a finite number above zero")
+        self.register_pipeline(name, pipeline, fallback=fallback)
+        self._weights[name] = weight
+
+    async def route(self, inputs: Mapping[str, Any], deps: DepsT) -> str:
+        """The variant of this key."""
+        if not self._weights:
+            raise UnknownPipelineError(self.name, "", ())
+        return self.variant_of(str(self._key(inputs, deps)))
+
+    def variant_of(self, key: str) -> str:
+        """The variant that a key gets, now and in every process, while the variants are the same."""
+        digest = hashlib.sha256(f"{self.name}\x00{key}".encode()).digest()
+        point = int.from_bytes(digest[:8], "big") / 2**64 * sum(self._weights.values())
+        for name, weight in self._weights.items():
+            point -= weight
+            if point < 0:
+                return name
+        return name
+
+
+def _another_may_do(error: Exception) -> bool:
+    """Whether a failure is of the variant, so that another may do better; stops and mistakes are not."""
+    return not is_terminal(error)

@@ -1,0 +1,213 @@
+"""Plain values that every layer speaks: tokens, request records, usage, and "not given"."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Final, Literal, TypeVar
+
+MICROCENTS_PER_DOLLAR: Final = 1_000_000
+"""A microcent, in this library, is one millionth of a US dollar."""
+
+_ZERO: Final = Decimal(0)
+_T = TypeVar("_T")
+
+
+class NotGiven(enum.Enum):
+    """The type of `NOT_GIVEN`: "this was not said", which is not the same as `None` or a default."""
+
+    NOT_GIVEN = "not given"
+
+    def __repr__(self) -> str:
+        return "NOT_GIVEN"
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+
+NOT_GIVEN: Final = NotGiven.NOT_GIVEN
+"""Stands for an option that the caller did not mention, so that `None` and `0` stay sayable."""
+
+
+def first_given(*values: _T | NotGiven, default: _T) -> _T:
+    """The first value that was given, most specific first; `default` if none was."""
+    for value in values:
+        if not isinstance(value, NotGiven):
+            return value
+    return default
+
+
+def usd_to_microcents(usd: Decimal) -> int:
+    """Exact dollars as whole microcents, rounded once, half to even."""
+    return int((usd * MICROCENTS_PER_DOLLAR).to_integral_value(rounding=ROUND_HALF_EVEN))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """Token counts of one request. Parts are included in their totals, as in PydanticAI's `RequestUsage`."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    """Input tokens read from the provider's cache; included in `input_tokens`."""
+    cache_write_tokens: int = 0
+    """Input tokens written to the provider's cache; included in `input_tokens`."""
+    input_audio_tokens: int = 0
+    cache_audio_read_tokens: int = 0
+    output_audio_tokens: int = 0
+    reasoning_tokens: int = 0
+    """Thinking tokens; included in `output_tokens`."""
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+
+RequestOutcome = Literal["settled", "unmeasured", "released"]
+"""How a request ended for the account.
+
+`settled`: its usage arrived. `unmeasured`: it was sent and its usage never came. `released`: it was not
+sent, or was refused unbilled.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecord:
+    """One provider request, or one amount that `record_usage` added: the unit of all accounting."""
+
+    model: str
+    """The model that was asked."""
+    provider: str
+    """The provider's name, as PydanticAI gives it: `openai`, `anthropic`, ..."""
+    outcome: RequestOutcome
+    tokens: Tokens = Tokens()
+    cost_usd: Decimal | None = None
+    """Exact cost in US dollars; `None` when it is not known (unpriced or unmeasured)."""
+    bound_usd: Decimal | None = None
+    """What an unmeasured request can have cost at most, in US dollars; `None` if that is not known either."""
+    response_model: str | None = None
+    """The model that answered, when the provider says so."""
+    response_id: str | None = None
+    agent: str | None = None
+    step_id: str | None = None
+    attempt: int = 1
+    """Which attempt at this request it was, from 1: transport failures are retried."""
+    streamed: bool = False
+    started_at: datetime | None = None
+    duration_ms: float = 0.0
+    finish_reason: str | None = None
+    error: str | None = None
+    """What went wrong, for a request that gave no usable response."""
+
+    @property
+    def unpriced(self) -> bool:
+        """Whether its usage is known but no price for it is."""
+        return self.outcome == "settled" and self.cost_usd is None
+
+
+@dataclass(slots=True)
+class Usage:
+    """What a scope has spent so far: sums over its requests and those of everything below it."""
+
+    request_count: int = 0
+    """Requests that were sent and not refused: settled and unmeasured ones."""
+    failed_requests: int = 0
+    """Requests that ended unbilled: refused by the provider, or never sent."""
+    unpriced_requests: int = 0
+    """Settled requests for whose model no price is known; they are not in `cost_usd`."""
+    unmeasured_requests: int = 0
+    """Requests that were sent and whose usage never came; they are not in `cost_usd`."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    input_audio_tokens: int = 0
+    cache_audio_read_tokens: int = 0
+    output_audio_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_usd: Decimal = _ZERO
+    """Exact sum of the known costs, in US dollars."""
+    unmeasured_bound_usd: Decimal = _ZERO
+    """What the unmeasured requests can have cost at most, as far as that is known, in US dollars."""
+    unbounded_requests: int = 0
+    """Unmeasured requests for which no bound is known; they are not in `unmeasured_bound_usd`."""
+    agent_calls: int = 0
+    """Agent runs that were started, at any depth: retried ones, and agents called by tools, included."""
+
+    def add(self, record: RequestRecord) -> None:
+        """Count one request."""
+        if record.outcome == "released":
+            self.failed_requests += 1
+            return
+        self.request_count += 1
+        if record.outcome == "unmeasured":
+            self.unmeasured_requests += 1
+            if record.bound_usd is None:
+                self.unbounded_requests += 1
+            else:
+                self.unmeasured_bound_usd += record.bound_usd
+        elif record.cost_usd is None:
+            self.unpriced_requests += 1
+        else:
+            self.cost_usd += record.cost_usd
+        self._add_tokens(record.tokens)
+
+    def _add_tokens(self, tokens: Tokens) -> None:
+        self.input_tokens += tokens.input_tokens
+        self.output_tokens += tokens.output_tokens
+        self.cache_read_tokens += tokens.cache_read_tokens
+        self.cache_write_tokens += tokens.cache_write_tokens
+        self.input_audio_tokens += tokens.input_audio_tokens
+        self.cache_audio_read_tokens += tokens.cache_audio_read_tokens
+        self.output_audio_tokens += tokens.output_audio_tokens
+        self.reasoning_tokens += tokens.reasoning_tokens
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output tokens together."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def committed_usd(self) -> Decimal:
+        """Known cost plus the bounds of unmeasured requests, in US dollars: what budgets read."""
+        return self.cost_usd + self.unmeasured_bound_usd
+
+    @property
+    def cost_complete(self) -> bool:
+        """Whether `cost_usd` is all that was spent: nothing unpriced, nothing unmeasured."""
+        return not (self.unpriced_requests or self.unmeasured_requests)
+
+    @property
+    def cost_microcents(self) -> int:
+        """`cost_usd` in microcents, rounded once, half to even."""
+        return usd_to_microcents(self.cost_usd)
+
+    @property
+    def cost_dollars(self) -> float:
+        """`cost_usd` as a float, for display."""
+        return float(self.cost_usd)
+
+    def copy(self) -> Usage:
+        """A snapshot that later requests do not change."""
+        return Usage(**{name: getattr(self, name) for name in self.__slots__})
+
+    @classmethod
+    def of(cls, records: list[RequestRecord]) -> Usage:
+        """The sum of some records."""
+        usage = cls()
+        for record in records:
+            usage.add(record)
+        return usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One call of a tool that a model asked for."""
+
+    tool_name: str
+    args: dict[str, object] = field(default_factory=dict)
+    """The arguments, parsed."""
+    tool_call_id: str = ""

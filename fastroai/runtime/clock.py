@@ -1,0 +1,79 @@
+"""The one kind of time limit: a deadline that can pause."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+from fastroai.errors import TimeLimitExceeded
+
+
+class Clock:
+    """Bounds the time spent inside `async with clock:`, in seconds; `None` bounds nothing.
+
+    Time inside `with clock.paused():` does not count; pauses nest and may overlap. Running out cancels what
+    is inside and raises `TimeLimitExceeded`. An outer deadline passes through an inner clock unchanged.
+    """
+
+    __slots__ = ("_left", "_pauses", "_timeout", "seconds", "what")
+
+    def __init__(self, seconds: float | None, what: str) -> None:
+        self.seconds, self.what = seconds, what
+        self._timeout: asyncio.Timeout | None = None
+        self._pauses = 0
+        self._left = 0.0
+
+    async def __aenter__(self) -> Clock:
+        if self.seconds is not None:
+            self._timeout = asyncio.timeout(self.seconds)
+            await self._timeout.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        timeout, self._timeout = self._timeout, None
+        if timeout is None:
+            return
+        try:
+            await timeout.__aexit__(exc_type, exc, traceback)
+        except TimeoutError as error:
+            assert self.seconds is not None
+            raise TimeLimitExceeded(self.what, self.seconds) from error.__cause__
+
+    def remaining(self) -> float | None:
+        """Seconds until it runs out; `None` when it bounds nothing now, or is paused."""
+        if self._timeout is None or self._pauses or (deadline := self._timeout.when()) is None:
+            return None
+        return deadline - asyncio.get_running_loop().time()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop counting for a while."""
+        self._pause()
+        try:
+            yield
+        finally:
+            self._resume()
+
+    def _pause(self) -> None:
+        self._pauses += 1
+        timeout = self._timeout
+        if self._pauses > 1 or timeout is None or timeout.expired():
+            return
+        deadline = timeout.when()
+        assert deadline is not None
+        self._left = deadline - asyncio.get_running_loop().time()
+        timeout.reschedule(None)
+
+    def _resume(self) -> None:
+        self._pauses -= 1
+        timeout = self._timeout
+        if self._pauses or timeout is None or timeout.expired():
+            return
+        timeout.reschedule(asyncio.get_running_loop().time() + self._left)

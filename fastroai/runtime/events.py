@@ -1,0 +1,99 @@
+"""What happens in a run, as values: for `stream()`, progress displays and, later, the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+from fastroai.records import Usage
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvent:
+    """Something that happened in a run."""
+
+    run_id: str
+    pipeline: str
+    """The pipeline that it happened in; nested pipelines report their own."""
+    at: datetime = field(default_factory=_now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted(RunEvent):
+    """A pipeline started."""
+
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStarted(RunEvent):
+    """A step started, because of `cause`."""
+
+    step_id: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRetried(RunEvent):
+    """An attempt at a step or at an agent call in it failed, and another follows after `delay` seconds."""
+
+    step_id: str
+    attempt: int
+    """The attempt that failed, from 1."""
+    error: BaseException
+    delay: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextChunk(RunEvent):
+    """A step streamed some text through `ctx.run_stream`."""
+
+    step_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFinished(RunEvent):
+    """A step finished with an output."""
+
+    step_id: str
+    output: object
+    usage: Usage
+    duration_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFailed(RunEvent):
+    """A step failed, after its retries."""
+
+    step_id: str
+    error: BaseException
+    usage: Usage
+    duration_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSkipped(RunEvent):
+    """A step will not run, because of `cause`."""
+
+    step_id: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFinished(RunEvent):
+    """A pipeline ended; `error` says why, if it failed."""
+
+    usage: Usage
+    duration_ms: float
+    error: BaseException | None = None
+
+
+Listener: TypeAlias = Callable[[RunEvent], Awaitable[None]]
+"""Takes each event of a run as it happens. It may wait, which holds the run back."""

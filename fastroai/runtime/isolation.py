@@ -1,0 +1,39 @@
+"""Running a coroutine inside the current task, with context variables of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator
+from contextvars import Context
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class InContext(Generic[T]):
+    """`await InContext(coroutine, context)`: what it sets stays in `context`, as if it had a task of its own.
+
+    A task costs an order of magnitude more than a step that does nothing; this does not.
+    """
+
+    __slots__ = ("_context", "_coroutine")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], context: Context) -> None:
+        self._coroutine, self._context = coroutine, context
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        coroutine, run = self._coroutine, self._context.run
+        try:
+            waits_for = run(coroutine.send, None)
+            while True:
+                try:
+                    sent = yield waits_for
+                except GeneratorExit:
+                    run(coroutine.close)
+                    raise
+                except BaseException as thrown:
+                    waits_for = run(coroutine.throw, thrown)
+                else:
+                    waits_for = run(coroutine.send, sent)
+        except StopIteration as end:
+            result: T = end.value
+            return result

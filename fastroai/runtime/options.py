@@ -1,0 +1,26 @@
+"""Checks of option values that every layer takes: seconds, counts."""
+
+from __future__ import annotations
+
+import math
+
+from fastroai.errors import ConfigurationError
+
+
+def check_seconds(option: str, value: float | None, *, zero: bool = False) -> None:
+    """Refuse what is not a number of seconds. Raises `ConfigurationError`."""
+    if value is None:
+        return
+    expected = "seconds, zero or more, and finite" if zero else "seconds, more than zero and finite, or None"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ConfigurationError(option, value, expected)
+    if value < 0 or (value == 0 and not zero):
+        raise ConfigurationError(option, value, expected)
+
+
+def check_count(option: str, value: int | None, *, least: int = 0) -> None:
+    """Refuse what is not a whole number of at least `least`. Raises `ConfigurationError`."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigurationError(option, value, f"a whole number, {least} or more")

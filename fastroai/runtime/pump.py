@@ -1,0 +1,99 @@
+"""A producer in a task of its own, and its consumer: bounded, cancellable, never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from fastroai.runtime.scope import Scope, current_scope
+
+T = TypeVar("T")
+
+Send: TypeAlias = Callable[[T], Awaitable[None]]
+Produce: TypeAlias = Callable[[Send[T]], Awaitable[None]]
+
+
+class _End:
+    """Marks the end of what was produced."""
+
+
+_END: Final = _End()
+
+
+class Pump(Generic[T]):
+    """Iterates what `produce(send)` sends from a task of its own, at most `depth` items ahead.
+
+    The task is needed because what it drives may hold cancel scopes, which must end in the task that they
+    began in; an async generator can be closed from another. It starts on the first iteration, with the
+    context variables of the place where the pump was made, and ends at `aclose()`, at the latest when the
+    scope that was current there ends. An exception of the producer is raised where the items are read.
+    """
+
+    def __init__(self, produce: Produce[T], *, depth: int = 1) -> None:
+        self._produce = produce
+        self._queue: asyncio.Queue[T | _End] = asyncio.Queue()
+        self._room = asyncio.Semaphore(depth)
+        self._context: Context = copy_context()
+        self._scope: Scope | None = current_scope()
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def started(self) -> bool:
+        """Whether anything was asked of it yet."""
+        return self._task is not None
+
+    def __aiter__(self) -> Pump[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        if self._closed:
+            raise StopAsyncIteration
+        if self._task is None:
+            self._start()
+        item = await self._queue.get()
+        if not isinstance(item, _End):
+            self._room.release()
+            return item
+        await self._finish()
+        raise StopAsyncIteration
+
+    def _start(self) -> None:
+        self._task = asyncio.create_task(self._run(), context=self._context)
+        if self._scope is not None:
+            self._scope.on_close(self.aclose)
+
+    async def _run(self) -> None:
+        try:
+            await self._produce(self._send)
+        finally:
+            # The end takes no room: a consumer that has left must not hold up the task.
+            self._queue.put_nowait(_END)
+
+    async def _send(self, item: T) -> None:
+        await self._room.acquire()
+        self._queue.put_nowait(item)
+
+    async def _finish(self) -> None:
+        assert self._task is not None
+        self._closed = True
+        if self._scope is not None:
+            self._scope.forget_closer(self.aclose)
+        await self._task
+
+    async def aclose(self) -> None:
+        """Stop the producer and wait for its end. Its failure, if it had one unseen, is not raised here."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._scope is not None:
+            self._scope.forget_closer(self.aclose)
+        task = self._task
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()

@@ -1,0 +1,72 @@
+"""Sync entry points: run a coroutine from a script, a notebook cell without a loop, or a worker thread."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from fastroai.errors import RunningLoopError
+from fastroai.runtime.scope import current_scope
+
+T = TypeVar("T")
+
+
+class _BackgroundLoop:
+    """One event loop in a daemon thread, shared by all sync calls of the process.
+
+    One loop, because HTTP clients belong to the loop that they were first used on: a loop for each call
+    would leave the second call with the dead connections of the first.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = 0
+
+    def get(self) -> asyncio.AbstractEventLoop:
+        """The running loop; started on first use, and again after a fork."""
+        with self._lock:
+            if self._loop is None or self._process != os.getpid():
+                self._loop = asyncio.new_event_loop()
+                self._process = os.getpid()
+                threading.Thread(target=self._loop.run_forever, name="fastroai-sync", daemon=True).start()
+            return self._loop
+
+
+_background = _BackgroundLoop()
+
+
+def run_blocking(call: Callable[[], Coroutine[Any, Any, T]], *, called: str, instead: str) -> T:
+    """Run a coroutine to its end and return its result, with the caller's context variables.
+
+    In a worker thread of a running pipeline it runs on that pipeline's loop; otherwise on a background loop.
+
+    Raises:
+        RunningLoopError: this thread runs an event loop, which waiting here would block.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        raise RunningLoopError(called, instead)
+    scope = current_scope()
+    loop = scope.loop if scope is not None and scope.loop is not None else None
+    if loop is None or not loop.is_running():
+        loop = _background.get()
+    return wait_for(asyncio.run_coroutine_threadsafe(call(), loop))
+
+
+def wait_for(future: concurrent.futures.Future[T]) -> T:
+    """The result of a coroutine on another thread's loop; an interrupt cancels it and waits for its end."""
+    try:
+        return future.result()
+    except BaseException:
+        if not future.done():
+            future.cancel()
+            concurrent.futures.wait([future], timeout=10.0)
+        raise

@@ -1,0 +1,21 @@
+"""Steps: what they are, what they work with, and how they are configured."""
+
+from fastroai.steps.base import BaseStep, FunctionStep, step
+from fastroai.steps.config import ExecutionConfig, PipelineConfig, ResolvedConfig, StepConfig
+from fastroai.steps.context import StepContext
+from fastroai.steps.conversation import ConversationState, ConversationStatus
+from fastroai.steps.usage import StepUsage
+
+__all__ = [
+    "BaseStep",
+    "ConversationState",
+    "ConversationStatus",
+    "ExecutionConfig",
+    "FunctionStep",
+    "PipelineConfig",
+    "ResolvedConfig",
+    "StepConfig",
+    "StepContext",
+    "StepUsage",
+    "step",
+]

@@ -1,0 +1,108 @@
+"""One agent call as a value, and what a step can ask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+from fastroai.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pydantic_ai import (
+        AgentCapability,
+        AgentModelSettings,
+        AgentRetries,
+        AgentSpec,
+        CancellationToken,
+        Conversation,
+        UsageLimits,
+    )
+    from pydantic_ai.agent import EventStreamHandler
+    from pydantic_ai.agent.abstract import AgentMetadata
+    from pydantic_ai.messages import ModelMessage, UserContent
+    from pydantic_ai.models import Model
+    from pydantic_ai.output import OutputSpec
+    from pydantic_ai.tools import DeferredToolResults
+    from pydantic_ai.toolsets import AbstractToolset
+    from pydantic_ai.usage import RunUsage
+
+    from fastroai.agent.response import ChatResponse
+    from fastroai.agent.stream import ChatStream
+    from fastroai.tracing import Tracer
+    from fastroai.usage import Budget
+
+Prompt: TypeAlias = "str | Sequence[UserContent] | None"
+"""What PydanticAI takes as a prompt: text, or text and other content."""
+
+OutputT = TypeVar("OutputT")
+OutputT_co = TypeVar("OutputT_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCall:
+    """Everything that one agent call is made with: PydanticAI's run arguments and FastroAI's own.
+
+    Internal to the library: `FastroAgent.run` and `StepContext.run` have it all as real parameters.
+    The types of `deps`, `instructions` and the like are checked there, where the editor sees them.
+    """
+
+    prompt: Prompt
+    output_type: OutputSpec[Any] | None = None
+    conversation: Conversation | None = None
+    message_history: Sequence[ModelMessage] | None = None
+    deferred_tool_results: DeferredToolResults | None = None
+    conversation_id: str | None = None
+    run_id: str | None = None
+    model: Model | str | None = None
+    instructions: object = None
+    deps: object = None
+    model_settings: AgentModelSettings[Any] | None = None
+    usage_limits: UsageLimits | None = None
+    cancellation_token: CancellationToken | None = None
+    usage: RunUsage | None = None
+    metadata: AgentMetadata[Any] | None = None
+    retries: int | AgentRetries | None = None
+    toolsets: Sequence[AbstractToolset[Any]] | None = None
+    event_stream_handler: EventStreamHandler[Any] | None = None
+    capabilities: Sequence[AgentCapability[Any]] | None = None
+    workspace: object = None
+    spec: dict[str, Any] | AgentSpec | None = None
+    tracer: Tracer | None = None
+    timeout: float | None = None
+    """Seconds for this attempt, said for this call; `None` for the agent's own setting and the default."""
+    default_timeout: float | None = None
+    """Seconds that the step's configuration allows an agent call; the agent's own may be shorter."""
+    request_retries: int | None = None
+    """Extra attempts at each request; `None` for the agent's own setting."""
+    budget: Budget | None = None
+    attempt: int = 1
+
+    def for_attempt(self, attempt: int) -> AgentCall:
+        """The same call, tried again."""
+        return replace(self, attempt=attempt)
+
+
+@runtime_checkable
+class AgentLike(Protocol[OutputT_co]):
+    """What `StepContext.run` can ask: a `FastroAgent`."""
+
+    async def dispatch(self, call: AgentCall) -> ChatResponse[OutputT_co]:
+        """Make one attempt at a call."""
+        ...
+
+    def dispatch_stream(self, call: AgentCall) -> ChatStream[OutputT_co]:
+        """Make a call whose answer is streamed."""
+        ...
+
+
+def check_agent(agent: object) -> None:
+    """Refuse what is not a `FastroAgent`, and say what to do about it. Raises `ConfigurationError`."""
+    if isinstance(agent, AgentLike):
+        return
+    from pydantic_ai.agent import AbstractAgent
+
+    expected = "a FastroAgent"
+    if isinstance(agent, AbstractAgent):
+        expected = "a FastroAgent; wrap the PydanticAI agent: FastroAgent(agent=agent)"
+    raise ConfigurationError("agent", agent, expected)

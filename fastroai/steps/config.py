@@ -1,0 +1,129 @@
+"""What can be set on pipelines and steps, and how the settings flow down.
+
+Most specific first: the call (`ctx.run(..., timeout=)`), `step_configs[step_id]`, the step's own config
+(`@step(...)`, the class attribute, `as_step(config=)`), the `PipelineConfig`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from fastroai.errors import ConfigurationError
+from fastroai.records import NOT_GIVEN, NotGiven, first_given
+from fastroai.runtime.options import check_count, check_seconds
+from fastroai.usage import Budget
+
+OnError = Literal["fail", "continue"]
+
+DEFAULT_RETRY_DELAY: Final = 1.0
+"""Seconds; the base of the exponential backoff."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionConfig:
+    """What steps and pipelines share. What is not given is inherited."""
+
+    timeout: float | NotGiven | None = NOT_GIVEN
+    """Seconds for one attempt of a unit: an agent call, or a step's own code (whose clock pauses while a
+    `ctx.run` is in progress). On a pipeline, the default for its steps."""
+    total_timeout: float | NotGiven | None = NOT_GIVEN
+    """Seconds for the whole step or pipeline, retries included. Not inherited."""
+    retries: int | NotGiven = NOT_GIVEN
+    """Extra attempts after a failure; 0 unless given."""
+    retry_delay: float | NotGiven = NOT_GIVEN
+    """Seconds before the first retry at most; doubles each time, with full jitter. 1.0 unless given."""
+    cost_budget: int | NotGiven | None = NOT_GIVEN
+    """Microcents ($1 = 1,000,000) for the whole step or pipeline. Not inherited: siblings share the
+    pipeline's."""
+    trace: bool | NotGiven = NOT_GIVEN
+    """Whether spans are opened here and below; true unless given."""
+    on_error: OnError | NotGiven = NOT_GIVEN
+    """`"fail"` cancels what runs and raises; `"continue"` finishes what does not need the failed step."""
+
+    def __post_init__(self) -> None:
+        check_seconds("timeout", first_given(self.timeout, default=None))
+        check_seconds("total_timeout", first_given(self.total_timeout, default=None))
+        check_count("retries", first_given(self.retries, default=0))
+        check_seconds("retry_delay", first_given(self.retry_delay, default=0.0), zero=True)
+        budget_of(self)
+        trace = first_given(self.trace, default=True)
+        if not isinstance(trace, bool):
+            raise ConfigurationError("trace", trace, "True or False")
+        on_error = first_given(self.on_error, default="fail")
+        if on_error not in ("fail", "continue"):
+            raise ConfigurationError("on_error", on_error, "'fail' or 'continue'")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepConfig(ExecutionConfig):
+    """Settings of one step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineConfig(ExecutionConfig):
+    """Settings of a pipeline, and defaults for its steps."""
+
+    max_concurrency: int | None = None
+    """How many steps may run at once; `None` for as many as the dependencies allow."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("max_concurrency", self.max_concurrency, least=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedConfig:
+    """What holds for one step, after inheritance: nothing is open any more."""
+
+    timeout: float | None = None
+    total_timeout: float | None = None
+    retries: int = 0
+    request_retries: int | None = None
+    """`retries` where it was given, which then holds for requests too; otherwise the agent's own does."""
+    retry_delay: float = DEFAULT_RETRY_DELAY
+    budget: Budget | None = None
+    trace: bool = True
+    on_error: OnError = "fail"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing bounds or repeats the step."""
+        return self.timeout is None and self.total_timeout is None and self.request_retries is None
+
+    def as_defaults(self) -> ExecutionConfig:
+        """What a step inside this one inherits."""
+        return ExecutionConfig(
+            timeout=self.timeout,
+            retries=NOT_GIVEN if self.request_retries is None else self.request_retries,
+            retry_delay=self.retry_delay,
+            trace=self.trace,
+        )
+
+
+def budget_of(config: ExecutionConfig) -> Budget | None:
+    """The budget that a config sets; nothing below this line sees the short form."""
+    microcents = first_given(config.cost_budget, default=None)
+    return None if microcents is None else budget_from_microcents(microcents)
+
+
+def budget_from_microcents(microcents: int) -> Budget:
+    """A budget from the short form `cost_budget=`."""
+    check_count("cost_budget", microcents, least=1)
+    return Budget(microcents=microcents)
+
+
+def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:
+    """The settings of a step: its own configs, most specific first, then what it inherits."""
+    chain = (*own, pipeline)
+    retries: int | None = first_given(*(config.retries for config in chain), default=None)
+    return ResolvedConfig(
+        timeout=first_given(*(config.timeout for config in chain), default=None),
+        total_timeout=first_given(*(config.total_timeout for config in own), default=None),
+        retries=retries or 0,
+        request_retries=retries,
+        retry_delay=first_given(*(config.retry_delay for config in chain), default=DEFAULT_RETRY_DELAY),
+        budget=next((budget for config in own if (budget := budget_of(config)) is not None), None),
+        trace=first_given(*(config.trace for config in chain), default=True),
+        on_error=first_given(*(config.on_error for config in chain), default="fail"),
+    )

@@ -1,0 +1,453 @@
+"""What a step works with: inputs, outputs of its ancestors, and ways to call agents and other steps."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
+
+import anyio.to_thread
+
+from fastroai.errors import MissingInputError, ScopeClosedError
+from fastroai.records import NOT_GIVEN, NotGiven, RequestRecord, Tokens
+from fastroai.runtime import Clock, Scope, StepRetried, TextChunk, run_blocking
+from fastroai.runtime.options import check_count, check_seconds
+from fastroai.steps.base import BaseStep, DepsT
+from fastroai.steps.call import AgentCall, AgentLike, Prompt, check_agent
+from fastroai.steps.config import ResolvedConfig, budget_from_microcents, resolve
+from fastroai.steps.fanout import run_bounded
+from fastroai.steps.outputs import Outputs, check_type
+from fastroai.steps.retrying import retry_calls
+from fastroai.steps.spending import price_record
+from fastroai.steps.usage import StepUsage
+from fastroai.tracing import NoOpTracer, Tracer
+from fastroai.usage import CostCalculator
+
+if TYPE_CHECKING:
+    from pydantic_ai import AgentModelSettings, UsageLimits
+    from pydantic_ai.messages import ModelMessage
+    from pydantic_ai.models import Model
+
+    from fastroai.agent.response import ChatResponse
+    from fastroai.agent.stream import ChatStream
+
+T = TypeVar("T")
+OutputT = TypeVar("OutputT")
+
+logger = logging.getLogger("fastroai.steps")
+
+DEFAULT_MAP_CONCURRENCY: Final = 10
+_NO_TRACER: Final = NoOpTracer()
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What is the same for every step of one run."""
+
+    pipeline: str
+    inputs: Mapping[str, object]
+    outputs: Outputs
+    calculator: CostCalculator
+
+
+class StepContext(Generic[DepsT]):
+    """Given to a step for one attempt; `DepsT` is the type of `deps`."""
+
+    __slots__ = ("_clock", "_ended", "_facts", "_scope", "_started", "config", "deps")
+
+    def __init__(
+        self, scope: Scope, facts: RunFacts, deps: DepsT, config: ResolvedConfig, started: float
+    ) -> None:
+        """Made by the runner."""
+        self._scope, self._facts, self._started = scope, facts, started
+        self.deps: DepsT = deps
+        self.config: ResolvedConfig = config
+        """What holds for this step after inheritance."""
+        self._clock: Clock | None = None
+        self._ended = False
+
+    def __repr__(self) -> str:
+        return f"<StepContext of step {self.step_id!r} in {self._facts.pipeline!r}, attempt {self.attempt}>"
+
+    # --- facts ---
+
+    @property
+    def step_id(self) -> str:
+        """The id of this step in its pipeline."""
+        return self._scope.name
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self._scope.run_id
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at this step it is, from 1."""
+        return self._scope.attempt
+
+    @property
+    def tracer(self) -> Tracer:
+        """The tracer of the run; one that does nothing where there is none."""
+        return self._scope.tracer or _NO_TRACER
+
+    @property
+    def usage(self) -> StepUsage:
+        """What this step has spent so far."""
+        return StepUsage.of_scope(self._scope, (perf_counter() - self._started) * 1000)
+
+    # --- inputs and outputs ---
+
+    @overload
+    def get_input(self, key: str) -> Any: ...
+    @overload
+    def get_input(self, key: str, default: T) -> Any | T: ...
+    def get_input(self, key: str, default: object = NOT_GIVEN) -> object:
+        """One of the run's inputs.
+
+        Raises:
+            MissingInputError: it was not given, and there is no default.
+        """
+        try:
+            return self._facts.inputs[key]
+        except KeyError:
+            if default is NOT_GIVEN:
+                raise MissingInputError(self.step_id, key, tuple(self._facts.inputs)) from None
+            return default
+
+    @property
+    def inputs(self) -> Mapping[str, object]:
+        """All inputs of the run, read-only."""
+        return self._facts.inputs
+
+    @overload
+    def get_dependency(self, step_id: str) -> Any: ...
+    @overload
+    def get_dependency(self, step_id: str, output_type: type[T]) -> T: ...
+    def get_dependency(self, step_id: str, output_type: type[T] | None = None) -> object:
+        """The output of a step that this one depends on, directly or through others.
+
+        Raises:
+            MissingDependencyError: there is no such step, or nothing makes it finish before this one.
+            DependencyTypeError: its output is not an `output_type`.
+        """
+        value = self._facts.outputs.get(self.step_id, step_id)
+        if output_type is not None:
+            check_type(self.step_id, step_id, value, output_type)
+        return value
+
+    @overload
+    def get_dependency_or_none(self, step_id: str) -> Any | None: ...
+    @overload
+    def get_dependency_or_none(self, step_id: str, output_type: type[T]) -> T | None: ...
+    def get_dependency_or_none(self, step_id: str, output_type: type[T] | None = None) -> object | None:
+        """Like `get_dependency`, but `None` where the pipeline has no such step, or it has no output.
+
+        Raises:
+            MissingDependencyError: the step exists and nothing makes it finish before this one.
+            DependencyTypeError: its output is not an `output_type`.
+        """
+        if not self._facts.outputs.may_have(self.step_id, step_id):
+            return None
+        return (
+            self.get_dependency(step_id) if output_type is None else self.get_dependency(step_id, output_type)
+        )
+
+    # --- calling agents ---
+
+    async def run(
+        self,
+        agent: AgentLike[OutputT],
+        message: Prompt = None,
+        *,
+        deps: object = NOT_GIVEN,
+        message_history: Sequence[ModelMessage] | None = None,
+        model: Model | str | None = None,
+        model_settings: AgentModelSettings[Any] | None = None,
+        usage_limits: UsageLimits | None = None,
+        timeout: float | NotGiven | None = NOT_GIVEN,
+        retries: int | NotGiven = NOT_GIVEN,
+        retry_delay: float | NotGiven = NOT_GIVEN,
+        cost_budget: int | None = None,
+    ) -> ChatResponse[OutputT]:
+        """Call an agent, with this step's `deps` and what its configuration says.
+
+        While it runs, the step's own clock is paused: `timeout` (seconds) bounds each attempt of the call.
+
+        Raises:
+            TimeLimitExceeded: the last attempt took too long.
+            BudgetExceeded: a budget of this call, or of something above it, is used up.
+        """
+        call = self._call(
+            agent,
+            message,
+            deps,
+            message_history,
+            model,
+            model_settings,
+            usage_limits,
+            timeout,
+            retries,
+            cost_budget,
+        )
+        extra = self.config.request_retries if isinstance(retries, NotGiven) else retries
+        base = self.config.retry_delay if isinstance(retry_delay, NotGiven) else retry_delay
+        check_seconds("retry_delay", base, zero=True)
+        with self._clock_paused():
+            return await retry_calls(
+                lambda attempt: agent.dispatch(call.for_attempt(attempt)),
+                retries=extra,
+                delay=base,
+                scope=self._scope,
+                on_retry=self.report_retry,
+            )
+
+    def run_stream(
+        self,
+        agent: AgentLike[OutputT],
+        message: Prompt = None,
+        *,
+        deps: object = NOT_GIVEN,
+        message_history: Sequence[ModelMessage] | None = None,
+        model: Model | str | None = None,
+        model_settings: AgentModelSettings[Any] | None = None,
+        usage_limits: UsageLimits | None = None,
+        timeout: float | NotGiven | None = NOT_GIVEN,
+        retries: int | NotGiven = NOT_GIVEN,
+        cost_budget: int | None = None,
+    ) -> ChatStream[OutputT]:
+        """Call an agent and stream its answer, with `async for` or `async with`.
+
+        Its usage is on the step when the stream ends or is left, at the latest when the step ends. `retries`
+        apply to each request before its first chunk.
+        """
+        call = self._call(
+            agent,
+            message,
+            deps,
+            message_history,
+            model,
+            model_settings,
+            usage_limits,
+            timeout,
+            retries,
+            cost_budget,
+        )
+        stream = agent.dispatch_stream(call)
+        stream.observe(on_text=self._report_text, clock=self._clock)
+        return stream
+
+    def run_sync(
+        self,
+        agent: AgentLike[OutputT],
+        message: Prompt = None,
+        *,
+        deps: object = NOT_GIVEN,
+        message_history: Sequence[ModelMessage] | None = None,
+        model: Model | str | None = None,
+        model_settings: AgentModelSettings[Any] | None = None,
+        usage_limits: UsageLimits | None = None,
+        timeout: float | NotGiven | None = NOT_GIVEN,
+        retries: int | NotGiven = NOT_GIVEN,
+        retry_delay: float | NotGiven = NOT_GIVEN,
+        cost_budget: int | None = None,
+    ) -> ChatResponse[OutputT]:
+        """`run` for steps that are not `async`: it runs on the pipeline's loop, and this thread waits."""
+        return run_blocking(
+            lambda: self.run(
+                agent,
+                message,
+                deps=deps,
+                message_history=message_history,
+                model=model,
+                model_settings=model_settings,
+                usage_limits=usage_limits,
+                timeout=timeout,
+                retries=retries,
+                retry_delay=retry_delay,
+                cost_budget=cost_budget,
+            ),
+            called="ctx.run_sync",
+            instead="ctx.run",
+        )
+
+    def _call(
+        self,
+        agent: AgentLike[Any],
+        message: Prompt,
+        deps: object,
+        message_history: Sequence[ModelMessage] | None,
+        model: Model | str | None,
+        model_settings: AgentModelSettings[Any] | None,
+        usage_limits: UsageLimits | None,
+        timeout: float | NotGiven | None,
+        retries: int | NotGiven,
+        cost_budget: int | None,
+    ) -> AgentCall:
+        self._check_open()
+        check_agent(agent)
+        if not isinstance(timeout, NotGiven):
+            check_seconds("timeout", timeout)
+        if not isinstance(retries, NotGiven):
+            check_count("retries", retries)
+        return AgentCall(
+            prompt=message,
+            deps=self.deps if deps is NOT_GIVEN else deps,
+            message_history=message_history,
+            model=model,
+            model_settings=model_settings,
+            usage_limits=usage_limits,
+            timeout=None if isinstance(timeout, NotGiven) else timeout,
+            default_timeout=self.config.timeout if isinstance(timeout, NotGiven) else None,
+            request_retries=self.config.request_retries if isinstance(retries, NotGiven) else retries,
+            budget=None if cost_budget is None else budget_from_microcents(cost_budget),
+        )
+
+    # --- fan-out ---
+
+    @overload
+    async def map(
+        self, agent_or_step: BaseStep[DepsT, OutputT], items: Iterable[object], *, concurrency: int = ...
+    ) -> list[OutputT]: ...
+    @overload
+    async def map(
+        self, agent_or_step: AgentLike[OutputT], items: Iterable[Prompt], *, concurrency: int = ...
+    ) -> list[ChatResponse[OutputT]]: ...
+    async def map(
+        self,
+        agent_or_step: BaseStep[DepsT, Any] | AgentLike[Any],
+        items: Iterable[Any],
+        *,
+        concurrency: int = DEFAULT_MAP_CONCURRENCY,
+    ) -> list[Any]:
+        """Run an agent or a step once for each item, at most `concurrency` at a time; results in item order.
+
+        An agent gets each item as its prompt. A step gets it as the input `item`, beside the run's inputs.
+        The first failure cancels the rest and is raised.
+        """
+        self._check_open()
+        check_count("concurrency", concurrency, least=1)
+        one: Callable[[int, Any], Awaitable[object]]
+        if isinstance(agent_or_step, BaseStep):
+            one = functools.partial(self._map_step, agent_or_step)
+        else:
+            agent = agent_or_step
+            check_agent(agent)
+
+            async def one(index: int, item: Any) -> object:
+                return await self.run(agent, item)
+
+        with self._clock_paused():
+            return await run_bounded(one, list(items), concurrency)
+
+    async def _map_step(self, step: BaseStep[DepsT, OutputT], index: int, item: object) -> OutputT:
+        from fastroai.steps.execution import run_step  # it makes contexts, and contexts map steps
+
+        scope = Scope("step", f"{self.step_id}[{index}]", parent=self._scope)
+        facts = replace(self._facts, inputs={**self._facts.inputs, "item": item})
+        config = resolve(step.config, pipeline=self.config.as_defaults())
+        async with scope:
+            return await run_step(step, scope=scope, facts=facts, deps=self.deps, config=config)
+
+    # --- spending that does not go through an agent ---
+
+    def record_usage(
+        self,
+        *,
+        model: str,
+        provider: str = "",
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cache_read_tokens: int = 0,
+        cache_write_tokens: int = 0,
+        cost_usd: Decimal | str | int | None = None,
+    ) -> RequestRecord:
+        """Charge spending of another SDK or a paid API to this step, priced like a model request.
+
+        Args:
+            model: What was used, with or without its provider (`openai:gpt-5-mini`).
+            provider: Its provider, where `model` does not say.
+            input_tokens: Tokens sent.
+            output_tokens: Tokens received.
+            cache_read_tokens: Of `input_tokens`, those read from a cache.
+            cache_write_tokens: Of `input_tokens`, those written to a cache.
+            cost_usd: The exact cost in US dollars, where it is known; then no price is looked up.
+
+        Raises:
+            ConfigurationError: a negative amount, or a cost that is not an exact number.
+        """
+        counts = {
+            "input_tokens": input_tokens,
+            "output_tokens": output_tokens,
+            "cache_read_tokens": cache_read_tokens,
+            "cache_write_tokens": cache_write_tokens,
+        }
+        for option, count in counts.items():
+            check_count(option, count)
+        record = price_record(self._facts.calculator, model, provider, Tokens(**counts), cost_usd)
+        record = replace(record, step_id=self.step_id)
+        self._scope.charge(record)
+        return record
+
+    # --- for the runner and for steps of other kinds ---
+
+    async def run_in_thread(self, function: Callable[[StepContext[DepsT]], T]) -> T:
+        """Call a blocking function in a worker thread, with this scope's context variables.
+
+        When the attempt is cancelled or times out the thread cannot be stopped: it is left alone, a
+        warning is logged, and its later calls on this context raise.
+        """
+        try:
+            return await anyio.to_thread.run_sync(function, self, abandon_on_cancel=True)
+        except asyncio.CancelledError:
+            logger.warning("step %r: its thread could not be stopped and runs on unattended", self.step_id)
+            raise
+
+    def attach_clock(self, clock: Clock) -> None:
+        """The clock of this attempt, which calls to agents pause."""
+        self._clock = clock
+
+    def end(self) -> None:
+        """This attempt is over; whatever still holds the context can call nothing through it."""
+        self._ended = True
+
+    @property
+    def scope(self) -> Scope:
+        """The scope of this step."""
+        return self._scope
+
+    @property
+    def facts(self) -> RunFacts:
+        """What is the same for every step of this run."""
+        return self._facts
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise ScopeClosedError(self._scope.path)
+
+    def _clock_paused(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._clock is None else self._clock.paused()
+
+    async def report_retry(self, attempt: int, error: BaseException, delay: float) -> None:
+        """Tell whoever listens that an attempt failed and another follows."""
+        await self._scope.emit(
+            StepRetried(
+                run_id=self.run_id,
+                pipeline=self._facts.pipeline,
+                step_id=self.step_id,
+                attempt=attempt,
+                error=error,
+                delay=delay,
+            )
+        )
+
+    async def _report_text(self, text: str) -> None:
+        await self._scope.emit(
+            TextChunk(run_id=self.run_id, pipeline=self._facts.pipeline, step_id=self.step_id, text=text)
+        )

@@ -1,0 +1,35 @@
+"""Multi-turn pipelines: a step may say that it needs more from the user before the rest makes sense."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+DataT = TypeVar("DataT")
+
+
+class ConversationStatus(StrEnum):
+    """Whether a conversation has all that the rest of a pipeline needs."""
+
+    COMPLETE = "complete"
+    INCOMPLETE = "incomplete"
+
+
+@dataclass(frozen=True)
+class ConversationState(Generic[DataT]):
+    """The output of a step that talks to a user over several runs.
+
+    A step that returns it as `INCOMPLETE` stops the pipeline early: nothing new starts, running steps
+    finish. Dependents of a `COMPLETE` state receive the state.
+    """
+
+    status: ConversationStatus
+    data: DataT | None = None
+    context: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the pipeline must stop here for now."""
+        return self.status is ConversationStatus.INCOMPLETE

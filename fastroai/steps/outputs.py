@@ -1,0 +1,105 @@
+"""What steps can see of each other: the outputs of their ancestors, and nothing that would be a race."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
+
+from fastroai.errors import DependencyTypeError, MissingDependencyError, nearest_hint
+
+
+class Outputs:
+    """The outputs of one run so far, and who may read which."""
+
+    __slots__ = ("dependencies", "values")
+
+    def __init__(self, dependencies: Mapping[str, tuple[str, ...]]) -> None:
+        self.dependencies = dependencies
+        """Direct dependencies of every step, by step id."""
+        self.values: dict[str, object] = {}
+
+    def get(self, reader: str, step_id: str) -> object:
+        """The output of an ancestor of `reader`. Raises `MissingDependencyError`."""
+        if step_id not in self.dependencies:
+            known = ", ".join(map(repr, self.dependencies)) or "none"
+            raise MissingDependencyError(
+                reader,
+                step_id,
+                f"the pipeline has no such step; it has {known}.{nearest_hint(step_id, self.dependencies)}",
+            )
+        if not self.is_ancestor(step_id, reader):
+            raise MissingDependencyError(reader, step_id, self._race(reader, step_id))
+        if step_id not in self.values:
+            raise MissingDependencyError(
+                reader, step_id, "it failed or was skipped; use ctx.get_dependency_or_none where that may be"
+            )
+        return self.values[step_id]
+
+    def may_have(self, reader: str, step_id: str) -> bool:
+        """Whether there is an output to get; true as well where `get` would say that it is a race."""
+        if step_id not in self.dependencies:
+            return False
+        return step_id in self.values or not self.is_ancestor(step_id, reader)
+
+    def is_ancestor(self, step_id: str, of: str) -> bool:
+        """Whether `step_id` always finishes before `of` starts. Walks no further than it must."""
+        direct = self.dependencies.get(of, ())
+        if step_id in direct:
+            return True
+        seen = set(direct)
+        waiting = list(direct)
+        while waiting:
+            for before in self.dependencies[waiting.pop()]:
+                if before == step_id:
+                    return True
+                if before not in seen:
+                    seen.add(before)
+                    waiting.append(before)
+        return False
+
+    def _race(self, reader: str, step_id: str) -> str:
+        needs = [*self.dependencies.get(reader, ()), step_id]
+        return (
+            f"nothing makes {step_id!r} finish before {reader!r}, so reading it is a race; "
+            f"add to dependencies: {reader!r}: {needs!r}"
+        )
+
+
+@functools.lru_cache(maxsize=256)
+def _adapter(output_type: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(output_type)
+
+
+def check_type(reader: str, step_id: str, value: object, output_type: Any) -> None:
+    """Make sure that an output is of a type: a class, or anything that pydantic can check strictly.
+
+    Raises:
+        DependencyTypeError: it is not.
+    """
+    if (isinstance(output_type, type) and not hasattr(output_type, "__parameters__")) or isinstance(
+        output_type, type
+    ):
+        matches = isinstance(value, output_type)
+    else:
+        matches = _fits(value, output_type)
+    if not matches:
+        raise DependencyTypeError(reader, step_id, _type_name(output_type), _type_name(type(value)))
+
+
+def _fits(value: object, output_type: Any) -> bool:
+    try:
+        _adapter(output_type).validate_python(value, strict=True)
+    except ValidationError:
+        return False
+    except PydanticUserError:
+        # Not a type that pydantic knows, such as list[SomeClass]: check the outer class alone.
+        origin = getattr(output_type, "__origin__", None)
+        return not isinstance(origin, type) or isinstance(value, origin)
+    return True
+
+
+def _type_name(of: Any) -> str:
+    return of.__name__ if isinstance(of, type) and not hasattr(of, "__origin__") else str(of)

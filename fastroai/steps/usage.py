@@ -1,0 +1,83 @@
+"""What one step has spent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from fastroai.records import RequestRecord, usd_to_microcents
+from fastroai.runtime import Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepUsage:
+    """Cost, tokens and time of a step: every attempt, every agent below it."""
+
+    cost_usd: Decimal = Decimal(0)
+    """Exact, in US dollars."""
+    cost_complete: bool = True
+    """Whether `cost_usd` is everything: nothing unpriced, nothing unmeasured."""
+    committed_usd: Decimal = Decimal(0)
+    """`cost_usd` plus the bounds of unmeasured requests: what budgets read."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    input_audio_tokens: int = 0
+    output_audio_tokens: int = 0
+    reasoning_tokens: int = 0
+    request_count: int = 0
+    failed_requests: int = 0
+    unpriced_requests: int = 0
+    unmeasured_requests: int = 0
+    agent_calls: int = 0
+    """Agent runs, at any depth: retried ones, and agents called by tools, included."""
+    processing_time_ms: float = 0.0
+    """Wall time, in milliseconds."""
+    records: tuple[RequestRecord, ...] = ()
+    """Every request, in the order in which they ended."""
+
+    @classmethod
+    def of_scope(cls, scope: Scope, processing_time_ms: float) -> StepUsage:
+        """A snapshot of what a scope has counted."""
+        with scope.lock:
+            usage, records = scope.usage.copy(), tuple(scope.records)
+        return cls(
+            cost_usd=usage.cost_usd,
+            cost_complete=usage.cost_complete,
+            committed_usd=usage.committed_usd,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_tokens=usage.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+            input_audio_tokens=usage.input_audio_tokens,
+            output_audio_tokens=usage.output_audio_tokens,
+            reasoning_tokens=usage.reasoning_tokens,
+            request_count=usage.request_count,
+            failed_requests=usage.failed_requests,
+            unpriced_requests=usage.unpriced_requests,
+            unmeasured_requests=usage.unmeasured_requests,
+            agent_calls=usage.agent_calls,
+            processing_time_ms=processing_time_ms,
+            records=records,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Input and output tokens together."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def total_tokens(self) -> int:
+        """The same as `tokens`."""
+        return self.tokens
+
+    @property
+    def cost_microcents(self) -> int:
+        """`cost_usd` in microcents, rounded once, half to even."""
+        return usd_to_microcents(self.cost_usd)
+
+    @property
+    def cost_dollars(self) -> float:
+        """`cost_usd` as a float, for display."""
+        return float(self.cost_usd)

@@ -1,0 +1,50 @@
+"""What users test with: a model server on loopback, with a ledger of everything that it served.
+
+Importing this package, as pytest does at every start through the plugin, loads none of it: a name is
+imported when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fastroai.testing.ledger import Ledger, LedgerEntry, LedgerTotals
+    from fastroai.testing.replies import Fault, Reply, ToolCall, Usage
+    from fastroai.testing.requests import Message, ServedRequest, Tool, ToolResult
+    from fastroai.testing.server import ModelServer
+
+__all__ = [
+    "ModelServer",
+    # what it answers
+    "Fault",
+    "Reply",
+    "ToolCall",
+    "Usage",
+    # what it was asked
+    "Message",
+    "ServedRequest",
+    "Tool",
+    "ToolResult",
+    # what it served
+    "Ledger",
+    "LedgerEntry",
+    "LedgerTotals",
+]
+
+_HOMES = {
+    "server": ("ModelServer",),
+    "replies": ("Fault", "Reply", "ToolCall", "Usage"),
+    "requests": ("Message", "ServedRequest", "Tool", "ToolResult"),
+    "ledger": ("Ledger", "LedgerEntry", "LedgerTotals"),
+}
+
+
+def __getattr__(name: str) -> object:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,176 @@
+"""The Starlette application: from an HTTP request through rules and ledger to its answer."""
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from fastroai.testing.answers import Answer, make_answer
+from fastroai.testing.delivery import Chunk, Delivery, body_chunks, garbled
+from fastroai.testing.ledger import Ledger, LedgerEntry
+from fastroai.testing.protocols import WIRES, BadRequestError, Wire
+from fastroai.testing.replies import Fault, Reply, Usage
+from fastroai.testing.rules import NoReplyError, Rules
+
+logger = logging.getLogger("fastroai.testing")
+
+
+def make_application(
+    rules: Rules, ledger: Ledger, *, latency: float, hang_up: Callable[[Scope], None]
+) -> Starlette:
+    """One endpoint for each protocol. `hang_up` closes the connection that a request came by."""
+    endpoints = [_Endpoint(wire, rules, ledger, latency, hang_up) for wire in WIRES]
+    return Starlette(
+        routes=[Route(endpoint.wire.path, endpoint, methods=["POST"]) for endpoint in endpoints],
+        exception_handlers={404: _not_found},
+    )
+
+
+async def _not_found(request: Request, error: Exception) -> JSONResponse:
+    known = ", ".join(f"POST {wire.path}" for wire in WIRES)
+    message = f"the model server has no {request.method} {request.url.path}; it has {known}"
+    return JSONResponse(
+        {"error": {"message": message, "type": "not_found_error"}}, 404, {"connection": "close"}
+    )
+
+
+class _Endpoint:
+    """The endpoint of one protocol: an ASGI application."""
+
+    def __init__(
+        self, wire: Wire, rules: Rules, ledger: Ledger, latency: float, hang_up: Callable[[Scope], None]
+    ) -> None:
+        self.wire = wire
+        self._rules = rules
+        self._ledger = ledger
+        self._latency = latency
+        self._hang_up = hang_up
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            raw_body = await request.body()
+        except ClientDisconnect:
+            return  # it never arrived
+        await self._answer(dict(request.headers), raw_body)(scope, receive, send)
+
+    def _answer(self, headers: Mapping[str, str], raw_body: bytes) -> Delivery:
+        """Decide what to send, and enter it into the ledger before a byte of it leaves."""
+        entry = LedgerEntry(
+            protocol=self.wire.name,
+            model="",
+            streamed=False,
+            status=None,
+            billed=False,
+            usage=Usage(),
+            fault=None,
+            error=None,
+            request_id=f"req_{uuid4().hex}",
+            response_id=None,
+            headers=headers,
+            body={},
+            raw_body=raw_body,
+            started=datetime.now(UTC),
+        )
+        try:
+            request = self.wire.parse(headers, raw_body)
+        except BadRequestError as error:
+            return self._refuse(entry, 400, str(error))
+        entry = replace(entry, model=request.model, streamed=request.stream, body=request.body)
+        try:
+            reply = self._rules.reply_to(request)
+            if reply.fault and reply.fault.code:
+                return self._fail(entry, reply.fault, reply.fault.code)
+            return self._deliver(entry, reply, make_answer(request, reply))
+        except NoReplyError as error:
+            if error.__cause__:
+                logger.warning("%s", error, exc_info=error.__cause__)
+            # SDKs repeat a 500 by default. This one would come again, and hide its message behind the wait.
+            return self._refuse(entry, 500, str(error), {"x-should-retry": "false"})
+
+    def _deliver(self, entry: LedgerEntry, reply: Reply, answer: Answer) -> Delivery:
+        fault = reply.fault
+        entry = replace(
+            entry,
+            model=answer.model,
+            status=None if fault and fault.silent else 200,
+            billed=fault is None or fault.billed,
+            usage=answer.usage if fault is None or fault.billed else Usage(),
+            fault=fault.name if fault else None,
+            response_id=f"{self.wire.id_prefix}{answer.id}",
+        )
+        if not entry.streamed:
+            body = json.dumps(self.wire.body(answer)).encode()
+            body = body[: len(body) // 2] if fault and fault.kind == "malformed" else body
+            length = {"content-length": str(len(body))}
+            return self._delivery(entry, body_chunks(body), length, replace(reply, chunk_delay=0.0))
+        chunks = [Chunk(event.encode(), event.content) for event in self.wire.events(answer)]
+        if fault and fault.kind == "malformed":
+            chunks = garbled(chunks, fault.after or 0)
+        return self._delivery(entry, chunks, {"content-type": "text/event-stream; charset=utf-8"}, reply)
+
+    def _fail(self, entry: LedgerEntry, fault: Fault, status: int) -> Delivery:
+        headers = {"retry-after": fault.retry_after} if fault.retry_after else {}
+        message = fault.message or f"the model server was told to fail: {fault.name}"
+        return self._refuse(replace(entry, fault=fault.name), status, message, headers)
+
+    def _refuse(
+        self, entry: LedgerEntry, status: int, message: str, headers: Mapping[str, str] | None = None
+    ) -> Delivery:
+        entry = replace(entry, status=status, error=message)
+        body = json.dumps(self.wire.error(status, message, entry.request_id)).encode()
+        headers = {"content-length": str(len(body))} | dict(headers or {})
+        return self._delivery(entry, [Chunk(body)], headers, Reply())
+
+    def _delivery(
+        self, entry: LedgerEntry, chunks: Sequence[Chunk], headers: Mapping[str, str], reply: Reply
+    ) -> Delivery:
+        recorded = self._ledger.record(entry)
+
+        def end(completed: bool, client_left: bool) -> None:
+            _log(self._ledger.finish(recorded, completed=completed, client_disconnected=client_left))
+
+        basic = {
+            "content-type": "application/json",
+            self.wire.request_id_header: entry.request_id,
+            # One request for each connection: then a client that nobody closes leaves no open socket behind.
+            "connection": "close",
+        }
+        return Delivery(
+            status=entry.status or 200,
+            headers=basic | dict(headers),
+            chunks=chunks,
+            on_end=end,
+            hang_up=self._hang_up,
+            fault=reply.fault,
+            latency=self._latency + reply.latency,
+            chunk_delay=reply.chunk_delay,
+        )
+
+
+def _log(entry: LedgerEntry) -> None:
+    """One line for a request that has ended."""
+    usage = entry.usage
+    ended = entry.ended or entry.started
+    logger.info(
+        "#%d %s %s%s: %s; input %d (%d cached), output %d%s; %d ms%s",
+        entry.ordinal,
+        entry.protocol,
+        entry.model or "?",
+        " stream" if entry.streamed else "",
+        entry.fault or entry.status,
+        usage.input_tokens,
+        usage.cache_read_tokens,
+        usage.output_tokens,
+        "" if entry.billed else ", not billed",
+        (ended - entry.started).total_seconds() * 1000,
+        ", the client left" if entry.client_disconnected else "",
+    )

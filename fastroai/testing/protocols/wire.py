@@ -1,0 +1,144 @@
+"""What every protocol does: read a request, say an answer whole or as events, say an error."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from fastroai.testing.answers import Answer
+from fastroai.testing.replies import ToolCall
+from fastroai.testing.requests import JsonObject, Message, ProtocolName, ServedRequest, ToolResult
+
+
+class BadRequestError(Exception):
+    """A request that is not one of the protocol; the message says what is wrong."""
+
+
+@dataclass(frozen=True)
+class ServerEvent:
+    """One server-sent event."""
+
+    data: JsonObject | str
+    name: str | None = None
+    content: bool = False
+    """Whether it brings a piece of text or of arguments."""
+
+    def encode(self) -> bytes:
+        """The event as bytes: https://html.spec.whatwg.org/multipage/server-sent-events.html"""
+        data = self.data if isinstance(self.data, str) else json.dumps(self.data, separators=(",", ":"))
+        return (f"event: {self.name}\n" if self.name else "").encode() + f"data: {data}\n\n".encode()
+
+
+class Wire(ABC):
+    """One protocol."""
+
+    name: ClassVar[ProtocolName]
+    path: ClassVar[str]
+    request_id_header: ClassVar[str]
+    id_prefix: ClassVar[str]
+    """Of the id of an answer."""
+
+    def parse(self, headers: Mapping[str, str], raw_body: bytes) -> ServedRequest:
+        """Read a request.
+
+        Raises:
+            BadRequestError: if it is not one of this protocol.
+        """
+        try:
+            body = json.loads(raw_body)
+        except ValueError as error:
+            raise BadRequestError(f"the body is not JSON: {error}") from error
+        if not isinstance(body, dict) or not isinstance(body.get("model"), str):
+            raise BadRequestError("expected a JSON object with 'model'")
+        try:
+            return self._parse(body, headers, raw_body)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadRequestError(f"the body is no request of {self.name}: {error!r}") from error
+
+    @abstractmethod
+    def _parse(self, body: JsonObject, headers: Mapping[str, str], raw_body: bytes) -> ServedRequest: ...
+
+    @abstractmethod
+    def body(self, answer: Answer) -> JsonObject:
+        """The answer as one JSON object."""
+
+    @abstractmethod
+    def events(self, answer: Answer) -> Iterator[ServerEvent]:
+        """The answer as a stream."""
+
+    @abstractmethod
+    def error(self, status: int, message: str, request_id: str) -> JsonObject:
+        """An error as a JSON object."""
+
+
+@dataclass
+class Conversation:
+    """What a request tells of the conversation so far, gathered while it is read."""
+
+    system: list[str] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    tool_calls: list[ToolCall] = field(default_factory=list)
+    tool_results: list[ToolResult] = field(default_factory=list)
+
+    def say(self, role: str, content: Any) -> None:
+        """Add a message, in the role that the protocol names."""
+        text = text_of(content)
+        if role in ("system", "developer"):
+            self.system.append(text)
+        elif role in ("user", "assistant"):
+            self.messages.append(Message(as_speaker(role), text))
+        else:
+            raise ValueError(f"unknown role {role!r}")
+
+    def call(self, call_id: str, name: str, arguments: Mapping[str, object] | str) -> None:
+        """Add a tool call of the model."""
+        self.tool_calls.append(ToolCall(name, arguments, call_id))
+
+    def result(self, call_id: str, content: Any) -> None:
+        """Add what a tool returned."""
+        name = next((call.name for call in self.tool_calls if call.id == call_id), "")
+        self.tool_results.append(ToolResult(name, call_id, text_of(content)))
+
+
+def as_speaker(role: str) -> Literal["user", "assistant"]:
+    """`role` as one of the two that a message can have."""
+    return "assistant" if role == "assistant" else "user"
+
+
+def text_of(content: Any) -> str:
+    """The text in a content that is text, a list of blocks, or nothing. Other blocks count for nothing."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(block["text"] for block in content if isinstance(block.get("text"), str))
+
+
+OPENAI_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+
+
+def openai_error(status: int, message: str) -> JsonObject:
+    """An error as both protocols of OpenAI say it."""
+    kind = OPENAI_ERROR_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    code = "rate_limit_exceeded" if status == 429 else None
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+def openai_tool_choice(choice: Any) -> tuple[Literal["auto", "required", "none"], frozenset[str] | None]:
+    """A tool choice as both protocols of OpenAI say it, which nest the names differently."""
+    if not isinstance(choice, dict):
+        return (choice if choice in ("required", "none") else "auto"), None
+    if choice.get("type") != "allowed_tools":
+        return "required", frozenset([_name(choice)])
+    allowed = choice.get("allowed_tools", choice)
+    mode: Literal["auto", "required"] = "required" if allowed["mode"] == "required" else "auto"
+    return mode, frozenset(_name(tool) for tool in allowed["tools"])
+
+
+def _name(tool: JsonObject) -> str:
+    name: str = tool.get("function", tool)["name"]
+    return name

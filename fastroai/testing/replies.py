@@ -1,0 +1,226 @@
+"""What the server answers: a reply, its usage, and what is to go wrong with it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, fields
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Literal, TypeAlias
+
+FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
+
+FaultKind: TypeAlias = Literal[
+    "status",
+    "slow",
+    "hang",
+    "cut",
+    "disconnect",
+    "malformed",
+    "wrong_schema",
+    "missing_usage",
+    "missing_finish_reason",
+]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The tokens of one request, or the sum of several.
+
+    `input_tokens` and `output_tokens` are totals that include the parts below them, as OpenAI reports and
+    PydanticAI counts them. (Anthropic reports input without the cached parts; the server subtracts there.)
+
+    Raises:
+        ValueError: for a negative count, or parts that exceed their total.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    _: KW_ONLY
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    input_audio_tokens: int = 0
+    """Chat Completions only; the other protocols have no place for it."""
+    reasoning_tokens: int = 0
+    output_audio_tokens: int = 0
+    """Chat Completions only; the other protocols have no place for it."""
+
+    def __post_init__(self) -> None:
+        for name in _TOKEN_COUNTS:
+            value: object = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise ValueError(f"Usage({name}={value!r}): expected a whole number of tokens, 0 or more")
+        cached = self.cache_read_tokens + self.cache_write_tokens
+        for part, size, total in (
+            ("cache_read_tokens + cache_write_tokens", cached, "input_tokens"),
+            ("input_audio_tokens", self.input_audio_tokens, "input_tokens"),
+            ("reasoning_tokens", self.reasoning_tokens, "output_tokens"),
+            ("output_audio_tokens", self.output_audio_tokens, "output_tokens"),
+        ):
+            if size > getattr(self, total):
+                raise ValueError(
+                    f"Usage: {part} is {size}, more than {total}={getattr(self, total)}, which includes it"
+                )
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in _TOKEN_COUNTS})
+
+
+_TOKEN_COUNTS = tuple(field.name for field in fields(Usage))
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call of a function tool by the model.
+
+    `arguments` is a mapping, or text that is sent as it is: `arguments='{"city": '` is a call whose
+    arguments are not JSON. Without an `id` the server gives one.
+    """
+
+    name: str
+    arguments: Mapping[str, object] | str
+    id: str | None = None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong with one answer. Made by the class methods, which say who pays."""
+
+    kind: FaultKind
+    billed: bool
+    _: KW_ONLY
+    code: int | None = None
+    message: str | None = None
+    retry_after: str | None = None
+    after: int | None = None
+    before_headers: float = 0.0
+    between_chunks: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """As the ledger shows it: `"status 429"`, `"cut"`."""
+        return f"status {self.code}" if self.kind == "status" else self.kind
+
+    @property
+    def silent(self) -> bool:
+        """Whether not even a status line is sent."""
+        return self.kind == "disconnect" or (self.kind == "hang" and self.after is None)
+
+    @classmethod
+    def status(
+        cls, code: int, *, retry_after: float | datetime | None = None, message: str | None = None
+    ) -> "Fault":
+        """An HTTP error such as 429, 500, 503 or 529. Not billed.
+
+        `retry_after` becomes the `Retry-After` header: a number is seconds, an aware `datetime` an HTTP date.
+
+        Raises:
+            ValueError: if `code` is no HTTP error status.
+        """
+        if not 400 <= code <= 599:
+            raise ValueError(f"Fault.status({code!r}): expected an HTTP error status, 400 to 599")
+        return cls("status", False, code=code, message=message, retry_after=_retry_after(retry_after))
+
+    @classmethod
+    def slow(cls, *, before_headers: float = 0.0, between_chunks: float = 0.0) -> "Fault":
+        """A whole answer, but late, or in small pieces; seconds. Billed."""
+        _check_seconds("Fault.slow", before_headers=before_headers, between_chunks=between_chunks)
+        return cls("slow", True, before_headers=before_headers, between_chunks=between_chunks)
+
+    @classmethod
+    def hang(cls, *, after: int | None = None) -> "Fault":
+        """No answer until the client goes away, or none after so many pieces of content. Billed."""
+        return cls("hang", True, after=None if after is None else _count("Fault.hang", after))
+
+    @classmethod
+    def cut(cls, *, after: int = 1) -> "Fault":
+        """The connection closes after so many pieces of content, without the end of the answer. Billed.
+
+        A piece is an event with text or arguments in it; an answer without streaming comes in four pieces.
+        At least the last piece is always missing.
+        """
+        return cls("cut", True, after=_count("Fault.cut", after))
+
+    @classmethod
+    def disconnect(cls, *, billed: bool = True) -> "Fault":
+        """The connection closes before any answer. Billed, since the provider may have done the work."""
+        return cls("disconnect", billed)
+
+    @classmethod
+    def malformed(cls, *, after: int = 1) -> "Fault":
+        """A body that is not JSON; when streaming, such an event after so many pieces of content. Billed."""
+        return cls("malformed", True, after=_count("Fault.malformed", after))
+
+    @classmethod
+    def wrong_schema(cls) -> "Fault":
+        """Valid JSON that does not fit the output schema that the request demands. Billed."""
+        return cls("wrong_schema", True)
+
+    @classmethod
+    def missing_usage(cls) -> "Fault":
+        """An answer that does not say its usage (Anthropic: a usage object without counts). Billed."""
+        return cls("missing_usage", True)
+
+    @classmethod
+    def missing_finish_reason(cls) -> "Fault":
+        """An answer that does not say why it ended. Billed."""
+        return cls("missing_finish_reason", True)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer, in no protocol yet: the server says it in the one that the client speaks.
+
+    Raises:
+        ValueError: for both `text` and `data`, negative times, or an empty chunk.
+    """
+
+    text: str = ""
+    _: KW_ONLY
+    tool_calls: Sequence[ToolCall] = ()
+    data: object = None
+    """Structured output: anything that pydantic can write as JSON. It is sent as the call of the output tool
+    if the request has one, else as the text."""
+    usage: Usage | None = None
+    """Default: the server's own count, see `fastroai.testing.answers`."""
+    finish_reason: FinishReason | None = None
+    """Default: what the content says."""
+    fault: Fault | None = None
+    latency: float = 0.0
+    """Seconds before the first byte."""
+    chunk_size: int = 16
+    """Characters of text or arguments in one event of a stream."""
+    chunk_delay: float = 0.0
+    """Seconds between two events of a stream."""
+    model: str | None = None
+    """The model that the answer names, such as a dated snapshot. Default: the one that was asked for."""
+    service_tier: str | None = None
+    """Default: the one that was asked for."""
+
+    def __post_init__(self) -> None:
+        if self.text and self.data is not None:
+            raise ValueError("Reply(text=..., data=...): give the text or the structured data, not both")
+        if self.chunk_size < 1:
+            raise ValueError(f"Reply(chunk_size={self.chunk_size!r}): expected at least 1 character")
+        _check_seconds("Reply", latency=self.latency, chunk_delay=self.chunk_delay)
+
+
+def _retry_after(value: float | datetime | None) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime):
+        _check_seconds("Fault.status", retry_after=value)
+        return f"{value:g}"
+    if value.tzinfo is None:
+        raise ValueError(f"Fault.status(retry_after={value!r}): expected a datetime with a time zone")
+    return format_datetime(value.astimezone(UTC), usegmt=True)
+
+
+def _check_seconds(owner: str, **values: float) -> None:
+    for name, value in values.items():
+        if not 0 <= value < float("inf"):  # NaN fails this too
+            raise ValueError(f"{owner}({name}={value!r}): expected seconds, 0 or more")
+
+
+def _count(owner: str, after: int) -> int:
+    if after < 0:
+        raise ValueError(f"{owner}(after={after!r}): expected a number of pieces, 0 or more")
+    return after

@@ -1,0 +1,238 @@
+"""The model server that tests start."""
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, overload
+
+from fastroai.testing.ledger import Ledger
+from fastroai.testing.replies import Fault, Reply
+from fastroai.testing.rules import Answer, Rules, When
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+    from fastroai.testing.background import BackgroundServer
+
+_API_KEY = "model-server-needs-no-key"
+
+
+class ModelServer:
+    """A local model server that speaks OpenAI Responses, OpenAI Chat Completions and Anthropic Messages.
+
+    It answers by script, then by rule, then with a default: an echo, or the smallest output that fits the
+    demanded schema. Its `ledger` holds every request with its exact usage. Start it with `async with`,
+    `with`, or the pytest fixture `model_server`.
+    """
+
+    def __init__(
+        self,
+        *,
+        script: Sequence[Reply] = (),
+        host: str = "127.0.0.1",
+        port: int = 0,
+        latency: float = 0.0,
+        allow_remote: bool = False,
+    ) -> None:
+        """Set up a server that does not run yet.
+
+        `port=0` takes a free one. `latency` is the seconds before the first byte of every answer.
+        `allow_remote` permits a host that is not loopback: the server asks nobody for a key.
+
+        Raises:
+            ValueError: for a host that is not loopback, or a negative latency.
+        """
+        if not 0 <= latency < float("inf"):
+            raise ValueError(f"ModelServer(latency={latency!r}): expected seconds, 0 or more")
+        if not allow_remote and not _is_loopback(host):
+            raise ValueError(
+                f"ModelServer(host={host!r}): expected a loopback host such as '127.0.0.1'; "
+                "allow_remote=True lets other machines in"
+            )
+        self._host, self._port, self._latency = host, port, latency
+        self._rules = Rules()
+        self._running: BackgroundServer | None = None
+        self._address: tuple[str, int] | None = None
+        self.ledger = Ledger()
+        """Every request that arrived."""
+        if script:
+            self.script(*script)
+
+    # running
+
+    def start(self) -> Self:
+        """Start, and return when the server accepts connections.
+
+        Raises:
+            ImportError: without the extra `testing`.
+            OSError: if the port is taken.
+            RuntimeError: if it runs already.
+        """
+        if self._running:
+            raise RuntimeError(f"the model server runs already, at {self.url}")
+        try:
+            from fastroai.testing.application import make_application
+            from fastroai.testing.background import BackgroundServer
+        except ModuleNotFoundError as error:
+            if error.name not in ("starlette", "uvicorn"):
+                raise
+            message = "fastroai.testing needs starlette and uvicorn: pip install 'fastroai[testing]'"
+            raise ImportError(message) from error
+
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        listener = socket.create_server((self._host, self._port), family=family, backlog=4096)
+        self._address = (self._host, listener.getsockname()[1])
+        running = BackgroundServer(
+            listener,
+            lambda hang_up: make_application(
+                self._rules, self.ledger, latency=self._latency, hang_up=hang_up
+            ),
+        )
+        running.start()
+        self._running = running
+        return self
+
+    def stop(self) -> None:
+        """Stop, and drop the connections that are open. The ledger stays."""
+        if self._running:
+            self._running.stop()
+            self._running = self._address = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    # reaching it
+
+    @property
+    def url(self) -> str:
+        """`http://127.0.0.1:PORT`.
+
+        Raises:
+            RuntimeError: before the server has started.
+        """
+        if self._address is None:
+            raise RuntimeError(
+                "the model server has no address yet: start it with `with ModelServer() as server:` "
+                "or `async with ModelServer() as server:`"
+            )
+        host, port = self._address
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    @property
+    def openai_url(self) -> str:
+        """The base URL for the SDK of OpenAI."""
+        return f"{self.url}/v1"
+
+    @property
+    def anthropic_url(self) -> str:
+        """The base URL for the SDK of Anthropic, which appends `/v1` itself."""
+        return self.url
+
+    def environment(self) -> dict[str, str]:
+        """The environment variables with which clients that know nothing of this server reach it."""
+        return {
+            "OPENAI_BASE_URL": self.openai_url,
+            "OPENAI_API_KEY": _API_KEY,
+            "ANTHROPIC_BASE_URL": self.anthropic_url,
+            "ANTHROPIC_API_KEY": _API_KEY,
+        }
+
+    def model(self, reference: str) -> "Model":
+        """A PydanticAI model that asks this server, with the SDK's own retries off.
+
+        `openai:…` speaks Responses, `openai-chat:…` Chat Completions, `anthropic:…` Messages.
+
+        Raises:
+            ValueError: for any other reference.
+        """
+        provider, _, name = reference.partition(":")
+        if provider in ("openai", "openai-responses", "openai-chat") and name:
+            from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+            from pydantic_ai.providers.openai import OpenAIProvider
+
+            openai = OpenAIProvider(base_url=self.openai_url, api_key=_API_KEY)
+            openai.client.max_retries = 0
+            kind = OpenAIChatModel if provider == "openai-chat" else OpenAIResponsesModel
+            return kind(name, provider=openai)
+        if provider == "anthropic" and name:
+            from pydantic_ai.models.anthropic import AnthropicModel
+            from pydantic_ai.providers.anthropic import AnthropicProvider
+
+            anthropic = AnthropicProvider(base_url=self.anthropic_url, api_key=_API_KEY)
+            anthropic.client.max_retries = 0
+            return AnthropicModel(name, provider=anthropic)
+        raise ValueError(
+            f"the model server has no protocol for {reference!r}; "
+            "expected 'openai:NAME', 'openai-chat:NAME' or 'anthropic:NAME'"
+        )
+
+    # telling it what to answer
+
+    def script(self, *replies: Reply, model: str | None = None) -> None:
+        """Queue replies, for requests of one model, or of any that has none of its own.
+
+        Once a script is used up, a request that no rule answers gets an error that says so.
+        """
+        self._rules.add_script(replies, model)
+
+    @overload
+    def rule(self, when: When | None, answer: Answer) -> None: ...
+    @overload
+    def rule(self, when: When | None = None) -> Callable[[Answer], Answer]: ...
+
+    def rule(
+        self, when: When | None = None, answer: Answer | None = None
+    ) -> Callable[[Answer], Answer] | None:
+        """Answer the requests for which `when` is true, or all; the first rule that fits counts.
+
+        Without `answer` it is a decorator: `@server.rule(lambda request: "refund" in request.prompt)`.
+        Rules run on the server's thread, one at a time, and hold up all its requests while they do.
+        """
+        if answer is not None:
+            self._rules.add_rule(when, answer)
+            return None
+
+        def decorate(answer: Answer) -> Answer:
+            self._rules.add_rule(when, answer)
+            return answer
+
+        return decorate
+
+    def fail_next(self, count: int, fault: Fault) -> None:
+        """Make the next requests fail. They leave the script as it is: a retry gets the reply.
+
+        Raises:
+            ValueError: for a count below 1.
+        """
+        if count < 1:
+            raise ValueError(f"fail_next({count!r}, ...): expected at least 1 request")
+        self._rules.add_faults(count, fault)
+
+    def reset(self) -> None:
+        """Forget scripts, rules, pending faults and the ledger."""
+        self._rules.reset()
+        self.ledger.clear()
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

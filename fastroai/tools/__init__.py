@@ -1,0 +1,6 @@
+"""Tools that tell the model what went wrong instead of ending its run."""
+
+from fastroai.tools.safe import safe_tool
+from fastroai.tools.toolsets import FunctionToolsetBase, SafeToolset
+
+__all__ = ["FunctionToolsetBase", "SafeToolset", "safe_tool"]

@@ -1,0 +1,152 @@
+"""How a call of a tool is kept safe: its time limit, its retries, and the words for its failure."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
+
+from fastroai.errors import ConfigurationError, TimeLimitExceeded
+from fastroai.runtime import Clock, may_retry
+from fastroai.runtime.options import check_count, check_seconds
+from fastroai.tools.control import passes_through
+
+T = TypeVar("T")
+
+OnTimeout: TypeAlias = str | Callable[[], str]
+"""What the model reads after a timeout: the text, or a function that writes it."""
+OnError: TypeAlias = str | Callable[[Exception], str]
+"""What the model reads after a failure: the text, or a function of the exception that writes it."""
+
+DEFAULT_TIMEOUT: Final = 30.0
+"""Seconds. A tool that hangs must not hang its agent for ever."""
+
+_LONGEST_MESSAGE = 1_000
+"""Characters of an exception's message that the model is shown: it is billed for them."""
+
+_logger = logging.getLogger("fastroai.tools")
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    error: Exception
+    timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """The options of `safe_tool` and `SafeToolset`, checked, and what they do.
+
+    Raises:
+        ConfigurationError: an option has a value that cannot be meant.
+    """
+
+    timeout: float | None = DEFAULT_TIMEOUT
+    retries: int = 0
+    on_timeout: OnTimeout | None = None
+    on_error: OnError | None = None
+
+    def __post_init__(self) -> None:
+        check_seconds("timeout", self.timeout)
+        retries: object = self.retries
+        if retries is None:
+            raise ConfigurationError("retries", None, "a whole number, 0 or more")
+        check_count("retries", self.retries)
+        _check_answer("on_timeout", self.on_timeout, arguments=0, expected="a text, or a function () -> str")
+        _check_answer(
+            "on_error", self.on_error, arguments=1, expected="a text, or a function (exception) -> str"
+        )
+
+    async def call(self, tool: str, attempt: Callable[[], Awaitable[T]]) -> T | str:
+        """The result of the first attempt that succeeds; else what to tell the model of the last one."""
+        attempts = self.retries + 1
+        number = 0
+        while True:
+            number += 1
+            result = await self._try(tool, attempt)
+            if not isinstance(result, _Failure):
+                return result
+            _logger.warning("tool %r failed, attempt %d of %d", tool, number, attempts, exc_info=result.error)
+            if number == attempts or not may_retry(result.error):
+                return self._answer(tool, result)
+
+    async def _try(self, tool: str, attempt: Callable[[], Awaitable[T]]) -> T | _Failure:
+        cancellations = _cancellations()
+        try:
+            async with Clock(self.timeout, f"tool {tool!r}"):
+                try:
+                    return await attempt()
+                except Exception as error:
+                    # Caught inside the clock, so that what leaves it is its own: tools raise timeouts too.
+                    if passes_through(error):
+                        raise
+                    failure = _Failure(error)
+        except TimeLimitExceeded as error:
+            return _Failure(error, timed_out=True)
+        if _cancellations() > cancellations:
+            # The tool answered a cancellation from outside with an exception of its own.
+            raise asyncio.CancelledError from failure.error
+        return failure
+
+    def _answer(self, tool: str, failure: _Failure) -> str:
+        answer: str | Callable[..., str] | None
+        arguments: tuple[Exception, ...]
+        if failure.timed_out:
+            default = f"Tool {tool!r} timed out after {self.timeout:g} s."
+            answer, arguments = self.on_timeout, ()
+        else:
+            default = f"Tool {tool!r} failed: {_described(failure.error)}"
+            answer, arguments = self.on_error, (failure.error,)
+        if callable(answer):
+            return _written(answer, arguments, default)
+        return default if answer is None else answer
+
+
+def _written(write: Callable[..., str], arguments: tuple[Exception, ...], default: str) -> str:
+    """What the caller's function writes. A fault in it is logged, and must not end the agent's run."""
+    try:
+        text: object = write(*arguments)
+    except Exception as error:
+        if passes_through(error):
+            raise
+        _logger.exception("%r raised; the model gets the default text", write)
+        return default
+    if isinstance(text, str):
+        return text
+    _logger.error("%r returned %r, not a text; the model gets the default text", write, text)
+    return default
+
+
+def _described(error: Exception) -> str:
+    kind, message = type(error).__name__, str(error)
+    if len(message) > _LONGEST_MESSAGE:
+        message = f"{message[:_LONGEST_MESSAGE]}..."
+    return f"{kind}: {message}" if message else kind
+
+
+def _cancellations() -> int:
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+def _check_answer(option: str, answer: object, *, arguments: int, expected: str) -> None:
+    if answer is None or isinstance(answer, str):
+        return
+    if not callable(answer) or inspect.iscoroutinefunction(answer) or not _takes(answer, arguments):
+        raise ConfigurationError(option, answer, expected)
+
+
+def _takes(function: Callable[..., object], arguments: int) -> bool:
+    """Whether it can be called with so many arguments. Some built-ins do not say, and are believed."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return True
+    try:
+        signature.bind(*range(arguments))
+    except TypeError:
+        return False
+    return True

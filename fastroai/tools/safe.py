@@ -1,0 +1,115 @@
+"""`safe_tool`: a tool whose failures become messages for the model."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
+
+import anyio.to_thread
+
+from fastroai.errors import ConfigurationError
+from fastroai.tools.guard import DEFAULT_TIMEOUT, Guard, OnError, OnTimeout
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_SAFE_ATTRIBUTE = "__fastroai_safe_tool__"
+
+
+class SafeToolDecorator(Protocol):
+    """What `safe_tool(...)` with options returns."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Awaitable[R]], /
+    ) -> Callable[P, Coroutine[Any, Any, R | str]]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, Coroutine[Any, Any, R | str]]: ...
+
+
+@overload
+def safe_tool(function: Callable[P, Awaitable[R]], /) -> Callable[P, Coroutine[Any, Any, R | str]]: ...
+
+
+@overload
+def safe_tool(function: Callable[P, R], /) -> Callable[P, Coroutine[Any, Any, R | str]]: ...
+
+
+@overload
+def safe_tool(
+    *,
+    timeout: float | None = DEFAULT_TIMEOUT,
+    retries: int = 0,
+    on_timeout: OnTimeout | None = None,
+    on_error: OnError | None = None,
+) -> SafeToolDecorator: ...
+
+
+def safe_tool(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    timeout: float | None = DEFAULT_TIMEOUT,
+    retries: int = 0,
+    on_timeout: OnTimeout | None = None,
+    on_error: OnError | None = None,
+) -> object:
+    """Make a function a tool that returns a message for the model when it fails or takes too long.
+
+    The result is an async function with the name, signature and docstring of the original, so PydanticAI
+    builds the same schema from it. A sync function runs in a worker thread, with the caller's context
+    variables; after a timeout the thread is left to itself, as Python cannot stop it.
+
+        @safe_tool(timeout=5, retries=1, on_error=lambda error: f"search is down: {error}")
+        async def search(ctx: RunContext[Deps], query: str) -> list[str]: ...
+
+    Args:
+        function: The tool, where the decorator is used without options.
+        timeout: Seconds for each attempt; `None` for no limit.
+        retries: Extra attempts after a failure or a timeout, at once: for tools that may run twice. What
+            cannot get better, or was already retried inside, is not tried again.
+        on_timeout: What the model reads after a timeout: a text, or a function that writes it.
+        on_error: What the model reads after a failure: a text, or a function of the exception. The default
+            names tool, exception and message, never a traceback; that goes to the log.
+
+    Cancellation, PydanticAI's control exceptions (`ModelRetry`, `ToolFailed`, `CallDeferred`,
+    `ApprovalRequired`, ...) and FastroAI's own stops, such as a used-up budget, pass through.
+
+    Raises:
+        ConfigurationError: an option has a value that cannot be meant.
+    """
+    guard = Guard(timeout=timeout, retries=retries, on_timeout=on_timeout, on_error=on_error)
+    return functools.partial(_guarded, guard) if function is None else _guarded(guard, function)
+
+
+def is_safe_tool(function: object) -> bool:
+    """Whether `safe_tool` made this function."""
+    return getattr(function, _SAFE_ATTRIBUTE, False) is True
+
+
+def _guarded(guard: Guard, function: Callable[P, object]) -> Callable[P, Coroutine[Any, Any, object]]:
+    if not callable(function):
+        raise ConfigurationError(
+            "safe_tool", function, "a function; options go by name: safe_tool(timeout=30)"
+        )
+    name = getattr(function, "__name__", repr(function))
+
+    @functools.wraps(function)
+    async def safe(*args: P.args, **kwargs: P.kwargs) -> object:
+        call = functools.partial(function, *args, **kwargs)
+        return await guard.call(name, functools.partial(_run, call))
+
+    safe.__dict__[_SAFE_ATTRIBUTE] = True
+    return safe
+
+
+async def _run(call: functools.partial[object]) -> object:
+    if inspect.iscoroutinefunction(call.func) or inspect.iscoroutinefunction(type(call.func).__call__):
+        return await cast("Awaitable[object]", call())
+    # anyio rather than asyncio.to_thread, whose few threads a handful of hanging tools would occupy for
+    # good, name resolution included.
+    result = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+    return await result if inspect.isawaitable(result) else result

@@ -1,0 +1,113 @@
+"""Toolsets: a base for your own, and one that makes every tool in it safe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_ai.tools import AgentDepsT, RunContext, Tool, ToolFuncEither
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool, WrapperToolset
+from pydantic_ai.toolsets.function import FunctionToolsetTool
+
+from fastroai.errors import ConfigurationError
+from fastroai.tools.guard import DEFAULT_TIMEOUT, Guard, OnError, OnTimeout
+from fastroai.tools.safe import is_safe_tool
+
+
+@dataclass(init=False)
+class SafeToolset(WrapperToolset[AgentDepsT]):
+    """Tools whose failures become messages for the model, as with `safe_tool`, given once for all of them.
+
+        agent = Agent("openai:gpt-5-mini", toolsets=[SafeToolset([search, fetch], timeout=10)])
+
+    Functions that are decorated with `safe_tool` keep their own options. PydanticAI's own tool timeouts
+    hold too, and the shorter limit ends a call.
+
+    Args:
+        wrapped: Functions and PydanticAI `Tool`s, or another toolset: MCP servers, for example.
+        timeout: Seconds for each attempt of a call; `None` for no limit.
+        retries: Extra attempts after a failure or a timeout. PydanticAI's `max_retries`, which lets the model
+            try again, is another thing.
+        on_timeout: What the model reads after a timeout.
+        on_error: What the model reads after a failure.
+
+    Raises:
+        ConfigurationError: an option has a value that cannot be meant.
+    """
+
+    timeout: float | None
+    retries: int
+    on_timeout: OnTimeout | None
+    on_error: OnError | None
+
+    def __init__(
+        self,
+        wrapped: AbstractToolset[AgentDepsT] | Sequence[Tool[AgentDepsT] | ToolFuncEither[AgentDepsT, ...]],
+        *,
+        timeout: float | None = DEFAULT_TIMEOUT,
+        retries: int = 0,
+        on_timeout: OnTimeout | None = None,
+        on_error: OnError | None = None,
+    ) -> None:
+        # Fields as well as a guard: PydanticAI copies toolsets for a run with `dataclasses.replace`.
+        self.timeout, self.retries = timeout, retries
+        self.on_timeout, self.on_error = on_timeout, on_error
+        self._guard = Guard(timeout=timeout, retries=retries, on_timeout=on_timeout, on_error=on_error)
+        super().__init__(_as_toolset(wrapped))
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
+    ) -> Any:
+        """Call a tool; return its result, or what to tell the model of its failure."""
+        if _is_safe_already(tool):
+            return await super().call_tool(name, tool_args, ctx, tool)
+        return await self._guard.call(name, lambda: self.wrapped.call_tool(name, tool_args, ctx, tool))
+
+
+class FunctionToolsetBase(FunctionToolset[AgentDepsT]):
+    """Base for a toolset of your own, whose tools are functions or its own methods.
+
+        class Weather(FunctionToolsetBase[Deps]):
+            def __init__(self, client: Client) -> None:
+                self.client = client
+                super().__init__(tools=[self.forecast], max_retries=2, id="weather")
+
+            async def forecast(self, city: str) -> str:
+                "The weather of tomorrow in a city."
+                return await self.client.forecast(city)
+
+        agent = Agent("openai:gpt-5-mini", toolsets=[Weather(client).safe(timeout=10)])
+
+    The parameters are those of PydanticAI's `FunctionToolset`.
+    """
+
+    def safe(
+        self,
+        *,
+        timeout: float | None = DEFAULT_TIMEOUT,
+        retries: int = 0,
+        on_timeout: OnTimeout | None = None,
+        on_error: OnError | None = None,
+    ) -> SafeToolset[AgentDepsT]:
+        """This toolset with every tool made safe; the options are those of `SafeToolset`."""
+        return SafeToolset(self, timeout=timeout, retries=retries, on_timeout=on_timeout, on_error=on_error)
+
+
+def _as_toolset(
+    wrapped: AbstractToolset[AgentDepsT] | Sequence[Tool[AgentDepsT] | ToolFuncEither[AgentDepsT, ...]],
+) -> AbstractToolset[AgentDepsT]:
+    if isinstance(wrapped, AbstractToolset):
+        return wrapped
+    given: object = wrapped
+    if isinstance(given, Sequence) and all(isinstance(tool, Tool) or callable(tool) for tool in given):
+        return FunctionToolset(wrapped)
+    raise ConfigurationError("wrapped", given, "a list of functions and Tools, or a toolset")
+
+
+def _is_safe_already(tool: ToolsetTool[AgentDepsT]) -> bool:
+    """Whether the function behind a tool is decorated with `safe_tool`."""
+    toolset = tool.toolset
+    if not isinstance(tool, FunctionToolsetTool) or not isinstance(toolset, FunctionToolset):
+        return False
+    return is_safe_tool(toolset.tools[tool.original_name or tool.tool_def.name].function)

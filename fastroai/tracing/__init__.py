@@ -1,0 +1,22 @@
+"""Spans around pipelines, steps, agents and requests, for the backend of your choice.
+
+`SimpleTracer` writes to the log, `OpenTelemetryTracer` and `LogfireTracer` to their backends, `NoOpTracer`
+nowhere; anything with the three methods of `Tracer` will do. `fastroai.tracing.attributes` has the names.
+"""
+
+from fastroai.tracing.logfire import LogfireTracer
+from fastroai.tracing.noop import NoOpTracer
+from fastroai.tracing.opentelemetry import OpenTelemetryTracer
+from fastroai.tracing.protocol import Attributes, AttributeValue, Tracer, log_metrics
+from fastroai.tracing.simple import SimpleTracer
+
+__all__ = [
+    "AttributeValue",
+    "Attributes",
+    "LogfireTracer",
+    "NoOpTracer",
+    "OpenTelemetryTracer",
+    "SimpleTracer",
+    "Tracer",
+    "log_metrics",
+]

@@ -1,0 +1,227 @@
+"""The names on FastroAI's spans, and the attributes that each kind of span carries.
+
+`gen_ai.*` are those of the OpenTelemetry semantic conventions for generative AI
+(https://opentelemetry.io/docs/specs/semconv/gen-ai/), as strings because the constants of the package are
+deprecated and moving. There is no convention for cost: `operation.cost` is the name that PydanticAI uses.
+
+Tokens and cost stand under their standard names on request spans only. Sums over a run stand on the spans
+above under names of their own (`gen_ai.aggregated_usage.*`, as in PydanticAI, and `fastroai.cost.*`), so a
+backend that adds up a trace counts nothing twice.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Final
+from urllib.parse import urlsplit
+
+from fastroai.records import RequestRecord, Usage, usd_to_microcents
+from fastroai.tracing.protocol import AttributeValue
+
+OPERATION_NAME: Final = "gen_ai.operation.name"
+PROVIDER_NAME: Final = "gen_ai.provider.name"
+REQUEST_MODEL: Final = "gen_ai.request.model"
+REQUEST_STREAM: Final = "gen_ai.request.stream"
+RESPONSE_MODEL: Final = "gen_ai.response.model"
+RESPONSE_ID: Final = "gen_ai.response.id"
+RESPONSE_FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+USAGE_INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+USAGE_CACHE_READ_INPUT_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
+USAGE_CACHE_CREATION_INPUT_TOKENS: Final = "gen_ai.usage.cache_creation.input_tokens"
+USAGE_REASONING_OUTPUT_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
+AGENT_NAME: Final = "gen_ai.agent.name"
+CONVERSATION_ID: Final = "gen_ai.conversation.id"
+TOOL_NAME: Final = "gen_ai.tool.name"
+TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
+ERROR_TYPE: Final = "error.type"
+SERVER_ADDRESS: Final = "server.address"
+SERVER_PORT: Final = "server.port"
+
+OPERATION_COST: Final = "operation.cost"
+"""Cost of one request in US dollars, as a float."""
+COST_USD: Final = "fastroai.cost.usd"
+"""Exact known cost in US dollars, as a decimal string."""
+COST_MICROCENTS: Final = "fastroai.cost.microcents"
+"""The same in millionths of a US dollar, rounded once."""
+COST_COMPLETE: Final = "fastroai.cost.complete"
+"""Whether the cost is all that was spent: nothing unpriced, nothing unmeasured."""
+COST_BOUND_USD: Final = "fastroai.cost.bound_usd"
+"""What an unmeasured request can have cost at most, in US dollars, as a decimal string."""
+
+RUN_ID: Final = "fastroai.run.id"
+PIPELINE_NAME: Final = "fastroai.pipeline.name"
+STEP_ID: Final = "fastroai.step.id"
+ATTEMPT: Final = "fastroai.attempt"
+"""Which attempt it is, from 1."""
+REQUEST_OUTCOME: Final = "fastroai.request.outcome"
+"""`settled`, `unmeasured` or `released`, as in `RequestRecord`."""
+REQUEST_COUNT: Final = "fastroai.requests"
+CANCELLED: Final = "fastroai.cancelled"
+"""True on a span that cancellation ended."""
+
+_AGGREGATED: Final = ("gen_ai.usage.", "gen_ai.aggregated_usage.")
+
+
+def pipeline_span(name: str) -> str:
+    """Name of a pipeline's span."""
+    return f"pipeline {name}"
+
+
+def step_span(step_id: str) -> str:
+    """Name of a step's span."""
+    return f"step {step_id}"
+
+
+def agent_span(name: str | None) -> str:
+    """Name of an agent run's span, by convention."""
+    return f"invoke_agent {name}" if name else "invoke_agent"
+
+
+def request_span(model: str) -> str:
+    """Name of a model request's span, by convention."""
+    return f"chat {model}"
+
+
+def tool_span(name: str) -> str:
+    """Name of a tool call's span, by convention."""
+    return f"execute_tool {name}"
+
+
+def pipeline_attributes(*, name: str, run_id: str) -> dict[str, AttributeValue]:
+    """What is known when a pipeline starts."""
+    return {PIPELINE_NAME: name, RUN_ID: run_id}
+
+
+def step_attributes(
+    *, step_id: str, run_id: str | None = None, attempt: int | None = None
+) -> dict[str, AttributeValue]:
+    """What is known when a step starts."""
+    return _given({STEP_ID: step_id, RUN_ID: run_id, ATTEMPT: attempt})
+
+
+def agent_attributes(
+    *,
+    name: str | None = None,
+    model: str | None = None,
+    provider: str | None = None,
+    run_id: str | None = None,
+    conversation_id: str | None = None,
+    attempt: int | None = None,
+) -> dict[str, AttributeValue]:
+    """What is known when an agent run starts."""
+    return _given(
+        {
+            OPERATION_NAME: "invoke_agent",
+            AGENT_NAME: name,
+            REQUEST_MODEL: model,
+            PROVIDER_NAME: provider,
+            RUN_ID: run_id,
+            CONVERSATION_ID: conversation_id,
+            ATTEMPT: attempt,
+        }
+    )
+
+
+def request_attributes(
+    *,
+    model: str,
+    provider: str | None = None,
+    base_url: str | None = None,
+    streamed: bool = False,
+    attempt: int | None = None,
+) -> dict[str, AttributeValue]:
+    """What is known when a model request starts. `base_url` gives the server's address and port."""
+    address, port = _server(base_url)
+    return _given(
+        {
+            OPERATION_NAME: "chat",
+            REQUEST_MODEL: model,
+            PROVIDER_NAME: provider,
+            SERVER_ADDRESS: address,
+            SERVER_PORT: port,
+            REQUEST_STREAM: streamed or None,
+            ATTEMPT: attempt,
+        }
+    )
+
+
+def tool_attributes(*, name: str, call_id: str | None = None) -> dict[str, AttributeValue]:
+    """What is known when a tool call starts."""
+    return _given({OPERATION_NAME: "execute_tool", TOOL_NAME: name, TOOL_CALL_ID: call_id})
+
+
+def response_attributes(record: RequestRecord) -> dict[str, AttributeValue]:
+    """What is known when a model request has ended: outcome, response, tokens and cost.
+
+    What was not measured or is not priced is left out, never reported as zero.
+    """
+    outcome: dict[str, AttributeValue] = {REQUEST_OUTCOME: record.outcome}
+    if record.outcome == "released":
+        return outcome
+    tokens = record.tokens
+    measured = record.outcome == "settled"
+    return outcome | _given(
+        {
+            RESPONSE_MODEL: record.response_model,
+            RESPONSE_ID: record.response_id,
+            RESPONSE_FINISH_REASONS: (record.finish_reason,) if record.finish_reason else None,
+            USAGE_INPUT_TOKENS: tokens.input_tokens if measured else tokens.input_tokens or None,
+            USAGE_OUTPUT_TOKENS: tokens.output_tokens if measured else tokens.output_tokens or None,
+            USAGE_CACHE_READ_INPUT_TOKENS: tokens.cache_read_tokens or None,
+            USAGE_CACHE_CREATION_INPUT_TOKENS: tokens.cache_write_tokens or None,
+            USAGE_REASONING_OUTPUT_TOKENS: tokens.reasoning_tokens or None,
+            OPERATION_COST: None if record.cost_usd is None else float(record.cost_usd),
+            COST_USD: None if record.cost_usd is None else _exact(record.cost_usd),
+            COST_MICROCENTS: None if record.cost_usd is None else usd_to_microcents(record.cost_usd),
+            COST_BOUND_USD: None if record.bound_usd is None or measured else _exact(record.bound_usd),
+            COST_COMPLETE: measured and record.cost_usd is not None,
+        }
+    )
+
+
+def usage_attributes(usage: Usage) -> dict[str, AttributeValue]:
+    """The sums of a pipeline, step or agent run, when it has ended."""
+    tokens = {
+        USAGE_INPUT_TOKENS: usage.input_tokens,
+        USAGE_OUTPUT_TOKENS: usage.output_tokens,
+        USAGE_CACHE_READ_INPUT_TOKENS: usage.cache_read_tokens or None,
+        USAGE_CACHE_CREATION_INPUT_TOKENS: usage.cache_write_tokens or None,
+        USAGE_REASONING_OUTPUT_TOKENS: usage.reasoning_tokens or None,
+    }
+    return _given({name.replace(*_AGGREGATED): value for name, value in tokens.items()}) | {
+        REQUEST_COUNT: usage.request_count,
+        COST_USD: _exact(usage.cost_usd),
+        COST_MICROCENTS: usage.cost_microcents,
+        COST_COMPLETE: usage.cost_complete,
+    }
+
+
+def error_type(error: BaseException) -> str:
+    """The value of `error.type`: the name of the exception's class, with its module unless built in."""
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def error_summary(error: BaseException) -> str:
+    """An exception as one text: class and message."""
+    message = str(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _given(attributes: dict[str, AttributeValue | None]) -> dict[str, AttributeValue]:
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+def _exact(usd: Decimal) -> str:
+    """Without an exponent, which not every reader of decimals takes."""
+    return format(usd, "f")
+
+
+def _server(base_url: str | None) -> tuple[str | None, int | None]:
+    """Host and port of a URL; nothing of one that cannot be read, as a trace must not fail a request."""
+    try:
+        parts = urlsplit(base_url or "")
+        return parts.hostname, parts.port
+    except ValueError:
+        return None, None

@@ -1,0 +1,47 @@
+"""The tracer for when nobody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+
+from fastroai.tracing.protocol import AttributeValue
+
+
+class _NoSpan:
+    """Does nothing, any number of times, nested or at once; so one is enough."""
+
+    __slots__ = ()
+
+    async def __aenter__(self) -> str:
+        return ""
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        return None
+
+
+_NO_SPAN = _NoSpan()
+
+
+class NoOpTracer:
+    """Records nothing. Its trace id is empty."""
+
+    __slots__ = ()
+
+    def span(self, name: str, **attributes: AttributeValue) -> AbstractAsyncContextManager[str]:
+        """A span that is not recorded."""
+        return _NO_SPAN
+
+    def log_metric(self, trace_id: str, name: str, value: AttributeValue) -> None:
+        """Nothing."""
+
+    def log_error(
+        self, trace_id: str, error: BaseException, context: Mapping[str, AttributeValue] | None = None
+    ) -> None:
+        """Nothing."""

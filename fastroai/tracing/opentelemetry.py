@@ -1,0 +1,69 @@
+"""Spans for OpenTelemetry."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.trace import Span, StatusCode, TracerProvider
+
+from fastroai.tracing import attributes as names
+from fastroai.tracing._spans import OpenSpan, SpanTracer
+from fastroai.tracing.protocol import Attributes, AttributeValue
+
+
+class OpenTelemetryTracer(SpanTracer):
+    """Records spans with OpenTelemetry, under whatever OpenTelemetry span is current.
+
+    Args:
+        tracer_provider: Where the spans go; the global provider if not given. Without an SDK
+            (`pip install 'fastroai[otel]'`) that is nowhere, and the trace id is empty.
+
+    An exception that leaves a span gives it status `ERROR` and `error.type`. It is recorded as an event once,
+    on the innermost span. Cancellation leaves the status unset and sets `fastroai.cancelled`: the operation
+    was stopped, it did not fail.
+    """
+
+    def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
+        self._otel_tracer = trace.get_tracer("fastroai", tracer_provider=tracer_provider)
+
+    def span(self, name: str, **attributes: AttributeValue) -> AbstractAsyncContextManager[str]:
+        """A span; its trace id is OpenTelemetry's, 32 hexadecimal digits."""
+        return _Span(self, self._otel_tracer, name, attributes)
+
+
+class _Span(OpenSpan):
+    def __init__(self, owner: object, tracer: trace.Tracer, name: str, attributes: Attributes) -> None:
+        super().__init__(owner)
+        self._otel_tracer, self._name, self._attributes = tracer, name, attributes
+
+    def start(self) -> str:
+        self._span = self._otel_tracer.start_span(self._name, attributes=self._attributes)
+        self._token = otel_context.attach(trace.set_span_in_context(self._span))
+        return trace_id_of(self._span)
+
+    def set_value(self, name: str, value: AttributeValue) -> None:
+        self._span.set_attribute(name, value)
+
+    def note_error(self, error: BaseException, context: Attributes) -> None:
+        self._span.record_exception(error, attributes=context)
+
+    def mark_failed(self, error: BaseException, *, is_new: bool) -> None:
+        if is_new:
+            self._span.record_exception(error, escaped=True)
+        self._span.set_attribute(names.ERROR_TYPE, names.error_type(error))
+        self._span.set_status(StatusCode.ERROR, names.error_summary(error))
+
+    def mark_cancelled(self) -> None:
+        self._span.set_attribute(names.CANCELLED, True)
+
+    def end(self) -> None:
+        otel_context.detach(self._token)
+        self._span.end()
+
+
+def trace_id_of(span: Span) -> str:
+    """The span's trace id in hexadecimal; empty if it has none."""
+    where = span.get_span_context()
+    return trace.format_trace_id(where.trace_id) if where.is_valid else ""

@@ -1,0 +1,305 @@
+"""What requests cost: exact, each by itself, the user's prices before list prices."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+from typing import overload
+
+from pydantic_ai.messages import ModelResponse
+from pydantic_ai.usage import RequestUsage, RunUsage
+
+from fastroai.errors import ConfigurationError, UnpricedModelError
+from fastroai.records import Tokens, usd_to_microcents
+from fastroai.usage.list_prices import is_local, list_price
+from fastroai.usage.money import Amount, whole_number
+from fastroai.usage.overrides import PricingOverride, PricingOverrides, canonical_provider
+from fastroai.usage.references import first_party_provider, model_reference
+from fastroai.usage.updates import refresh_prices, refresh_prices_async, update_prices_in_background
+from fastroai.usage.upper_prices import UpperPrices, upper_list_prices, upper_override
+
+_ZERO = Decimal(0)
+
+
+class UnpricedModelWarning(UserWarning):
+    """A model was used for which no price is known, so that costs leave it out."""
+
+
+class CostCalculator:
+    """Prices requests by the overrides of this calculator, else by the list prices of genai-prices.
+
+        prices = {"gpt-4o": {"input_per_mtok": 2.0, "output_per_mtok": 8.0}}
+        calculator = CostCalculator(pricing_overrides=prices)
+        calculator.calculate_cost("gpt-4o", 1_000, 200)  # 3600 microcents
+
+    Keys are `model` or `provider:model`; the more specific one wins. They match exactly, and the dated
+    snapshots of a model (`gpt-4o-2024-08-06`) as well. Prices are US dollars per million tokens, and a
+    price of 0 means free. Without `cache_read_per_mtok`, cached input costs what other input costs.
+
+    List prices belong to the process and are those that genai-prices ships, until they are updated.
+    `TestModel` and `FunctionModel` are free unless they have a price.
+
+    Raises:
+        ConfigurationError: naming the model and the field, for prices that cannot be meant.
+    """
+
+    def __init__(self, pricing_overrides: Mapping[str, PricingOverride] | None = None) -> None:
+        self._overrides = PricingOverrides(pricing_overrides)
+        self._warned: set[tuple[str | None, str]] = set()
+        self._contradictions: dict[tuple[str | None, str], str] = {}
+
+    refresh_prices = staticmethod(refresh_prices)
+    refresh_prices_async = staticmethod(refresh_prices_async)
+    update_prices_in_background = staticmethod(update_prices_in_background)
+
+    def add_pricing_override(
+        self,
+        model: str,
+        *,
+        input_per_mtok: Amount,
+        output_per_mtok: Amount,
+        cache_read_per_mtok: Amount | None = None,
+        cache_write_per_mtok: Amount | None = None,
+        cache_write_1h_per_mtok: Amount | None = None,
+        input_audio_per_mtok: Amount | None = None,
+        output_audio_per_mtok: Amount | None = None,
+        cache_audio_read_per_mtok: Amount | None = None,
+        per_request: Amount | None = None,
+    ) -> None:
+        """Set the prices of a model for this calculator, in US dollars; see `PricingOverride` for each.
+
+        Raises:
+            ConfigurationError: naming the model and the field.
+        """
+        prices = {name: value for name, value in locals().items() if name not in ("self", "model")}
+        self._overrides.add(model, prices)
+
+    def calculate_cost(
+        self,
+        model: str,
+        input_tokens: int,
+        output_tokens: int,
+        cache_read_tokens: int = 0,
+        cache_write_tokens: int = 0,
+        input_audio_tokens: int = 0,
+        output_audio_tokens: int = 0,
+        cache_audio_read_tokens: int = 0,
+        *,
+        timestamp: datetime | None = None,
+    ) -> int:
+        """What one request costs in microcents ($1 = 1,000,000), rounded once, half to even.
+
+        `model` is `provider:model`, a bare name of a first-party model (`gpt-…`, `claude-…`, `gemini-…`), or
+        the key of an override. Parts are included in their totals: cached and audio tokens in
+        `input_tokens`. Prices are those of `timestamp`, by default now.
+
+        Raises:
+            ConfigurationError: if a count is not a whole number, or a part exceeds its total.
+            UnknownModelError: if the provider cannot be told from the name.
+            UnpricedModelError: if no price is known.
+        """
+        tokens = Tokens(
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cache_read_tokens=cache_read_tokens,
+            cache_write_tokens=cache_write_tokens,
+            input_audio_tokens=input_audio_tokens,
+            output_audio_tokens=output_audio_tokens,
+            cache_audio_read_tokens=cache_audio_read_tokens,
+        )
+        _check(tokens)
+        provider, name = _provider_and_name(model, None)
+        if provider is None and self._overrides.find([name], []) is None:
+            provider, name = model_reference(model)  # or raises, with the candidates
+        try:
+            cost = self._price(
+                _response(_request_usage(tokens), name, provider, None, timestamp), name, provider
+            )
+        except ValueError as error:
+            raise ConfigurationError("tokens", tokens, f"parts within their totals ({error})") from error
+        if cost is None:
+            raise UnpricedModelError(name, provider or "")
+        return usd_to_microcents(cost)
+
+    @overload
+    def price(
+        self, response: ModelResponse, /, *, model: str | None = None, provider: str | None = None
+    ) -> Decimal | None: ...
+
+    @overload
+    def price(
+        self,
+        usage: RequestUsage | Tokens,
+        /,
+        *,
+        model: str,
+        provider: str | None = None,
+        provider_url: str | None = None,
+        timestamp: datetime | None = None,
+    ) -> Decimal | None: ...
+
+    def price(
+        self,
+        measured: ModelResponse | RequestUsage | Tokens,
+        /,
+        *,
+        model: str | None = None,
+        provider: str | None = None,
+        provider_url: str | None = None,
+        timestamp: datetime | None = None,
+    ) -> Decimal | None:
+        """What one request costs, in exact US dollars; `None` if no price is known, or its usage is not.
+
+        A response is priced by the model, provider, URL, service tier and time that it carries itself. With
+        it, `model` and `provider` are those that were asked: overrides for them count, and where the
+        answering model has no price, theirs applies. Overrides come first, then a cost that the response
+        already has (the Pydantic AI Gateway reports what was billed), then list prices.
+
+        Usage that contradicts itself has no price; `warn_unpriced` then says so.
+
+        Raises:
+            ConfigurationError: for the usage of a whole run: each request is priced by itself.
+        """
+        if isinstance(measured, RunUsage):
+            raise ConfigurationError(
+                "usage", measured, "the usage of one request; price each response of the run"
+            )
+        if isinstance(measured, ModelResponse):
+            response = measured
+            if model is not None:
+                provider, model = _provider_and_name(model, provider)
+        else:
+            provider, model = _provider_and_name(model or "", provider)
+            usage = _request_usage(measured) if isinstance(measured, Tokens) else measured
+            response = _response(usage, model, provider, provider_url, timestamp)
+        try:
+            return self._price(response, model, provider)
+        except ValueError as error:
+            key = provider or response.provider_name, model or response.model_name or ""
+            self._contradictions[key] = str(error)
+            return None
+
+    def _price(self, response: ModelResponse, asked: str | None, provider: str | None) -> Decimal | None:
+        usage = response.usage
+        if usage.unmeasured_requests:
+            return None
+        pricing = self._overrides.find((asked, response.model_name), (provider, response.provider_name))
+        if pricing is not None:
+            return pricing.cost(usage)
+        if usage.cost is not None:
+            return usage.cost
+        listed = list_price(response)
+        if listed is None and asked not in (None, response.model_name):
+            listed = list_price(
+                replace(response, model_name=asked, provider_name=provider or response.provider_name)
+            )
+        if listed is not None:
+            return listed.total_price
+        return _ZERO if is_local(response.model_name, provider or response.provider_name) else None
+
+    def has_price(self, model: str, provider: str | None = None, provider_url: str | None = None) -> bool:
+        """Whether requests to a model can be priced: by an override, a list price, or as free."""
+        provider, model = _provider_and_name(model, provider)
+        return (
+            self._price(_response(RequestUsage(), model, provider, provider_url), model, provider) is not None
+        )
+
+    def upper_prices(
+        self,
+        model: str,
+        provider: str | None = None,
+        provider_url: str | None = None,
+        input_tokens: int | None = None,
+    ) -> UpperPrices | None:
+        """Prices that no token of a request to a model exceeds; `None` if that cannot be told.
+
+        Where prices rise with the size of the input, only what `input_tokens` can reach counts.
+        """
+        provider, model = _provider_and_name(model, provider)
+        if (pricing := self._overrides.find([model], [provider])) is not None:
+            asked: UpperPrices | None = upper_override(pricing)
+        else:
+            name = canonical_provider(provider) if provider else None
+            asked = upper_list_prices(model, name, provider_url, input_tokens)
+            if asked is None and is_local(model, provider):
+                asked = UpperPrices()
+        if asked is None:
+            return None
+        return UpperPrices.highest([asked, *map(upper_override, self._overrides.of_snapshots(model))])
+
+    def warn_unpriced(self, model: str, provider: str | None) -> None:
+        """Say that requests could not be priced: one `UnpricedModelWarning` per model and calculator."""
+        if (provider, model) in self._warned:
+            return
+        self._warned.add((provider, model))
+        key = f"{provider}:{model}" if provider else model
+        if (contradiction := self._contradictions.get((provider, model))) is not None:
+            reason = f"the usage that {key!r} reported cannot be priced ({contradiction})"
+        else:
+            reason = (
+                f"no price is known for {key!r}; add one: CostCalculator(pricing_overrides="
+                f"{{{key!r}: {{'input_per_mtok': ..., 'output_per_mtok': ...}}}})"
+            )
+        warnings.warn(f"costs leave out requests: {reason}", UnpricedModelWarning, stacklevel=2)
+
+
+def _provider_and_name(model: str, provider: str | None) -> tuple[str | None, str]:
+    if provider is None and ":" in model:
+        provider, _, model = model.partition(":")
+        return provider, model
+    return provider or first_party_provider(model), model
+
+
+def _request_usage(tokens: Tokens) -> RequestUsage:
+    return RequestUsage(
+        input_tokens=tokens.input_tokens,
+        output_tokens=tokens.output_tokens,
+        cache_read_tokens=tokens.cache_read_tokens,
+        cache_write_tokens=tokens.cache_write_tokens,
+        input_audio_tokens=tokens.input_audio_tokens,
+        cache_audio_read_tokens=tokens.cache_audio_read_tokens,
+        output_audio_tokens=tokens.output_audio_tokens,
+        output_reasoning_tokens=tokens.reasoning_tokens,
+    )
+
+
+def _response(
+    usage: RequestUsage,
+    model: str,
+    provider: str | None,
+    provider_url: str | None,
+    timestamp: datetime | None = None,
+) -> ModelResponse:
+    """The form in which PydanticAI prices things."""
+    response = ModelResponse(
+        parts=[],
+        usage=usage,
+        model_name=model,
+        provider_name=canonical_provider(provider) if provider else None,
+        provider_url=provider_url,
+    )
+    if timestamp is not None:
+        response.timestamp = timestamp
+    return response
+
+
+_WHOLES = {
+    "cache_read_tokens": "input_tokens",
+    "cache_write_tokens": "input_tokens",
+    "input_audio_tokens": "input_tokens",
+    "output_audio_tokens": "output_tokens",
+    "cache_audio_read_tokens": "cache_read_tokens",
+}
+
+
+def _check(tokens: Tokens) -> None:
+    whole_number("input_tokens", tokens.input_tokens)
+    whole_number("output_tokens", tokens.output_tokens)
+    for part, whole in _WHOLES.items():
+        limit = getattr(tokens, whole)
+        count = whole_number(part, getattr(tokens, part))
+        if count > limit:
+            raise ConfigurationError(part, count, f"at most {whole}, of which it is a part ({limit})")

@@ -1,0 +1,76 @@
+"""Which provider a model reference means."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Final, NamedTuple
+
+from fastroai.errors import UnknownModelError
+
+_FIRST_PARTY: Final = (
+    (re.compile(r"(gpt|chatgpt)-(?!oss)|o\d+(-|$)"), "openai"),  # gpt-oss is open-weight: others serve it
+    (re.compile(r"claude-"), "anthropic"),
+    (re.compile(r"gemini-"), "google"),
+)
+_OTHER_WAYS_TO_SAY_IT: Final = ("gateway/", "openai-chat:")
+_MOST_CANDIDATES: Final = 5
+_NEAR: Final = 0.8
+
+
+class ModelReference(NamedTuple):
+    """A provider as PydanticAI's references name it, and the name of its model."""
+
+    provider: str
+    model: str
+
+    def __str__(self) -> str:
+        """What PydanticAI accepts as a model."""
+        return "test" if self == ("test", "test") else f"{self.provider}:{self.model}"
+
+
+def model_reference(reference: str) -> ModelReference:
+    """Read `provider:model`, or the bare name of a first-party model: `gpt-…`, `claude-…`, `gemini-…`.
+
+    `test` is PydanticAI's `TestModel`.
+
+    Raises:
+        UnknownModelError: if the provider cannot be told; it names the candidates.
+    """
+    if reference == "test":
+        return ModelReference("test", "test")
+    provider, colon, model = reference.partition(":")
+    if colon and provider.strip() and model.strip():
+        return ModelReference(provider, model)
+    if (first_party := first_party_provider(reference)) is not None:
+        return ModelReference(first_party, reference)
+    raise UnknownModelError(reference, _candidates(model or provider))
+
+
+def first_party_provider(model: str) -> str | None:
+    """The maker that serves a model under this bare name itself, if the name tells."""
+    if ":" in model or model != model.strip():
+        return None
+    return next((provider for pattern, provider in _FIRST_PARTY if pattern.match(model)), None)
+
+
+def _candidates(name: str) -> tuple[str, ...]:
+    """Known references to a model of this name, else of the nearest names."""
+    from pydantic_ai.models import (
+        known_model_names,
+    )  # slow to import, and only needed when something is wrong
+
+    by_name: dict[str, list[str]] = {}
+    for known in known_model_names():
+        if ":" in known and not known.startswith(_OTHER_WAYS_TO_SAY_IT):
+            full_name = known.partition(":")[2]
+            for alias in {full_name, full_name.rpartition("/")[2]}:
+                by_name.setdefault(alias, []).append(known)
+    name = name.strip()
+    near = (
+        [name]
+        if name in by_name
+        else difflib.get_close_matches(name, by_name, n=_MOST_CANDIDATES, cutoff=_NEAR)
+    )
+    found = dict.fromkeys(reference for alias in near for reference in by_name[alias])
+    return tuple(found)[:_MOST_CANDIDATES]

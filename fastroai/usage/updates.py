@@ -1,0 +1,70 @@
+"""Newer list prices, downloaded only when asked for. Without this, prices are those that genai-prices ships.
+
+List prices belong to the process: an update is seen by every calculator, and by PydanticAI itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from genai_prices import UpdatePrices
+from genai_prices.data_snapshot import set_custom_snapshot
+from genai_prices.update_prices import DEFAULT_UPDATE_URL
+
+from fastroai.errors import FastroAIError
+
+if TYPE_CHECKING:
+    from genai_prices.data_snapshot import DataSnapshot
+
+_HOUR: Final = 3600.0
+
+
+class PriceUpdateError(FastroAIError):
+    """Newer prices could not be downloaded; those in use stay in use."""
+
+    retryable = True
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(url, reason)
+        self.url, self.reason = url, reason
+
+    def __str__(self) -> str:
+        return f"no newer prices from {self.url}: {self.reason}; the prices in use stay in use"
+
+
+def refresh_prices(url: str = DEFAULT_UPDATE_URL) -> None:
+    """Download the list prices now and use them from now on. Blocks: up to 10 s on a silent server.
+
+    On an event loop: `await refresh_prices_async()`.
+
+    Raises:
+        PriceUpdateError: if the download fails or is not a price list.
+    """
+    set_custom_snapshot(_download(url))
+
+
+async def refresh_prices_async(url: str = DEFAULT_UPDATE_URL) -> None:
+    """`refresh_prices` without blocking the event loop. Cancelled, it changes nothing."""
+    set_custom_snapshot(await asyncio.to_thread(_download, url))
+
+
+def update_prices_in_background(*, interval: float = _HOUR, url: str = DEFAULT_UPDATE_URL) -> UpdatePrices:
+    """Download the list prices now and then every `interval` seconds, in a thread, until `.stop()`.
+
+    A download that fails is logged by genai-prices and tried again next time; `.wait(timeout)` waits for
+    the first one and raises what went wrong. Also a context manager.
+    """
+    updater = UpdatePrices(update_interval=interval, url=url)
+    updater.start()
+    return updater
+
+
+def _download(url: str) -> DataSnapshot:
+    try:
+        snapshot = UpdatePrices(url=url).fetch()
+    except Exception as error:  # whatever is wrong with a download is a reason to keep the prices in use
+        raise PriceUpdateError(url, f"{type(error).__name__}: {error}") from error
+    if snapshot is None or not snapshot.providers:
+        raise PriceUpdateError(url, "it is empty")
+    return snapshot

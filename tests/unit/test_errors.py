@@ -1,0 +1,202 @@
+import inspect
+import pickle
+from decimal import Decimal
+
+import pytest
+
+from fastroai import errors
+from fastroai.errors import (
+    BudgetExceeded,
+    ConfigurationError,
+    CostBudgetExceeded,
+    CostBudgetExceededError,
+    DependencyTypeError,
+    DispatchSkippedError,
+    FastroAIError,
+    MissingDependencyError,
+    MissingExtraError,
+    MissingInputError,
+    PipelineValidationError,
+    RunningLoopError,
+    ScopeClosedError,
+    StepExecutionError,
+    TimeLimitExceeded,
+    UnboundedRequestError,
+    UnknownModelError,
+    UnknownPipelineError,
+    UnpricedModelError,
+    attach_usage,
+    error_chain,
+    nearest_hint,
+    usage_of,
+)
+from fastroai.records import Usage
+
+SPENT = Usage(request_count=2, cost_usd=Decimal("0.0123"))
+EXAMPLES: list[tuple[FastroAIError, str]] = [
+    (FastroAIError("something"), "something"),
+    (ConfigurationError("retries", -1, "0 or more"), "retries=-1: expected 0 or more"),
+    (UnknownModelError("llama"), "provider of model 'llama'; write it as 'provider:model'"),
+    (UnknownModelError("llama-3", ("groq:llama-3",)), "write it as one of 'groq:llama-3'"),
+    (
+        MissingExtraError("LogfireTracer", "logfire", "logfire"),
+        "needs logfire: pip install 'fastroai[logfire]'",
+    ),
+    (PipelineValidationError("p", ("no steps",)), "pipeline 'p': no steps"),
+    (PipelineValidationError("p", ("one", "two")), "pipeline 'p' has 2 problems:\n  - one\n  - two"),
+    (UnknownPipelineError("r", "helo", ("hello",)), "registered: 'hello'. Did you mean 'hello'?"),
+    (UnknownPipelineError("r", "x", ()), "registered: none."),
+    (MissingInputError("s", "txt", ("text",)), "given: 'text'. Did you mean 'text'? Pass it in inputs"),
+    (
+        MissingDependencyError("s", "d", "it was skipped"),
+        "step 's' asked for the output of 'd': it was skipped",
+    ),
+    (DependencyTypeError("s", "d", "int", "str"), "step 's' expected int from 'd', whose output is str"),
+    (StepExecutionError("s", ValueError("bad")), "step 's' failed: ValueError: bad"),
+    (TimeLimitExceeded("step 's'", 1.5), "step 's' took longer than 1.5 s"),
+    (DispatchSkippedError("no credit"), "agent call skipped: no credit"),
+    (DispatchSkippedError(), "agent call skipped"),
+    (BudgetExceeded("used up"), "used up"),
+    (CostBudgetExceeded(500_000, 498_000), "cost budget is used up: 498,000 of 500,000 microcents"),
+    (
+        CostBudgetExceeded(500_000, 498_000, "s", 9_000, ("p", "s")),
+        "cost budget of p / s is used up in step 's'",
+    ),
+    (UnpricedModelError("m", "p"), "CostCalculator(pricing_overrides={'p:m': {'input_per_mtok': ..."),
+    (UnboundedRequestError("m", "p"), "set max_tokens on the agent"),
+    (ScopeClosedError(("p", "s")), "a request was made under p / s after that run had ended"),
+    (RunningLoopError("run_sync", "agent.run"), "use: await agent.run(...)"),
+]
+
+
+def of_type(example: tuple[FastroAIError, str]) -> str:
+    return type(example[0]).__name__
+
+
+def test_there_is_an_example_of_every_error() -> None:
+    public = {
+        member
+        for _, member in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(member, FastroAIError)
+    }
+    assert {type(error) for error, _ in EXAMPLES} == {
+        cls for cls in public if not cls.__name__.startswith("_")
+    }
+    assert {cls.__name__ for cls in public if not cls.__name__.startswith("_")} <= set(errors.__all__)
+
+
+@pytest.mark.parametrize(("error", "message"), EXAMPLES, ids=map(of_type, EXAMPLES))
+def test_errors_say_what_is_wrong_and_what_to_do(error: FastroAIError, message: str) -> None:
+    assert message in str(error)
+
+
+@pytest.mark.parametrize("error", [error for error, _ in EXAMPLES], ids=map(of_type, EXAMPLES))
+def test_errors_survive_pickling_with_what_was_spent(error: FastroAIError) -> None:
+    attach_usage(error, SPENT)
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert copy.usage == SPENT
+    facts = {name: value for name, value in vars(error).items() if name != "original_error"}
+    assert {name: vars(copy)[name] for name in facts} == facts
+
+
+def test_an_error_that_stopped_no_pipeline_has_no_outputs() -> None:
+    assert (dict(FastroAIError("x").step_outputs), FastroAIError("x").run_id) == ({}, None)
+
+
+def test_a_partial_result_survives_pickling() -> None:
+    error = CostBudgetExceeded(10, 9)
+    error.step_outputs, error.run_id = {"a": 1}, "run-1"
+    copy = pickle.loads(pickle.dumps(error))
+    assert (copy.step_outputs, copy.run_id) == ({"a": 1}, "run-1")
+
+
+@pytest.mark.parametrize(
+    ("error", "builtin"),
+    [
+        (ConfigurationError, ValueError),
+        (UnknownModelError, ValueError),
+        (MissingExtraError, ImportError),
+        (PipelineValidationError, ValueError),
+        (UnknownPipelineError, KeyError),
+        (MissingInputError, KeyError),
+        (MissingDependencyError, KeyError),
+        (DependencyTypeError, TypeError),
+        (TimeLimitExceeded, TimeoutError),
+        (RunningLoopError, RuntimeError),
+    ],
+)
+def test_errors_are_the_builtin_ones_that_callers_expect(
+    error: type[FastroAIError], builtin: type[Exception]
+) -> None:
+    assert issubclass(error, builtin)
+
+
+def test_only_a_timeout_is_worth_trying_again() -> None:
+    assert [type(error).__name__ for error, _ in EXAMPLES if error.retryable] == ["TimeLimitExceeded"]
+
+
+def test_the_longer_name_of_the_cost_budget_error_is_the_same_class() -> None:
+    assert CostBudgetExceededError is CostBudgetExceeded
+
+
+def test_an_error_that_never_left_a_run_has_no_usage() -> None:
+    assert FastroAIError("x").usage is None
+    assert usage_of(ValueError("x")) is None
+
+
+def test_usage_of_works_for_foreign_errors_and_is_a_snapshot() -> None:
+    error, usage = ValueError("x"), SPENT.copy()
+    attach_usage(error, usage)
+    usage.request_count = 99
+    assert usage_of(error) == SPENT
+
+
+def test_the_outermost_scope_has_the_last_word() -> None:
+    error = ValueError("x")
+    attach_usage(error, Usage(request_count=1))
+    attach_usage(error, SPENT)
+    assert usage_of(error) == SPENT
+
+
+def test_usage_is_found_through_causes_and_contexts() -> None:
+    inner, middle, outer = ValueError("inner"), KeyError("middle"), FastroAIError("outer")
+    attach_usage(inner, SPENT)
+    middle.__context__ = inner  # raised while handling
+    outer.__cause__ = middle  # raised from
+    assert list(error_chain(outer)) == [outer, middle, inner]
+    assert outer.usage == SPENT
+
+
+def test_a_suppressed_context_is_not_searched() -> None:
+    inner, outer = ValueError("inner"), FastroAIError("outer")
+    attach_usage(inner, SPENT)
+    try:
+        try:
+            raise inner
+        except ValueError:
+            raise outer from None
+    except FastroAIError:
+        pass
+    assert usage_of(outer) is None
+
+
+def test_usage_is_found_in_nested_groups_nearest_first() -> None:
+    near, far = ValueError("near"), ValueError("far")
+    attach_usage(near, SPENT)
+    attach_usage(far, Usage(request_count=1))
+    group = ExceptionGroup("outer", [ExceptionGroup("inner", [far]), near])
+    assert usage_of(group) == SPENT
+    assert [str(link) for link in error_chain(group)][-1] == "far"
+
+
+def test_a_chain_that_goes_in_a_circle_ends() -> None:
+    one, other = ValueError("one"), ValueError("other")
+    one.__cause__, other.__cause__ = other, one
+    assert list(error_chain(one)) == [one, other]
+
+
+def test_a_hint_names_the_nearest_name_or_nothing() -> None:
+    assert nearest_hint("clasify", ["read", "classify"]) == " Did you mean 'classify'?"
+    assert nearest_hint("zzz", ["read", "classify"]) == ""
