@@ -88,8 +88,9 @@ _TAG = re.compile(
     r"</?(?:html|body|b|i|em|strong|code|a|span|td|th|tt|font|img)(?:\s[^<>]{0,500})?/?>", re.IGNORECASE
 )
 _INSTRUCTION = re.compile(
-    r"(?:ignore|disregard|forget|override)\b.{0,40}\b(?:instructions?|prompts?|rules)\b"
-    r"|(?:automated|ai|virtual) (?:assistant|agent|system)\b|you are now\b|maintenance mode"
+    r"\b(?:ignore|disregard|forget|override)\b.{0,20}\b(?:previous|prior|above|earlier|all|your)\b.{0,20}"
+    r"\b(?:instructions?|prompts?|rules)\b|\b(?:note|message|instructions?) (?:for|to) (?:the )?(?:automated|ai)\b"
+    r"|\byou are now (?:in|an?|the)\b"
     r"|^[ \t]*(?:system|assistant)[ \t]*:|^[ \t]*</?(?:ticket|facts|classification|reply|issues)>",
     re.IGNORECASE | re.MULTILINE,
 )

@@ -17,7 +17,7 @@ from fastroai.steps import ConversationState, StepUsage
 OutputT = TypeVar("OutputT", default=Any)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StepTiming:
     """When a step ran, in milliseconds from the start of the run."""
 

@@ -61,41 +61,52 @@ class PipelineRunner:
         self.failure: BaseException | None = None
         """What stopped the run, if a failure did."""
         self._workers: set[asyncio.Task[None]] = set()
-        self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._finished: asyncio.Future[None] = self._loop.create_future()
+        self._in_step: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
         self._origin = perf_counter()
 
     async def run(self) -> None:
         """Run to the end. What failed is in `failure` and `errors`; only cancellation is raised."""
         try:
-            next_step = await self._perform(self.machine.handle(Started()))
-            if next_step is not None:
-                self._spawn(next_step)
+            await self._handle_and_spawn(Started())
             await self._finished
         finally:
             await self._end_workers()
 
-    def _spawn(self, step_id: str) -> None:
-        worker = asyncio.create_task(self._work(step_id))
-        self._workers.add(worker)
-        worker.add_done_callback(self._on_worker_done)
+    async def _handle_and_spawn(self, event: Event) -> None:
+        next_step = await self._handle(event)
+        if next_step is not None:
+            self._spawn(next_step)
 
-    def _on_worker_done(self, worker: asyncio.Task[None]) -> None:
-        self._workers.discard(worker)
-        if self._finished.done():
-            return
-        if worker.cancelled():
-            self._finished.cancel()
-        elif (error := worker.exception()) is not None:
-            self._finished.set_exception(error)
+    # --- workers ---
+
+    def _spawn(self, step_id: str) -> None:
+        self._workers.add(self._loop.create_task(self._work(step_id)))
+
+    async def _work(self, step_id: str | None) -> None:
+        worker = asyncio.current_task()
+        assert worker is not None
+        try:
+            while step_id is not None:
+                step_id = await self._handle(await self._run_step(step_id, worker))
+        except BaseException as error:
+            # Whoever waits for the run raises it; a task that nobody awaits would only complain.
+            if not self._finished.done():
+                self._finished.set_exception(error)
+            if not isinstance(error, Exception | asyncio.CancelledError):
+                raise
+        finally:
+            self._workers.discard(worker)
 
     async def _end_workers(self) -> None:
         """Cancel and await what still runs, however often we are cancelled meanwhile."""
         cancelled: asyncio.CancelledError | None = None
         self._stopping = True
         while self._workers:
-            if not self._finished.done() or cancelled is not None:
-                self._cancel_workers()
+            for worker in self._workers:
+                worker.cancel()
             try:
                 await asyncio.wait(self._workers)
             except asyncio.CancelledError as error:
@@ -103,52 +114,49 @@ class PipelineRunner:
         if cancelled is not None:
             raise cancelled
 
-    def _cancel_workers(self) -> None:
+    def _cancel_steps(self) -> None:
+        """Cancel what runs; a worker that is between steps has nothing to cancel, and starts no other."""
         self._stopping = True
-        current = asyncio.current_task()
-        for worker in self._workers:
-            if worker is not current:
-                worker.cancel()
+        for worker in self._in_step.values():
+            worker.cancel()
 
-    async def _work(self, step_id: str | None) -> None:
-        while step_id is not None:
-            event = await self._run_step(step_id)
-            step_id = await self._perform(self.machine.handle(event))
+    # --- decisions ---
 
-    async def _perform(self, commands: list[Command]) -> str | None:
-        """Do what was decided; the first step to start is left to the caller."""
+    async def _handle(self, event: Event) -> str | None:
+        """Let the machine decide, and do it; the first step to start is left to the caller."""
+        commands = self.machine.handle(event)
+        if self.scope.listener is not None:
+            await self._tell(commands)
+        return self._perform(commands)
+
+    def _perform(self, commands: list[Command]) -> str | None:
         mine: str | None = None
         for command in commands:
             if isinstance(command, StartStep):
-                if self.scope.listener is not None:
-                    await self.scope.listener(
-                        StepStarted(
-                            run_id=self.scope.run_id,
-                            pipeline=self.facts.pipeline,
-                            step_id=command.step_id,
-                            cause=command.cause,
-                        )
-                    )
                 if mine is None:
                     mine = command.step_id
                 else:
                     self._spawn(command.step_id)
             elif isinstance(command, SkipStep):
                 self.skipped[command.step_id] = command.cause
-                if self.scope.listener is not None:
-                    await self.scope.listener(
-                        StepSkipped(
-                            run_id=self.scope.run_id,
-                            pipeline=self.facts.pipeline,
-                            step_id=command.step_id,
-                            cause=command.cause,
-                        )
-                    )
             elif isinstance(command, CancelSteps):
-                self._cancel_workers()
+                self._cancel_steps()
             else:
                 self._finish(command)
         return mine
+
+    async def _tell(self, commands: list[Command]) -> None:
+        for command in commands:
+            if isinstance(command, StartStep | SkipStep):
+                event_type = StepStarted if isinstance(command, StartStep) else StepSkipped
+                await self.scope.emit(
+                    event_type(
+                        run_id=self.scope.run_id,
+                        pipeline=self.facts.pipeline,
+                        step_id=command.step_id,
+                        cause=command.cause,
+                    )
+                )
 
     def _finish(self, command: Finish) -> None:
         for step_id in self.plan.dependencies:
@@ -157,7 +165,11 @@ class PipelineRunner:
         if not self._finished.done():
             self._finished.set_result(None)
 
-    async def _run_step(self, step_id: str) -> Event:
+    # --- steps ---
+
+    async def _run_step(self, step_id: str, worker: asyncio.Task[None]) -> Event:
+        if self._stopping:
+            return Cancelled(step_id)
         config = self.configs[step_id]
         scope = Scope(
             "step",
@@ -169,41 +181,40 @@ class PipelineRunner:
         self.step_scopes[step_id] = scope
         context = copy_context()
         context.run(scope.make_current)
-        started = perf_counter()
         error: BaseException | None = None
         output: object = None
+        started = perf_counter()
+        self._in_step[step_id] = worker
         try:
-            output = await InContext(self._run_in_scope(step_id, scope, config), context)
+            output = await InContext(
+                run_step(self.steps[step_id], scope=scope, facts=self.facts, deps=self.deps, config=config),
+                context,
+            )
         except BaseException as raised:
             error = raised
+        finally:
+            del self._in_step[step_id]
+        if scope.is_open_inside:
+            await scope.end_inside()
+        scope.close(error)
         finished = perf_counter()
-        self.timings[step_id] = StepTiming((started - self._origin) * 1000, (finished - self._origin) * 1000)
+        timing = StepTiming((started - self._origin) * 1000, (finished - self._origin) * 1000)
+        self.timings[step_id] = timing
         if error is not None:
             return await self._on_error(step_id, scope, error)
         self.facts.outputs.values[step_id] = output
         if self.scope.listener is not None:
-            await self.scope.listener(
+            await self.scope.emit(
                 StepFinished(
                     run_id=self.scope.run_id,
                     pipeline=self.facts.pipeline,
                     step_id=step_id,
                     output=output,
                     usage=scope.spent(),
-                    duration_ms=(finished - started) * 1000,
+                    duration_ms=timing.duration_ms,
                 )
             )
         return Succeeded(step_id, isinstance(output, ConversationState) and output.is_incomplete)
-
-    async def _run_in_scope(self, step_id: str, scope: Scope, config: ResolvedConfig) -> object:
-        try:
-            output = await run_step(
-                self.steps[step_id], scope=scope, facts=self.facts, deps=self.deps, config=config
-            )
-        except BaseException as error:
-            await scope.close(error)
-            raise
-        await scope.close()
-        return output
 
     async def _on_error(self, step_id: str, scope: Scope, error: BaseException) -> Event:
         if isinstance(error, asyncio.CancelledError) and self._stopping:

@@ -49,6 +49,8 @@ class Scope:
 
     __slots__ = (
         "_clocks",
+        "_records",
+        "_usage",
         "_closers",
         "_token",
         "attempt",
@@ -60,12 +62,10 @@ class Scope:
         "loop",
         "name",
         "parent",
-        "records",
         "root",
         "run_id",
         "step_id",
         "tracer",
-        "usage",
     )
 
     def __init__(
@@ -86,8 +86,8 @@ class Scope:
         self.parent = parent
         self.budget = budget
         self.attempt = attempt
-        self.usage = Usage()
-        self.records: list[RequestRecord] = []
+        self._usage: Usage | None = None
+        self._records: list[RequestRecord] | None = None
         self.closed = False
         self._closers: list[Closer] | None = None
         self._clocks: list[Clock] | None = None
@@ -131,6 +131,20 @@ class Scope:
         return any(scope is other for scope in self.lineage())
 
     # --- up: usage ---
+
+    @property
+    def usage(self) -> Usage:
+        """What was spent here and below. It goes on counting; `spent()` is a snapshot."""
+        if self._usage is None:  # made when first needed: most steps of a large pipeline spend nothing
+            self._usage = Usage()
+        return self._usage
+
+    @property
+    def records(self) -> list[RequestRecord]:
+        """Every request made here and below, in the order in which they ended."""
+        if self._records is None:
+            self._records = []
+        return self._records
 
     def charge(self, record: RequestRecord) -> None:
         """Count a request here and in every ancestor.
@@ -210,10 +224,18 @@ class Scope:
         """Make this the current scope of the running context, for a context that ends with it."""
         _current.set(self)
 
-    async def close(self, error: BaseException | None = None) -> None:
-        """End what is still open inside, close, and note on `error` what was spent."""
+    @property
+    def is_open_inside(self) -> bool:
+        """Whether something is to be ended before this scope can close."""
+        return bool(self._closers)
+
+    async def end_inside(self) -> None:
+        """End what is still open inside: abandoned streams, calls of abandoned threads."""
         while self._closers:
             await self._closers.pop()()
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Close, and note on `error` what was spent."""
         self.closed = True
         if error is not None:
             attach_usage(error, self.spent())
@@ -229,6 +251,7 @@ class Scope:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            await self.close(exc)
+            await self.end_inside()
         finally:
+            self.close(exc)
             _current.reset(self._token)

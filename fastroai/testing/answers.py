@@ -136,7 +136,7 @@ def _within(max_tokens: int | None, text: str, calls: tuple[Call, ...]) -> tuple
     kept: list[Call] = []
     for call in calls:
         left -= _size(call.name)
-        if left <= 0:
+        if left < 0:
             break
         kept.append(replace(call, arguments=_first_bytes(call.arguments, left)))
         left -= _size(call.arguments)

@@ -66,6 +66,8 @@ def smallest_instance(schema: JsonObject) -> object:
         return _Filler(schema).fill(schema)
     except RecursionError:
         raise NoInstanceError("the schema is nested too deeply, or contains itself without an end") from None
+    except (LookupError, TypeError, AttributeError) as error:
+        raise NoInstanceError(f"it is no valid JSON Schema: {error!r}") from error
 
 
 def unfit_instance(schema: JsonObject) -> JsonObject:
@@ -117,7 +119,9 @@ class _Filler:
             if not isinstance(target, dict) or name not in target:
                 raise NoInstanceError(f"{reference!r} points to nothing in the schema")
             target = target[name]
-        return dict(target)
+        if not isinstance(target, dict):
+            raise NoInstanceError(f"{reference!r} points to {target!r}, which is no schema")
+        return target
 
     def unfit(self, schema: JsonObject) -> object:
         """A value of a type that `schema` does not allow: text for an object, else an object."""

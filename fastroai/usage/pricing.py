@@ -178,8 +178,8 @@ class CostCalculator:
         try:
             return self._price(response, model, provider)
         except ValueError as error:
-            key = provider or response.provider_name, model or response.model_name or ""
-            self._contradictions[key] = str(error)
+            asked = provider or response.provider_name, model or response.model_name or ""
+            self._contradictions[asked] = str(error)
             return None
 
     def _price(self, response: ModelResponse, asked: str | None, provider: str | None) -> Decimal | None:
@@ -232,6 +232,7 @@ class CostCalculator:
 
     def warn_unpriced(self, model: str, provider: str | None) -> None:
         """Say that requests could not be priced: one `UnpricedModelWarning` per model and calculator."""
+        provider, model = _provider_and_name(model, provider or None)
         if (provider, model) in self._warned:
             return
         self._warned.add((provider, model))
