@@ -89,8 +89,8 @@ _TAG = re.compile(
 )
 _INSTRUCTION = re.compile(
     r"\b(?:ignore|disregard|forget|override)\b.{0,20}\b(?:previous|prior|above|earlier|all|your)\b.{0,20}"
-    r"\b(?:instructions?|prompts?|rules)\b|\b(?:note|message|instructions?) (?:for|to) (?:the )?(?:automated|ai)\b"
-    r"|\byou are now (?:in|an?|the)\b"
+    r"\b(?:instructions?|prompts?|rules)\b"
+    r"|\b(?:note|message|instructions?) (?:for|to) (?:the )?(?:automated|ai)\b|\byou are now (?:in|an?|the)\b"
     r"|^[ \t]*(?:system|assistant)[ \t]*:|^[ \t]*</?(?:ticket|facts|classification|reply|issues)>",
     re.IGNORECASE | re.MULTILINE,
 )

@@ -163,7 +163,7 @@ class _Attempt:
         if not _is_measured(response, streamed=self.streamed, system=self.terms.provider):
             return self.reservation.charge_unmeasured(self._record("unmeasured", response=response))
         calculator = self.terms.meter.calculator
-        cost = calculator.price(response)
+        cost = calculator.price(response, model=self.terms.model, provider=self.terms.provider)
         record = self._record("settled", response=response, cost_usd=cost)
         if cost is None:
             calculator.warn_unpriced(record.model, record.provider)

@@ -177,7 +177,7 @@ class CostCalculator:
             response = _response(usage, model, provider, provider_url, timestamp)
         try:
             return self._price(response, model, provider)
-        except ValueError as error:
+        except (ValueError, UserWarning) as error:  # genai-prices warns of prices that it cannot apply
             asked = provider or response.provider_name, model or response.model_name or ""
             self._contradictions[asked] = str(error)
             return None

@@ -18,7 +18,9 @@ from genai_prices.types import (
     TimeOfDateConstraint,
 )
 
-PLAIN = ModelPrice(input_mtok=Decimal(2), cache_read_mtok=Decimal("0.5"), output_mtok=Decimal(8))
+PLAIN = ModelPrice(
+    input_mtok=Decimal(2), cache_read_mtok=Decimal("0.5"), cache_write_mtok=None, output_mtok=Decimal(8)
+)
 
 
 def _model(name: str, prices: ModelPrice | list[ConditionalPrice], **more: object) -> ModelInfo:
@@ -62,6 +64,16 @@ _MODELS = [
         ],
     ),
     _model(
+        "gpt-day-and-night",
+        [
+            ConditionalPrice(TimeOfDateConstraint(start_time=time(0), end_time=time(12)), prices=PLAIN),
+            ConditionalPrice(
+                TimeOfDateConstraint(start_time=time(12), end_time=time(0)),
+                prices=ModelPrice(input_mtok=Decimal(1), output_mtok=Decimal(9)),
+            ),
+        ],
+    ),
+    _model(
         "gpt-fees",
         ModelPrice(input_mtok=Decimal(2), output_mtok=Decimal(8), requests_kcount=Decimal(5)),
     ),
@@ -79,7 +91,7 @@ _MODELS = [
 
 @pytest.fixture
 def list_prices() -> Iterator[None]:
-    """List prices made up for these tests, in place of those that change with every release of genai-prices."""
+    """List prices made up for these tests: those of genai-prices change with each of its releases."""
     provider = Provider(
         id="openai",
         name="OpenAI",

@@ -37,13 +37,13 @@ def test_a_float_with_a_rounding_error_is_refused() -> None:
     "usd", [0, 0.0, "0", -1, -0.5, "nan", float("inf"), True, "a lot", Decimal("0.0000001"), [1]]
 )
 def test_a_budget_that_allows_nothing_or_anything_is_refused(usd: object) -> None:
-    with pytest.raises(ConfigurationError, match="usd=.*a positive amount of US dollars"):
+    with pytest.raises(ConfigurationError, match=r"usd=.*a positive amount of US dollars"):
         Budget(usd=usd)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("microcents", [0, -1, 0.5, 500_000.0, True, "1"])
 def test_microcents_are_a_positive_whole_number(microcents: object) -> None:
-    with pytest.raises(ConfigurationError, match="microcents=.*at least 1"):
+    with pytest.raises(ConfigurationError, match=r"microcents=.*at least 1"):
         Budget(microcents=microcents)  # type: ignore[arg-type]
 
 

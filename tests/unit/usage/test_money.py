@@ -45,7 +45,7 @@ def test_what_is_no_amount_of_money_is_refused(dollars: object) -> None:
 
 @pytest.mark.parametrize("microcents", [-1, 1.0, True, "1", None])
 def test_microcents_are_whole_numbers(microcents: object) -> None:
-    with pytest.raises(ConfigurationError, match="microcents=.*a whole number, 0 or more"):
+    with pytest.raises(ConfigurationError, match=r"microcents=.*a whole number, 0 or more"):
         microcents_to_dollars(microcents)  # type: ignore[arg-type]
 
 
@@ -81,7 +81,7 @@ def test_costs_are_shown_in_digits_that_say_something(cost: int | Decimal, text:
 def test_only_a_cost_of_nothing_is_shown_as_nothing(cost: Decimal) -> None:
     shown = Decimal(format_cost(cost).removeprefix("$").replace(",", ""))
     assert (shown == 0) == (cost == 0)
-    assert abs(shown - cost) <= max(cost, 1) * Decimal("0.005")
+    assert abs(shown - cost) <= max(cost, Decimal(1)) * Decimal("0.005")
 
 
 @pytest.mark.parametrize("cost", [0.5, -1, Decimal(-1), Decimal("nan"), True, "1"])

@@ -30,13 +30,13 @@ def upper(input_per_mtok: object, output_per_mtok: object, per_request: object =
         ("gpt-variants", None, upper(5, 8)),
         ("gpt-dated", None, upper(3, 8)),
         ("gpt-hourly", None, upper(6, 8)),
+        ("gpt-day-and-night", None, upper(2, 9)),
         ("gpt-fees", None, upper(2, 8, "0.005")),
         ("gpt-native-tools", None, upper(2, 8)),
         ("gpt-free", None, upper(0, 0)),
         ("gpt-search", None, None),
         ("gpt-pages", None, None),
         ("gpt-transcribe", None, None),
-        ("gpt-from-the-future", None, None),
         ("gpt-unheard-of", None, None),
     ],
 )
@@ -44,6 +44,12 @@ def test_the_highest_list_price_that_can_apply_counts(
     model: str, input_tokens: int | None, expected: UpperPrices | None
 ) -> None:
     assert CostCalculator().upper_prices(model, "openai", None, input_tokens) == expected
+
+
+@pytest.mark.usefixtures("list_prices")
+def test_a_kind_of_price_that_is_not_known_yet_bounds_nothing() -> None:
+    with pytest.warns(UserWarning, match="input_dream_mtok"):
+        assert CostCalculator().upper_prices("gpt-from-the-future", "openai") is None
 
 
 @pytest.mark.usefixtures("list_prices")
