@@ -16,6 +16,7 @@
     │   └── CostBudgetExceeded               ... a budget of money
     ├── UnpricedModelError                   a budget of money, and a model without a price
     ├── UnboundedRequestError                a budget of money, and a request without an upper bound
+    ├── PriceUpdateError                     newer prices could not be downloaded
     ├── ScopeClosedError                     a request after the end of the run it belongs to
     └── RunningLoopError (RuntimeError)      a sync entry point was called on a running event loop
 
@@ -43,6 +44,7 @@ __all__ = [
     "MissingExtraError",
     "MissingInputError",
     "PipelineValidationError",
+    "PriceUpdateError",
     "RunningLoopError",
     "ScopeClosedError",
     "StepExecutionError",
@@ -303,7 +305,7 @@ CostBudgetExceededError = CostBudgetExceeded
 
 
 class UnpricedModelError(FastroAIError):
-    """A budget of money is set and the model has no price, so the budget could not hold."""
+    """No price is known for a model where one is needed, as under a budget of money."""
 
     def __init__(self, model: str, provider: str) -> None:
         super().__init__(model, provider)
@@ -312,7 +314,7 @@ class UnpricedModelError(FastroAIError):
     def __str__(self) -> str:
         key = f"{self.provider}:{self.model}"
         return (
-            f"no price is known for model {key!r}, so a cost budget cannot hold; add one: "
+            f"no price is known for model {key!r}, and a cost budget cannot hold without one; add one: "
             f"CostCalculator(pricing_overrides={{{key!r}: "
             "{'input_per_mtok': ..., 'output_per_mtok': ...}}) as cost_calculator= of the agent, "
             "or set on_unpriced='allow' on the Budget"
@@ -331,6 +333,19 @@ class UnboundedRequestError(FastroAIError):
             f"nothing bounds what a request to {self.provider}:{self.model} can cost, so a cost budget "
             "cannot hold; set max_tokens on the agent, or on_unbounded='allow' on the Budget"
         )
+
+
+class PriceUpdateError(FastroAIError):
+    """Newer prices could not be downloaded; those in use stay in use."""
+
+    retryable = True
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(url, reason)
+        self.url, self.reason = url, reason
+
+    def __str__(self) -> str:
+        return f"no newer prices from {self.url}: {self.reason}; the prices in use stay in use"
 
 
 class ScopeClosedError(FastroAIError):

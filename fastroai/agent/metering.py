@@ -42,7 +42,7 @@ from fastroai.runtime import (
     retry_after,
 )
 from fastroai.tracing import attributes, log_metrics
-from fastroai.usage import CostCalculator, request_bound
+from fastroai.usage import CostCalculator, base_url_of, request_bound
 
 REQUEST_RETRY_DELAY: Final = 0.5
 """Seconds; the base of the backoff between attempts at a request, as in the providers' own SDKs."""
@@ -136,7 +136,7 @@ class _Terms:
 
     @cached_property
     def priced(self) -> bool:
-        return self.meter.calculator.has_price(self.model, self.provider, self.wrapped.base_url)
+        return self.meter.calculator.has_price(self.model, self.provider, base_url_of(self.wrapped))
 
     @cached_property
     def bound_usd(self) -> Decimal | None:
@@ -165,9 +165,12 @@ class _Attempt:
         calculator = self.terms.meter.calculator
         cost = calculator.price(response, model=self.terms.model, provider=self.terms.provider)
         record = self._record("settled", response=response, cost_usd=cost)
+        self.reservation.settle(record)
         if cost is None:
             calculator.warn_unpriced(record.model, record.provider)
-        self.reservation.settle(record)
+        else:
+            # PydanticAI would look up the list price once more, and not know our overrides.
+            response.usage.cost = cost
         return record
 
     def fail(self, error: BaseException) -> RequestRecord:
@@ -366,7 +369,7 @@ class MeteredModel(WrapperModel):
                 **attributes.request_attributes(
                     model=self.wrapped.model_name,
                     provider=self.wrapped.system,
-                    base_url=self.wrapped.base_url,
+                    base_url=base_url_of(self.wrapped),
                     streamed=streamed,
                     attempt=number,
                 ),

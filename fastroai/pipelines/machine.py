@@ -107,6 +107,7 @@ class PipelineMachine:
         self._running = 0
         self._skipped: set[str] = set()
         self._stopped_because: str | None = None
+        self._failed = False
 
     def handle(self, event: Event) -> list[Command]:
         """Take in what happened; say what to do."""
@@ -134,13 +135,14 @@ class PipelineMachine:
         missing = self._missing
         for after in self.plan.dependents[event.step_id]:
             missing[after] -= 1
-            if not missing[after] and after not in self._skipped:
+            if not missing[after]:
                 self._ready.append(StartStep(after, event.step_id))
 
     def _on_failure(self, event: Failed, command: Callable[[Command], None]) -> None:
-        if self._stopped_because is not None:
+        if self._failed:
             return
         if event.fatal or event.step_id not in self.exempt:
+            self._failed = True  # also after an early stop, whose running steps would have finished
             self._stopped_because = f"{event.step_id!r} failed"
             if self._running:
                 command(CancelSteps(self._stopped_because))

@@ -41,19 +41,11 @@ class NestedStep(BaseStep[DepsT, OutputT]):
         Raises:
             StepExecutionError: its output step did not run, because of a failure inside.
         """
-        inputs = self.inputs(context) if self.inputs is not None else _outer_values(context)
+        inputs = {**context.inputs, **context.direct_outputs} if self.inputs is None else self.inputs(context)
         result = await self.inner.execute(inputs, context.deps)
         if result.stopped_early:
             return result.conversation_state  # type: ignore[return-value]  # the outer runner looks for it
-        if result.output is None and result.errors:
+        if result.output_step not in result.step_outputs:
             step_id, error = next(iter(result.errors.items()))
             raise StepExecutionError(step_id, error) from error
         return result.output  # type: ignore[return-value]  # OutputT may itself include None
-
-
-def _outer_values(context: StepContext[Any]) -> dict[str, object]:
-    values = dict(context.inputs)
-    outputs = context.facts.outputs
-    for before in outputs.dependencies[context.step_id]:
-        values[before] = outputs.values[before]
-    return values

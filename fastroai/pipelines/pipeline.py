@@ -197,10 +197,13 @@ class Pipeline(Generic[DepsT, OutputT]):
     ) -> PipelineResult[OutputT]:
         if inputs is not None and not isinstance(inputs, Mapping):
             raise ConfigurationError("inputs", inputs, "a mapping of names to values")
+        parent = current_scope()
+        if tracer is None and parent is not None:
+            tracer = parent.tracer
         scope = Scope(
             "pipeline",
             self.name,
-            parent=current_scope(),
+            parent=parent,
             budget=self._budget,
             tracer=tracer if first_given(self.config.trace, default=True) else NoOpTracer(),
             listener=listener,
@@ -225,6 +228,7 @@ class Pipeline(Generic[DepsT, OutputT]):
                     scope=scope,
                     facts=facts,
                     deps=deps,
+                    tracer=tracer,
                 )
                 await _run_told(runner, scope, self.name, tuple(self.steps))
                 return self._result(runner, facts, scope)
@@ -256,6 +260,7 @@ class Pipeline(Generic[DepsT, OutputT]):
         state = stopping if stopping is not None else output
         return PipelineResult(
             output=output,  # type: ignore[arg-type]  # what the output step gives is OutputT by declaration
+            output_step=self._plan.output_step,
             step_outputs=dict(outputs),
             usage=PipelineUsage(scope, runner.step_scopes, runner.timings),
             errors=runner.errors,

@@ -46,11 +46,13 @@ def build_plan(
     Raises:
         PipelineValidationError: with every problem that was found.
     """
-    dependencies = dependencies or {}
-    problems = [
+    problems = [*_mapping_problems(dependencies=dependencies, step_configs=step_configs)]
+    dependencies = dependencies if isinstance(dependencies, Mapping) else {}
+    step_configs = step_configs if isinstance(step_configs, Mapping) else {}
+    problems += [
         *_step_problems(steps),
         *_dependency_problems(steps, dependencies),
-        *_config_problems(steps, step_configs or {}),
+        *_config_problems(steps, step_configs),
     ]
     needs = {
         step_id: tuple(
@@ -80,6 +82,12 @@ def build_plan(
     )
 
 
+def _mapping_problems(**given: object) -> Iterator[str]:
+    for option, value in given.items():
+        if value is not None and not isinstance(value, Mapping):
+            yield f"{option} is a {type(value).__name__}; expected a mapping with step ids as keys"
+
+
 def _step_problems(steps: Mapping[str, object]) -> Iterator[str]:
     if not steps:
         yield "it has no steps; give at least one: steps={'name': step}"
@@ -88,6 +96,8 @@ def _step_problems(steps: Mapping[str, object]) -> Iterator[str]:
             yield f"step id {step_id!r} is not a name; ids are non-empty strings"
         if not isinstance(step, BaseStep):
             yield f"step {step_id!r} is not a step but {_describe(step)}"
+        elif not isinstance(step.config, StepConfig):
+            yield f"the config of step {step_id!r} is a {type(step.config).__name__}; expected a StepConfig"
 
 
 def _describe(step: object) -> str:

@@ -156,6 +156,8 @@ class PipelineResult(Generic[OutputT]):
 
     output: OutputT | None
     """Output of the output step; `None` if that failed, was skipped, or the run stopped early."""
+    output_step: str
+    """The step that gives the output."""
     step_outputs: Mapping[str, Any]
     """Outputs of all steps that finished, by step id."""
     usage: PipelineUsage

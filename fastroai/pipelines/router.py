@@ -85,6 +85,8 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
             UnknownPipelineError: `route`, or a `fallback`, named a pipeline that is not registered.
             StepExecutionError: the pipeline failed, and so did its fallbacks.
         """
+        if inputs is not None and not isinstance(inputs, Mapping):
+            raise ConfigurationError("inputs", inputs, "a mapping of names to values")
         given = dict(inputs or {})
         scope = Scope("router", self.name, parent=current_scope(), tracer=tracer)
         async with scope:
@@ -165,12 +167,16 @@ class SplitPipeline(BasePipeline[DepsT, OutputT]):
 
     async def route(self, inputs: Mapping[str, Any], deps: DepsT) -> str:
         """The variant of this key."""
-        if not self._weights:
-            raise UnknownPipelineError(self.name, "", ())
         return self.variant_of(str(self._key(inputs, deps)))
 
     def variant_of(self, key: str) -> str:
-        """The variant that a key gets, now and in every process, while the variants are the same."""
+        """The variant that a key gets, now and in every process, while the variants are the same.
+
+        Raises:
+            ConfigurationError: there are no variants.
+        """
+        if not self._weights:
+            raise ConfigurationError("variants", (), "at least one; add it with add_variant")
         digest = hashlib.sha256(f"{self.name}\x00{key}".encode()).digest()
         point = int.from_bytes(digest[:8], "big") / 2**64 * sum(self._weights.values())
         for name, weight in self._weights.items():

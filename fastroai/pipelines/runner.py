@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Mapping
 from contextvars import copy_context
 from time import perf_counter
@@ -29,16 +30,20 @@ from fastroai.runtime.isolation import InContext
 from fastroai.steps import BaseStep, ConversationState, ResolvedConfig
 from fastroai.steps.context import RunFacts
 from fastroai.steps.execution import run_step
-from fastroai.tracing import NoOpTracer
+from fastroai.tracing import NoOpTracer, Tracer
 
 _NO_TRACER = NoOpTracer()
+
+STEPS_BETWEEN_PAUSES = 200
+"""A worker lets others run after so many steps, however short they are."""
 
 
 class PipelineRunner:
     """One run of a pipeline, inside its scope.
 
-    Steps run in workers, which are tasks. A worker goes on with the first step that its last one made
-    ready, and new workers take the others: a chain needs one task, not one for each step.
+    Steps run in workers, which are tasks. A worker runs what is ready, one step after the other; when a step
+    waits for something while others are ready, another worker takes those. So everything that can run
+    does, and steps that never wait, and chains, need no task each.
     """
 
     def __init__(
@@ -51,15 +56,17 @@ class PipelineRunner:
         scope: Scope,
         facts: RunFacts,
         deps: Any,
+        tracer: Tracer | None,
     ) -> None:
         self.plan, self.steps, self.configs, self.machine = plan, steps, configs, machine
-        self.scope, self.facts, self.deps = scope, facts, deps
+        self.scope, self.facts, self.deps, self.tracer = scope, facts, deps, tracer
         self.errors: dict[str, BaseException] = {}
         self.skipped: dict[str, str] = {}
         self.timings: dict[str, StepTiming] = {}
         self.step_scopes: dict[str, Scope] = {}
         self.failure: BaseException | None = None
         """What stopped the run, if a failure did."""
+        self._ready: deque[str] = deque()
         self._workers: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._finished: asyncio.Future[None] = self._loop.create_future()
@@ -70,27 +77,29 @@ class PipelineRunner:
     async def run(self) -> None:
         """Run to the end. What failed is in `failure` and `errors`; only cancellation is raised."""
         try:
-            await self._handle_and_spawn(Started())
+            await self._handle(Started())
+            self._keep_going()
             await self._finished
         finally:
             await self._end_workers()
 
-    async def _handle_and_spawn(self, event: Event) -> None:
-        next_step = await self._handle(event)
-        if next_step is not None:
-            self._spawn(next_step)
-
     # --- workers ---
 
-    def _spawn(self, step_id: str) -> None:
-        self._workers.add(self._loop.create_task(self._work(step_id)))
+    def _keep_going(self) -> None:
+        """See that someone takes what is ready: the worker that calls this is about to wait."""
+        if self._ready:
+            self._workers.add(self._loop.create_task(self._work()))
 
-    async def _work(self, step_id: str | None) -> None:
+    async def _work(self) -> None:
         worker = asyncio.current_task()
         assert worker is not None
+        done = 0
         try:
-            while step_id is not None:
-                step_id = await self._handle(await self._run_step(step_id, worker))
+            while self._ready:
+                await self._handle(await self._run_step(self._ready.popleft(), worker))
+                done += 1
+                if done % STEPS_BETWEEN_PAUSES == 0:
+                    await asyncio.sleep(0)
         except BaseException as error:
             # Whoever waits for the run raises it; a task that nobody awaits would only complain.
             if not self._finished.done():
@@ -122,30 +131,23 @@ class PipelineRunner:
 
     # --- decisions ---
 
-    async def _handle(self, event: Event) -> str | None:
-        """Let the machine decide, and do it; the first step to start is left to the caller."""
+    async def _handle(self, event: Event) -> None:
+        """Let the machine decide, and do it."""
         commands = self.machine.handle(event)
         if self.scope.listener is not None:
             await self._tell(commands)
-        return self._perform(commands)
-
-    def _perform(self, commands: list[Command]) -> str | None:
-        mine: str | None = None
         for command in commands:
             if isinstance(command, StartStep):
-                if mine is None:
-                    mine = command.step_id
-                else:
-                    self._spawn(command.step_id)
+                self._ready.append(command.step_id)
             elif isinstance(command, SkipStep):
                 self.skipped[command.step_id] = command.cause
             elif isinstance(command, CancelSteps):
                 self._cancel_steps()
             else:
                 self._finish(command)
-        return mine
 
     async def _tell(self, commands: list[Command]) -> None:
+        self._keep_going()
         for command in commands:
             if isinstance(command, StartStep | SkipStep):
                 event_type = StepStarted if isinstance(command, StartStep) else StepSkipped
@@ -176,7 +178,7 @@ class PipelineRunner:
             step_id,
             parent=self.scope,
             budget=config.budget,
-            tracer=None if config.trace else _NO_TRACER,
+            tracer=self.tracer if config.trace else _NO_TRACER,
         )
         self.step_scopes[step_id] = scope
         context = copy_context()
@@ -189,12 +191,14 @@ class PipelineRunner:
             output = await InContext(
                 run_step(self.steps[step_id], scope=scope, facts=self.facts, deps=self.deps, config=config),
                 context,
+                self._keep_going,
             )
         except BaseException as raised:
             error = raised
         finally:
             del self._in_step[step_id]
         if scope.is_open_inside:
+            self._keep_going()
             await scope.end_inside()
         scope.close(error)
         finished = perf_counter()
@@ -204,6 +208,7 @@ class PipelineRunner:
             return await self._on_error(step_id, scope, error)
         self.facts.outputs.values[step_id] = output
         if self.scope.listener is not None:
+            self._keep_going()
             await self.scope.emit(
                 StepFinished(
                     run_id=self.scope.run_id,

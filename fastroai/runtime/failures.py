@@ -27,7 +27,7 @@ def is_exhausted(error: BaseException) -> bool:
 
 def is_terminal(error: BaseException) -> bool:
     """Whether trying again cannot help, or must not be tried: stops, mistakes, cancellation."""
-    from pydantic_ai.exceptions import UsageLimitExceeded, UserError
+    from pydantic_ai.exceptions import RunCancelled, RunTimedOut, UsageLimitExceeded, UserError
 
     if not isinstance(error, Exception) or isinstance(error, asyncio.CancelledError):
         return True
@@ -35,6 +35,8 @@ def is_terminal(error: BaseException) -> bool:
         return is_terminal(error.original_error)
     if isinstance(error, FastroAIError):
         return not error.retryable
+    if isinstance(error, RunCancelled):
+        return not isinstance(error, RunTimedOut)
     return isinstance(error, UserError | UsageLimitExceeded)
 
 

@@ -8,6 +8,7 @@ from contextvars import Context, copy_context
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from fastroai.runtime.scope import Scope, current_scope
+from fastroai.runtime.tasks import end_task
 
 T = TypeVar("T")
 
@@ -90,10 +91,5 @@ class Pump(Generic[T]):
         self._closed = True
         if self._scope is not None:
             self._scope.forget_closer(self.aclose)
-        task = self._task
-        if task is None:
-            return
-        task.cancel()
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()
+        if self._task is not None:
+            await end_task(self._task)

@@ -49,10 +49,10 @@ class Scope:
 
     __slots__ = (
         "_clocks",
-        "_records",
-        "_usage",
         "_closers",
+        "_records",
         "_token",
+        "_usage",
         "attempt",
         "budget",
         "closed",
@@ -230,9 +230,15 @@ class Scope:
         return bool(self._closers)
 
     async def end_inside(self) -> None:
-        """End what is still open inside: abandoned streams, calls of abandoned threads."""
+        """End what is still open inside, all of it: abandoned streams, calls of abandoned threads."""
+        cancelled: asyncio.CancelledError | None = None
         while self._closers:
-            await self._closers.pop()()
+            try:
+                await self._closers.pop()()
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
 
     def close(self, error: BaseException | None = None) -> None:
         """Close, and note on `error` what was spent."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 import os
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from fastroai.errors import RunningLoopError
-from fastroai.runtime.scope import current_scope
+from fastroai.runtime.scope import Scope, current_scope
+from fastroai.runtime.tasks import end_task
 
 T = TypeVar("T")
 
@@ -55,16 +57,30 @@ def run_blocking(call: Callable[[], Coroutine[Any, Any, T]], *, called: str, ins
     else:
         raise RunningLoopError(called, instead)
     scope = current_scope()
-    loop = scope.loop if scope is not None and scope.loop is not None else None
-    if loop is None or not loop.is_running():
-        loop = _background.get()
-    return wait_for(asyncio.run_coroutine_threadsafe(call(), loop))
+    if scope is not None and scope.loop is not None and scope.loop.is_running():
+        return wait_for(asyncio.run_coroutine_threadsafe(_run_within(scope, call), scope.loop))
+    return wait_for(asyncio.run_coroutine_threadsafe(call(), _background.get()))
+
+
+async def _run_within(scope: Scope, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a call of a worker thread so that it ends with its scope, as the thread itself cannot be ended."""
+    task = asyncio.current_task()
+    assert task is not None
+    holder = next((scope for scope in scope.lineage() if not scope.closed), scope.root)
+    end = functools.partial(end_task, task)
+    holder.on_close(end)
+    try:
+        return await call()
+    finally:
+        holder.forget_closer(end)
 
 
 def wait_for(future: concurrent.futures.Future[T]) -> T:
     """The result of a coroutine on another thread's loop; an interrupt cancels it and waits for its end."""
     try:
         return future.result()
+    except concurrent.futures.CancelledError:
+        raise asyncio.CancelledError from None  # the other one is an Exception, which a step might retry
     except BaseException:
         if not future.done():
             future.cancel()

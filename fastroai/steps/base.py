@@ -65,7 +65,12 @@ class FunctionStep(BaseStep[DepsT, OutputT]):
         """Call the function: a coroutine function on the loop, any other in a worker thread."""
         if self.is_async:
             return cast("Awaitable[OutputT]", self.function(context))
-        return context.run_in_thread(cast("Callable[[StepContext[DepsT]], OutputT]", self.function))
+        return self._execute_in_thread(context)
+
+    async def _execute_in_thread(self, context: StepContext[DepsT]) -> OutputT:
+        result = await context.run_in_thread(self.function)
+        # A lambda or a decorator's wrapper may be plain and still return a coroutine.
+        return await result if inspect.isawaitable(result) else cast("OutputT", result)
 
 
 @overload

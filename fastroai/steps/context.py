@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from time import perf_counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 import anyio.to_thread
@@ -54,6 +55,8 @@ class RunFacts:
     inputs: Mapping[str, object]
     outputs: Outputs
     calculator: CostCalculator
+    reader: str | None = None
+    """The step whose place a mapped step has: it may read what that one may read."""
 
 
 class StepContext(Generic[DepsT]):
@@ -137,9 +140,9 @@ class StepContext(Generic[DepsT]):
             MissingDependencyError: there is no such step, or nothing makes it finish before this one.
             DependencyTypeError: its output is not an `output_type`.
         """
-        value = self._facts.outputs.get(self.step_id, step_id)
+        value = self._facts.outputs.get(self._reader, step_id)
         if output_type is not None:
-            check_type(self.step_id, step_id, value, output_type)
+            check_type(self._reader, step_id, value, output_type)
         return value
 
     @overload
@@ -153,11 +156,21 @@ class StepContext(Generic[DepsT]):
             MissingDependencyError: the step exists and nothing makes it finish before this one.
             DependencyTypeError: its output is not an `output_type`.
         """
-        if not self._facts.outputs.may_have(self.step_id, step_id):
+        if not self._facts.outputs.may_have(self._reader, step_id):
             return None
         return (
             self.get_dependency(step_id) if output_type is None else self.get_dependency(step_id, output_type)
         )
+
+    @property
+    def direct_outputs(self) -> dict[str, object]:
+        """Outputs of the steps that this one depends on directly, by id."""
+        outputs = self._facts.outputs
+        return {before: outputs.values[before] for before in outputs.dependencies[self._reader]}
+
+    @property
+    def _reader(self) -> str:
+        return self._facts.reader or self.step_id
 
     # --- calling agents ---
 
@@ -328,7 +341,8 @@ class StepContext(Generic[DepsT]):
     ) -> list[Any]:
         """Run an agent or a step once for each item, at most `concurrency` at a time; results in item order.
 
-        An agent gets each item as its prompt. A step gets it as the input `item`, beside the run's inputs.
+        An agent gets each item as its prompt. A step gets it as the input `item`, beside the run's inputs
+        and the outputs that this step can read.
         The first failure cancels the rest and is raised.
         """
         self._check_open()
@@ -350,7 +364,8 @@ class StepContext(Generic[DepsT]):
         from fastroai.steps.execution import run_step  # it makes contexts, and contexts map steps
 
         scope = Scope("step", f"{self.step_id}[{index}]", parent=self._scope)
-        facts = replace(self._facts, inputs={**self._facts.inputs, "item": item})
+        inputs = MappingProxyType({**self._facts.inputs, "item": item})
+        facts = replace(self._facts, inputs=inputs, reader=self._reader)
         config = resolve(step.config, pipeline=self.config.as_defaults())
         async with scope:
             return await run_step(step, scope=scope, facts=facts, deps=self.deps, config=config)

@@ -72,3 +72,5 @@ async def _attempt(step: BaseStep[DepsT, OutputT], context: StepContext[DepsT]) 
         return await awaitable
     finally:
         context.end()
+        if context.scope.is_open_inside:
+            await context.scope.end_inside()

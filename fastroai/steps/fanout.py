@@ -33,4 +33,6 @@ async def run_bounded(
         failure = failures.exceptions[0]
     if failure is not None:
         raise failure
+    if len(results) < len(items):
+        raise asyncio.CancelledError  # something cancelled an item, which a task group passes over
     return [results[index] for index in range(len(items))]

@@ -61,6 +61,8 @@ class Outputs:
         return False
 
     def _race(self, reader: str, step_id: str) -> str:
+        if step_id == reader or self.is_ancestor(reader, step_id):
+            return f"it has none before {reader!r} has finished"
         needs = [*self.dependencies.get(reader, ()), step_id]
         return (
             f"nothing makes {step_id!r} finish before {reader!r}, so reading it is a race; "
@@ -79,14 +81,19 @@ def check_type(reader: str, step_id: str, value: object, output_type: Any) -> No
     Raises:
         DependencyTypeError: it is not.
     """
-    if (isinstance(output_type, type) and not hasattr(output_type, "__parameters__")) or isinstance(
-        output_type, type
-    ):
-        matches = isinstance(value, output_type)
-    else:
-        matches = _fits(value, output_type)
-    if not matches:
+    if not _is_instance(value, output_type):
         raise DependencyTypeError(reader, step_id, _type_name(output_type), _type_name(type(value)))
+
+
+def _is_instance(value: object, output_type: Any) -> bool:
+    if output_type is float:
+        return isinstance(value, float | int)  # as type checkers have it (PEP 484)
+    if isinstance(output_type, type):
+        try:
+            return isinstance(value, output_type)
+        except TypeError:
+            pass  # a TypedDict, or a Protocol that says nothing at runtime
+    return _fits(value, output_type)
 
 
 def _fits(value: object, output_type: Any) -> bool:

@@ -14,18 +14,16 @@ from fastroai.testing.server import ModelServer
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until Ctrl-C, with a line for each request, and print the totals."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(stream=sys.stdout, level=logging.WARNING, format="%(message)s", force=True)
-    logging.getLogger("fastroai.testing").setLevel(logging.INFO)
-    # What a supervisor sends is to end it as Ctrl-C does, totals included.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         server = ModelServer(
             host=options.host, port=options.port, latency=options.latency, allow_remote=options.allow_remote
-        )
-        server.start()
+        ).start()
     except (ImportError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    _log_requests()
+    # What a supervisor sends is to end it as Ctrl-C does, totals included.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         print(f"The model server of FastroAI listens at {server.url}. Ctrl-C ends it. To reach it:\n")
         for name, value in server.environment().items():
@@ -38,6 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         server.stop()
     _print_totals(server.ledger.totals())
     return 0
+
+
+def _log_requests() -> None:
+    logger = logging.getLogger("fastroai.testing")
+    logger.addHandler(logging.StreamHandler(sys.stdout))
+    logger.setLevel(logging.INFO)
 
 
 def _parser() -> argparse.ArgumentParser:

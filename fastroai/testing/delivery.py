@@ -73,19 +73,19 @@ class Delivery:
             between_chunks += self.fault.between_chunks
             stop = None if self.fault.after is None else _stop_at(self.chunks, self.fault.after)
 
-        if before_headers:
-            await connection.pause(before_headers)
+        await connection.pause(before_headers)
         if self.fault and self.fault.silent:
             await (connection.hang_up() if kind == "disconnect" else connection.pause(None))
         await connection.start(self.status, self.headers)
+        content_begun = False
         for number, chunk in enumerate(self.chunks):
             if number == stop and kind == "hang":
                 await connection.pause(None)
             if number == stop and kind == "cut":
                 await connection.hang_up()
-            if number:
-                await connection.pause(between_chunks)
+            await connection.pause(between_chunks if chunk.content and content_begun else 0)
             await connection.write(chunk.data, more=number + 1 < len(self.chunks))
+            content_begun = content_begun or chunk.content
 
 
 class _ConnectionEndedError(Exception):

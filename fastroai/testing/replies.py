@@ -121,7 +121,7 @@ class Fault:
 
     @classmethod
     def slow(cls, *, before_headers: float = 0.0, between_chunks: float = 0.0) -> "Fault":
-        """A whole answer, but late, or in small pieces; seconds. Billed."""
+        """A whole answer, but late, or slow between its pieces, by so many seconds. Billed."""
         _check_seconds("Fault.slow", before_headers=before_headers, between_chunks=between_chunks)
         return cls("slow", True, before_headers=before_headers, between_chunks=between_chunks)
 
@@ -187,9 +187,9 @@ class Reply:
     latency: float = 0.0
     """Seconds before the first byte."""
     chunk_size: int = 16
-    """Characters of text or arguments in one event of a stream."""
+    """Characters of text or arguments in one piece of a stream."""
     chunk_delay: float = 0.0
-    """Seconds between two events of a stream."""
+    """Seconds between two pieces of a stream."""
     model: str | None = None
     """The model that the answer names, such as a dated snapshot. Default: the one that was asked for."""
     service_tier: str | None = None

@@ -76,7 +76,7 @@ class ModelServer:
             from fastroai.testing.application import make_application
             from fastroai.testing.background import BackgroundServer
         except ModuleNotFoundError as error:
-            if error.name not in ("starlette", "uvicorn"):
+            if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
                 raise
             message = "fastroai.testing needs starlette and uvicorn: pip install 'fastroai[testing]'"
             raise ImportError(message) from error

@@ -1,13 +1,12 @@
 """What requests cost, and how much may be spent: prices, budgets, and conversions of money."""
 
-from fastroai.usage.bounds import RequestBound, request_bound
+from fastroai.usage.bounds import RequestBound, base_url_of, request_bound
 from fastroai.usage.budget import Budget
 from fastroai.usage.money import dollars_to_microcents, format_cost, microcents_to_dollars
 from fastroai.usage.overrides import PricingOverride
 from fastroai.usage.pricing import CostCalculator, UnpricedModelWarning
 from fastroai.usage.references import ModelReference, model_reference
 from fastroai.usage.updates import (
-    PriceUpdateError,
     refresh_prices,
     refresh_prices_async,
     update_prices_in_background,
@@ -17,10 +16,10 @@ __all__ = [
     "Budget",
     "CostCalculator",
     "ModelReference",
-    "PriceUpdateError",
     "PricingOverride",
     "RequestBound",
     "UnpricedModelWarning",
+    "base_url_of",
     "dollars_to_microcents",
     "format_cost",
     "microcents_to_dollars",

@@ -89,7 +89,7 @@ def request_bound(
     """
     while isinstance(model, WrapperModel):
         model = model.wrapped
-    name, provider, url = model.model_name, model.system, _base_url(model)
+    name, provider, url = model.model_name, model.system, base_url_of(model)
     if is_local(name, provider) and calculator.upper_prices(name, provider) == UpperPrices():
         return RequestBound(input_tokens=None, output_tokens=None, cost_usd=Decimal(0))
     prepared, parameters = model.prepare_request(settings, parameters)
@@ -185,7 +185,8 @@ def _bytes(text: bytes) -> int:
     return max(len(text), len(unicodedata.normalize("NFKD", text.decode()).encode()))
 
 
-def _base_url(model: Model) -> str | None:
+def base_url_of(model: Model) -> str | None:
+    """The URL that a model sends to, if it has one."""
     try:
         return model.base_url
     except (AttributeError, UserError):  # what PydanticAI's models raise that have none

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
-from typing import overload
+from typing import Final, overload
 
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage, RunUsage
@@ -21,7 +21,7 @@ from fastroai.usage.references import first_party_provider, model_reference
 from fastroai.usage.updates import refresh_prices, refresh_prices_async, update_prices_in_background
 from fastroai.usage.upper_prices import UpperPrices, upper_list_prices, upper_override
 
-_ZERO = Decimal(0)
+_ZERO: Final = Decimal(0)
 
 
 class UnpricedModelWarning(UserWarning):
@@ -161,7 +161,8 @@ class CostCalculator:
         Usage that contradicts itself has no price; `warn_unpriced` then says so.
 
         Raises:
-            ConfigurationError: for the usage of a whole run: each request is priced by itself.
+            ConfigurationError: for the usage of a whole run, because each request is priced by itself; and
+                for usage without its model.
         """
         if isinstance(measured, RunUsage):
             raise ConfigurationError(
@@ -172,7 +173,9 @@ class CostCalculator:
             if model is not None:
                 provider, model = _provider_and_name(model, provider)
         else:
-            provider, model = _provider_and_name(model or "", provider)
+            if not model:
+                raise ConfigurationError("model", model, "the model that this usage is of")
+            provider, model = _provider_and_name(model, provider)
             usage = _request_usage(measured) if isinstance(measured, Tokens) else measured
             response = _response(usage, model, provider, provider_url, timestamp)
         try:

@@ -12,25 +12,12 @@ from genai_prices import UpdatePrices
 from genai_prices.data_snapshot import set_custom_snapshot
 from genai_prices.update_prices import DEFAULT_UPDATE_URL
 
-from fastroai.errors import FastroAIError
+from fastroai.errors import PriceUpdateError
 
 if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
 
 _HOUR: Final = 3600.0
-
-
-class PriceUpdateError(FastroAIError):
-    """Newer prices could not be downloaded; those in use stay in use."""
-
-    retryable = True
-
-    def __init__(self, url: str, reason: str) -> None:
-        super().__init__(url, reason)
-        self.url, self.reason = url, reason
-
-    def __str__(self) -> str:
-        return f"no newer prices from {self.url}: {self.reason}; the prices in use stay in use"
 
 
 def refresh_prices(url: str = DEFAULT_UPDATE_URL) -> None:

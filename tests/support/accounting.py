@@ -138,7 +138,8 @@ def _assert_released(
 def _assert_same_request(record: RequestRecord, entry: LedgerEntry) -> None:
     assert record.model == entry.body["model"]
     assert record.provider == entry.protocol.removesuffix("-responses").removesuffix("-chat")
-    assert record.streamed == entry.streamed
+    # Anthropic's long answers are streamed behind `run` as well.
+    assert entry.streamed or not record.streamed
     assert record.duration_ms > 0
     assert record.started_at is not None
     assert abs((record.started_at - entry.started).total_seconds()) < 5

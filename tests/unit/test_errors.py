@@ -17,6 +17,7 @@ from fastroai.errors import (
     MissingExtraError,
     MissingInputError,
     PipelineValidationError,
+    PriceUpdateError,
     RunningLoopError,
     ScopeClosedError,
     StepExecutionError,
@@ -64,6 +65,10 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     ),
     (UnpricedModelError("m", "p"), "CostCalculator(pricing_overrides={'p:m': {'input_per_mtok': ..."),
     (UnboundedRequestError("m", "p"), "set max_tokens on the agent"),
+    (
+        PriceUpdateError("http://prices", "404"),
+        "no newer prices from http://prices: 404; the prices in use stay in use",
+    ),
     (ScopeClosedError(("p", "s")), "a request was made under p / s after that run had ended"),
     (RunningLoopError("run_sync", "agent.run"), "use: await agent.run(...)"),
 ]
@@ -133,8 +138,11 @@ def test_errors_are_the_builtin_ones_that_callers_expect(
     assert issubclass(error, builtin)
 
 
-def test_only_a_timeout_is_worth_trying_again() -> None:
-    assert [type(error).__name__ for error, _ in EXAMPLES if error.retryable] == ["TimeLimitExceeded"]
+def test_only_timeouts_and_downloads_are_worth_trying_again() -> None:
+    assert [type(error).__name__ for error, _ in EXAMPLES if error.retryable] == [
+        "TimeLimitExceeded",
+        "PriceUpdateError",
+    ]
 
 
 def test_the_longer_name_of_the_cost_budget_error_is_the_same_class() -> None:

@@ -19,7 +19,9 @@ TOOL = {"name": "final_result", "description": "d", "parameters": {"type": "obje
 
 def ask(wire: Wire, text: str, **more: object) -> ServedRequest:
     """A request of one message."""
-    said: JsonObject = {"input": text} if wire is RESPONSES else {"messages": [{"role": "user", "content": text}]}
+    said: JsonObject = (
+        {"input": text} if wire is RESPONSES else {"messages": [{"role": "user", "content": text}]}
+    )
     limit = {"max_tokens": 10_000} if wire is MESSAGES else {}
     return wire.parse({}, json.dumps({"model": "m"} | said | limit | more).encode())
 
@@ -51,7 +53,10 @@ def test_a_token_of_the_own_count_is_four_bytes_rounded_up(text: str, tokens: in
 
 def test_tools_calls_results_and_schemas_are_counted_as_input() -> None:
     bare = make_answer(ask(CHAT, "hello"), Reply("x")).usage.input_tokens
-    format_ = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object", "title": "t" * 40}}}
+    format_ = {
+        "type": "json_schema",
+        "json_schema": {"name": "n", "schema": {"type": "object", "title": "t" * 40}},
+    }
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "a" * 40}}
     talk = [
         {"role": "user", "content": "hello"},
@@ -91,7 +96,7 @@ def test_a_reply_that_brings_its_usage_is_sent_whole() -> None:
 
 @pytest.mark.parametrize("wire", [RESPONSES, MESSAGES])
 def test_audio_tokens_that_a_protocol_cannot_report_are_refused(wire: Wire) -> None:
-    with pytest.raises(NoReplyError, match="audio tokens, which .* cannot report"):
+    with pytest.raises(NoReplyError, match=r"audio tokens, which .* cannot report"):
         make_answer(ask(wire, "x"), Reply("y", usage=Usage(5, 5, output_audio_tokens=1)))
 
 

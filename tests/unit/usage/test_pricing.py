@@ -275,6 +275,10 @@ class TestPriceOfUsage:
         with pytest.raises(ConfigurationError, match="price each response of the run"):
             CostCalculator().price(usage, model="gpt-plain")
 
+    def test_usage_needs_a_model(self) -> None:
+        with pytest.raises(ConfigurationError, match="model='': expected the model that this usage is of"):
+            CostCalculator().price(Tokens(input_tokens=1), model="")
+
 
 class TestKnowingPrices:
     @pytest.mark.parametrize(

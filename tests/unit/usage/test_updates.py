@@ -8,9 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from genai_prices.data_snapshot import get_snapshot, set_custom_snapshot
 
+from fastroai.errors import PriceUpdateError
 from fastroai.usage import (
     CostCalculator,
-    PriceUpdateError,
     refresh_prices,
     refresh_prices_async,
     update_prices_in_background,

@@ -56,7 +56,10 @@ TALKS: dict[Wire, dict[str, Any]] = {
             },
             {"role": "tool", "tool_call_id": "c1", "content": "sunny"},
             {"role": "assistant", "content": "Sunny."},
-            {"role": "user", "content": [{"type": "text", "text": "And"}, {"type": "text", "text": "tomorrow?"}]},
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": "And"}, {"type": "text", "text": "tomorrow?"}],
+            },
         ],
         "tools": [
             {
@@ -77,7 +80,10 @@ TALKS: dict[Wire, dict[str, Any]] = {
             },
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "sunny"}]},
             {"role": "assistant", "content": [{"type": "text", "text": "Sunny."}]},
-            {"role": "user", "content": [{"type": "text", "text": "And"}, {"type": "text", "text": "tomorrow?"}]},
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": "And"}, {"type": "text", "text": "tomorrow?"}],
+            },
         ],
         "tools": [
             {"name": "weather", "description": "Of a city.", "input_schema": SCHEMA},
@@ -142,7 +148,10 @@ def test_a_bare_text_is_input_too() -> None:
             CHAT,
             {
                 "type": "allowed_tools",
-                "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "a"}}]},
+                "allowed_tools": {
+                    "mode": "required",
+                    "tools": [{"type": "function", "function": {"name": "a"}}],
+                },
             },
             ("required", {"a"}),
         ),
@@ -152,7 +161,9 @@ def test_a_bare_text_is_input_too() -> None:
         (MESSAGES, {"type": "auto"}, ("auto", None)),
     ],
 )
-def test_tool_choices_are_understood(wire: Wire, choice: object, expected: tuple[str, set[str] | None]) -> None:
+def test_tool_choices_are_understood(
+    wire: Wire, choice: object, expected: tuple[str, set[str] | None]
+) -> None:
     request = parse(wire, tool_choice=choice)
 
     assert (request.tool_choice, request.allowed_tools) == expected

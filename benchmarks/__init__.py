@@ -1,0 +1,1 @@
+"""What FastroAI costs, each figure beside the bare alternative, measured in the same run."""

@@ -1,0 +1,32 @@
+"""`python -m benchmarks [word ...]`: all of them, or those whose name has one of the words."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import agents, pipelines, startup
+
+
+async def main(words: list[str]) -> None:
+    """Run, and print a line as soon as it is known; a table of all at the end."""
+    table = Table(title="FastroAI beside the bare alternative (medians)")
+    for heading in ("what", "FastroAI", "bare", "ratio", "aim", ""):
+        table.add_column(heading)
+    console = Console(width=140)
+    for benchmark in (*pipelines.BENCHMARKS, *agents.BENCHMARKS, *startup.BENCHMARKS):
+        if words and not any(word in benchmark.__name__ for word in words):
+            continue
+        console.print(f"{benchmark.__name__} …", style="dim")
+        async for row in benchmark():
+            verdict = "" if row.met is None else "met" if row.met else "missed"
+            ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+            table.add_row(row.what, row.measured, row.bare, ratio, row.aim, verdict)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1:]))

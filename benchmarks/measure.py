@@ -1,0 +1,44 @@
+"""Medians and ratios of things that are measured in turns, so that a noisy machine is noisy for all."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+
+Run = Callable[[], Awaitable[object]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the report."""
+
+    what: str
+    measured: str
+    bare: str = ""
+    ratio: float | None = None
+    aim: str = ""
+    met: bool | None = None
+
+
+async def seconds(run: Run) -> float:
+    """Wall time of one run."""
+    started = perf_counter()
+    await run()
+    return perf_counter() - started
+
+
+async def medians(runs: Mapping[str, Run], rounds: int, warm_up: int = 2) -> dict[str, float]:
+    """Median wall time of each, in seconds. They take turns; the collector waits until the end."""
+    samples: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(warm_up + rounds):
+        gc.collect()
+        gc.disable()
+        for name, run in runs.items():
+            taken = await seconds(run)
+            if turn >= warm_up:
+                samples[name].append(taken)
+        gc.enable()
+    return {name: statistics.median(taken) for name, taken in samples.items()}

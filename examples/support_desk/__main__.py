@@ -1,0 +1,132 @@
+"""Answers a folder of support tickets: `python examples/support_desk --docs FOLDER --out FOLDER`."""
+
+import argparse
+import asyncio
+import io
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+
+import pydantic_ai
+import report
+from account import by_model, by_step, compare
+from desk import Desk, load_orders
+from documents import Document, FolderError, read_folder
+from models import ModelError, Staff, hire
+from pipelines import desk_pipeline, ticket_pipeline
+from progress import Display
+from rich.console import Console
+
+from fastroai.usage import dollars_to_microcents
+
+TICKETS = Path(__file__).with_name("tickets")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo. 0: every document has a reply; 1: not every one; 2: nothing was tried, bad input."""
+    options = _parser().parse_args(arguments)
+    console = _console()
+    pydantic_ai.BANNER_ENABLED = False  # it would land in the middle of the progress display
+    try:
+        documents = read_folder(options.docs)
+        _make_folder(options.out, options.docs)
+        with hire(os.environ.get("FASTROAI_MODEL")) as staff:
+            console.print(f"{staff.description}\n", markup=False)
+            return asyncio.run(_answer(documents, staff, options, console))
+    except (FolderError, ModelError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+
+
+async def _answer(
+    documents: Sequence[Document], staff: Staff, options: argparse.Namespace, console: Console
+) -> int:
+    tickets = ticket_pipeline(staff.agents)
+    started = perf_counter()
+    with Display(console, len(documents)) as display:
+        desk = desk_pipeline(
+            tickets,
+            concurrency=options.concurrency,
+            budget_microcents=options.budget,
+            on_event=display.on_event,
+        )
+        run = await desk.execute({"documents": documents}, Desk(staff.agents, load_orders()))
+    seconds = perf_counter() - started
+
+    answered = run.output or []
+    steps, models = by_step(list(tickets.steps), answered, run.usage.records), by_model(run)
+    check = compare(run.usage.records, staff.ledger) if staff.ledger else None
+    written = report.write_replies(options.out, answered)
+    account = options.out / "report.json"
+    report.write_account(
+        account, answered=answered, steps=steps, models=models, total=run.usage.total, ledger=check
+    )
+
+    console.print(f"\n{len(documents)} documents in {seconds:.1f} s, {options.concurrency} at a time\n")
+    report.show_steps(console, steps, run.usage.total)
+    report.show_models(console, models)
+    report.show_critical_path(console, answered)
+    report.show_failures(console, answered)
+    if check:
+        report.show_ledger(console, check)
+    console.print(
+        f"{written} replies in {options.out}, the account in {account}", markup=False, soft_wrap=True
+    )
+    failed = any(one.reply is None for one in answered) or (check is not None and check.differences)
+    return 1 if failed else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="support_desk", description="Answer a folder of support tickets, and account for every token."
+    )
+    parser.add_argument("--docs", type=Path, default=TICKETS, metavar="FOLDER", help="the tickets")
+    parser.add_argument(
+        "--out", type=Path, default=Path("out/replies"), metavar="FOLDER", help="for the replies"
+    )
+    parser.add_argument(
+        "--concurrency", type=_count, default=4, metavar="N", help="tickets at once (default: 4)"
+    )
+    parser.add_argument(
+        "--budget",
+        type=dollars_to_microcents,
+        default="1.00",
+        metavar="DOLLARS",
+        help="what the whole run may cost (default: 1.00)",
+    )
+    return parser
+
+
+def _count(text: str) -> int:
+    if (count := int(text)) < 1:
+        raise ValueError
+    return count
+
+
+def _console() -> Console:
+    """Plain text where the output is no terminal, wide enough for the tables."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    return Console(highlight=False, force_terminal=False, no_color=True, width=110)
+
+
+def _make_folder(folder: Path, documents: Path) -> None:
+    if folder.resolve() == documents.resolve():
+        raise FolderError(
+            "--out is the folder of the documents, and replies have their names; choose another"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FolderError(f"cannot write to the folder {str(folder)!r}: {error.strerror}") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,372 @@
+"""Streams: to the end, left early in every way there is, and broken by the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+
+import pytest
+from fastroai import ChatResponse, FastroAgent
+from fastroai.agent import ChatStream, ResponseEvent
+from fastroai.errors import usage_of
+from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
+from pydantic import BaseModel
+from pydantic_ai import AgentRunResultEvent, NativeOutput
+from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior
+from pydantic_ai.messages import PartDeltaEvent
+from pydantic_ai.models import Model
+
+from support.accounting import Account
+
+STORY = "Once upon a time there was a token that nobody had counted. " * 8
+LONG = Reply(STORY, usage=Usage(40, 120))
+"""Some thirty chunks, so that whoever leaves early is still early."""
+
+
+class City(BaseModel):
+    name: str
+    population: int
+
+
+PARIS = {"name": "Paris", "population": 2_100_000}
+
+
+def weather(city: str) -> str:
+    """The weather."""
+    return f"rain in {city}"
+
+
+def storyteller(model: Model) -> FastroAgent[object, str]:
+    """An agent whose answers have a bound that is worth its name."""
+    return FastroAgent(model, max_tokens=500, request_retries=0)
+
+
+# --- to the end ---
+
+
+async def test_a_stream_to_its_end_is_settled_and_its_last_chunk_has_the_account(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(Reply(STORY, usage=Usage(40, 120, cache_read_tokens=32)))
+    chunks = [chunk async for chunk in storyteller(model).run_stream("Tell me")]
+    assert "".join(chunk.content for chunk in chunks) == STORY
+    assert len(chunks) > 10
+    assert [chunk.is_final for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    response = chunks[-1].usage_data
+    assert response is not None
+    assert response.output == chunks[-1].output == STORY
+    account.assert_matches(response.usage)
+    assert account.outcomes == ["settled"]
+
+
+async def test_a_stream_in_a_block_gives_the_response_after_the_loop(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(LONG)
+    async with storyteller(model).run_stream("Tell me") as stream:
+        async for _ in stream:
+            pass
+        assert stream.response is not None
+        account.assert_matches(stream.response.usage)
+
+
+async def test_a_loop_in_a_block_can_be_left_and_taken_up_again(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(LONG)
+    text = ""
+    async with storyteller(model).run_stream("Tell me") as stream:
+        async for chunk in stream:
+            text += chunk.content
+            break
+        async for chunk in stream:
+            text += chunk.content
+    assert text == STORY
+    account.assert_matches()
+    assert account.outcomes == ["settled"]
+
+
+async def test_a_tool_loop_is_streamed_and_charged_request_by_request(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(
+        Reply(tool_calls=[ToolCall("weather", {"city": "Paris"})], usage=Usage(200, 20)),
+        Reply("Rain in Paris", usage=Usage(260, 4)),
+    )
+    agent = FastroAgent(model, tools=[weather])
+    chunks = [chunk async for chunk in agent.run_stream("?")]
+    assert "".join(chunk.content for chunk in chunks) == "Rain in Paris"
+    assert chunks[-1].usage_data is not None
+    account.assert_matches(chunks[-1].usage_data.usage)
+    assert len(account.records) == 2
+
+
+@pytest.mark.parametrize("output_type", [City, NativeOutput(City)], ids=["tool", "native"])
+async def test_structured_output_streams_as_it_is_written(
+    server: ModelServer, model: Model, account: Account, output_type: type[City]
+) -> None:
+    server.script(Reply(data=PARIS, usage=Usage(100, 30), chunk_size=4))
+    agent = FastroAgent(model, output_type=output_type)
+    chunks = [chunk async for chunk in agent.run_stream("?")]
+    assert all(chunk.content == "" for chunk in chunks)
+    assert chunks[-1].output == City(**PARIS)
+    assert chunks[-1].usage_data is not None
+    account.assert_matches(chunks[-1].usage_data.usage)
+
+
+async def test_the_events_of_a_run_end_with_its_account(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(
+        Reply(tool_calls=[ToolCall("weather", {"city": "Paris"})], usage=Usage(200, 20)),
+        Reply("Rain", usage=Usage(260, 4)),
+    )
+    events = [event async for event in FastroAgent(model, tools=[weather]).run_stream_events("?")]
+    *_, result, last = events
+    assert isinstance(result, AgentRunResultEvent)
+    assert isinstance(last, ResponseEvent)
+    response: ChatResponse[str] = last.response
+    assert response.output == result.result.output == "Rain"
+    account.assert_matches(response.usage)
+
+
+# --- left early ---
+
+
+class ConsumerError(Exception):
+    """Something that goes wrong in the code that reads a stream."""
+
+
+async def leave_by_break(stream: ChatStream[str]) -> None:
+    async with aclosing(aiter(stream)) as chunks:  # type: ignore[type-var]
+        async for _ in chunks:
+            break
+
+
+async def leave_the_block(stream: ChatStream[str]) -> None:
+    async with stream:
+        async for _ in stream:
+            break
+
+
+async def leave_by_exception(stream: ChatStream[str]) -> None:
+    with pytest.raises(ConsumerError):
+        async with stream:
+            async for _ in stream:
+                raise ConsumerError
+
+
+async def leave_by_cancellation(stream: ChatStream[str]) -> None:
+    reading = asyncio.Event()
+
+    async def consume() -> None:
+        async with stream:
+            async for _ in stream:
+                reading.set()
+                await asyncio.Event().wait()
+
+    consumer = asyncio.create_task(consume())
+    await reading.wait()
+    consumer.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await consumer
+
+
+async def leave_by_closing(stream: ChatStream[str]) -> None:
+    await anext(aiter(stream))
+    await stream.aclose()
+
+
+WAYS_TO_LEAVE = [leave_by_break, leave_the_block, leave_by_exception, leave_by_cancellation, leave_by_closing]
+
+
+@pytest.mark.parametrize("leave", WAYS_TO_LEAVE)
+async def test_a_stream_left_early_is_charged_at_its_bound(
+    server: ModelServer,
+    model: Model,
+    account: Account,
+    leave: Callable[[ChatStream[str]], Awaitable[None]],
+) -> None:
+    server.script(Reply(STORY, usage=Usage(40, 120), fault=Fault.hang(after=3)))
+    await leave(storyteller(model).run_stream("Tell me"))
+    account.assert_matches()
+    assert account.outcomes == ["unmeasured"]
+    # The connection is closed at once: nobody goes on paying for text that nobody reads.
+    [entry] = await server.ledger.wait_for(1, state="finished")
+    assert entry.client_disconnected
+
+
+async def test_a_plain_break_out_of_the_loop_settles_when_the_run_around_it_ends(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(Reply(STORY, usage=Usage(40, 120), fault=Fault.hang(after=3)))
+    async for _ in storyteller(model).run_stream("Tell me"):
+        break
+    await account.scope.close()
+    account.assert_matches()
+    assert account.outcomes == ["unmeasured"]
+
+
+async def test_a_stream_whose_end_was_on_its_way_when_it_was_left_is_charged_once(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(Reply("A short one", usage=Usage(40, 3)))
+    async with storyteller(model).run_stream("Tell me") as stream:
+        async for _ in stream:
+            await server.ledger.wait_for(1, state="finished")
+            break
+    account.assert_matches()
+    assert len(account.records) == 1
+
+
+async def test_a_stream_that_nobody_iterates_sends_and_costs_nothing(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    storyteller(model).run_stream("Tell me")
+    async with storyteller(model).run_stream("Tell me"):
+        pass
+    await account.scope.close()
+    assert server.ledger.entries == ()
+    assert account.records == []
+    assert account.usage.agent_calls == 0
+
+
+async def test_events_left_early_are_charged_at_the_bound(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(Reply(STORY, usage=Usage(40, 120), fault=Fault.hang(after=3)))
+    async with storyteller(model).run_stream_events("Tell me") as events:
+        async for event in events:
+            if isinstance(event, PartDeltaEvent):
+                break
+    account.assert_matches()
+    assert account.outcomes == ["unmeasured"]
+
+
+async def test_a_structured_stream_left_early_is_charged_at_its_bound(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(Reply(data=PARIS, usage=Usage(100, 30), chunk_size=2, fault=Fault.hang(after=6)))
+    agent = FastroAgent(model, output_type=City, max_tokens=200)
+    async with agent.run_stream("?") as stream:
+        async for _ in stream:
+            break
+    account.assert_matches()
+    assert account.outcomes == ["unmeasured"]
+
+
+# --- broken by the server ---
+
+
+async def test_a_stream_cut_by_the_server_is_charged_at_its_bound(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(Reply(STORY, usage=Usage(40, 120), fault=Fault.cut(after=5)))
+    with pytest.raises(ModelAPIError) as caught:
+        async for _ in storyteller(model).run_stream("Tell me"):
+            pass
+    account.assert_matches(usage_of(caught.value))
+    assert account.outcomes == ["unmeasured"]
+
+
+async def test_a_stream_with_an_event_that_is_no_json_is_charged_at_its_bound(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(Reply(STORY, usage=Usage(40, 120), fault=Fault.malformed(after=5)))
+    with pytest.raises(ModelAPIError) as caught:
+        async for _ in storyteller(model).run_stream("Tell me"):
+            pass
+    account.assert_matches(usage_of(caught.value))
+    assert account.outcomes == ["unmeasured"]
+
+
+async def test_a_stream_without_usage_is_charged_at_its_bound(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(Reply(STORY, usage=Usage(40, 120), fault=Fault.missing_usage()))
+    async with storyteller(model).run_stream("Tell me") as stream:
+        async for _ in stream:
+            pass
+    assert stream.response is not None
+    assert stream.response.output == STORY
+    account.assert_matches(stream.response.usage)
+    assert account.outcomes == ["unmeasured"]
+
+
+async def test_a_stream_without_a_finish_reason_is_charged_at_its_bound(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(Reply(STORY, usage=Usage(40, 120), fault=Fault.missing_finish_reason()))
+    try:
+        async for _ in storyteller(model).run_stream("Tell me"):
+            pass
+    except UnexpectedModelBehavior as error:
+        account.assert_matches(usage_of(error))
+    account.assert_matches()
+    assert account.outcomes == ["unmeasured"]
+
+
+async def test_a_stream_refused_before_its_first_chunk_is_tried_again(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(LONG)
+    server.fail_next(2, Fault.status(429, retry_after=0))
+    agent = FastroAgent(model, max_tokens=500)
+    chunks = [chunk async for chunk in agent.run_stream("Tell me")]
+    assert chunks[-1].usage_data is not None
+    account.assert_matches(chunks[-1].usage_data.usage)
+    assert account.outcomes == ["released", "released", "settled"]
+    assert [record.attempt for record in account.records] == [1, 2, 3]
+
+
+async def test_a_stream_that_broke_after_its_first_chunk_is_not_tried_again(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(Reply(STORY, usage=Usage(40, 120), fault=Fault.cut(after=2)), LONG)
+    with pytest.raises(ModelAPIError):
+        async for _ in FastroAgent(model, max_tokens=500).run_stream("Tell me"):
+            pass
+    account.assert_matches()
+    assert account.outcomes == ["unmeasured"]
+
+
+async def test_a_request_of_a_tool_loop_that_breaks_leaves_the_earlier_ones_settled(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(
+        Reply(tool_calls=[ToolCall("weather", {"city": "Paris"})], usage=Usage(200, 20)),
+        Reply(STORY, usage=Usage(60, 120), fault=Fault.cut(after=3)),
+    )
+    agent = FastroAgent(model, tools=[weather], max_tokens=500, request_retries=0)
+    with pytest.raises(ModelAPIError) as caught:
+        async for _ in agent.run_stream("?"):
+            pass
+    account.assert_matches(usage_of(caught.value))
+    assert account.outcomes == ["settled", "unmeasured"]
+
+
+# --- time ---
+
+
+async def test_the_timeout_of_a_stream_runs_only_while_the_provider_is_waited_for(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(LONG)
+    async with FastroAgent(model, timeout=5).run_stream("Tell me") as stream:
+        async for chunk in stream:
+            if not chunk.is_final:
+                await asyncio.sleep(0)
+    account.assert_matches()
+    assert account.outcomes == ["settled"]
+
+
+async def test_a_stream_that_stalls_runs_out_of_time_and_is_charged_at_its_bound(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(Reply(STORY, usage=Usage(40, 120), fault=Fault.hang(after=3)))
+    with pytest.raises(TimeoutError) as caught:
+        async for _ in FastroAgent(model, timeout=0.5, max_tokens=500).run_stream("Tell me"):
+            pass
+    account.assert_matches(usage_of(caught.value))
+    assert account.outcomes == ["unmeasured"]

@@ -1,0 +1,32 @@
+"""What holds for every test: each live run that it makes is one that its state machine can replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastroai.pipelines.machine import PipelineMachine
+
+
+@pytest.fixture(autouse=True)
+def live_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[PipelineMachine]]:
+    """The state machines of all pipeline runs of a test; their events must lead to the same commands again."""
+    machines: list[PipelineMachine] = []
+
+    class RecordedMachine(PipelineMachine):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            machines.append(self)
+
+    monkeypatch.setattr("fastroai.pipelines.pipeline.PipelineMachine", RecordedMachine)
+    yield machines
+    for machine in machines:
+        assert_replays(machine)
+
+
+def assert_replays(machine: PipelineMachine) -> None:
+    """Feed what happened to a machine that knows nothing of it, and compare what it decides."""
+    fresh = PipelineMachine(machine.plan, exempt=machine.exempt, max_concurrency=machine.max_concurrency)
+    for event, commands in machine.journal:
+        assert fresh.handle(event) == commands, f"replaying {event} decides otherwise than the live run did"

@@ -1,0 +1,257 @@
+"""The pages keep their word: their Python runs and prints what they show, and their links lead somewhere.
+
+On a page, the ```python blocks run in order, as one script, against the model server. A ```text block right
+after one is what it prints; `...` stands for anything. An HTML comment that begins with `hidden` is set-up
+that readers do not see: it runs where it stands, in a namespace of its own that has `server`.
+"""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import inspect
+import io
+import logging
+import pkgutil
+import re
+import sys
+import textwrap
+import types
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import fastroai
+import pytest
+from fastroai.testing import ModelServer
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if not path.name.startswith(("_", ".")))
+
+# --- the code of pages ---
+
+
+@dataclass(frozen=True)
+class Block:
+    kind: Literal["python", "text", "hidden"]
+    code: str
+    line: int
+    """The line of the page where it starts."""
+    follows: bool
+    """Whether only blank lines are between it and the block before."""
+
+
+_BLOCKS = re.compile(
+    r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<fenced>.*?)^(?P=indent)```$"
+    r"|^<!-- hidden\n(?P<hidden>.*?)^-->$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def blocks_of(page: str) -> Iterator[Block]:
+    """What is to be run on a page, and what is to be printed."""
+    end = 0
+    for match in _BLOCKS.finditer(page):
+        fenced = match["fenced"]
+        kind = "hidden" if fenced is None else match["language"]
+        if kind in ("python", "text", "hidden"):
+            yield Block(
+                kind=kind,
+                code=textwrap.dedent(match["hidden"] if fenced is None else fenced),
+                line=page.count("\n", 0, match.start()) + 2,
+                follows=not page[end : match.start()].strip(),
+            )
+        end = match.end()
+
+
+class Script:
+    """A page that runs: what it defines, and what it has printed."""
+
+    def __init__(self, page: Path, server: ModelServer) -> None:
+        self.page = page
+        self.module = types.ModuleType("page")
+        self.hidden: dict[str, object] = {"server": server}
+        self.printed = io.StringIO()
+
+    def run(self, block: Block) -> str:
+        """Run a block and give what it printed. Its line numbers are those of the page."""
+        start = self.printed.tell()
+        code = compile("\n" * (block.line - 1) + block.code, str(self.page), "exec")
+        namespace = self.hidden if block.kind == "hidden" else self.module.__dict__
+        with redirect_stdout(self.printed), redirect_stderr(self.printed):
+            exec(code, namespace)
+        return self.printed.getvalue()[start:]
+
+
+@pytest.fixture
+def script_of(
+    model_server: ModelServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[types.FunctionType]:
+    """Makes the script of a page, for which everything is as in a fresh process that knows the server."""
+    for name, value in model_server.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fastroai.agent.metering.REQUEST_RETRY_DELAY", 0.0)
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    level = root.level
+
+    def script(page: Path) -> Script:
+        made = Script(page, model_server)
+        monkeypatch.setitem(sys.modules, made.module.__name__, made.module)
+        return made
+
+    yield script  # type: ignore[misc]
+    root.setLevel(level)
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page: Path, script_of: object) -> None:
+    assert callable(script_of)
+    script: Script = script_of(page)
+    printed = ""
+    before: Block | None = None
+    for block in blocks_of(page.read_text()):
+        if block.kind != "text":
+            printed = script.run(block)
+        elif block.follows and before is not None and before.kind == "python":
+            matches = doctest.OutputChecker().check_output(block.code, printed, doctest.ELLIPSIS)
+            assert matches, f"{name_of(page)}:{block.line} shows\n{block.code}\nand the code prints\n{printed}"
+        before = block
+
+
+def test_a_page_that_shows_something_else_than_its_code_prints_is_found(
+    script_of: object, tmp_path: Path
+) -> None:
+    page = "```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n"
+    code, shown = blocks_of(page)
+    assert shown.follows
+    assert callable(script_of)
+    assert script_of(tmp_path / "page.md").run(code) == "2\n" != shown.code
+
+
+# --- the code of docstrings ---
+
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(fastroai.__path__, "fastroai.")
+    if not module.name.endswith("__main__")
+)
+
+
+def docstrings_of(module: str) -> Iterator[tuple[str, str]]:
+    """Every docstring of a module, by the name of what it is of."""
+    source = inspect.getsource(importlib.import_module(module))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text:
+                yield f"{module}.{getattr(node, 'name', '')}", text
+
+
+def examples_of(docstring: str) -> Iterator[str]:
+    """The indented blocks of a docstring; sections such as `Args:` have no blank line before theirs."""
+    for block in re.findall(r"(?:^|\n)\n((?:    .*(?:\n+(?=    )|$|\n))+)", docstring):
+        if not re.search("[├└]", block):
+            yield textwrap.dedent(block)
+
+
+ALLOW_AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_examples_of_docstrings_are_python(module: str) -> None:
+    for name, docstring in docstrings_of(module):
+        for example in examples_of(docstring):
+            compile(example, name, "exec", flags=ALLOW_AWAIT)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_docstring_has_an_example_that_renders_as_prose(module: str) -> None:
+    for name, docstring in docstrings_of(module):
+        for paragraph in docstring.split("\n\n"):
+            if paragraph.startswith(" ") or paragraph.isidentifier():
+                continue
+            try:
+                compile(paragraph, name, "exec", flags=ALLOW_AWAIT)
+            except SyntaxError:
+                continue
+            pytest.fail(f"{name}: indent the example, and have a sentence after it:\n{paragraph}")
+
+
+@pytest.mark.parametrize(
+    "name", ["usage.money.format_cost", "usage.pricing.CostCalculator", "usage.budget.Budget"]
+)
+def test_the_complete_examples_of_docstrings_say_what_they_give(name: str) -> None:
+    module, _, _ = f"fastroai.{name}".rpartition(".")
+    docstring = dict(docstrings_of(module))[f"fastroai.{name}"]
+    namespace: dict[str, object] = dict(vars(importlib.import_module(module)))
+    checked = 0
+    for example in examples_of(docstring):
+        exec(example, namespace)
+        for expression, said in re.findall(r"^(.+?) +# ('.*'|\d+)", example, re.MULTILINE):
+            assert eval(expression, namespace) == ast.literal_eval(said)
+            checked += 1
+    assert checked or "Budget" in name
+
+
+# --- what the pages must have ---
+
+
+def test_every_public_name_has_a_reference() -> None:
+    referred = set(re.findall(r"^::: (\S+)", "".join(page.read_text() for page in PAGES), re.MULTILINE))
+    packages = ("agent", "errors", "pipelines", "steps", "testing", "tools", "tracing", "usage")
+    names = {name for package in packages for name in importlib.import_module(f"fastroai.{package}").__all__}
+    names |= set(fastroai.__all__) - {"__version__"}
+    helpers = {"attach_usage", "error_chain", "nearest_hint", "log_metrics"}
+    assert names - helpers <= {reference.rpartition(".")[2] for reference in referred}
+
+
+def test_every_reference_is_a_name_that_can_be_imported() -> None:
+    for page in PAGES:
+        for reference in re.findall(r"^::: (\S+)", page.read_text(), re.MULTILINE):
+            home, _, name = reference.rpartition(".")
+            assert hasattr(importlib.import_module(home), name), f"{name_of(page)}: {reference}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)", text):
+        if link.startswith(("https://", "http://")):
+            continue
+        file, _, anchor = link.partition("#")
+        target = page.parent / file if file else page
+        assert target.exists(), f"{name_of(page)} links to {link}"
+        if anchor:
+            assert anchor in anchors_of(target), f"{name_of(page)} links to {link}"
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The ids that headings get, and those of the API reference."""
+    text = page.read_text()
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    slugs = {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+    return slugs | set(re.findall(r"^::: (\S+)", text, re.MULTILINE))
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    missing = [
+        str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if f"{path.relative_to(DOCS)}" not in navigation
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
+def test_every_example_appears_on_a_page(example: Path) -> None:
+    assert any(f"examples/{example.name}" in page.read_text() for page in PAGES)

@@ -1,0 +1,197 @@
+import asyncio
+from contextvars import ContextVar
+
+import pytest
+from fastroai.runtime import Pump, Scope, Send
+
+from support.leftovers import assert_no_task_is_left
+
+WHERE: ContextVar[str] = ContextVar("where", default="nowhere")
+
+
+async def count(send: Send[int]) -> None:
+    for number in range(5):
+        await send(number)
+
+
+async def count_for_ever(send: Send[int]) -> None:
+    number = 0
+    while True:
+        await send(number)
+        number += 1
+
+
+async def settle() -> None:
+    """Let every task go as far as it can."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_items_arrive_in_order_and_then_it_ends() -> None:
+    pump = Pump(count)
+    assert [item async for item in pump] == [0, 1, 2, 3, 4]
+    assert [item async for item in pump] == []
+    assert_no_task_is_left()
+
+
+async def test_nothing_happens_before_the_first_item_is_asked_for() -> None:
+    pump = Pump(count)
+    await settle()
+    assert not pump.started
+    assert await anext(pump) == 0
+    assert pump.started
+    await pump.aclose()
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+async def test_the_producer_is_never_more_than_depth_ahead(depth: int) -> None:
+    sent = 0
+
+    async def produce(send: Send[int]) -> None:
+        nonlocal sent
+        while True:
+            await send(sent)
+            sent += 1
+
+    pump = Pump(produce, depth=depth)
+    for read in range(1, 6):
+        await anext(pump)
+        await settle()
+        assert sent == read + depth
+    await pump.aclose()
+
+
+async def test_the_producers_failure_is_raised_after_what_it_sent() -> None:
+    async def produce(send: Send[int]) -> None:
+        await send(1)
+        raise ValueError("broken")
+
+    pump = Pump(produce)
+    assert await anext(pump) == 1
+    with pytest.raises(ValueError, match="broken"):
+        await anext(pump)
+    with pytest.raises(StopAsyncIteration):
+        await anext(pump)
+
+
+async def test_closing_cancels_the_producer_and_waits_for_its_end() -> None:
+    cleaned = False
+
+    async def produce(send: Send[int]) -> None:
+        nonlocal cleaned
+        try:
+            await count_for_ever(send)
+        finally:
+            await settle()
+            cleaned = True
+
+    pump = Pump(produce)
+    await anext(pump)
+    await pump.aclose()
+    assert cleaned
+    assert_no_task_is_left()
+    with pytest.raises(StopAsyncIteration):
+        await anext(pump)
+    await pump.aclose()
+
+
+async def test_closing_does_not_raise_what_nobody_has_read() -> None:
+    async def produce(send: Send[int]) -> None:
+        await send(1)
+        raise ValueError("broken")
+
+    pump = Pump(produce)
+    await anext(pump)
+    await settle()
+    await pump.aclose()
+
+
+async def test_closing_one_that_never_started_is_nothing() -> None:
+    pump = Pump(count)
+    await pump.aclose()
+    assert [item async for item in pump] == []
+
+
+async def test_a_producer_whose_consumer_has_left_ends_all_the_same() -> None:
+    async def produce(send: Send[int]) -> None:
+        await send(1)
+
+    pump = Pump(produce)
+    task = asyncio.create_task(anext(pump))
+    await settle()
+    assert await task == 1
+    await pump.aclose()
+    assert_no_task_is_left()
+
+
+async def test_a_cancelled_consumer_loses_no_item() -> None:
+    go = asyncio.Event()
+
+    async def produce(send: Send[int]) -> None:
+        await go.wait()
+        await send(1)
+
+    pump = Pump(produce)
+    reader = asyncio.create_task(anext(pump))
+    await settle()
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    go.set()
+    assert [item async for item in pump] == [1]
+
+
+async def test_the_producer_has_the_context_of_the_place_where_the_pump_was_made() -> None:
+    async def produce(send: Send[str]) -> None:
+        await send(WHERE.get())
+        WHERE.set("inside the producer")
+
+    token = WHERE.set("where it was made")
+    pump = Pump(produce)
+    WHERE.reset(token)
+    assert [item async for item in pump] == ["where it was made"]
+    assert WHERE.get() == "nowhere"
+
+
+async def test_it_ends_with_the_scope_that_it_was_made_in() -> None:
+    async with Scope("step", "s", parent=None) as scope:
+        pump = Pump(count_for_ever)
+        await anext(pump)
+        assert scope.is_open_inside
+    assert_no_task_is_left()
+    assert [item async for item in pump] == []
+
+
+async def test_a_scope_forgets_a_pump_that_has_ended_or_was_closed() -> None:
+    async with Scope("step", "s", parent=None) as scope:
+        assert [item async for item in Pump(count)] == [0, 1, 2, 3, 4]
+        pump = Pump(count_for_ever)
+        await anext(pump)
+        await pump.aclose()
+        assert not scope.is_open_inside
+
+
+async def test_cancelling_a_close_still_waits_for_the_producer() -> None:
+    ending, may_end = asyncio.Event(), asyncio.Event()
+
+    async def produce(send: Send[int]) -> None:
+        try:
+            await count_for_ever(send)
+        finally:
+            ending.set()
+            while not may_end.is_set():
+                try:
+                    await may_end.wait()
+                except asyncio.CancelledError:
+                    continue
+
+    pump = Pump(produce)
+    await anext(pump)
+    closing = asyncio.create_task(pump.aclose())
+    await ending.wait()
+    closing.cancel()
+    await settle()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert_no_task_is_left()

@@ -1,0 +1,254 @@
+import asyncio
+import contextvars
+import threading
+from decimal import Decimal
+
+import pytest
+from fastroai.errors import usage_of
+from fastroai.records import RequestRecord, Tokens
+from fastroai.runtime import Clock, RunEvent, RunStarted, Scope, current_scope
+from fastroai.tracing import NoOpTracer
+from fastroai.usage import Budget
+
+from support.virtual_time import in_virtual_time
+
+
+def record(cost: str = "0.01") -> RequestRecord:
+    return RequestRecord(
+        model="m", provider="p", outcome="settled", tokens=Tokens(input_tokens=5), cost_usd=Decimal(cost)
+    )
+
+
+def chain_of(*names: str) -> list[Scope]:
+    """A run and scopes below it, outermost first."""
+    scopes: list[Scope] = []
+    for name in names:
+        scopes.append(Scope("step", name, parent=scopes[-1] if scopes else None))
+    return scopes
+
+
+async def test_a_scope_is_current_inside_and_the_one_around_it_after() -> None:
+    assert current_scope() is None
+    async with Scope("pipeline", "p", parent=None) as outer:
+        async with Scope("step", "s", parent=outer) as inner:
+            assert current_scope() is inner
+        assert current_scope() is outer
+    assert current_scope() is None
+
+
+async def test_the_current_scope_follows_into_tasks_and_threads() -> None:
+    async with Scope("pipeline", "p", parent=None) as scope:
+
+        async def look() -> Scope | None:
+            return current_scope()
+
+        assert await asyncio.create_task(look()) is scope
+        assert await asyncio.to_thread(current_scope) is scope
+
+
+def test_the_path_goes_from_the_outermost_scope_inwards() -> None:
+    run, step, agent = chain_of("run", "step", "agent")
+    assert agent.path == ("run", "step", "agent")
+    assert list(agent.lineage()) == [agent, step, run]
+    assert repr(agent) == "Scope(run / step / agent)"
+
+
+def test_a_scope_is_within_itself_and_those_above_it() -> None:
+    run, step, agent = chain_of("run", "step", "agent")
+    other = Scope("step", "other", parent=run)
+    assert agent.is_within(run)
+    assert agent.is_within(agent)
+    assert not agent.is_within(other)
+    assert not step.is_within(agent)
+
+
+def test_what_flows_down_is_inherited_unless_it_is_given() -> None:
+    tracer, other = NoOpTracer(), NoOpTracer()
+
+    async def listener(event: RunEvent) -> None: ...
+
+    run = Scope("pipeline", "p", parent=None, tracer=tracer, run_id="run-1", listener=listener)
+    step = Scope("step", "s", parent=run, budget=Budget(usd=1))
+    agent = Scope("agent", "a", parent=step, tracer=other)
+    assert (agent.run_id, agent.step_id, agent.listener) == ("run-1", "s", listener)
+    assert (step.tracer, agent.tracer) == (tracer, other)
+    assert agent.budget is None, "a budget bounds what is below; nobody inherits a copy"
+    assert agent.root is run
+
+
+def test_runs_have_ids_of_their_own() -> None:
+    [one], [other] = chain_of("p"), chain_of("p")
+    assert one.run_id != other.run_id
+    assert one.run_id
+
+
+def test_a_charge_counts_here_and_in_every_ancestor_but_not_beside() -> None:
+    run, step, agent = chain_of("run", "step", "agent")
+    sibling = Scope("step", "sibling", parent=run)
+    charged = record()
+    agent.charge(charged)
+    for scope in (run, step, agent):
+        assert scope.records == [charged]
+        assert scope.usage.cost_usd == Decimal("0.01")
+    assert sibling.records == []
+    assert sibling.usage.request_count == 0
+
+
+def test_a_charge_under_a_closed_scope_goes_to_the_nearest_open_ancestor() -> None:
+    run, step, agent = chain_of("run", "step", "agent")
+    agent.close()
+    step.close()
+    agent.charge(record())
+    assert (agent.usage.request_count, step.usage.request_count, run.usage.request_count) == (0, 0, 1)
+
+
+def test_what_was_paid_for_after_the_end_of_the_run_is_still_counted() -> None:
+    run, step = chain_of("run", "step")
+    step.close()
+    run.close()
+    step.charge(record())
+    assert (step.usage.request_count, run.usage.request_count) == (0, 1)
+
+
+def test_agent_calls_count_at_every_level() -> None:
+    run, step, agent = chain_of("run", "step", "agent")
+    agent.count_agent_call()
+    step.count_agent_call()
+    assert [scope.usage.agent_calls for scope in (run, step, agent)] == [2, 2, 1]
+
+
+def test_charges_from_many_threads_are_all_counted() -> None:
+    run, step = chain_of("run", "step")
+    threads = [
+        threading.Thread(target=lambda: [step.charge(record("0.000001")) for _ in range(200)])
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert run.usage.request_count == len(run.records) == 1600
+    assert run.usage.cost_usd == Decimal("0.0016")
+
+
+def test_a_snapshot_of_what_was_spent_does_not_change() -> None:
+    [run] = chain_of("run")
+    before = run.spent()
+    run.charge(record())
+    assert before.request_count == 0
+    assert run.spent().request_count == 1
+
+
+@in_virtual_time
+async def test_the_nearest_deadline_above_counts() -> None:
+    run, step = chain_of("run", "step")
+    assert run.time_left() is None
+    assert run.has_time_for(1e9)
+    async with Clock(10, "run") as outer, Clock(3, "step") as inner:
+        run.add_clock(outer)
+        assert step.time_left() == 10
+        step.add_clock(inner)
+        assert (step.time_left(), run.time_left()) == (3, 10)
+        assert step.has_time_for(2.9)
+        assert not step.has_time_for(3)
+        with inner.paused():
+            assert step.time_left() == 10
+        step.remove_clock(inner)
+        assert step.time_left() == 10
+        run.remove_clock(outer)
+    assert step.time_left() is None
+
+
+def test_a_clock_that_was_never_added_can_be_forgotten() -> None:
+    [run] = chain_of("run")
+    run.remove_clock(Clock(1, "it"))
+
+
+async def test_events_reach_the_listener_of_the_run() -> None:
+    heard: list[RunEvent] = []
+
+    async def listener(event: RunEvent) -> None:
+        heard.append(event)
+
+    event = RunStarted(run_id="r", pipeline="p", steps=())
+    run = Scope("pipeline", "p", parent=None, listener=listener)
+    await Scope("step", "s", parent=run).emit(event)
+    await Scope("pipeline", "q", parent=None).emit(event)
+    assert heard == [event]
+
+
+async def test_leaving_ends_what_is_open_inside_last_first() -> None:
+    ended: list[tuple[str, bool]] = []
+
+    async def first() -> None:
+        ended.append(("first", scope.closed))
+
+    async def gone() -> None:
+        ended.append(("gone", scope.closed))
+
+    async def last() -> None:
+        ended.append(("last", scope.closed))
+
+    async with Scope("step", "s", parent=None) as scope:
+        for closer in (first, gone, last):
+            scope.on_close(closer)
+        scope.forget_closer(gone)
+        assert scope.is_open_inside
+    assert ended == [("last", False), ("first", False)]
+    assert scope.closed
+    assert not scope.is_open_inside
+    scope.forget_closer(gone)
+
+
+async def test_a_cancellation_while_closing_leaves_nothing_open() -> None:
+    ended: list[int] = []
+    closing = asyncio.Event()
+
+    async def slow() -> None:
+        closing.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(2)
+
+    async def quick() -> None:
+        ended.append(1)
+
+    async def work() -> None:
+        async with scope:
+            scope.on_close(quick)
+            scope.on_close(slow)
+
+    scope = Scope("step", "s", parent=None)
+    task = asyncio.create_task(work())
+    await closing.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == [2, 1]
+    assert scope.closed
+
+
+async def test_an_error_that_leaves_has_what_was_spent() -> None:
+    error = ValueError("x")
+    with pytest.raises(ValueError, match="x"):
+        async with Scope("step", "s", parent=None) as scope:
+            scope.charge(record())
+            raise error
+    spent = usage_of(error)
+    assert spent is not None
+    assert spent.cost_usd == Decimal("0.01")
+
+
+async def test_a_scope_can_be_made_current_for_a_context_that_ends_with_it() -> None:
+    [run] = chain_of("run")
+    context = contextvars.copy_context()
+    context.run(run.make_current)
+    assert context.run(current_scope) is run
+    assert current_scope() is None
+
+
+async def test_a_run_knows_its_loop_and_a_script_has_none() -> None:
+    assert Scope("pipeline", "p", parent=None).loop is asyncio.get_running_loop()
+    made = await asyncio.to_thread(Scope, "pipeline", "p", parent=None)
+    assert made.loop is None

@@ -1,0 +1,149 @@
+import asyncio
+import concurrent.futures
+import os
+import threading
+from contextvars import ContextVar
+
+import pytest
+from fastroai.errors import RunningLoopError
+from fastroai.runtime import Scope, current_scope, run_blocking
+from fastroai.runtime.sync import wait_for
+
+from support.leftovers import assert_no_task_is_left
+
+WHO: ContextVar[str] = ContextVar("who", default="nobody")
+
+
+def blocking(call):  # type: ignore[no-untyped-def]
+    return run_blocking(call, called="thing.run_sync", instead="thing.run")
+
+
+async def name_of_the_thread() -> str:
+    return threading.current_thread().name
+
+
+def test_a_script_runs_on_a_loop_in_the_background() -> None:
+    assert blocking(name_of_the_thread) == "fastroai-sync"
+
+
+def test_all_calls_of_a_process_share_one_loop() -> None:
+    async def loop() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    first = blocking(loop)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        others = set(pool.map(lambda _: blocking(loop), range(8)))
+    assert others == {first}
+
+
+def test_a_fork_gets_a_loop_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def loop() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    mine = blocking(loop)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    childs = blocking(loop)
+    assert childs is not mine
+    monkeypatch.undo()
+    blocking(loop)
+    for forked in (mine, childs):
+        forked.call_soon_threadsafe(forked.stop)
+
+
+def test_the_callers_context_variables_are_there() -> None:
+    async def who() -> str:
+        return WHO.get()
+
+    WHO.set("the caller")
+    assert blocking(who) == "the caller"
+
+
+def test_exceptions_come_out_as_themselves() -> None:
+    async def fail() -> None:
+        raise LookupError("x")
+
+    with pytest.raises(LookupError, match="x"):
+        blocking(fail)
+
+
+async def test_on_a_running_loop_it_says_what_to_await_instead() -> None:
+    with pytest.raises(RunningLoopError, match=r"^thing.run_sync\(\) .* use: await thing.run\(...\)$"):
+        blocking(name_of_the_thread)
+
+
+async def test_a_worker_thread_of_a_run_uses_the_runs_loop_and_scope() -> None:
+    async def where() -> tuple[object, object]:
+        return asyncio.get_running_loop(), current_scope()
+
+    async with Scope("step", "s", parent=None) as scope:
+        found = await asyncio.to_thread(blocking, where)
+        assert not scope.is_open_inside
+    assert found == (asyncio.get_running_loop(), scope)
+
+
+async def test_a_call_of_a_thread_ends_with_its_scope() -> None:
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def never() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    async with Scope("step", "s", parent=None):
+        thread = asyncio.create_task(asyncio.to_thread(blocking, never))
+        await started.wait()
+    assert cancelled.is_set()
+    with pytest.raises(asyncio.CancelledError):
+        await thread
+    assert_no_task_is_left()
+
+
+async def test_a_call_made_after_its_scope_has_ended_ends_with_the_nearest_that_is_open() -> None:
+    started = asyncio.Event()
+
+    async def never() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async with Scope("pipeline", "p", parent=None) as run:
+        async with Scope("step", "s", parent=run) as step:
+            step.close()
+            thread = asyncio.create_task(asyncio.to_thread(blocking, never))
+            await started.wait()
+        assert not thread.done()
+    with pytest.raises(asyncio.CancelledError):
+        await thread
+
+
+def test_an_interrupt_while_waiting_cancels_the_call_and_waits_for_its_end() -> None:
+    ended = threading.Event()
+    started = threading.Event()
+
+    async def never() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    class Interrupted(concurrent.futures.Future[None]):
+        """Raises the interrupt in the thread that waits, as a signal handler would."""
+
+        def result(self, timeout: float | None = None) -> None:
+            started.wait(10)
+            raise KeyboardInterrupt
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    future = asyncio.run_coroutine_threadsafe(never(), loop)
+    future.__class__ = Interrupted
+    with pytest.raises(KeyboardInterrupt):
+        wait_for(future)
+    assert ended.is_set()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()

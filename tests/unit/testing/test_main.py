@@ -1,0 +1,79 @@
+"""`python -m fastroai.testing`, in a process of its own."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx2
+import pytest
+
+from fastroai.testing.__main__ import main
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", dict[str, str]]]:
+    """The process, and the environment variables that it says."""
+    command = [sys.executable, "-W", "error", "-m", "fastroai.testing", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout
+    environment = {}
+    try:
+        while len(environment) < 4:
+            line = process.stdout.readline()
+            assert line, "it ended before it had said how to reach it"
+            if match := re.fullmatch(r"export (\w+)=(\S+)\n", line):
+                environment[match[1]] = match[2]
+        yield process, environment
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_logs_each_request_and_prints_the_totals(ending: signal.Signals) -> None:
+    with running("--port", "0", "--latency", "0.01") as (process, environment):
+        url = f"{environment['OPENAI_BASE_URL']}/responses"
+        for prompt in ("four", "fivefive"):
+            assert httpx2.post(url, json={"model": "gpt-5-mini", "input": prompt}).status_code == 200
+        os.kill(process.pid, ending)
+        output, _ = process.communicate(timeout=10)
+
+    assert process.returncode == 0
+    assert "#1 openai-responses gpt-5-mini: 200; input 1 (0 cached), output 3; " in output
+    assert "2 requests, 2 of them billed: 3 input tokens (0 cached), 7 output tokens" in output
+    assert "Traceback" not in output
+
+
+def test_the_environment_it_prints_is_complete() -> None:
+    with running("--port", "0") as (_, environment):
+        assert sorted(environment) == [
+            "ANTHROPIC_API_KEY",
+            "ANTHROPIC_BASE_URL",
+            "OPENAI_API_KEY",
+            "OPENAI_BASE_URL",
+        ]
+        assert environment["OPENAI_BASE_URL"] == environment["ANTHROPIC_BASE_URL"] + "/v1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--host", "0.0.0.0"], "expected a loopback host"),
+        (["--latency", "-1"], "expected seconds"),
+        (["--host", "192.0.2.1", "--allow-remote"], "assign"),
+    ],
+)
+def test_bad_options_are_one_line_and_no_traceback(
+    arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--port", "0"]) == 1
+
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert problem in error
+    assert error.count("\n") == 1
