@@ -19,7 +19,7 @@ from pipelines import desk_pipeline, ticket_pipeline
 from progress import Display
 from rich.console import Console
 
-from fastroai.usage import dollars_to_microcents
+from fastroai import Budget, ConfigurationError, FastroAIError, format_cost, usage_of
 
 TICKETS = Path(__file__).with_name("tickets")
 
@@ -38,8 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (FolderError, ModelError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
+    except FastroAIError as error:
+        print(f"error: {error}; {_spent(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as stop:
+        print(f"stopped; {_spent(stop)}", file=sys.stderr)
         return 130
 
 
@@ -55,13 +58,12 @@ async def _answer(
             budget_microcents=options.budget,
             on_event=display.on_event,
         )
-        run = await desk.execute({"documents": documents}, Desk(staff.agents, load_orders()))
+        run = await desk.execute({"documents": documents}, Desk(staff.agents, load_orders(), options.out))
     seconds = perf_counter() - started
 
     answered = run.output or []
     steps, models = by_step(list(tickets.steps), answered, run.usage.records), by_model(run)
     check = compare(run.usage.records, staff.ledger) if staff.ledger else None
-    written = report.write_replies(options.out, answered)
     account = options.out / "report.json"
     report.write_account(
         account, answered=answered, steps=steps, models=models, total=run.usage.total, ledger=check
@@ -74,11 +76,11 @@ async def _answer(
     report.show_failures(console, answered)
     if check:
         report.show_ledger(console, check)
+    replies = sum(one.reply is not None for one in answered)
     console.print(
-        f"{written} replies in {options.out}, the account in {account}", markup=False, soft_wrap=True
+        f"{replies} replies in {options.out}, the account in {account}", markup=False, soft_wrap=True
     )
-    failed = any(one.reply is None for one in answered) or (check is not None and check.differences)
-    return 1 if failed else 0
+    return 1 if replies < len(documents) or (check and check.differences) else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--budget",
-        type=dollars_to_microcents,
+        type=_microcents,
         default="1.00",
         metavar="DOLLARS",
         help="what the whole run may cost (default: 1.00)",
@@ -103,9 +105,16 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count(text: str) -> int:
-    if (count := int(text)) < 1:
-        raise ValueError
-    return count
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number, 1 or more; got {text!r}")
+    return int(text)
+
+
+def _microcents(text: str) -> int:
+    try:
+        return Budget(usd=text).microcents
+    except ConfigurationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _console() -> Console:
@@ -115,6 +124,11 @@ def _console() -> Console:
     if sys.stdout.isatty():
         return Console(highlight=False)
     return Console(highlight=False, force_terminal=False, no_color=True, width=110)
+
+
+def _spent(error: BaseException) -> str:
+    spent = usage_of(error)
+    return f"spent {format_cost(spent.cost_usd)}" if spent else "nothing was spent"
 
 
 def _make_folder(folder: Path, documents: Path) -> None:

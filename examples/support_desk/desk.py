@@ -111,6 +111,8 @@ class Desk:
 
     agents: Agents
     orders: Mapping[str, Order]
+    outbox: Path
+    """The folder for the replies."""
 
 
 def make_agents(reading: Model | str, writing: Model | str) -> Agents:

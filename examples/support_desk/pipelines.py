@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+import anyio
 from desk import Agents, Classification, Desk, Facts, Review
 from documents import Document, Ticket, prepare
 
@@ -170,7 +171,12 @@ def desk_pipeline(
             # The budget is that of the whole run. Raised from here it would cancel the tickets in progress,
             # which are being paid for; so each of them ends at its own next request.
             return Answered(document, None, stop)
-        return Answered(document, stream.result)
+        answered = Answered(document, stream.result)
+        if answered.reply is not None:
+            # At once: a run that is interrupted keeps what it has done.
+            reply = anyio.Path(ctx.deps.outbox, document.name)
+            await reply.write_text(answered.reply + "\n", encoding="utf-8")
+        return answered
 
     @step
     async def answer_all(ctx: StepContext[Desk]) -> list[Answered]:

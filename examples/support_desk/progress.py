@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from fastroai import format_cost
+from fastroai import BudgetExceeded, format_cost
 from fastroai.pipelines import (
     RunEvent,
     RunFinished,
@@ -111,6 +111,9 @@ class Display:
                 row.outputs.append(output)
                 if retries := row.attempts[step]:
                     row.problems.append(f"{step} succeeded at attempt {retries + 1}")
+            case StepFailed(step_id=step, error=BudgetExceeded()):
+                self._end_step(row, step, event)
+                row.problems.append(f"stopped at {step} by the budget")
             case StepFailed(step_id=step, error=error):
                 self._end_step(row, step, event)
                 row.problems.append(

@@ -1,4 +1,4 @@
-"""What is left when it is done: tables on the console, the replies and `report.json` in a folder."""
+"""What there is to say when it is done: tables on the console, and the account as JSON."""
 
 import json
 from collections.abc import Sequence
@@ -76,14 +76,6 @@ def show_ledger(console: Console, check: LedgerCheck) -> None:
         f"Ledger: the server served {check.requests:,} requests with {check.tokens:,} tokens, "
         f"{exact(check.cost_usd)}; each of them was measured, to the last digit.",
     )
-
-
-def write_replies(folder: Path, answered: Sequence[Answered]) -> int:
-    """One text file for each document that got a reply, under its own name. How many there are."""
-    replies = {one.document.name: one.reply for one in answered if one.reply is not None}
-    for name, reply in replies.items():
-        (folder / name).write_text(reply + "\n", encoding="utf-8")
-    return len(replies)
 
 
 def write_account(

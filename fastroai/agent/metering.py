@@ -160,6 +160,11 @@ class _Attempt:
 
     def settle(self, response: ModelResponse) -> RequestRecord:
         """The response arrived: charge its usage, or its bound if it came without or was cut."""
+        if response.state == "suspended" and not response.usage.has_values():
+            # Not answered yet: the provider works on, and the request that continues it brings the usage.
+            record = self._record("released", response=response, error="suspended, to be continued")
+            self.reservation.release(record)
+            return record
         if not _is_measured(response, streamed=self.streamed, system=self.terms.provider):
             return self.reservation.charge_unmeasured(self._record("unmeasured", response=response))
         calculator = self.terms.meter.calculator

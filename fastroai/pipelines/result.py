@@ -130,6 +130,21 @@ class PipelineUsage:
         return self._usage.cache_write_tokens
 
     @property
+    def total_input_audio_tokens(self) -> int:
+        """Audio tokens sent."""
+        return self._usage.input_audio_tokens
+
+    @property
+    def total_output_audio_tokens(self) -> int:
+        """Audio tokens received."""
+        return self._usage.output_audio_tokens
+
+    @property
+    def total_reasoning_tokens(self) -> int:
+        """Thinking tokens, where providers say."""
+        return self._usage.reasoning_tokens
+
+    @property
     def request_count(self) -> int:
         """Requests that were sent and not refused."""
         return self._usage.request_count

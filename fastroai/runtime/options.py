@@ -8,8 +8,12 @@ from fastroai.errors import ConfigurationError
 
 
 def check_seconds(option: str, value: float | None, *, zero: bool = False) -> None:
-    """Refuse what is not a number of seconds. Raises `ConfigurationError`."""
-    if value is None:
+    """Refuse what is not a number of seconds. `zero` is for delays, which `None` is not one of.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    if value is None and not zero:
         return
     expected = "seconds, zero or more, and finite" if zero else "seconds, more than zero and finite, or None"
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -18,9 +22,13 @@ def check_seconds(option: str, value: float | None, *, zero: bool = False) -> No
         raise ConfigurationError(option, value, expected)
 
 
-def check_count(option: str, value: int | None, *, least: int = 0) -> None:
-    """Refuse what is not a whole number of at least `least`. Raises `ConfigurationError`."""
-    if value is None:
+def check_count(option: str, value: int | None, *, least: int = 0, required: bool = False) -> None:
+    """Refuse what is not a whole number of at least `least`, nor `None` where one is not `required`.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    if value is None and not required:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigurationError(option, value, f"a whole number, {least} or more")

@@ -44,7 +44,7 @@ class ExecutionConfig:
     def __post_init__(self) -> None:
         check_seconds("timeout", first_given(self.timeout, default=None))
         check_seconds("total_timeout", first_given(self.total_timeout, default=None))
-        check_count("retries", first_given(self.retries, default=0))
+        check_count("retries", first_given(self.retries, default=0), required=True)
         check_seconds("retry_delay", first_given(self.retry_delay, default=0.0), zero=True)
         budget_of(self)
         trace = first_given(self.trace, default=True)
@@ -103,7 +103,10 @@ class ResolvedConfig:
 
 def budget_of(config: ExecutionConfig) -> Budget | None:
     """The budget that a config sets; nothing below this line sees the short form."""
-    microcents = first_given(config.cost_budget, default=None)
+    return _budget(first_given(config.cost_budget, default=None))
+
+
+def _budget(microcents: int | None) -> Budget | None:
     return None if microcents is None else budget_from_microcents(microcents)
 
 
@@ -123,7 +126,7 @@ def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:
         retries=retries or 0,
         request_retries=retries,
         retry_delay=first_given(*(config.retry_delay for config in chain), default=DEFAULT_RETRY_DELAY),
-        budget=next((budget for config in own if (budget := budget_of(config)) is not None), None),
+        budget=_budget(first_given(*(config.cost_budget for config in own), default=None)),
         trace=first_given(*(config.trace for config in chain), default=True),
         on_error=first_given(*(config.on_error for config in chain), default="fail"),
     )

@@ -308,7 +308,7 @@ class StepContext(Generic[DepsT]):
         if not isinstance(timeout, NotGiven):
             check_seconds("timeout", timeout)
         if not isinstance(retries, NotGiven):
-            check_count("retries", retries)
+            check_count("retries", retries, required=True)
         return AgentCall(
             prompt=message,
             deps=self.deps if deps is NOT_GIVEN else deps,
@@ -346,7 +346,7 @@ class StepContext(Generic[DepsT]):
         The first failure cancels the rest and is raised.
         """
         self._check_open()
-        check_count("concurrency", concurrency, least=1)
+        check_count("concurrency", concurrency, least=1, required=True)
         one: Callable[[int, Any], Awaitable[object]]
         if isinstance(agent_or_step, BaseStep):
             one = functools.partial(self._map_step, agent_or_step)
@@ -404,7 +404,7 @@ class StepContext(Generic[DepsT]):
             "cache_write_tokens": cache_write_tokens,
         }
         for option, count in counts.items():
-            check_count(option, count)
+            check_count(option, count, required=True)
         record = price_record(self._facts.calculator, model, provider, Tokens(**counts), cost_usd)
         record = replace(record, step_id=self.step_id)
         self._scope.charge(record)

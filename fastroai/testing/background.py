@@ -57,7 +57,6 @@ class BackgroundServer:
         for connection in self._server.server_state.connections:
             if connection.transport.get_extra_info("peername")[:2] == tuple(scope["client"]):
                 connection.transport.close()
-                return
 
 
 class _Server(uvicorn.Server):
@@ -66,12 +65,12 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.ready = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: asyncio.AbstractEventLoop
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        if self._loop:
-            self._loop.call_soon_threadsafe(self._stopping.set)
+        """Stop a server that is ready."""
+        self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def main_loop(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -22,6 +22,8 @@ def test_a_delay_may_be_zero_but_not_less() -> None:
     check_seconds("retry_delay", 0, zero=True)
     with pytest.raises(ConfigurationError, match="zero or more"):
         check_seconds("retry_delay", -0.1, zero=True)
+    with pytest.raises(ConfigurationError, match="retry_delay=None"):
+        check_seconds("retry_delay", None, zero=True)
 
 
 @pytest.mark.parametrize("count", [None, 0, 1, 10**9])
@@ -39,3 +41,8 @@ def test_a_count_can_have_a_least_value() -> None:
     check_count("max_concurrency", 1, least=1)
     with pytest.raises(ConfigurationError, match="1 or more"):
         check_count("max_concurrency", 0, least=1)
+
+
+def test_where_a_count_is_required_none_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"^retries=None"):
+        check_count("retries", None, required=True)

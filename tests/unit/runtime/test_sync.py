@@ -40,14 +40,17 @@ def test_a_fork_gets_a_loop_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     async def loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
 
-    mine = blocking(loop)
+    parents = blocking(loop)
     monkeypatch.setattr(os, "getpid", lambda: -1)
     childs = blocking(loop)
-    assert childs is not mine
-    monkeypatch.undo()
-    blocking(loop)
-    for forked in (mine, childs):
-        forked.call_soon_threadsafe(forked.stop)
+    assert childs is not parents
+    for running in (parents, childs):
+        running.call_soon_threadsafe(running.stop)
+    for thread in threading.enumerate():
+        if thread.name == "fastroai-sync":
+            thread.join(10)
+    for running in (parents, childs):
+        running.close()
 
 
 def test_the_callers_context_variables_are_there() -> None:

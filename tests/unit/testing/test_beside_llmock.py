@@ -131,7 +131,7 @@ async def test_native_output_fits_its_model(model: Model) -> None:
         assert isinstance((await agent.run("a city")).output, City)
 
 
-REQUESTS = {
+REQUESTS: dict[str, tuple[str, dict[str, object]]] = {
     "responses": ("/responses", {"input": "hi"}),
     "chat": (
         "/chat/completions",

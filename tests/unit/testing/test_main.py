@@ -1,11 +1,15 @@
-"""`python -m fastroai.testing`, in a process of its own."""
+"""`python -m fastroai.testing`, mostly in a process of its own."""
 
+import io
+import logging
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import httpx2
@@ -20,7 +24,7 @@ def running(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", dict[str
     command = [sys.executable, "-W", "error", "-m", "fastroai.testing", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout
-    environment = {}
+    environment: dict[str, str] = {}
     try:
         while len(environment) < 4:
             line = process.stdout.readline()
@@ -58,6 +62,44 @@ def test_the_environment_it_prints_is_complete() -> None:
             "OPENAI_BASE_URL",
         ]
         assert environment["OPENAI_BASE_URL"] == environment["ANTHROPIC_BASE_URL"] + "/v1"
+
+
+class Output(io.StringIO):
+    """Standard output that tells when it says how to reach the server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ready = threading.Event()
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if "ANTHROPIC_API_KEY" in self.getvalue():
+            self.ready.set()
+        return written
+
+
+def test_it_ends_by_ctrl_c_in_this_process_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = Output()
+    monkeypatch.setattr(sys, "stdout", output)
+
+    def ask_and_interrupt() -> None:
+        output.ready.wait(10)
+        found = re.search(r"OPENAI_BASE_URL=(\S+)", output.getvalue())
+        assert found
+        httpx2.post(f"{found[1]}/responses", json={"model": "m", "input": "hi"})
+        os.kill(os.getpid(), signal.SIGINT)
+
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with ThreadPoolExecutor() as threads:
+            asking = threads.submit(ask_and_interrupt)
+            assert main(["--port", "0"]) == 0
+            asking.result()
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+        logging.getLogger("fastroai.testing").handlers.clear()
+
+    assert "1 requests, 1 of them billed" in output.getvalue()
 
 
 @pytest.mark.parametrize(

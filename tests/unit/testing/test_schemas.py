@@ -187,6 +187,15 @@ def test_a_schema_that_nothing_is_known_to_fit_says_so(schema: dict[str, Any], p
         smallest_instance(schema)
 
 
+def test_a_schema_that_is_nested_too_deeply_says_so() -> None:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(1000):
+        schema = {"type": "array", "minItems": 1, "items": schema}
+
+    with pytest.raises(NoInstanceError, match="nested too deeply"):
+        smallest_instance(schema)
+
+
 def test_a_reference_may_name_a_definition_with_a_slash() -> None:
     schema = {"$defs": {"a/b~c": {"const": 5}}, "$ref": "#/$defs/a~1b~0c"}
 

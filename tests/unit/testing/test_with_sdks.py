@@ -7,6 +7,7 @@ import pytest
 from anthropic import APIStatusError as AnthropicStatusError
 from anthropic import AsyncAnthropic
 from openai import APIConnectionError, AsyncOpenAI, BadRequestError, RateLimitError
+from openai.types.chat import ChatCompletionMessageParam
 
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
 
@@ -88,7 +89,8 @@ async def test_a_chat_stream_tells_its_usage_only_when_asked_but_is_billed(model
     model_server.script(Reply("Hello!", usage=USAGE))
 
     async with openai(model_server) as client:
-        stream = await client.chat.completions.create(model="m", messages=HI, stream=True)  # type: ignore[call-overload]
+        messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hi"}]
+        stream = await client.chat.completions.create(model="m", messages=messages, stream=True)
         chunks = [chunk async for chunk in stream]
 
     assert all(chunk.usage is None and chunk.choices for chunk in chunks)

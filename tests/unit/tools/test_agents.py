@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from fastroai.errors import ConfigurationError, CostBudgetExceeded
-from fastroai.tools import FunctionToolsetBase, SafeToolset, safe_tool
 from pydantic_ai import Agent, DeferredToolRequests, RunContext, Tool, ToolDefinition
 from pydantic_ai.exceptions import CallDeferred, ModelRetry
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+
+from fastroai.errors import ConfigurationError, CostBudgetExceeded
+from fastroai.tools import FunctionToolsetBase, SafeToolset, safe_tool
 
 
 @dataclass

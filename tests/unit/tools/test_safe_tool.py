@@ -8,16 +8,6 @@ from typing import Annotated, Any, assert_type
 
 import anyio
 import pytest
-from fastroai.errors import (
-    ConfigurationError,
-    CostBudgetExceeded,
-    DispatchSkippedError,
-    StepExecutionError,
-    TimeLimitExceeded,
-    UnpricedModelError,
-)
-from fastroai.runtime import mark_exhausted
-from fastroai.tools import safe_tool
 from pydantic import BaseModel, Field
 from pydantic_ai import RunContext, Tool
 from pydantic_ai.exceptions import (
@@ -32,6 +22,17 @@ from pydantic_ai.exceptions import (
     UsageLimitExceeded,
     UserError,
 )
+
+from fastroai.errors import (
+    ConfigurationError,
+    CostBudgetExceeded,
+    DispatchSkippedError,
+    StepExecutionError,
+    TimeLimitExceeded,
+    UnpricedModelError,
+)
+from fastroai.runtime import mark_exhausted
+from fastroai.tools import safe_tool
 
 SHORT = 0.01
 

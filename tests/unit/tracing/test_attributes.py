@@ -1,11 +1,12 @@
 from decimal import Decimal
 
 import pytest
-from fastroai.records import RequestRecord, Tokens, Usage
-from fastroai.tracing import attributes as names
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes, server_attributes
 from opentelemetry.semconv.attributes import error_attributes
 from pydantic_ai.usage import RequestUsage
+
+from fastroai.records import RequestRecord, Tokens, Usage
+from fastroai.tracing import attributes as names
 
 RECORD = RequestRecord(
     model="gpt-5-mini",

@@ -6,11 +6,12 @@ from typing import Any
 
 import logfire
 import pytest
-from fastroai.errors import MissingExtraError
-from fastroai.tracing import LogfireTracer
 from logfire.testing import TestExporter
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.trace import StatusCode
+
+from fastroai.errors import MissingExtraError
+from fastroai.tracing import LogfireTracer
 
 
 class Recorded:

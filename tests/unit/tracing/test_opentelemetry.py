@@ -2,12 +2,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 
 import pytest
-from fastroai.tracing import OpenTelemetryTracer
-from fastroai.tracing import attributes as names
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NoOpTracerProvider, StatusCode
+
+from fastroai.tracing import OpenTelemetryTracer
+from fastroai.tracing import attributes as names
 
 
 class Recorded:

@@ -3,6 +3,7 @@ import logging
 import re
 
 import pytest
+
 from fastroai.tracing import SimpleTracer
 
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
+
 from fastroai.tracing import (
     AttributeValue,
     LogfireTracer,

@@ -1,0 +1,140 @@
+import math
+from typing import Any
+
+import pytest
+from fastroai.errors import ConfigurationError
+from fastroai.records import NOT_GIVEN
+from fastroai.steps import ExecutionConfig, PipelineConfig, ResolvedConfig, StepConfig
+from fastroai.steps.config import budget_of, resolve
+
+
+def test_what_nobody_gives_has_a_default() -> None:
+    assert resolve(StepConfig(), pipeline=PipelineConfig()) == ResolvedConfig(
+        timeout=None,
+        total_timeout=None,
+        retries=0,
+        request_retries=None,
+        retry_delay=1.0,
+        budget=None,
+        trace=True,
+        on_error="fail",
+    )
+
+
+INHERITED: list[tuple[str, Any, Any]] = [
+    ("timeout", 5.0, 50.0),
+    ("retries", 1, 4),
+    ("retry_delay", 0.5, 8.0),
+    ("trace", True, False),
+    ("on_error", "fail", "continue"),
+]
+
+
+@pytest.mark.parametrize(("option", "mine", "pipelines"), INHERITED)
+def test_a_step_inherits_from_the_pipeline(option: str, mine: Any, pipelines: Any) -> None:
+    resolved = resolve(StepConfig(), pipeline=PipelineConfig(**{option: pipelines}))
+    assert getattr(resolved, option) == pipelines
+
+
+@pytest.mark.parametrize(("option", "mine", "pipelines"), INHERITED)
+def test_the_steps_own_setting_wins_over_the_pipelines(option: str, mine: Any, pipelines: Any) -> None:
+    resolved = resolve(StepConfig(**{option: mine}), pipeline=PipelineConfig(**{option: pipelines}))
+    assert getattr(resolved, option) == mine
+
+
+@pytest.mark.parametrize(("option", "mine", "pipelines"), INHERITED)
+def test_the_setting_by_step_id_wins_over_the_steps_own(option: str, mine: Any, pipelines: Any) -> None:
+    named, own = StepConfig(**{option: mine}), StepConfig(**{option: pipelines})
+    assert getattr(resolve(named, own, pipeline=PipelineConfig()), option) == mine
+
+
+def test_each_option_is_found_by_itself() -> None:
+    resolved = resolve(
+        StepConfig(retries=1),
+        StepConfig(timeout=2, retries=9),
+        pipeline=PipelineConfig(trace=False, timeout=9, retries=9),
+    )
+    assert (resolved.retries, resolved.timeout, resolved.trace) == (1, 2, False)
+
+
+def test_zero_retries_over_an_inherited_three_means_zero() -> None:
+    resolved = resolve(StepConfig(retries=0), pipeline=PipelineConfig(retries=3))
+    assert (resolved.retries, resolved.request_retries) == (0, 0)
+
+
+def test_no_timeout_over_an_inherited_ten_means_none() -> None:
+    assert resolve(StepConfig(timeout=None), pipeline=PipelineConfig(timeout=10)).timeout is None
+
+
+@pytest.mark.parametrize("option", ["total_timeout", "cost_budget"])
+def test_what_is_for_the_pipeline_as_a_whole_is_not_inherited(option: str) -> None:
+    resolved = resolve(StepConfig(), pipeline=PipelineConfig(**{option: 7}))  # type: ignore[arg-type]
+    assert (resolved.total_timeout, resolved.budget) == (None, None)
+
+
+def test_a_steps_own_limits_are_its_own() -> None:
+    resolved = resolve(StepConfig(total_timeout=3), StepConfig(cost_budget=7), pipeline=PipelineConfig())
+    assert resolved.total_timeout == 3
+    assert resolved.budget is not None
+    assert resolved.budget.microcents == 7
+
+
+def test_no_budget_by_step_id_lifts_the_steps_own() -> None:
+    resolved = resolve(StepConfig(cost_budget=None), StepConfig(cost_budget=7), pipeline=PipelineConfig())
+    assert resolved.budget is None
+
+
+def test_a_budget_in_short_form_is_microcents() -> None:
+    budget = budget_of(StepConfig(cost_budget=500_000))
+    assert budget is not None
+    assert str(budget.usd) == "0.5"
+    assert budget_of(StepConfig(cost_budget=None)) is None
+    assert budget_of(StepConfig()) is None
+
+
+def test_only_a_step_that_nothing_bounds_or_repeats_is_plain() -> None:
+    assert resolve(StepConfig(trace=False, on_error="continue"), pipeline=PipelineConfig()).is_plain
+    for option in ({"timeout": 1}, {"total_timeout": 1}, {"retries": 0}):
+        assert not resolve(StepConfig(**option), pipeline=PipelineConfig()).is_plain  # type: ignore[arg-type]
+
+
+def test_a_step_inside_a_step_inherits_what_holds_for_that_one() -> None:
+    outer = resolve(
+        StepConfig(timeout=2, retries=3, retry_delay=4, trace=False, total_timeout=9, cost_budget=9),
+        pipeline=PipelineConfig(),
+    )
+    assert outer.as_defaults() == ExecutionConfig(timeout=2, retries=3, retry_delay=4, trace=False)
+    assert resolve(StepConfig(), pipeline=PipelineConfig()).as_defaults().retries is NOT_GIVEN
+
+
+BAD: list[tuple[str, Any]] = [
+    *[(option, value) for option in ("timeout", "total_timeout") for value in (0, -1, math.nan, math.inf, "1")],
+    *[("retries", value) for value in (-1, 1.5, math.nan, True, None)],
+    *[("retry_delay", value) for value in (-1, math.nan, math.inf, None)],
+    *[("cost_budget", value) for value in (0, -5, 0.5, math.nan, "1")],
+    *[("trace", value) for value in ("yes", 1, None)],
+    *[("on_error", value) for value in ("ignore", True, None)],
+]
+
+
+@pytest.mark.parametrize("config", [StepConfig, PipelineConfig])
+@pytest.mark.parametrize(("option", "value"), BAD)
+def test_what_cannot_be_meant_is_refused_by_name(
+    config: type[ExecutionConfig], option: str, value: Any
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{option}=") as caught:
+        config(**{option: value})
+    assert caught.value.option == option
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5, True, math.nan])
+def test_a_pipeline_runs_at_least_one_step_at_a_time(value: Any) -> None:
+    with pytest.raises(ConfigurationError, match="^max_concurrency="):
+        PipelineConfig(max_concurrency=value)
+    assert PipelineConfig(max_concurrency=1).max_concurrency == 1
+
+
+@pytest.mark.parametrize("config", [ExecutionConfig, StepConfig, PipelineConfig])
+def test_a_misspelt_option_is_a_type_error(config: type[ExecutionConfig]) -> None:
+    with pytest.raises(TypeError, match="retry"):
+        config(retry=1)  # type: ignore[call-arg]
