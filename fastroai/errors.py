@@ -294,9 +294,10 @@ class CostBudgetExceeded(BudgetExceeded):
     def __str__(self) -> str:
         where = f" in step {self.step_id!r}" if self.step_id else ""
         whose = f" of {' / '.join(self.scope_path)}" if self.scope_path else ""
+        dollars = f"{self.budget_microcents / 1_000_000:.6f}".rstrip("0").rstrip(".")
         return (
             f"cost budget{whose} is used up{where}: {self.actual_microcents:,} of "
-            f"{self.budget_microcents:,} microcents committed (${self.budget_microcents / 1_000_000:g}); "
+            f"{self.budget_microcents:,} microcents committed (${dollars}); "
             "the next request was not sent. Raise the budget, or do less"
         )
 

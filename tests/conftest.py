@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from fastroai.pipelines.machine import PipelineMachine
 
 
 @pytest.fixture(autouse=True)
 def live_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[PipelineMachine]]:
-    """The state machines of all pipeline runs of a test; their events must lead to the same commands again."""
+    """The state machines of a test's pipeline runs, each of which must decide the same again."""
     machines: list[PipelineMachine] = []
 
     class RecordedMachine(PipelineMachine):

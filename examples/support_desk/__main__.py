@@ -11,7 +11,7 @@ from time import perf_counter
 
 import pydantic_ai
 import report
-from account import by_model, by_step, compare
+from account import Account
 from desk import Desk, load_orders
 from documents import Document, FolderError, read_folder
 from models import ModelError, Staff, hire
@@ -61,26 +61,15 @@ async def _answer(
         run = await desk.execute({"documents": documents}, Desk(staff.agents, load_orders(), options.out))
     seconds = perf_counter() - started
 
-    answered = run.output or []
-    steps, models = by_step(list(tickets.steps), answered, run.usage.records), by_model(run)
-    check = compare(run.usage.records, staff.ledger) if staff.ledger else None
-    account = options.out / "report.json"
-    report.write_account(
-        account, answered=answered, steps=steps, models=models, total=run.usage.total, ledger=check
-    )
-
+    account = Account.of(run, list(tickets.steps), staff.ledger)
+    path = options.out / "report.json"
+    report.write(path, account)
     console.print(f"\n{len(documents)} documents in {seconds:.1f} s, {options.concurrency} at a time\n")
-    report.show_steps(console, steps, run.usage.total)
-    report.show_models(console, models)
-    report.show_critical_path(console, answered)
-    report.show_failures(console, answered)
-    if check:
-        report.show_ledger(console, check)
-    replies = sum(one.reply is not None for one in answered)
+    report.show(console, account)
     console.print(
-        f"{replies} replies in {options.out}, the account in {account}", markup=False, soft_wrap=True
+        f"{account.replies} replies in {options.out}, the account in {path}", markup=False, soft_wrap=True
     )
-    return 1 if replies < len(documents) or (check and check.differences) else 0
+    return 0 if account.is_clean else 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -35,7 +35,7 @@ class ModelAccount:
 
 @dataclass(frozen=True)
 class LedgerCheck:
-    """The account beside what the server counted itself."""
+    """What the model server counted itself, and where the account says otherwise."""
 
     requests: int
     tokens: int
@@ -43,44 +43,69 @@ class LedgerCheck:
     differences: tuple[str, ...]
 
 
-def by_step(
-    steps: Sequence[str], answered: Sequence[Answered], records: Sequence[RequestRecord]
-) -> list[StepAccount]:
-    """An account of each step, from the requests of the whole run: a ticket that was stopped has its part."""
-    results = [one.result for one in answered if one.result]
-    return [
-        StepAccount(
-            step,
-            Usage.of([record for record in records if record.step_id == step]),
-            tuple(result.timings[step].duration_ms for result in results if step in result.timings),
-            sum(step in result.critical_path for result in results),
+@dataclass(frozen=True)
+class Account:
+    """Everything there is to say about a run."""
+
+    answered: Sequence[Answered]
+    steps: Sequence[StepAccount]
+    models: Sequence[ModelAccount]
+    total: Usage
+    ledger: LedgerCheck | None
+    """There is one only for the offline model."""
+
+    @classmethod
+    def of(
+        cls, run: PipelineResult[list[Answered]], steps: Sequence[str], ledger: Ledger | None
+    ) -> "Account":
+        """The account of a run whose tickets went through these steps."""
+        answered, records = run.output or [], run.usage.records
+        return cls(
+            answered=answered,
+            steps=[_step_account(step, answered, records) for step in steps],
+            models=[_model_account(model, usage, records) for model, usage in run.usage.by_model.items()],
+            total=run.usage.total,
+            ledger=None if ledger is None else compare(records, ledger),
         )
-        for step in steps
-    ]
+
+    @property
+    def replies(self) -> int:
+        """How many documents got one."""
+        return sum(one.reply is not None for one in self.answered)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every document got a reply, and the ledger agrees."""
+        return self.replies == len(self.answered) and not (self.ledger and self.ledger.differences)
+
+    def slowest(self) -> tuple[Answered, PipelineResult[Reply]] | None:
+        """The document that took longest, and its result."""
+        timed = [(one, one.result) for one in self.answered if one.result]
+        return max(timed, key=lambda pair: pair[1].usage.processing_time_ms, default=None)
 
 
-def by_model(run: PipelineResult[list[Answered]]) -> list[ModelAccount]:
-    """An account of each model."""
-    waited: dict[str, float] = {}
-    for record in run.usage.records:
-        model = f"{record.provider}:{record.model}"
-        waited[model] = waited.get(model, 0) + record.duration_ms
-    return [ModelAccount(model, usage, waited[model]) for model, usage in run.usage.by_model.items()]
+def _step_account(step: str, answered: Sequence[Answered], records: Sequence[RequestRecord]) -> StepAccount:
+    """From the requests of the whole run, so that what a stopped ticket had spent is in it."""
+    results = [one.result for one in answered if one.result]
+    return StepAccount(
+        step,
+        Usage.of([record for record in records if record.step_id == step]),
+        tuple(result.timings[step].duration_ms for result in results if step in result.timings),
+        sum(step in result.critical_path for result in results),
+    )
 
 
-def slowest(answered: Sequence[Answered]) -> tuple[Answered, PipelineResult[Reply]] | None:
-    """The document that took longest, and its result."""
-    timed = [(one, one.result) for one in answered if one.result]
-    return max(timed, key=lambda pair: pair[1].usage.processing_time_ms, default=None)
+def _model_account(model: str, usage: Usage, records: Sequence[RequestRecord]) -> ModelAccount:
+    own = (record for record in records if f"{record.provider}:{record.model}" == model)
+    return ModelAccount(model, usage, sum(record.duration_ms for record in own))
 
 
 def compare(records: Sequence[RequestRecord], ledger: Ledger) -> LedgerCheck:
     """Each measured request beside the one that the server billed, by the id of the response."""
     measured = {record.response_id: record for record in records if record.outcome == "settled"}
     served = {entry.response_id: entry for entry in ledger.billed}
-    calculator = CostCalculator()
     differences = [f"{response_id} is on one side only" for response_id in measured.keys() ^ served.keys()]
-    total = Decimal(0)
+    calculator, total = CostCalculator(), Decimal(0)
     for response_id, entry in served.items():
         usage = Tokens(
             input_tokens=entry.usage.input_tokens,
@@ -89,7 +114,7 @@ def compare(records: Sequence[RequestRecord], ledger: Ledger) -> LedgerCheck:
             cache_write_tokens=entry.usage.cache_write_tokens,
             reasoning_tokens=entry.usage.reasoning_tokens,
         )
-        provider = entry.protocol.partition("-")[0]
+        provider = entry.protocol.partition("-")[0]  # openai-responses, openai-chat, anthropic
         cost = calculator.price(usage, model=entry.model, provider=provider) or Decimal(0)
         total += cost
         record = measured.get(response_id)

@@ -6,7 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from statistics import mean
 
-from account import LedgerCheck, ModelAccount, StepAccount, slowest
+from account import Account, LedgerCheck
 from documents import printable
 from pipelines import Answered
 from rich import box
@@ -16,38 +16,48 @@ from rich.text import Text
 
 from fastroai.records import Usage
 
+# --- on the console ---
 
-def show_steps(console: Console, accounts: Sequence[StepAccount], total: Usage) -> None:
-    """A table by step."""
+
+def show(console: Console, account: Account) -> None:
+    """By step, by model, the critical path, failures, and the ledger."""
+    _show_steps(console, account)
+    _show_models(console, account)
+    _show_critical_path(console, account)
+    _show_failures(console, account)
+    if account.ledger:
+        _show_ledger(console, account.ledger)
+
+
+def _show_steps(console: Console, account: Account) -> None:
     table = _table("step", "requests", "input", "output", "cost", "mean", "longest", "critical")
-    costs = _costs([*(account.usage for account in accounts), total])
-    for account, cost in zip(accounts, costs, strict=False):
-        times = account.durations_ms
+    *costs, total = _costs([*(step.usage for step in account.steps), account.total])
+    for step, cost in zip(account.steps, costs, strict=True):
+        times = step.durations_ms
         table.add_row(
-            account.step,
-            *_counts(account.usage, cost),
+            step.step,
+            *_counts(step.usage, cost),
             _time(mean(times)) if times else "-",
             _time(max(times)) if times else "-",
-            f"{account.critical} of {len(times)}",
+            f"{step.critical} of {len(times)}",
         )
     table.add_section()
-    table.add_row("all", *_counts(total, costs[-1]))
+    table.add_row("all", *_counts(account.total, total))
     _say(console, "By step; critical: how often the step was on the critical path of a ticket.\n")
     console.print(table)
 
 
-def show_models(console: Console, accounts: Sequence[ModelAccount]) -> None:
-    """A table by model."""
+def _show_models(console: Console, account: Account) -> None:
     table = _table("model", "requests", "input", "output", "cost", "waited for")
-    for account, cost in zip(accounts, _costs([account.usage for account in accounts]), strict=True):
-        table.add_row(Text(account.model), *_counts(account.usage, cost), _time(account.waited_ms))
+    costs = _costs([model.usage for model in account.models])
+    for model, cost in zip(account.models, costs, strict=True):
+        table.add_row(Text(model.model), *_counts(model.usage, cost), _time(model.waited_ms))
     _say(console, "\nBy model; waited for: the time of all its answers, which overlap.\n")
     console.print(table)
 
 
-def show_critical_path(console: Console, answered: Sequence[Answered]) -> None:
-    """The path of the document that took longest: what to make faster first."""
-    if (found := slowest(answered)) is None:
+def _show_critical_path(console: Console, account: Account) -> None:
+    if (found := account.slowest()) is None:
         return
     one, result = found
     path = " -> ".join(f"{step} {_time(result.timings[step].duration_ms)}" for step in result.critical_path)
@@ -55,10 +65,10 @@ def show_critical_path(console: Console, answered: Sequence[Answered]) -> None:
     _say(console, f"\nCritical path of the slowest ticket, {one.document.title}, {total}:\n  {path}\n")
 
 
-def show_failures(console: Console, answered: Sequence[Answered]) -> None:
-    """Every reason why there is no reply, with the documents that it concerns."""
+def _show_failures(console: Console, account: Account) -> None:
+    """Every reason why there is no reply, once, with the documents that it concerns."""
     concerned: dict[str, list[str]] = {}
-    for one in answered:
+    for one in account.answered:
         for problem in one.problems:
             concerned.setdefault(problem, []).append(one.document.title)
     for problem, names in concerned.items():
@@ -66,78 +76,15 @@ def show_failures(console: Console, answered: Sequence[Answered]) -> None:
         _say(console, f"FAILED {problem}\n  {', '.join(names[:3])}{others}\n")
 
 
-def show_ledger(console: Console, check: LedgerCheck) -> None:
-    """Whether the account is what the server counted."""
+def _show_ledger(console: Console, check: LedgerCheck) -> None:
     if check.differences:
         _say(console, "The account and the server's ledger differ:\n  " + "\n  ".join(check.differences))
         return
     _say(
         console,
         f"Ledger: the server served {check.requests:,} requests with {check.tokens:,} tokens, "
-        f"{exact(check.cost_usd)}; each of them was measured, to the last digit.",
+        f"{_exact(check.cost_usd)}; each of them was measured, to the last digit.",
     )
-
-
-def write_account(
-    path: Path,
-    *,
-    answered: Sequence[Answered],
-    steps: Sequence[StepAccount],
-    models: Sequence[ModelAccount],
-    total: Usage,
-    ledger: LedgerCheck | None,
-) -> None:
-    """The account as JSON; costs are exact US dollars, as strings."""
-    content = {
-        "total": _usage(total),
-        "by_step": {
-            account.step: _usage(account.usage)
-            | {"duration_ms": sum(account.durations_ms), "on_critical_path": account.critical}
-            for account in steps
-        },
-        "by_model": {
-            account.model: _usage(account.usage) | {"waited_ms": account.waited_ms} for account in models
-        },
-        "ledger": ledger
-        and {
-            "requests": ledger.requests,
-            "tokens": ledger.tokens,
-            "cost_usd": exact(ledger.cost_usd)[1:],
-            "differences": ledger.differences,
-        },
-        "documents": {one.document.name: _document(one) for one in answered},
-    }
-    text = json.dumps(content, indent=2, ensure_ascii=False)
-    # A file name that is no text has lone surrogates, which JSON can write and UTF-8 cannot.
-    path.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
-
-
-def exact(usd: Decimal) -> str:
-    """All digits of an amount, at least two decimals."""
-    whole, _, decimals = f"{usd:f}".partition(".")
-    return f"${whole}.{decimals.rstrip('0').ljust(2, '0')}"
-
-
-def _document(one: Answered) -> dict[str, object]:
-    result = one.result
-    return {
-        "outcome": one.outcome,
-        "problems": one.problems,
-        **_usage(one.usage),
-        "duration_ms": result.usage.processing_time_ms if result else None,
-        "critical_path": result.critical_path if result else [],
-    }
-
-
-def _usage(usage: Usage) -> dict[str, object]:
-    return {
-        "requests": usage.request_count,
-        "input_tokens": usage.input_tokens,
-        "cache_read_tokens": usage.cache_read_tokens,
-        "output_tokens": usage.output_tokens,
-        "cost_usd": exact(usage.cost_usd)[1:],
-        "cost_complete": usage.cost_complete,
-    }
 
 
 def _table(first: str, *numbers: str) -> Table:
@@ -154,9 +101,14 @@ def _counts(usage: Usage, cost: str) -> tuple[str, str, str, str]:
 
 def _costs(usages: Sequence[Usage]) -> list[str]:
     """Exact costs, with as many decimals as the longest needs, so that they stand in line."""
-    known = [exact(usage.cost_usd) for usage in usages]
-    decimals = max((len(cost.partition(".")[2]) for cost in known), default=0)
+    decimals = max((len(_exact(usage.cost_usd).partition(".")[2]) for usage in usages), default=0)
     return [f"${usage.cost_usd:.{decimals}f}" + ("" if usage.cost_complete else " + ?") for usage in usages]
+
+
+def _exact(usd: Decimal) -> str:
+    """All digits of an amount, at least two decimals."""
+    whole, _, decimals = f"{usd:f}".partition(".")
+    return f"${whole}.{decimals.rstrip('0').ljust(2, '0')}"
 
 
 def _time(milliseconds: float) -> str:
@@ -165,3 +117,57 @@ def _time(milliseconds: float) -> str:
 
 def _say(console: Console, text: str) -> None:
     console.print(printable(text), markup=False, soft_wrap=not console.is_terminal)
+
+
+# --- in a file ---
+
+
+def write(path: Path, account: Account) -> None:
+    """The account as JSON; costs are exact US dollars, as strings."""
+    content = {
+        "total": _usage(account.total),
+        "by_step": {
+            step.step: _usage(step.usage)
+            | {"duration_ms": sum(step.durations_ms), "on_critical_path": step.critical}
+            for step in account.steps
+        },
+        "by_model": {
+            model.model: _usage(model.usage) | {"waited_ms": model.waited_ms} for model in account.models
+        },
+        "ledger": _ledger(account.ledger) if account.ledger else None,
+        "documents": {one.document.name: _document(one) for one in account.answered},
+    }
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    # A file name that is no text has lone surrogates, which JSON can write and UTF-8 cannot.
+    path.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
+
+
+def _usage(usage: Usage) -> dict[str, object]:
+    return {
+        "requests": usage.request_count,
+        "input_tokens": usage.input_tokens,
+        "cache_read_tokens": usage.cache_read_tokens,
+        "output_tokens": usage.output_tokens,
+        "cost_usd": f"{usage.cost_usd:f}",
+        "cost_complete": usage.cost_complete,
+    }
+
+
+def _ledger(check: LedgerCheck) -> dict[str, object]:
+    return {
+        "requests": check.requests,
+        "tokens": check.tokens,
+        "cost_usd": f"{check.cost_usd:f}",
+        "differences": check.differences,
+    }
+
+
+def _document(one: Answered) -> dict[str, object]:
+    result = one.result
+    return {
+        "outcome": one.outcome,
+        "problems": one.problems,
+        **_usage(one.usage),
+        "duration_ms": result.usage.processing_time_ms if result else None,
+        "critical_path": result.critical_path if result else [],
+    }

@@ -43,7 +43,8 @@ class _Attempt:
     trace_id: str
     started: float
 
-    def respond(self, result: AgentRunResult[OutputDataT]) -> ChatResponse[OutputDataT]:
+    async def respond(self, result: AgentRunResult[OutputDataT]) -> ChatResponse[OutputDataT]:
+        await self.scope.end_inside()  # streams that its tools have left open belong to its account
         response = ChatResponse.of(
             result,
             self.scope,
@@ -81,7 +82,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
                 event_stream_handler=call.event_stream_handler,
                 **self._arguments(call),
             )
-            return attempt.respond(result)
+            return await attempt.respond(result)
 
     async def stream_chunks(self, call: AgentCall, send: Send[StreamChunk[OutputDataT]]) -> None:
         """A streamed attempt, chunk by chunk."""
@@ -92,7 +93,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
                 async for chunk in self._chunks(call, streamed):
                     with attempt.clock.paused():
                         await send(chunk)
-            response = attempt.respond(streamed.result)
+            response = await attempt.respond(streamed.result)
         await send(StreamChunk(output=response.output, is_final=True, usage_data=response))
 
     async def _chunks(
@@ -128,7 +129,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
                     with attempt.clock.paused():
                         await send(event)
             assert result is not None, "PydanticAI ends a run's events with its result"
-            response = attempt.respond(result)
+            response = await attempt.respond(result)
         await send(ResponseEvent(response))
 
     @asynccontextmanager

@@ -223,11 +223,14 @@ class _Attempt:
 def _is_measured(response: ModelResponse, *, streamed: bool, system: str) -> bool:
     """Whether the usage of a response is all there.
 
-    A stream without a finish reason was cut: the provider may have counted more than it said.
+    A response without a finish reason was cut: the provider may have counted more than it said. Not only a
+    streamed one: PydanticAI streams long answers of Anthropic and Bedrock behind `request` as well.
     """
     if response.usage.unmeasured_requests or not response.usage.has_values():
         return False
-    if not streamed or system in _LOCAL_SYSTEMS:
+    if not streamed and response.state != "complete":
+        return False
+    if system in _LOCAL_SYSTEMS:
         return response.state == "complete"
     return response.finish_reason is not None
 

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 class ChatResponse(Generic[OutputDataT]):
     """The response of one agent call.
 
-    response = await agent.run("What is the capital of France?")
-    response.output, response.cost_usd, response.total_tokens
+        response = await agent.run("What is the capital of France?")
+        response.output, response.cost_usd, response.total_tokens
+
+    Counts and costs are those of the whole call: every request, and agents that its tools call.
     """
 
     output: OutputDataT

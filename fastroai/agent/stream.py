@@ -60,8 +60,10 @@ class SettledStream(Generic[ItemT]):
 class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
     """A streamed answer, as `StreamChunk`s; the last one is final and has the account.
 
-    async for chunk in agent.run_stream("Tell me a story"):
-        print(chunk.content, end="")
+        async for chunk in agent.run_stream("Tell me a story"):
+            print(chunk.content, end="")
+
+    Leaving it early ends the answer and settles what was spent.
     """
 
     def __init__(self, produce: Callable[[Send[StreamChunk[OutputDataT]]], Awaitable[None]]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from typing import TypeGuard
 
 from fastroai.errors import PipelineValidationError, nearest_hint
 from fastroai.steps import BaseStep, StepConfig
@@ -56,7 +57,9 @@ def build_plan(
     ]
     needs = {
         step_id: tuple(
-            dict.fromkeys(before for before in _names(dependencies.get(step_id)) if before in steps)
+            dict.fromkeys(before for before in befores if before in steps)
+            if _are_names(befores := dependencies.get(step_id))
+            else ()
         )
         for step_id in steps
     }
@@ -117,7 +120,7 @@ def _dependency_problems(
     for step_id, befores in dependencies.items():
         if step_id not in steps:
             yield f"dependencies name {step_id!r}, which is not a step.{nearest_hint(str(step_id), steps)}"
-        if isinstance(befores, str) or not isinstance(befores, Sequence | set | frozenset):
+        if not _are_names(befores):
             yield f"dependencies of {step_id!r} are {befores!r}; expected a list of step ids"
             continue
         for before in befores:
@@ -126,8 +129,8 @@ def _dependency_problems(
                 yield f"step {step_id!r} depends on {before!r}, which is not a step.{hint}"
 
 
-def _names(befores: Sequence[str] | None) -> Sequence[str]:
-    return () if befores is None or isinstance(befores, str) else befores
+def _are_names(befores: object) -> TypeGuard[Iterable[str]]:
+    return isinstance(befores, Sequence | set | frozenset) and not isinstance(befores, str)
 
 
 def _config_problems(steps: Mapping[str, object], step_configs: Mapping[str, object]) -> Iterator[str]:

@@ -20,14 +20,16 @@ from fastroai.tracing import Tracer
 class BasePipeline(ABC, Generic[DepsT, OutputT]):
     """A router: `route` names the registered pipeline that gets the inputs.
 
-    class Support(BasePipeline[Deps, str]):
-        def __init__(self) -> None:
-            super().__init__("support")
-            self.register_pipeline("short", short)
-            self.register_pipeline("long", long, fallback="short")
+        class Support(BasePipeline[Deps, str]):
+            def __init__(self) -> None:
+                super().__init__("support")
+                self.register_pipeline("short", short)
+                self.register_pipeline("long", long, fallback="short")
 
-        async def route(self, inputs: Mapping[str, Any], deps: Deps) -> str:
-            return "long" if len(inputs["text"]) > 2_000 else "short"
+            async def route(self, inputs: Mapping[str, Any], deps: Deps) -> str:
+                return "long" if len(inputs["text"]) > 2_000 else "short"
+
+    Routers can be registered with routers, and `as_step` makes one a step.
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -132,9 +134,11 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
 class SplitPipeline(BasePipeline[DepsT, OutputT]):
     """An A/B split: a share of the keys goes to each variant, and a key always to the same one.
 
-    split = SplitPipeline("prompts", key=lambda inputs, deps: inputs["user_id"])
-    split.add_variant("control", pipeline_a, weight=90)
-    split.add_variant("candidate", pipeline_b, weight=10, fallback="control")
+        split = SplitPipeline("prompts", key=lambda inputs, deps: inputs["user_id"])
+        split.add_variant("control", pipeline_a, weight=90)
+        split.add_variant("candidate", pipeline_b, weight=10, fallback="control")
+
+    `key` says what is to stay with one variant, such as a user.
     """
 
     def __init__(self, name: str, *, key: Callable[[Mapping[str, Any], DepsT], str]) -> None:

@@ -104,7 +104,7 @@ class PipelineRunner:
             # Whoever waits for the run raises it; a task that nobody awaits would only complain.
             if not self._finished.done():
                 self._finished.set_exception(error)
-            if not isinstance(error, Exception | asyncio.CancelledError):
+            elif not isinstance(error, Exception | asyncio.CancelledError):
                 raise
         finally:
             self._workers.discard(worker)

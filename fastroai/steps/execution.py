@@ -54,7 +54,11 @@ async def _attempts(
         context = StepContext(scope, facts, deps, config, started)
         async with Clock(config.timeout, f"step {scope.name!r}") as clock:
             context.attach_clock(clock)
-            return await _attempt(step, context)
+            scope.add_clock(clock)
+            try:
+                return await _attempt(step, context)
+            finally:
+                scope.remove_clock(clock)
 
     async def report(attempt: int, error: BaseException, delay: float) -> None:
         await context.report_retry(attempt, error, delay)

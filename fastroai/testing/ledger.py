@@ -48,7 +48,7 @@ class LedgerEntry:
     completed: bool = False
     """The last byte was handed to the connection."""
     client_disconnected: bool = False
-    """The client left before the answer had ended."""
+    """The connection ended before the answer had: the client left, or the server was stopped."""
 
 
 @dataclass(frozen=True)

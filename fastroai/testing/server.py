@@ -5,7 +5,7 @@ import ipaddress
 import socket
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, overload
+from typing import TYPE_CHECKING, Self, TypeVar, overload
 
 from fastroai.testing.ledger import Ledger
 from fastroai.testing.replies import Fault, Reply
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from fastroai.testing.background import BackgroundServer
 
 _API_KEY = "model-server-needs-no-key"
+
+
+AnswerT = TypeVar("AnswerT", bound=Answer)
 
 
 class ModelServer:
@@ -193,11 +196,9 @@ class ModelServer:
     @overload
     def rule(self, when: When | None, answer: Answer) -> None: ...
     @overload
-    def rule(self, when: When | None = None) -> Callable[[Answer], Answer]: ...
+    def rule(self, when: When | None = None) -> Callable[[AnswerT], AnswerT]: ...
 
-    def rule(
-        self, when: When | None = None, answer: Answer | None = None
-    ) -> Callable[[Answer], Answer] | None:
+    def rule(self, when: When | None = None, answer: Answer | None = None) -> object:
         """Answer the requests for which `when` is true, or all; the first rule that fits counts.
 
         Without `answer` it is a decorator: `@server.rule(lambda request: "refund" in request.prompt)`.
@@ -207,7 +208,7 @@ class ModelServer:
             self._rules.add_rule(when, answer)
             return None
 
-        def decorate(answer: Answer) -> Answer:
+        def decorate(answer: AnswerT) -> AnswerT:
             self._rules.add_rule(when, answer)
             return answer
 

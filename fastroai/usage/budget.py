@@ -20,8 +20,10 @@ _POSITIVE: Final = "a positive amount of US dollars, at least one microcent ($0.
 class Budget:
     """What a scope, and everything below it, may spend.
 
-    Budget(usd="0.50")
-    Budget(microcents=500_000)  # the same: $1 is 1,000,000 microcents
+        Budget(usd="0.50")
+        Budget(microcents=500_000)  # the same: $1 is 1,000,000 microcents
+
+    Every request in the scope is checked against it before it is sent.
     """
 
     usd: Decimal

@@ -19,13 +19,14 @@ import sys
 import textwrap
 import types
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+
+import pytest
 
 import fastroai
-import pytest
+from fastroai import errors
 from fastroai.testing import ModelServer
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +39,8 @@ EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if not path.nam
 
 @dataclass(frozen=True)
 class Block:
-    kind: Literal["python", "text", "hidden"]
+    kind: str
+    """`python`, `text` or `hidden`."""
     code: str
     line: int
     """The line of the page where it starts."""
@@ -51,18 +53,21 @@ _BLOCKS = re.compile(
     r"|^<!-- hidden\n(?P<hidden>.*?)^-->$",
     re.MULTILINE | re.DOTALL,
 )
+_INCLUDE = "--8<--"
+"""Begins the inclusion of a file of `examples/`, which has a test of its own."""
 
 
 def blocks_of(page: str) -> Iterator[Block]:
     """What is to be run on a page, and what is to be printed."""
     end = 0
     for match in _BLOCKS.finditer(page):
-        fenced = match["fenced"]
-        kind = "hidden" if fenced is None else match["language"]
-        if kind in ("python", "text", "hidden"):
+        language, code = match["language"], match["fenced"]
+        if code is None:
+            language, code = "hidden", match["hidden"]
+        if language in ("python", "text", "hidden") and not code.startswith(_INCLUDE):
             yield Block(
-                kind=kind,
-                code=textwrap.dedent(match["hidden"] if fenced is None else fenced),
+                kind=language,
+                code=textwrap.dedent(code),
                 line=page.count("\n", 0, match.start()) + 2,
                 follows=not page[end : match.start()].strip(),
             )
@@ -88,55 +93,61 @@ class Script:
         return self.printed.getvalue()[start:]
 
 
+@contextmanager
+def in_a_fresh_process(script: Script) -> Iterator[None]:
+    """The page's names can be imported, and nobody has set up logging: pytest has, within a test."""
+    root, tracing = logging.getLogger(), logging.getLogger("fastroai.tracing")
+    before = root.handlers, root.level, tracing.level
+    root.handlers = []
+    sys.modules[script.module.__name__] = script.module
+    try:
+        yield
+    finally:
+        del sys.modules[script.module.__name__]
+        root.handlers = before[0]
+        root.setLevel(before[1])
+        tracing.setLevel(before[2])
+
+
 @pytest.fixture
-def script_of(
-    model_server: ModelServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[types.FunctionType]:
-    """Makes the script of a page, for which everything is as in a fresh process that knows the server."""
+def server(model_server: ModelServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModelServer:
+    """The model server, which is where providers are, and no waiting between attempts at a request."""
     for name, value in model_server.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fastroai.agent.metering.REQUEST_RETRY_DELAY", 0.0)
-    root = logging.getLogger()
-    monkeypatch.setattr(root, "handlers", [])
-    level = root.level
-
-    def script(page: Path) -> Script:
-        made = Script(page, model_server)
-        monkeypatch.setitem(sys.modules, made.module.__name__, made.module)
-        return made
-
-    yield script  # type: ignore[misc]
-    root.setLevel(level)
+    return model_server
 
 
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+def prints_what_is_shown(shown: str, printed: str) -> bool:
+    return doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page: Path, script_of: object) -> None:
-    assert callable(script_of)
-    script: Script = script_of(page)
-    printed = ""
-    before: Block | None = None
-    for block in blocks_of(page.read_text()):
-        if block.kind != "text":
-            printed = script.run(block)
-        elif block.follows and before is not None and before.kind == "python":
-            matches = doctest.OutputChecker().check_output(block.code, printed, doctest.ELLIPSIS)
-            assert matches, f"{name_of(page)}:{block.line} shows\n{block.code}\nand the code prints\n{printed}"
-        before = block
+def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page: Path, server: ModelServer) -> None:
+    script = Script(page, server)
+    printed: str | None = None
+    with in_a_fresh_process(script):
+        for block in blocks_of(page.read_text()):
+            if block.kind == "text":
+                if block.follows and printed is not None:
+                    shown = f"{name_of(page)}:{block.line} shows\n{block.code}"
+                    assert prints_what_is_shown(block.code, printed), f"{shown}\nand prints\n{printed}"
+                printed = None
+            else:
+                printed = script.run(block)
 
 
-def test_a_page_that_shows_something_else_than_its_code_prints_is_found(
-    script_of: object, tmp_path: Path
-) -> None:
-    page = "```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n"
-    code, shown = blocks_of(page)
+def test_what_a_page_shows_is_compared_with_what_its_code_prints(server: ModelServer, tmp_path: Path) -> None:
+    code, shown = blocks_of("```python\nprint(6 * 7, 'things')\n```\n\n```text\n41 ...\n```\n")
+    printed = Script(tmp_path / "page.md", server).run(code)
     assert shown.follows
-    assert callable(script_of)
-    assert script_of(tmp_path / "page.md").run(code) == "2\n" != shown.code
+    assert not prints_what_is_shown(shown.code, printed)
+    assert prints_what_is_shown("42 ...\n", printed)
 
 
 # --- the code of docstrings ---
@@ -212,7 +223,7 @@ def test_every_public_name_has_a_reference() -> None:
     packages = ("agent", "errors", "pipelines", "steps", "testing", "tools", "tracing", "usage")
     names = {name for package in packages for name in importlib.import_module(f"fastroai.{package}").__all__}
     names |= set(fastroai.__all__) - {"__version__"}
-    helpers = {"attach_usage", "error_chain", "nearest_hint", "log_metrics"}
+    helpers = {"attach_usage", "error_chain", "nearest_hint", "log_metrics", "base_url_of"}
     assert names - helpers <= {reference.rpartition(".")[2] for reference in referred}
 
 
@@ -246,10 +257,14 @@ def anchors_of(page: Path) -> set[str]:
 
 def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text()
-    missing = [
-        str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if f"{path.relative_to(DOCS)}" not in navigation
-    ]
+    pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
+    missing = {page for page in pages if f" {page}\n" not in navigation}
     assert not missing
+
+
+def test_the_tree_of_errors_is_that_of_the_module() -> None:
+    tree = textwrap.dedent(re.findall(r"(    FastroAIError\n(?:    [├│└].*\n)+)", errors.__doc__ or "")[0])
+    assert tree in (DOCS / "learn/errors.md").read_text()
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=name_of)

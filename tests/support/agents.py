@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from fastroai.agent import FastroAgent
-from fastroai.usage import CostCalculator
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
+
+from fastroai.agent import FastroAgent
+from fastroai.usage import CostCalculator
 
 TOKEN_IS_MICROCENT = CostCalculator(
     pricing_overrides={"function:paid": {"input_per_mtok": 1, "output_per_mtok": 1}}

@@ -59,3 +59,10 @@ def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P,
 def now() -> float:
     """Virtual seconds since the start of the test."""
     return asyncio.get_running_loop().time()
+
+
+def block(seconds: float) -> None:
+    """Let time pass as code does that does not await: no timer fires meanwhile."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    loop.now += seconds

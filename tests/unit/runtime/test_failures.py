@@ -1,6 +1,22 @@
 import asyncio
 
 import pytest
+from pydantic_ai.exceptions import (
+    ModelAPIError,
+    ModelConnectionError,
+    ModelHTTPError,
+    ModelQuotaExceededError,
+    ModelRateLimitError,
+    ModelRequestRejectedError,
+    ModelServerError,
+    ModelUnavailableError,
+    RunCancelled,
+    RunTimedOut,
+    UnexpectedModelBehavior,
+    UsageLimitExceeded,
+    UserError,
+)
+
 from fastroai.errors import (
     ConfigurationError,
     CostBudgetExceeded,
@@ -17,21 +33,6 @@ from fastroai.runtime import (
     mark_exhausted,
     may_retry,
     retry_after,
-)
-from pydantic_ai.exceptions import (
-    ModelAPIError,
-    ModelConnectionError,
-    ModelHTTPError,
-    ModelQuotaExceededError,
-    ModelRateLimitError,
-    ModelRequestRejectedError,
-    ModelServerError,
-    ModelUnavailableError,
-    RunCancelled,
-    RunTimedOut,
-    UnexpectedModelBehavior,
-    UsageLimitExceeded,
-    UserError,
 )
 
 
@@ -104,8 +105,8 @@ def test_a_failure_that_comes_while_handling_an_exhausted_one_is_exhausted_too()
 
 @pytest.mark.parametrize(
     "error",
-    [http(408), http(409), http(425), http(429), http(500), http(529), http(599)]
-    + [
+    [
+        *map(http, (408, 409, 425, 429, 500, 529, 599)),
         ModelConnectionError("gpt", "reset"),
         ModelRateLimitError("gpt", "slow down"),
         ModelServerError("gpt", "oops"),

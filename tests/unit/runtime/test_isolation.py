@@ -4,6 +4,7 @@ from contextvars import ContextVar, copy_context
 from typing import Any
 
 import pytest
+
 from fastroai.runtime.isolation import InContext
 
 VARIABLE: ContextVar[str] = ContextVar("variable", default="outside")

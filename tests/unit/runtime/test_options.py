@@ -2,6 +2,7 @@ import math
 from typing import Any
 
 import pytest
+
 from fastroai.errors import ConfigurationError
 from fastroai.runtime.options import check_count, check_seconds
 

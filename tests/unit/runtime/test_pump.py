@@ -2,9 +2,9 @@ import asyncio
 from contextvars import ContextVar
 
 import pytest
-from fastroai.runtime import Pump, Scope, Send
-
 from support.leftovers import assert_no_task_is_left
+
+from fastroai.runtime import Pump, Scope, Send
 
 WHERE: ContextVar[str] = ContextVar("where", default="nowhere")
 

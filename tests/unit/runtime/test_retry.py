@@ -1,13 +1,20 @@
 import random
 
 import pytest
+
 from fastroai.runtime import backoff_delay
 
 
 def test_the_delay_is_anything_up_to_a_ceiling_that_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random, "uniform", lambda low, high: (low, high))
-    delays = [backoff_delay(attempt, 0.5) for attempt in (1, 2, 3, 4)]
-    assert delays == [(0.0, 0.5), (0.0, 1.0), (0.0, 2.0), (0.0, 4.0)]
+    ranges: list[tuple[float, float]] = []
+
+    def uniform(low: float, high: float) -> float:
+        ranges.append((low, high))
+        return high
+
+    monkeypatch.setattr(random, "uniform", uniform)
+    assert [backoff_delay(attempt, 0.5) for attempt in (1, 2, 3, 4)] == [0.5, 1.0, 2.0, 4.0]
+    assert [low for low, _ in ranges] == [0.0] * 4
 
 
 @pytest.mark.parametrize("attempt", [8, 33, 10_000])

@@ -4,13 +4,13 @@ import threading
 from decimal import Decimal
 
 import pytest
+from support.virtual_time import in_virtual_time
+
 from fastroai.errors import usage_of
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import Clock, RunEvent, RunStarted, Scope, current_scope
 from fastroai.tracing import NoOpTracer
 from fastroai.usage import Budget
-
-from support.virtual_time import in_virtual_time
 
 
 def record(cost: str = "0.01") -> RequestRecord:
@@ -119,10 +119,12 @@ def test_agent_calls_count_at_every_level() -> None:
 
 def test_charges_from_many_threads_are_all_counted() -> None:
     run, step = chain_of("run", "step")
-    threads = [
-        threading.Thread(target=lambda: [step.charge(record("0.000001")) for _ in range(200)])
-        for _ in range(8)
-    ]
+
+    def charge() -> None:
+        for _ in range(200):
+            step.charge(record("0.000001"))
+
+    threads = [threading.Thread(target=charge) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -231,10 +233,14 @@ async def test_a_cancellation_while_closing_leaves_nothing_open() -> None:
 
 async def test_an_error_that_leaves_has_what_was_spent() -> None:
     error = ValueError("x")
-    with pytest.raises(ValueError, match="x"):
+
+    async def work() -> None:
         async with Scope("step", "s", parent=None) as scope:
             scope.charge(record())
             raise error
+
+    with pytest.raises(ValueError, match="x"):
+        await work()
     spent = usage_of(error)
     assert spent is not None
     assert spent.cost_usd == Decimal("0.01")

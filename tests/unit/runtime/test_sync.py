@@ -2,19 +2,22 @@ import asyncio
 import concurrent.futures
 import os
 import threading
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
+from typing import Any, TypeVar
 
 import pytest
+from support.leftovers import assert_no_task_is_left
+
 from fastroai.errors import RunningLoopError
 from fastroai.runtime import Scope, current_scope, run_blocking
 from fastroai.runtime.sync import wait_for
 
-from support.leftovers import assert_no_task_is_left
-
+T = TypeVar("T")
 WHO: ContextVar[str] = ContextVar("who", default="nobody")
 
 
-def blocking(call):  # type: ignore[no-untyped-def]
+def blocking(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
     return run_blocking(call, called="thing.run_sync", instead="thing.run")
 
 

@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+
 from fastroai.runtime.tasks import end_task
 
 

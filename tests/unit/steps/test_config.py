@@ -2,6 +2,7 @@ import math
 from typing import Any
 
 import pytest
+
 from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN
 from fastroai.steps import ExecutionConfig, PipelineConfig, ResolvedConfig, StepConfig
@@ -108,7 +109,11 @@ def test_a_step_inside_a_step_inherits_what_holds_for_that_one() -> None:
 
 
 BAD: list[tuple[str, Any]] = [
-    *[(option, value) for option in ("timeout", "total_timeout") for value in (0, -1, math.nan, math.inf, "1")],
+    *[
+        (option, value)
+        for option in ("timeout", "total_timeout")
+        for value in (0, -1, math.nan, math.inf, "1")
+    ],
     *[("retries", value) for value in (-1, 1.5, math.nan, True, None)],
     *[("retry_delay", value) for value in (-1, math.nan, math.inf, None)],
     *[("cost_budget", value) for value in (0, -5, 0.5, math.nan, "1")],
@@ -129,7 +134,7 @@ def test_what_cannot_be_meant_is_refused_by_name(
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, True, math.nan])
 def test_a_pipeline_runs_at_least_one_step_at_a_time(value: Any) -> None:
-    with pytest.raises(ConfigurationError, match="^max_concurrency="):
+    with pytest.raises(ConfigurationError, match=r"^max_concurrency="):
         PipelineConfig(max_concurrency=value)
     assert PipelineConfig(max_concurrency=1).max_concurrency == 1
 

@@ -1,0 +1,120 @@
+"""Every file in `examples/` runs as it is, offline, and prints what it is there to show."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from fastroai.testing import ModelServer
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+PRINTS = {
+    "budget": [r"cost budget of book is used up in step 'write'", r"requests: (\d+) made, \1 received"],
+    "chat": [r"Your name is Ada\."],
+    "conversation": [r"What is the number of your order\?", r"-> It is on its way\."],
+    "failing_step": [
+        r"step 'look_up' failed: ConnectionError",
+        r"ok: False, output: None",
+        r"skipped: \{'publish'",
+    ],
+    "fan_out": [r"\['3 words', '6 words', '2 words'\]", r"3 calls, \$0\.0000"],
+    "first_agent": [r"The capital of France is Paris\.", r"cost \$0\.0000195 exactly"],
+    "pipeline": [r"We look into it today\.", r"it waited for (classify|summarise) -> reply"],
+    "pipeline_events": [
+        r"write starts: it needs no other step",
+        r"check is done: 'True\.'",
+        r"total: \$0\.0000",
+    ],
+    "plain_agents": [r"A poem about sheep\.(\n.*)*gpt-5-nano: \$0\.0000", r"Sheep, at length\. \$0\.0000"],
+    "record_usage": [r"search: search-engine, \$0\.005$", r"total: \$0\.0050"],
+    "retries_and_timeouts": [
+        r"\['released', 'released', 'settled'\]",
+        r"Baa, at last\. after 2 requests, 1 unmeasured",
+    ],
+    "router": [r"gpt-5-nano \(settled\)", r"gpt-5 \(released\), gpt-5-nano \(settled\)"],
+    "streaming": [r"what it would cost\.\n\.\.\. \$0\.0000", r"'Once upon a time' is enough\."],
+    "structured_output": [r"Ticket\(category='billing', urgent=True\) after 2 requests"],
+    "tools": [r"temperature\(\{'city': 'Atlantis'\}\)", r"2 requests, \$0\.0000"],
+    "tracing": [r"pipeline question: ok after", r"chat gpt-5-mini: ok after .* fastroai\.cost\.usd='0\.0000"],
+}
+"""What each example must print, as regular expressions."""
+
+RUN_BY_PYTEST = {"testing_your_agent"}
+
+
+@pytest.fixture
+def as_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No key, and the servers that the examples leave running are stopped."""
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, "replaced by the example")
+    started: list[ModelServer] = []
+    start = ModelServer.start
+
+    def start_and_remember(server: ModelServer) -> ModelServer:
+        started.append(server)
+        return start(server)
+
+    monkeypatch.setattr(ModelServer, "start", start_and_remember)
+    yield
+    for server in started:
+        server.stop()
+
+
+@contextmanager
+def unconfigured_logging() -> Iterator[None]:
+    """As Python starts: pytest has handlers, which would keep `logging.basicConfig` from doing anything."""
+    root, tracing = logging.getLogger(), logging.getLogger("fastroai.tracing")
+    before = root.handlers, root.level, tracing.level
+    root.handlers = []
+    try:
+        yield
+    finally:
+        root.handlers = before[0]
+        root.setLevel(before[1])
+        tracing.setLevel(before[2])
+
+
+@pytest.mark.usefixtures("as_in_a_process_of_its_own")
+@pytest.mark.parametrize("name", PRINTS)
+def test_an_example_runs_and_prints_what_it_shows(name: str) -> None:
+    printed = io.StringIO()
+    with redirect_stdout(printed), unconfigured_logging():
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    for expected in PRINTS[name]:
+        assert re.search(expected, printed.getvalue(), re.MULTILINE), printed.getvalue()
+
+
+def test_an_example_ends_by_itself_and_leaves_nothing_open() -> None:
+    command = [sys.executable, "-W", "error", str(EXAMPLES / "first_agent.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", sorted(RUN_BY_PYTEST))
+def test_an_example_that_is_a_test_passes(name: str) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLES / f"{name}.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "3 passed" in done.stdout
+
+
+def test_every_example_is_run_here() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*PRINTS, *RUN_BY_PYTEST}
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_is_short_and_begins_by_saying_what_it_shows(path: Path) -> None:
+    source = path.read_text()
+    docstring = source.split('"""')[1]
+    assert docstring.count("\n") == 3, "a line of what it shows, an empty one, and a line of how to run it"
+    assert source.count("\n") <= 60

@@ -1,0 +1,444 @@
+"""Steps run as parallel as they allow, apart from each other, and none outlives its run."""
+
+import asyncio
+import gc
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+from support.leftovers import assert_no_task_is_left
+from support.virtual_time import in_virtual_time, now
+
+from fastroai.errors import StepExecutionError, TimeLimitExceeded, usage_of
+from fastroai.pipelines import BaseStep, Pipeline, PipelineConfig, StepContext, step
+from fastroai.runtime import current_scope
+
+Steps = dict[str, BaseStep[Any, Any]]
+USERS: ContextVar[str] = ContextVar("users", default="unset")
+
+
+@step
+async def nothing(ctx: StepContext) -> None: ...
+
+
+def sleeping(seconds: float) -> BaseStep[Any, Any]:
+    """A step that takes so long and gives the time at which it has finished."""
+
+    @step
+    async def sleep(ctx: StepContext) -> float:
+        await asyncio.sleep(seconds)
+        return now()
+
+    return sleep
+
+
+class Hanging(BaseStep[Any, Any]):
+    """Hangs until it is cancelled."""
+
+    def __init__(self) -> None:
+        self.started, self.cancelled = asyncio.Event(), False
+
+    async def execute(self, context: StepContext[Any]) -> None:
+        self.started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+
+
+# --- parallel as the dependencies allow ---
+
+
+async def test_steps_that_need_nothing_of_each_other_run_at_the_same_time() -> None:
+    barrier = asyncio.Barrier(5)
+
+    @step
+    async def meet(ctx: StepContext) -> None:
+        await barrier.wait()  # passes only when all five are here
+
+    await Pipeline("p", dict.fromkeys("abcde", meet), output_step="a").execute()
+
+
+@in_virtual_time
+async def test_a_step_starts_the_moment_its_own_dependencies_are_done() -> None:
+    result = await Pipeline(
+        "p",
+        {"slow": sleeping(10), "quick": sleeping(1), "after_quick": sleeping(2), "end": sleeping(1)},
+        {"after_quick": ["quick"], "end": ["after_quick", "slow"]},
+    ).execute()
+    assert result.step_outputs == {"quick": 1, "after_quick": 3, "slow": 10, "end": 11}
+    assert now() == 11
+
+
+@in_virtual_time
+async def test_the_run_takes_as_long_as_its_critical_path() -> None:
+    result = await Pipeline(
+        "p",
+        {"a": sleeping(1), "b": sleeping(5), "c": sleeping(3), "d": sleeping(3), "e": sleeping(1)},
+        {"b": ["a"], "c": ["a"], "d": ["c"], "e": ["b", "d"]},
+    ).execute()
+    assert now() == 8
+    assert result.critical_path == ("a", "c", "d", "e")
+
+
+@in_virtual_time
+async def test_no_more_steps_than_max_concurrency_run_at_once() -> None:
+    running = most = 0
+
+    @step
+    async def count(ctx: StepContext) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(1)
+        running -= 1
+
+    steps: Steps = {str(number): count for number in range(10)}
+    await Pipeline("p", steps, output_step="0", config=PipelineConfig(max_concurrency=3)).execute()
+    assert most == 3
+    assert now() == 4
+
+
+async def test_one_at_a_time_is_a_sequence_in_order() -> None:
+    order: list[str] = []
+
+    @step
+    async def note(ctx: StepContext) -> None:
+        order.append(ctx.step_id)
+        await asyncio.sleep(0)
+        order.append(ctx.step_id)
+
+    await Pipeline(
+        "p", dict.fromkeys("abc", note), output_step="a", config=PipelineConfig(max_concurrency=1)
+    ).execute()
+    assert order == ["a", "a", "b", "b", "c", "c"]
+
+
+async def test_threads_run_at_the_same_time_too() -> None:
+    barrier = threading.Barrier(3)
+
+    @step
+    def meet(ctx: StepContext) -> int:
+        return barrier.wait(10)
+
+    await Pipeline("p", dict.fromkeys("abc", meet), output_step="a").execute()
+
+
+async def test_many_steps_that_never_wait_let_others_run_in_between() -> None:
+    others = 0
+
+    async def other() -> None:
+        nonlocal others
+        while True:
+            others += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(other())
+    names = [str(number) for number in range(1_000)]
+    await Pipeline(
+        "p", dict.fromkeys(names, nothing), {after: [before] for before, after in zip(names, names[1:], strict=False)}
+    ).execute()
+    beside.cancel()
+    assert others >= 4
+
+
+# --- apart from each other ---
+
+
+@pytest.mark.parametrize("chained", [True, False])
+async def test_context_variables_of_one_step_are_not_seen_by_another(chained: bool) -> None:
+    seen: dict[str, str] = {}
+
+    @step
+    async def set_one(ctx: StepContext) -> None:
+        seen[ctx.step_id] = USERS.get()
+        USERS.set(f"set by {ctx.step_id}")
+        await asyncio.sleep(0)
+        assert USERS.get() == f"set by {ctx.step_id}"
+
+    USERS.set("the caller's")
+    dependencies = {"b": ["a"], "c": ["b"], "d": ["c"]} if chained else None
+    await Pipeline("p", dict.fromkeys("abcd", set_one), dependencies, output_step="d").execute()
+    assert seen == dict.fromkeys("abcd", "the caller's")
+    assert USERS.get() == "the caller's"
+
+
+async def test_the_steps_scope_is_current_in_the_step_its_tasks_and_its_threads() -> None:
+    @step
+    async def on_the_loop(ctx: StepContext) -> None:
+        async def inside() -> object:
+            return current_scope()
+
+        assert current_scope() is ctx.scope
+        await asyncio.sleep(0)
+        assert current_scope() is ctx.scope
+        assert await asyncio.create_task(inside()) is ctx.scope
+
+    @step
+    def in_a_thread(ctx: StepContext) -> None:
+        assert current_scope() is ctx.scope
+
+    result = await Pipeline("p", {"a": on_the_loop, "b": in_a_thread}, {"b": ["a"]}).execute()
+    assert result.ok
+    assert current_scope() is None
+
+
+async def test_one_pipeline_runs_many_times_at_once_and_each_run_is_its_own() -> None:
+    barrier = asyncio.Barrier(4)
+
+    @step
+    async def first(ctx: StepContext) -> int:
+        await barrier.wait()
+        return int(ctx.get_input("number"))
+
+    @step
+    async def second(ctx: StepContext) -> int:
+        await barrier.wait()
+        return ctx.get_dependency("first", int) * 10
+
+    pipeline = Pipeline[None, int]("p", {"first": first, "second": second}, {"second": ["first"]})
+    results = await asyncio.gather(*(pipeline.execute({"number": number}) for number in range(4)))
+    assert [result.output for result in results] == [0, 10, 20, 30]
+    assert len({result.run_id for result in results}) == 4
+
+
+# --- the end of a run ---
+
+
+async def test_cancelling_the_run_cancels_every_step_and_waits_for_its_end() -> None:
+    hanging = [Hanging() for _ in range(3)]
+    cleaned_up = False
+
+    @step
+    async def slow_to_end(ctx: StepContext) -> None:
+        nonlocal cleaned_up
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            cleaned_up = True
+
+    steps: Steps = {f"h{number}": one for number, one in enumerate(hanging)}
+    pipeline: Pipeline[Any, Any] = Pipeline("p", {"slow": slow_to_end, **steps}, output_step="slow")
+    run = asyncio.create_task(pipeline.execute())
+    for one in hanging:
+        await one.started.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await run
+    assert all(one.cancelled for one in hanging)
+    assert cleaned_up
+    assert_no_task_is_left()
+    assert usage_of(caught.value) is not None
+
+
+async def test_cancelling_again_while_steps_end_does_not_leave_them_behind() -> None:
+    ending, may_end = asyncio.Event(), asyncio.Event()
+
+    @step
+    async def stubborn(ctx: StepContext) -> None:
+        while not may_end.is_set():
+            try:
+                await may_end.wait()
+            except asyncio.CancelledError:
+                ending.set()
+
+    pipeline: Pipeline[Any, Any] = Pipeline("p", {"stubborn": stubborn})
+    run = asyncio.create_task(pipeline.execute())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    for _ in range(3):
+        run.cancel()
+        await ending.wait()
+        ending.clear()
+        assert not run.done()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert_no_task_is_left()
+
+
+async def test_a_step_that_swallows_cancellation_gives_an_output_and_nothing_follows() -> None:
+    started = asyncio.Event()
+    followed = False
+
+    @step
+    async def stubborn(ctx: StepContext) -> str:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "all the same"
+        return "unreachable"
+
+    @step
+    async def follows(ctx: StepContext) -> None:
+        nonlocal followed
+        followed = True
+
+    @step
+    async def fails(ctx: StepContext) -> None:
+        await started.wait()
+        raise ValueError("x")
+
+    steps: Steps = {"stubborn": stubborn, "follows": follows}
+    run = asyncio.create_task(Pipeline[Any, Any]("p", steps, {"follows": ["stubborn"]}).execute())
+    await started.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert not followed
+
+    started.clear()
+    with_failure: Pipeline[Any, Any] = Pipeline(
+        "p", {**steps, "fails": fails}, {"follows": ["stubborn"]}, output_step="follows"
+    )
+    with pytest.raises(StepExecutionError) as caught:
+        await with_failure.execute()
+    assert caught.value.step_outputs == {"stubborn": "all the same"}
+    assert not followed
+
+
+@pytest.mark.parametrize("on_error", ["fail", "continue"])
+@pytest.mark.parametrize("how", ["raises", "cancels its task"])
+async def test_a_step_that_cancels_itself_cancels_the_run(on_error: Any, how: str) -> None:
+    hanging = Hanging()
+
+    @step
+    async def cancels_itself(ctx: StepContext) -> None:
+        await hanging.started.wait()
+        if how == "raises":
+            raise asyncio.CancelledError
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    pipeline: Pipeline[Any, Any] = Pipeline(
+        "p",
+        {"hanging": hanging, "cancels": cancels_itself},
+        output_step="hanging",
+        config=PipelineConfig(on_error=on_error),
+    )
+    with pytest.raises(asyncio.CancelledError):
+        await pipeline.execute()
+    assert hanging.cancelled
+    assert_no_task_is_left()
+
+
+class NotOurs(BaseException):
+    """What is not an Exception is nobody's ordinary failure."""
+
+
+async def test_what_is_not_an_exception_ends_the_run_as_itself(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hanging = Hanging()
+    error = NotOurs("stop")
+
+    @step(retries=5)
+    async def stops(ctx: StepContext) -> None:
+        await hanging.started.wait()
+        raise error
+
+    pipeline: Pipeline[Any, Any] = Pipeline(
+        "p",
+        {"hanging": hanging, "stops": stops},
+        output_step="stops",
+        config=PipelineConfig(on_error="continue"),
+    )
+    with pytest.raises(NotOurs) as caught:
+        await pipeline.execute()
+    assert caught.value is error
+    assert hanging.cancelled
+    assert_no_task_is_left()
+    del caught
+    gc.collect()
+    assert caplog.records == [], "and no task complains that nobody asked for its exception"
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_in_a_step_ends_the_program_and_the_other_steps(
+    interrupt: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    made: list[Hanging] = []
+
+    async def main() -> None:
+        hanging = Hanging()
+        made.append(hanging)
+
+        @step
+        async def stops(ctx: StepContext) -> None:
+            await hanging.started.wait()
+            raise interrupt
+
+        await Pipeline[Any, Any](
+            "p", {"hanging": hanging, "stops": stops}, output_step="stops"
+        ).execute()
+
+    with pytest.raises(interrupt), asyncio.Runner() as runner:
+        runner.run(main())
+    assert made[0].cancelled
+    gc.collect()
+    assert caplog.records == []
+
+
+async def test_a_worker_that_somebody_cancels_from_outside_cancels_the_run() -> None:
+    hanging = Hanging()
+    pipeline: Pipeline[Any, Any] = Pipeline("p", {"hanging": hanging, "other": Hanging()}, output_step="hanging")
+    run = asyncio.create_task(pipeline.execute())
+    await hanging.started.wait()
+    workers = asyncio.all_tasks() - {run, asyncio.current_task()}
+    next(iter(workers)).cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert_no_task_is_left()
+
+
+@in_virtual_time
+async def test_total_timeout_of_a_pipeline_cancels_what_runs_and_keeps_what_finished() -> None:
+    hanging = Hanging()
+    pipeline: Pipeline[Any, Any] = Pipeline(
+        "p",
+        {"quick": sleeping(1), "hanging": hanging},
+        output_step="hanging",
+        config=PipelineConfig(total_timeout=5),
+    )
+    with pytest.raises(TimeLimitExceeded, match="pipeline 'p' took longer than 5 s") as caught:
+        await pipeline.execute()
+    assert caught.value.step_outputs == {"quick": 1}
+    assert caught.value.run_id
+    assert hanging.cancelled
+    assert now() == 5
+    assert_no_task_is_left()
+
+
+async def test_everything_that_a_step_started_and_forgot_is_its_own_business_but_no_worker_is_left() -> None:
+    tasks: list[asyncio.Task[Any]] = []
+
+    @step
+    async def forgets(ctx: StepContext) -> None:
+        tasks.append(asyncio.create_task(asyncio.Event().wait()))
+
+    await Pipeline("p", dict.fromkeys("abc", forgets), output_step="a").execute()
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert_no_task_is_left()
+
+
+CASES: dict[str, Callable[[], BaseStep[Any, Any]]] = {"nothing": lambda: nothing, "hanging": Hanging}
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_a_run_cancelled_before_it_began_does_nothing(case: str) -> None:
+    pipeline: Pipeline[Any, Any] = Pipeline("p", {"a": CASES[case]()})
+    run = asyncio.create_task(pipeline.execute())
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert_no_task_is_left()

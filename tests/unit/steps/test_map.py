@@ -1,0 +1,271 @@
+"""`ctx.map`: a fan-out whose width is known only while running."""
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from support.agents import paid_agent
+from support.leftovers import assert_no_task_is_left
+from support.steps import failure_of, run_alone
+from support.virtual_time import in_virtual_time, now
+
+from fastroai.errors import ConfigurationError, CostBudgetExceeded, TimeLimitExceeded
+from fastroai.pipelines import (
+    Pipeline,
+    PipelineConfig,
+    RunEvent,
+    StepContext,
+    StepRetried,
+    step,
+)
+
+
+async def sleep(prompt: str) -> None:
+    await asyncio.sleep(float(prompt))
+
+
+@in_virtual_time
+async def test_an_agent_answers_every_item_in_order() -> None:
+    async def ask(ctx: StepContext) -> list[str]:
+        responses = await ctx.map(paid_agent(100, before=sleep), ["3", "1", "2"])
+        return [response.output for response in responses]
+
+    result = await run_alone(ask)
+    assert result.output == ["answer to 3", "answer to 1", "answer to 2"]
+    assert result.usage.steps["alone"].cost_microcents == 300
+    assert now() == 3
+
+
+@in_virtual_time
+async def test_no_more_than_concurrency_run_at_once() -> None:
+    running, most = 0, 0
+
+    async def count(prompt: str) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(1)
+        running -= 1
+
+    async def ask(ctx: StepContext) -> None:
+        await ctx.map(paid_agent(before=count), ["x"] * 12, concurrency=3)
+
+    await run_alone(ask)
+    assert most == 3
+    assert now() == 4
+
+
+@in_virtual_time
+async def test_unless_said_otherwise_ten_run_at_once() -> None:
+    async def ask(ctx: StepContext) -> None:
+        await ctx.map(paid_agent(before=sleep), (str(1) for _ in range(21)))
+
+    await run_alone(ask)
+    assert now() == 3
+
+
+async def test_a_step_gets_each_item_as_an_input_beside_those_of_the_run() -> None:
+    @step
+    async def times(ctx: StepContext[int]) -> int:
+        return int(ctx.get_input("item") * ctx.get_input("factor") + ctx.deps)
+
+    async def fan_out(ctx: StepContext[int]) -> list[int]:
+        return await ctx.map(times, [1, 2, 3])
+
+    assert (await run_alone(fan_out, inputs={"factor": 10}, deps=5)).output == [15, 25, 35]
+
+
+async def test_a_mapped_step_reads_what_the_step_that_maps_it_can_read() -> None:
+    @step
+    async def source(ctx: StepContext) -> int:
+        return 7
+
+    @step
+    async def inner(ctx: StepContext) -> int:
+        return ctx.get_dependency("source", int) + int(ctx.get_input("item"))
+
+    @step
+    async def middle(ctx: StepContext) -> list[int]:
+        return await ctx.map(inner, [ctx.get_input("item"), 100])
+
+    @step
+    async def fan_out(ctx: StepContext) -> list[list[int]]:
+        return await ctx.map(middle, [1, 2])
+
+    pipeline = Pipeline[None, Any]("p", {"source": source, "fan_out": fan_out}, {"fan_out": ["source"]})
+    assert (await pipeline.execute()).output == [[8, 107], [9, 107]]
+
+
+async def test_a_pipeline_is_mapped_with_the_outputs_that_the_step_depends_on() -> None:
+    @step
+    async def source(ctx: StepContext) -> int:
+        return 7
+
+    @step
+    async def inner(ctx: StepContext) -> int:
+        return int(ctx.get_input("source") + ctx.get_input("item"))
+
+    nested = Pipeline[None, int]("nested", {"inner": inner}).as_step()
+
+    @step
+    async def fan_out(ctx: StepContext) -> list[int]:
+        return await ctx.map(nested, [1, 2])
+
+    pipeline = Pipeline[None, Any]("p", {"source": source, "fan_out": fan_out}, {"fan_out": ["source"]})
+    assert (await pipeline.execute()).output == [8, 9]
+
+
+async def test_mapped_steps_are_told_apart_and_their_usage_is_the_steps() -> None:
+    @step
+    async def inner(ctx: StepContext) -> str:
+        await ctx.run(paid_agent(100), "hello")
+        return ctx.step_id
+
+    async def fan_out(ctx: StepContext) -> list[str]:
+        return await ctx.map(inner, ["a", "b"])
+
+    result = await run_alone(fan_out)
+    assert result.output == ["alone[0]", "alone[1]"]
+    assert list(result.usage.steps) == ["alone"]
+    usage = result.usage.steps["alone"]
+    assert usage.cost_microcents == 200
+    assert {record.step_id for record in usage.records} == {"alone[0]", "alone[1]"}
+
+
+@in_virtual_time
+async def test_the_first_failure_cancels_the_rest_and_is_the_steps_failure() -> None:
+    cancelled: list[str] = []
+
+    @step
+    async def inner(ctx: StepContext) -> None:
+        try:
+            await asyncio.sleep(ctx.get_input("item"))
+        except asyncio.CancelledError:
+            cancelled.append(ctx.step_id)
+            raise
+        raise ValueError(ctx.step_id)
+
+    async def fan_out(ctx: StepContext) -> None:
+        await ctx.map(inner, [3, 1, 2], concurrency=3)
+
+    assert str(await failure_of(fan_out)) == "alone[1]"
+    assert sorted(cancelled) == ["alone[0]", "alone[2]"]
+    assert now() == 1
+    assert_no_task_is_left()
+
+
+@in_virtual_time
+async def test_a_mapped_agent_is_tried_again_as_the_step_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random, "uniform", lambda low, high: high)
+    failed: set[str] = set()
+
+    async def fail_once(prompt: str) -> None:
+        if prompt not in failed:
+            failed.add(prompt)
+            raise ValueError(prompt)
+
+    @step(retries=1)
+    async def fan_out(ctx: StepContext) -> int:
+        return len(await ctx.map(paid_agent(before=fail_once), ["a", "b"]))
+
+    assert (await run_alone(fan_out)).output == 2
+
+
+@in_virtual_time
+async def test_a_mapped_step_inherits_what_holds_for_the_step_around_it() -> None:
+    @step
+    async def inner(ctx: StepContext) -> tuple[Any, ...]:
+        return ctx.config.timeout, ctx.config.retries, ctx.config.total_timeout, ctx.config.budget
+
+    @step(timeout=7)
+    async def own(ctx: StepContext) -> float | None:
+        return ctx.config.timeout
+
+    @step(timeout=2, retries=3, total_timeout=50, cost_budget=9)
+    async def fan_out(ctx: StepContext) -> Any:
+        return await ctx.map(inner, [1]), await ctx.map(own, [1])
+
+    assert (await run_alone(fan_out)).output == ([(2, 3, None, None)], [7])
+
+
+@in_virtual_time
+async def test_the_steps_own_clock_pauses_and_each_item_has_one() -> None:
+    @step
+    async def inner(ctx: StepContext) -> None:
+        await asyncio.sleep(ctx.get_input("item"))
+
+    @step(timeout=3)
+    async def fan_out(ctx: StepContext) -> None:
+        await ctx.map(inner, [2, 2, 2], concurrency=1)
+        await ctx.map(inner, [5])
+
+    error = await failure_of(fan_out)
+    assert isinstance(error, TimeLimitExceeded)
+    assert error.what == "step 'alone[0]'"
+    assert now() == 9
+
+
+async def test_the_items_share_the_steps_budget() -> None:
+    @step(cost_budget=250)
+    async def fan_out(ctx: StepContext) -> None:
+        await ctx.map(paid_agent(100), ["x"] * 10, concurrency=1)
+
+    error = await failure_of(fan_out)
+    assert isinstance(error, CostBudgetExceeded)
+    assert error.actual_microcents == 300
+
+
+async def test_listeners_hear_which_item_is_tried_again() -> None:
+    @step(retries=1, retry_delay=0)
+    async def inner(ctx: StepContext) -> None:
+        if ctx.step_id == "fan_out[1]" and ctx.attempt == 1:
+            raise ValueError("once")
+
+    @step
+    async def fan_out(ctx: StepContext) -> None:
+        await ctx.map(inner, [1, 2])
+
+    events: list[RunEvent] = [
+        event async for event in Pipeline[None, None]("p", {"fan_out": fan_out}).stream()
+    ]
+    assert [event.step_id for event in events if isinstance(event, StepRetried)] == ["fan_out[1]"]
+
+
+async def test_nothing_to_map_is_an_empty_list() -> None:
+    async def fan_out(ctx: StepContext) -> list[Any]:
+        return await ctx.map(paid_agent(), [])
+
+    assert (await run_alone(fan_out)).output == []
+
+
+@pytest.mark.parametrize("concurrency", [0, -1, 1.5, None, True])
+async def test_concurrency_is_a_count_of_one_or_more(concurrency: Any) -> None:
+    async def fan_out(ctx: StepContext) -> None:
+        await ctx.map(paid_agent(), ["x"], concurrency=concurrency)
+
+    error = await failure_of(fan_out)
+    assert isinstance(error, ConfigurationError)
+    assert error.option == "concurrency"
+
+
+@pytest.mark.parametrize("wrong", ["agent", None, len])
+async def test_what_is_neither_agent_nor_step_cannot_be_mapped(wrong: Any) -> None:
+    async def fan_out(ctx: StepContext) -> None:
+        await ctx.map(wrong, ["x"])
+
+    assert isinstance(await failure_of(fan_out), ConfigurationError)
+
+
+async def test_an_item_that_cancels_itself_cancels_the_run() -> None:
+    @step
+    async def inner(ctx: StepContext) -> None:
+        if ctx.get_input("item") == 2:
+            raise asyncio.CancelledError
+
+    async def fan_out(ctx: StepContext) -> None:
+        await ctx.map(inner, [1, 2, 3])
+
+    with pytest.raises(asyncio.CancelledError):
+        await run_alone(fan_out, config=PipelineConfig(on_error="continue"))
+    assert_no_task_is_left()

@@ -1,0 +1,24 @@
+"""The server is the ground truth of accounting tests, so it must not share the code that they test."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import fastroai.testing
+
+MODULES = sorted(Path(fastroai.testing.__file__).parent.rglob("*.py"))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
+def test_no_module_imports_the_rest_of_the_library(module: Path) -> None:
+    imported = []
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            imported += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            imported.append(node.module or "")
+
+    ours = [name for name in imported if name.partition(".")[0] == "fastroai"]
+    assert all(name.startswith("fastroai.testing") for name in ours)
