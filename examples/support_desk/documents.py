@@ -71,11 +71,11 @@ def prepare(document: Document) -> Ticket:
     text, encoding = _decode(document.content)
     notes = [] if encoding in ("utf-8", "utf-8-sig") else [f"read as {encoding}"]
     if unreadable := text.count("\ufffd"):
-        notes.append(f"{unreadable} unreadable characters")
+        notes.append(f"unreadable characters: {unreadable}")
     text, controls = _CONTROLS.subn("", text.replace("\r\n", "\n").replace("\r", "\n"))
     text = text.strip()
     if controls and text:
-        notes.append(f"{controls} control sequences removed")
+        notes.append(f"control sequences removed: {controls}")
     if (left_out := len(text) - LONGEST) > 0:
         tail = LONGEST // 4
         gap = f"\n\n[... {left_out:,} characters left out here ...]\n\n"
@@ -85,10 +85,8 @@ def prepare(document: Document) -> Ticket:
 
 
 def printable(text: str) -> str:
-    """What may go to a terminal: file names, and what models say, could steer it otherwise."""
-    return "".join(
-        "?" if unicodedata.category(char) in ("Cc", "Cs") and char != "\n" else char for char in text
-    )
+    """A line that may go to a terminal: file names, and what models say, could steer it otherwise."""
+    return "".join("?" if unicodedata.category(char) in ("Cc", "Cs") else char for char in text)
 
 
 def _decode(content: bytes) -> tuple[str, str]:

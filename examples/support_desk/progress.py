@@ -106,6 +106,7 @@ class Display:
                 row.running[step] += len(text)
             case StepRetried(step_id=step):
                 row.attempts[step] += 1
+                row.running[step] = 0
             case StepFinished(step_id=step, output=output):
                 self._end_step(row, step, event)
                 row.outputs.append(output)

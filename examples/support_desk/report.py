@@ -116,7 +116,8 @@ def _time(milliseconds: float) -> str:
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(printable(text), markup=False, soft_wrap=not console.is_terminal)
+    safe = "\n".join(printable(line) for line in text.split("\n"))
+    console.print(safe, markup=False, soft_wrap=not console.is_terminal)
 
 
 # --- in a file ---
