@@ -40,7 +40,7 @@ unit: $(VENV)/dev.stamp ## the tests, with branch coverage
 	$(BIN)/coverage report
 
 docs: $(VENV)/dev.stamp ## build the documentation into site/, warnings are errors
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/dev.stamp ## the benchmarks, each beside its bare alternative
 	$(BIN)/python -m benchmarks

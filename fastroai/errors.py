@@ -118,9 +118,9 @@ class FastroAIError(Exception):
     """The run that it stopped."""
 
     @property
-    def usage(self) -> Usage | None:
-        """What the run had spent when this error left it; `None` if nothing was running."""
-        return usage_of(self)
+    def usage(self) -> Usage:
+        """What the run had spent when this error left it; nothing, if it never left a run."""
+        return usage_of(self) or Usage()
 
 
 class ConfigurationError(FastroAIError, ValueError):

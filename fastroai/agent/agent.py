@@ -44,9 +44,9 @@ from fastroai.runtime import run_blocking
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.steps import StepConfig
 from fastroai.steps.call import AgentCall, Prompt
-from fastroai.steps.config import budget_from_microcents
+from fastroai.steps.config import one_budget
 from fastroai.tracing import Tracer
-from fastroai.usage import CostCalculator
+from fastroai.usage import Budget, CostCalculator
 
 RunOutputT = TypeVar("RunOutputT")
 T = TypeVar("T")
@@ -94,6 +94,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         timeout: float | None = None,
         request_retries: int | None = None,
         cost_budget: int | None = None,
+        budget: Budget | None = None,
         cost_calculator: CostCalculator | None = None,
         on_before_dispatch: BeforeDispatch | None = None,
         on_after_dispatch: AfterDispatch | None = None,
@@ -128,6 +129,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             request_retries: Extra attempts at a request after a transport failure (429, 5xx, connection);
                 2 unless given.
             cost_budget: Microcents ($1 = 1,000,000) for each call.
+            budget: The same as a `Budget`, which can say more.
             cost_calculator: Prices; those of genai-prices unless given.
             on_before_dispatch: Called with a `Dispatch` before each attempt; may raise
                 `DispatchSkippedError` to fail at once.
@@ -145,7 +147,6 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             temperature=_first(temperature, config.temperature, None),
             max_tokens=_first(max_tokens, config.max_tokens, None),
         )
-        microcents = _first(cost_budget, config.cost_budget, None)
         meter = Metered(_first(cost_calculator, config.cost_calculator, None))
         models = ModelCache()
         deferred_model: str | None = None
@@ -153,14 +154,22 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         self.agent: AbstractAgent[AgentDepsT, OutputDataT]
         if agent is not None:
             _refuse_beside_agent(
-                model=model,
+                model=_first(model, config.model, None),
                 output_type=output_type,
-                instructions=instructions,
-                system_prompt=system_prompt,
+                instructions=_first(instructions, config.instructions, None),
+                system_prompt=system_prompt or config.system_prompt,
+                deps_type=None if deps_type is object else deps_type,
+                description=description,
                 model_settings=settings,
                 retries=retries,
+                validation_context=validation_context,
                 tools=tools,
                 toolsets=toolsets,
+                defer_model_check=defer_model_check or None,
+                end_strategy=None if end_strategy == "graceful" else end_strategy,
+                metadata=metadata,
+                tool_timeout=tool_timeout,
+                max_concurrency=max_concurrency,
                 capabilities=capabilities,
             )
             self.agent = agent
@@ -204,7 +213,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             deferred_model=deferred_model,
             timeout=_first(timeout, config.timeout, None),
             request_retries=_first(request_retries, config.request_retries, DEFAULT_REQUEST_RETRIES),
-            budget=None if microcents is None else budget_from_microcents(microcents),
+            budget=one_budget(budget, cost_budget) or one_budget(config.budget, config.cost_budget),
             on_before_dispatch=on_before_dispatch or config.on_before_dispatch,
             on_after_dispatch=on_after_dispatch or config.on_after_dispatch,
         )
@@ -244,6 +253,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
+        budget: Budget | None = None,
         request_retries: int | None = None,
     ) -> ChatResponse[OutputDataT]: ...
     @overload
@@ -274,6 +284,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
+        budget: Budget | None = None,
         request_retries: int | None = None,
     ) -> ChatResponse[RunOutputT]: ...
     async def run(
@@ -303,6 +314,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
+        budget: Budget | None = None,
         request_retries: int | None = None,
     ) -> ChatResponse[Any]:
         """Run the agent to its output. Arguments as in `pydantic_ai.Agent.run`, and:
@@ -332,6 +344,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             spec: As in PydanticAI.
             tracer: Where spans go; by default that of the run this call is made in.
             cost_budget: Microcents ($1 = 1,000,000) for this call, instead of the agent's.
+            budget: The same as a `Budget`, which can say more.
             request_retries: Extra attempts at each request, instead of the agent's.
 
         Raises:
@@ -364,7 +377,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 workspace=workspace,
                 spec=spec,
                 tracer=tracer,
-                budget=None if cost_budget is None else budget_from_microcents(cost_budget),
+                budget=one_budget(budget, cost_budget),
                 request_retries=request_retries,
             )
         )
@@ -397,6 +410,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
+        budget: Budget | None = None,
         request_retries: int | None = None,
     ) -> ChatResponse[OutputDataT]: ...
     @overload
@@ -427,6 +441,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
+        budget: Budget | None = None,
         request_retries: int | None = None,
     ) -> ChatResponse[RunOutputT]: ...
     def run_sync(
@@ -456,6 +471,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
+        budget: Budget | None = None,
         request_retries: int | None = None,
     ) -> ChatResponse[Any]:
         """`run` for scripts and for threads of sync steps and tools; on a running event loop, await `run`.
@@ -487,7 +503,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             workspace=workspace,
             spec=spec,
             tracer=tracer,
-            budget=None if cost_budget is None else budget_from_microcents(cost_budget),
+            budget=one_budget(budget, cost_budget),
             request_retries=request_retries,
         )
         return run_blocking(lambda: self.dispatch(call), called="agent.run_sync", instead="agent.run")
@@ -519,6 +535,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
+        budget: Budget | None = None,
         request_retries: int | None = None,
     ) -> ChatStream[OutputDataT]: ...
     @overload
@@ -548,6 +565,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
+        budget: Budget | None = None,
         request_retries: int | None = None,
     ) -> ChatStream[RunOutputT]: ...
     def run_stream(
@@ -576,6 +594,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
+        budget: Budget | None = None,
         request_retries: int | None = None,
     ) -> ChatStream[Any]:
         """Run the agent and stream its answer, with `async for` or `async with`.
@@ -607,7 +626,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 workspace=workspace,
                 spec=spec,
                 tracer=tracer,
-                budget=None if cost_budget is None else budget_from_microcents(cost_budget),
+                budget=one_budget(budget, cost_budget),
                 request_retries=request_retries,
             )
         )
@@ -639,6 +658,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
+        budget: Budget | None = None,
         request_retries: int | None = None,
     ) -> EventStream[OutputDataT]: ...
     @overload
@@ -668,6 +688,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
+        budget: Budget | None = None,
         request_retries: int | None = None,
     ) -> EventStream[RunOutputT]: ...
     def run_stream_events(
@@ -696,6 +717,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
+        budget: Budget | None = None,
         request_retries: int | None = None,
     ) -> EventStream[Any]:
         """Run the agent and stream PydanticAI's own events, then a `ResponseEvent` with the account.
@@ -725,10 +747,10 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             workspace=workspace,
             spec=spec,
             tracer=tracer,
-            budget=None if cost_budget is None else budget_from_microcents(cost_budget),
+            budget=one_budget(budget, cost_budget),
             request_retries=request_retries,
         )
-        return EventStream(lambda send: self._dispatcher.stream_events(call, send))
+        return EventStream(lambda send, on_scope: self._dispatcher.stream_events(call, send, on_scope))
 
     def as_step(
         self, prompt: PromptSource[AgentDepsT], *, config: StepConfig | None = None
@@ -748,7 +770,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
 
     def dispatch_stream(self, call: AgentCall) -> ChatStream[OutputDataT]:
         """Make a call whose answer is streamed: what `run_stream` and `StepContext.run_stream` stand on."""
-        return ChatStream(lambda send: self._dispatcher.stream_chunks(call, send))
+        return ChatStream(lambda send, on_scope: self._dispatcher.stream_chunks(call, send, on_scope))
 
 
 def _first(given: T | None, configured: T | None, default: D) -> T | D:

@@ -22,9 +22,9 @@ from fastroai.agent.hooks import AfterDispatch, BeforeDispatch, Dispatch, call_h
 from fastroai.agent.metering import AgentRun, Metered, current_agent_run
 from fastroai.agent.models import ModelCache
 from fastroai.agent.response import ChatResponse, StreamChunk
-from fastroai.agent.stream import ResponseEvent
+from fastroai.agent.stream import OnScope, ResponseEvent
 from fastroai.runtime import Clock, Scope, Send, current_scope
-from fastroai.runtime.options import check_seconds
+from fastroai.runtime.options import check_count, check_seconds
 from fastroai.steps.call import AgentCall
 from fastroai.tracing import attributes, log_metrics
 from fastroai.usage import Budget
@@ -84,9 +84,12 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             )
             return await attempt.respond(result)
 
-    async def stream_chunks(self, call: AgentCall, send: Send[StreamChunk[OutputDataT]]) -> None:
+    async def stream_chunks(
+        self, call: AgentCall, send: Send[StreamChunk[OutputDataT]], on_scope: OnScope
+    ) -> None:
         """A streamed attempt, chunk by chunk."""
         async with self._attempt(call) as attempt:
+            on_scope(attempt.scope)
             async with self.agent.run_stream(
                 call.prompt, output_type=call.output_type, **self._arguments(call)
             ) as streamed:
@@ -116,9 +119,11 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         self,
         call: AgentCall,
         send: Send[AgentStreamEvent | AgentRunResultEvent[OutputDataT] | ResponseEvent[OutputDataT]],
+        on_scope: OnScope,
     ) -> None:
         """An attempt with PydanticAI's events, and its response as the last one."""
         async with self._attempt(call) as attempt:
+            on_scope(attempt.scope)
             result: AgentRunResult[OutputDataT] | None = None
             async with self.agent.run_stream_events(
                 call.prompt, output_type=call.output_type, **self._arguments(call)
@@ -134,6 +139,8 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
 
     @asynccontextmanager
     async def _attempt(self, call: AgentCall) -> AsyncGenerator[_Attempt]:
+        check_seconds("timeout", call.timeout)
+        check_count("request_retries", call.request_retries)
         parent = current_scope()
         scope = Scope(
             "agent", self.name, parent=parent, budget=call.budget or self.budget, tracer=call.tracer
@@ -194,7 +201,6 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
 
     def _timeout(self, call: AgentCall) -> float | None:
         if call.timeout is not None:
-            check_seconds("timeout", call.timeout)
             return call.timeout
         limits = [limit for limit in (self.timeout, call.default_timeout) if limit is not None]
         return min(limits, default=None)

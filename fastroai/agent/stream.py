@@ -13,11 +13,14 @@ from pydantic_ai.messages import AgentStreamEvent
 from pydantic_ai.output import OutputDataT
 
 from fastroai.agent.response import ChatResponse, StreamChunk
-from fastroai.runtime import Clock, Pump, Send
+from fastroai.records import Usage
+from fastroai.runtime import Clock, Pump, Scope, Send
 
 ItemT = TypeVar("ItemT")
 
 OnText = Callable[[str], Awaitable[None]]
+OnScope = Callable[[Scope], None]
+"""Told of the scope of a call when it opens."""
 
 
 class SettledStream(Generic[ItemT]):
@@ -27,9 +30,18 @@ class SettledStream(Generic[ItemT]):
     that the loop inside can be left and taken up again. At the latest, the end of the enclosing scope does.
     """
 
-    def __init__(self, produce: Callable[[Send[ItemT]], Awaitable[None]]) -> None:
-        self._pump: Pump[ItemT] = Pump(produce)
+    def __init__(self, produce: Callable[[Send[ItemT], OnScope], Awaitable[None]]) -> None:
+        self._pump: Pump[ItemT] = Pump(lambda send: produce(send, self._on_scope))
         self._entered = False
+        self._scope: Scope | None = None
+
+    def _on_scope(self, scope: Scope) -> None:
+        self._scope = scope
+
+    @property
+    def usage(self) -> Usage:
+        """What the call has spent so far; all of it once the stream has ended or was left."""
+        return Usage() if self._scope is None else self._scope.spent()
 
     async def __aenter__(self) -> Self:
         self._entered = True
@@ -66,7 +78,7 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
     Leaving it early ends the answer and settles what was spent.
     """
 
-    def __init__(self, produce: Callable[[Send[StreamChunk[OutputDataT]]], Awaitable[None]]) -> None:
+    def __init__(self, produce: Callable[[Send[StreamChunk[OutputDataT]], OnScope], Awaitable[None]]) -> None:
         super().__init__(produce)
         self.response: ChatResponse[OutputDataT] | None = None
         """What `run` would have returned; there once the final chunk was read."""

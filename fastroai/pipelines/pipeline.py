@@ -214,6 +214,7 @@ class Pipeline(Generic[DepsT, OutputT]):
                 await self._enter(stack, scope)
                 facts = RunFacts(
                     pipeline=self.name,
+                    path=scope.path,
                     inputs=MappingProxyType(dict(inputs or {})),
                     outputs=Outputs(self._plan.dependencies),
                     calculator=self._calculator,
@@ -279,12 +280,13 @@ async def _run_told(runner: PipelineRunner, scope: Scope, name: str, steps: tupl
         await runner.run()
     else:
         started = perf_counter()
-        await scope.emit(RunStarted(run_id=scope.run_id, pipeline=name, steps=steps))
+        await scope.emit(RunStarted(run_id=scope.run_id, pipeline=name, path=scope.path, steps=steps))
         await runner.run()
         await scope.emit(
             RunFinished(
                 run_id=scope.run_id,
                 pipeline=name,
+                path=scope.path,
                 usage=scope.spent(),
                 duration_ms=(perf_counter() - started) * 1000,
                 error=runner.failure,

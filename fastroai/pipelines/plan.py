@@ -74,7 +74,8 @@ def build_plan(
         for before in befores:
             dependents[before].append(step_id)
     terminal = [step_id for step_id, after in dependents.items() if not after]
-    problems += _output_problems(steps, terminal, output_step, acyclic=bool(order))
+    # With a misspelt dependency or a cycle, which steps are terminal says nothing.
+    problems += _output_problems(steps, terminal, output_step, shape_is_known=not problems)
     if problems:
         raise PipelineValidationError(pipeline, tuple(problems))
     return Plan(
@@ -142,11 +143,11 @@ def _config_problems(steps: Mapping[str, object], step_configs: Mapping[str, obj
 
 
 def _output_problems(
-    steps: Mapping[str, object], terminal: list[str], output_step: str | None, *, acyclic: bool
+    steps: Mapping[str, object], terminal: list[str], output_step: str | None, *, shape_is_known: bool
 ) -> Iterator[str]:
     if output_step is not None and output_step not in steps:
         yield f"output_step {output_step!r} is not a step.{nearest_hint(str(output_step), steps)}"
-    if output_step is None and acyclic and len(terminal) > 1:
+    if output_step is None and shape_is_known and len(terminal) > 1:
         yield (
             f"several steps are needed by no other: {', '.join(map(repr, terminal))}; "
             "say which one gives the output: output_step=..."

@@ -88,7 +88,15 @@ class PipelineRunner:
     def _keep_going(self) -> None:
         """See that someone takes what is ready: the worker that calls this is about to wait."""
         if self._ready:
-            self._workers.add(self._loop.create_task(self._work()))
+            worker = self._loop.create_task(self._work())
+            self._workers.add(worker)
+            # Not in the worker itself: one that is cancelled before it has begun never runs a line.
+            worker.add_done_callback(self._on_worker_done)
+
+    def _on_worker_done(self, worker: asyncio.Task[None]) -> None:
+        self._workers.discard(worker)
+        if worker.cancelled() and not self._finished.done():
+            self._finished.cancel()
 
     async def _work(self) -> None:
         worker = asyncio.current_task()
@@ -106,8 +114,6 @@ class PipelineRunner:
                 self._finished.set_exception(error)
             elif not isinstance(error, Exception | asyncio.CancelledError):
                 raise
-        finally:
-            self._workers.discard(worker)
 
     async def _end_workers(self) -> None:
         """Cancel and await what still runs, however often we are cancelled meanwhile."""
@@ -155,6 +161,7 @@ class PipelineRunner:
                     event_type(
                         run_id=self.scope.run_id,
                         pipeline=self.facts.pipeline,
+                        path=self.facts.path,
                         step_id=command.step_id,
                         cause=command.cause,
                     )
@@ -213,6 +220,7 @@ class PipelineRunner:
                 StepFinished(
                     run_id=self.scope.run_id,
                     pipeline=self.facts.pipeline,
+                    path=self.facts.path,
                     step_id=step_id,
                     output=output,
                     usage=scope.spent(),
@@ -237,6 +245,7 @@ class PipelineRunner:
                 StepFailed(
                     run_id=self.scope.run_id,
                     pipeline=self.facts.pipeline,
+                    path=self.facts.path,
                     step_id=step_id,
                     error=error,
                     usage=scope.spent(),

@@ -21,6 +21,8 @@ class RunEvent:
     run_id: str
     pipeline: str
     """The pipeline that it happened in; nested pipelines report their own."""
+    path: tuple[str, ...]
+    """Names of the pipelines and steps around that pipeline, outermost first, and its own last."""
     at: datetime = field(default_factory=_now)
 
 

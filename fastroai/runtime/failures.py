@@ -26,8 +26,15 @@ def is_exhausted(error: BaseException) -> bool:
 
 
 def is_terminal(error: BaseException) -> bool:
-    """Whether trying again cannot help, or must not be tried: stops, mistakes, cancellation."""
-    from pydantic_ai.exceptions import RunCancelled, RunTimedOut, UsageLimitExceeded, UserError
+    """Whether trying again cannot help, or must not be tried: stops, mistakes, refusals, cancellation."""
+    from pydantic_ai.exceptions import (
+        ModelQuotaExceededError,
+        ModelRequestRejectedError,
+        RunCancelled,
+        RunTimedOut,
+        UsageLimitExceeded,
+        UserError,
+    )
 
     if not isinstance(error, Exception) or isinstance(error, asyncio.CancelledError):
         return True
@@ -35,9 +42,18 @@ def is_terminal(error: BaseException) -> bool:
         return is_terminal(error.original_error)
     if isinstance(error, FastroAIError):
         return not error.retryable
-    if isinstance(error, RunCancelled):
-        return not isinstance(error, RunTimedOut)
-    return isinstance(error, UserError | UsageLimitExceeded)
+    if isinstance(error, RunTimedOut):
+        return False  # a RunCancelled that nobody asked for
+    return isinstance(
+        error,
+        UserError
+        | UsageLimitExceeded
+        | RunCancelled
+        | ModelRequestRejectedError
+        | ModelQuotaExceededError
+        | NameError
+        | NotImplementedError,
+    )
 
 
 def may_retry(error: BaseException) -> bool:
@@ -48,8 +64,9 @@ def may_retry(error: BaseException) -> bool:
 def is_transport_failure(error: BaseException) -> bool:
     """Whether a model request failed on its way: 408, 409, 425, 429, 5xx, or the connection.
 
-    The statuses are those that the OpenAI and Anthropic SDKs retry by themselves. Exhausted quota is not
-    among them although it arrives as a 429: waiting does not help.
+    The statuses are those that the OpenAI and Anthropic SDKs retry by themselves, and as they do, a header
+    `x-should-retry` has the last word. Exhausted quota is not among them although it arrives as a 429:
+    waiting does not help.
     """
     from pydantic_ai.exceptions import (
         ModelAPIError,
@@ -64,6 +81,9 @@ def is_transport_failure(error: BaseException) -> bool:
     if not isinstance(error, ModelAPIError) or isinstance(error, ModelQuotaExceededError):
         return False
     if isinstance(error, ModelHTTPError):
+        told = (error.headers or {}).get("x-should-retry")
+        if told in ("true", "false"):
+            return told == "true"
         return error.status_code in _RETRYABLE_STATUSES or error.status_code >= 500
     return isinstance(
         error, ModelConnectionError | ModelRateLimitError | ModelServerError | ModelUnavailableError

@@ -13,19 +13,23 @@ from typing_extensions import TypeVar
 from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN, NotGiven
 from fastroai.steps.config import OnError, StepConfig
+from fastroai.usage import Budget
 
 if TYPE_CHECKING:
     from fastroai.steps.context import StepContext
 
 DepsT = TypeVar("DepsT", default=Any)
 OutputT = TypeVar("OutputT", default=Any)
+# A step that needs less of the deps, or nothing, fits where more is given.
+DepsT_contra = TypeVar("DepsT_contra", default=Any, contravariant=True)
+OutputT_co = TypeVar("OutputT_co", default=Any, covariant=True)
 
 StepFunction: TypeAlias = (
     "Callable[[StepContext[DepsT]], Awaitable[OutputT]] | Callable[[StepContext[DepsT]], OutputT]"
 )
 
 
-class BaseStep(ABC, Generic[DepsT, OutputT]):
+class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
     """One unit of work in a pipeline.
 
     Subclass it for steps with state of their own; `config` may be set on the class or on an instance.
@@ -41,7 +45,7 @@ class BaseStep(ABC, Generic[DepsT, OutputT]):
     config: StepConfig = StepConfig()
 
     @abstractmethod
-    def execute(self, context: StepContext[DepsT]) -> Awaitable[OutputT]:
+    def execute(self, context: StepContext[DepsT_contra]) -> Awaitable[OutputT_co]:
         """Do the work. Write it as `async def`."""
 
 
@@ -85,6 +89,7 @@ def step(
     retries: int | NotGiven = ...,
     retry_delay: float | NotGiven = ...,
     cost_budget: int | NotGiven | None = ...,
+    budget: Budget | NotGiven | None = ...,
     trace: bool | NotGiven = ...,
     on_error: OnError | NotGiven = ...,
 ) -> _StepDecorator: ...
@@ -99,6 +104,7 @@ def step(
     retries: int | NotGiven = NOT_GIVEN,
     retry_delay: float | NotGiven = NOT_GIVEN,
     cost_budget: int | NotGiven | None = NOT_GIVEN,
+    budget: Budget | NotGiven | None = NOT_GIVEN,
     trace: bool | NotGiven = NOT_GIVEN,
     on_error: OnError | NotGiven = NOT_GIVEN,
 ) -> FunctionStep[Any, Any] | _StepDecorator:
@@ -118,6 +124,7 @@ def step(
         retries=retries,
         retry_delay=retry_delay,
         cost_budget=cost_budget,
+        budget=budget,
         trace=trace,
         on_error=on_error,
     )

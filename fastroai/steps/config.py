@@ -36,6 +36,8 @@ class ExecutionConfig:
     cost_budget: int | NotGiven | None = NOT_GIVEN
     """Microcents ($1 = 1,000,000) for the whole step or pipeline. Not inherited: siblings share the
     pipeline's."""
+    budget: Budget | NotGiven | None = NOT_GIVEN
+    """The same as a `Budget`, which can say more; give one of the two. Not inherited."""
     trace: bool | NotGiven = NOT_GIVEN
     """Whether spans are opened here and below; true unless given."""
     on_error: OnError | NotGiven = NOT_GIVEN
@@ -103,17 +105,27 @@ class ResolvedConfig:
 
 def budget_of(config: ExecutionConfig) -> Budget | None:
     """The budget that a config sets; nothing below this line sees the short form."""
-    return _budget(first_given(config.cost_budget, default=None))
+    return one_budget(first_given(config.budget, default=None), first_given(config.cost_budget, default=None))
 
 
-def _budget(microcents: int | None) -> Budget | None:
-    return None if microcents is None else budget_from_microcents(microcents)
+def _says_a_budget(config: ExecutionConfig) -> bool:
+    return not (isinstance(config.budget, NotGiven) and isinstance(config.cost_budget, NotGiven))
 
 
-def budget_from_microcents(microcents: int) -> Budget:
-    """A budget from the short form `cost_budget=`."""
-    check_count("cost_budget", microcents, least=1)
-    return Budget(microcents=microcents)
+def one_budget(budget: Budget | None, cost_budget: int | None) -> Budget | None:
+    """The budget of `budget=`, or of its short form `cost_budget=` in microcents.
+
+    Raises:
+        ConfigurationError: both are given, or one that cannot be meant.
+    """
+    if cost_budget is None:
+        if budget is not None and not isinstance(budget, Budget):
+            raise ConfigurationError("budget", budget, "a Budget; cost_budget= takes microcents")
+        return budget
+    if budget is not None:
+        raise ConfigurationError("cost_budget", cost_budget, "nothing beside budget=, which it is short for")
+    check_count("cost_budget", cost_budget, least=1)
+    return Budget(microcents=cost_budget)
 
 
 def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:
@@ -126,7 +138,7 @@ def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:
         retries=retries or 0,
         request_retries=retries,
         retry_delay=first_given(*(config.retry_delay for config in chain), default=DEFAULT_RETRY_DELAY),
-        budget=_budget(first_given(*(config.cost_budget for config in own), default=None)),
+        budget=next((budget_of(config) for config in own if _says_a_budget(config)), None),
         trace=first_given(*(config.trace for config in chain), default=True),
         on_error=first_given(*(config.on_error for config in chain), default="fail"),
     )

@@ -11,24 +11,25 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from time import perf_counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
 import anyio.to_thread
+from typing_extensions import TypeVar
 
 from fastroai.errors import MissingInputError, ScopeClosedError
 from fastroai.records import NOT_GIVEN, NotGiven, RequestRecord, Tokens
 from fastroai.runtime import Clock, Scope, StepRetried, TextChunk, run_blocking
 from fastroai.runtime.options import check_count, check_seconds
-from fastroai.steps.base import BaseStep, DepsT
+from fastroai.steps.base import BaseStep
 from fastroai.steps.call import AgentCall, AgentLike, Prompt, check_agent
-from fastroai.steps.config import ResolvedConfig, budget_from_microcents, resolve
+from fastroai.steps.config import ResolvedConfig, one_budget, resolve
 from fastroai.steps.fanout import run_bounded
 from fastroai.steps.outputs import Outputs, check_type
 from fastroai.steps.retrying import retry_calls
 from fastroai.steps.spending import price_record
 from fastroai.steps.usage import StepUsage
 from fastroai.tracing import NoOpTracer, Tracer
-from fastroai.usage import CostCalculator
+from fastroai.usage import Budget, CostCalculator
 
 if TYPE_CHECKING:
     from pydantic_ai import AgentModelSettings, UsageLimits
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 OutputT = TypeVar("OutputT")
+DepsT_co = TypeVar("DepsT_co", default=Any, covariant=True)
 
 logger = logging.getLogger("fastroai.steps")
 
@@ -52,6 +54,8 @@ class RunFacts:
     """What is the same for every step of one run."""
 
     pipeline: str
+    path: tuple[str, ...]
+    """Names of the scopes around the run, and of the run, outermost first."""
     inputs: Mapping[str, object]
     outputs: Outputs
     calculator: CostCalculator
@@ -59,17 +63,17 @@ class RunFacts:
     """The step whose place a mapped step has: it may read what that one may read."""
 
 
-class StepContext(Generic[DepsT]):
-    """Given to a step for one attempt; `DepsT` is the type of `deps`."""
+class StepContext(Generic[DepsT_co]):
+    """Given to a step for one attempt; `DepsT_co` is the type of `deps`."""
 
     __slots__ = ("_clock", "_ended", "_facts", "_scope", "_started", "config", "deps")
 
     def __init__(
-        self, scope: Scope, facts: RunFacts, deps: DepsT, config: ResolvedConfig, started: float
+        self, scope: Scope, facts: RunFacts, deps: DepsT_co, config: ResolvedConfig, started: float
     ) -> None:
         """Made by the runner."""
         self._scope, self._facts, self._started = scope, facts, started
-        self.deps: DepsT = deps
+        self.deps: DepsT_co = deps
         self.config: ResolvedConfig = config
         """What holds for this step after inheritance."""
         self._clock: Clock | None = None
@@ -188,6 +192,7 @@ class StepContext(Generic[DepsT]):
         retries: int | NotGiven = NOT_GIVEN,
         retry_delay: float | NotGiven = NOT_GIVEN,
         cost_budget: int | None = None,
+        budget: Budget | None = None,
     ) -> ChatResponse[OutputT]:
         """Call an agent, with this step's `deps` and what its configuration says.
 
@@ -207,7 +212,7 @@ class StepContext(Generic[DepsT]):
             usage_limits,
             timeout,
             retries,
-            cost_budget,
+            one_budget(budget, cost_budget),
         )
         extra = self.config.request_retries if isinstance(retries, NotGiven) else retries
         base = self.config.retry_delay if isinstance(retry_delay, NotGiven) else retry_delay
@@ -234,6 +239,7 @@ class StepContext(Generic[DepsT]):
         timeout: float | NotGiven | None = NOT_GIVEN,
         retries: int | NotGiven = NOT_GIVEN,
         cost_budget: int | None = None,
+        budget: Budget | None = None,
     ) -> ChatStream[OutputT]:
         """Call an agent and stream its answer, with `async for` or `async with`.
 
@@ -250,7 +256,7 @@ class StepContext(Generic[DepsT]):
             usage_limits,
             timeout,
             retries,
-            cost_budget,
+            one_budget(budget, cost_budget),
         )
         stream = agent.dispatch_stream(call)
         stream.observe(on_text=self._report_text, clock=self._clock)
@@ -270,6 +276,7 @@ class StepContext(Generic[DepsT]):
         retries: int | NotGiven = NOT_GIVEN,
         retry_delay: float | NotGiven = NOT_GIVEN,
         cost_budget: int | None = None,
+        budget: Budget | None = None,
     ) -> ChatResponse[OutputT]:
         """`run` for steps that are not `async`: it runs on the pipeline's loop, and this thread waits."""
         return run_blocking(
@@ -285,6 +292,7 @@ class StepContext(Generic[DepsT]):
                 retries=retries,
                 retry_delay=retry_delay,
                 cost_budget=cost_budget,
+                budget=budget,
             ),
             called="ctx.run_sync",
             instead="ctx.run",
@@ -301,7 +309,7 @@ class StepContext(Generic[DepsT]):
         usage_limits: UsageLimits | None,
         timeout: float | NotGiven | None,
         retries: int | NotGiven,
-        cost_budget: int | None,
+        budget: Budget | None,
     ) -> AgentCall:
         self._check_open()
         check_agent(agent)
@@ -319,14 +327,14 @@ class StepContext(Generic[DepsT]):
             timeout=None if isinstance(timeout, NotGiven) else timeout,
             default_timeout=self.config.timeout if isinstance(timeout, NotGiven) else None,
             request_retries=self.config.request_retries if isinstance(retries, NotGiven) else retries,
-            budget=None if cost_budget is None else budget_from_microcents(cost_budget),
+            budget=budget,
         )
 
     # --- fan-out ---
 
     @overload
     async def map(
-        self, agent_or_step: BaseStep[DepsT, OutputT], items: Iterable[object], *, concurrency: int = ...
+        self, agent_or_step: BaseStep[DepsT_co, OutputT], items: Iterable[object], *, concurrency: int = ...
     ) -> list[OutputT]: ...
     @overload
     async def map(
@@ -334,7 +342,7 @@ class StepContext(Generic[DepsT]):
     ) -> list[ChatResponse[OutputT]]: ...
     async def map(
         self,
-        agent_or_step: BaseStep[DepsT, Any] | AgentLike[Any],
+        agent_or_step: BaseStep[DepsT_co, Any] | AgentLike[Any],
         items: Iterable[Any],
         *,
         concurrency: int = DEFAULT_MAP_CONCURRENCY,
@@ -360,7 +368,7 @@ class StepContext(Generic[DepsT]):
         with self._clock_paused():
             return await run_bounded(one, list(items), concurrency)
 
-    async def _map_step(self, step: BaseStep[DepsT, OutputT], index: int, item: object) -> OutputT:
+    async def _map_step(self, step: BaseStep[DepsT_co, OutputT], index: int, item: object) -> OutputT:
         from fastroai.steps.execution import run_step  # it makes contexts, and contexts map steps
 
         scope = Scope("step", f"{self.step_id}[{index}]", parent=self._scope)
@@ -382,6 +390,7 @@ class StepContext(Generic[DepsT]):
         cache_read_tokens: int = 0,
         cache_write_tokens: int = 0,
         cost_usd: Decimal | str | int | None = None,
+        cost_calculator: CostCalculator | None = None,
     ) -> RequestRecord:
         """Charge spending of another SDK or a paid API to this step, priced like a model request.
 
@@ -393,6 +402,7 @@ class StepContext(Generic[DepsT]):
             cache_read_tokens: Of `input_tokens`, those read from a cache.
             cache_write_tokens: Of `input_tokens`, those written to a cache.
             cost_usd: The exact cost in US dollars, where it is known; then no price is looked up.
+            cost_calculator: Prices; those of genai-prices unless given.
 
         Raises:
             ConfigurationError: a negative amount, or a cost that is not an exact number.
@@ -405,14 +415,16 @@ class StepContext(Generic[DepsT]):
         }
         for option, count in counts.items():
             check_count(option, count, required=True)
-        record = price_record(self._facts.calculator, model, provider, Tokens(**counts), cost_usd)
+        record = price_record(
+            cost_calculator or self._facts.calculator, model, provider, Tokens(**counts), cost_usd
+        )
         record = replace(record, step_id=self.step_id)
         self._scope.charge(record)
         return record
 
     # --- for the runner and for steps of other kinds ---
 
-    async def run_in_thread(self, function: Callable[[StepContext[DepsT]], T]) -> T:
+    async def run_in_thread(self, function: Callable[[StepContext[DepsT_co]], T]) -> T:
         """Call a blocking function in a worker thread, with this scope's context variables.
 
         When the attempt is cancelled or times out the thread cannot be stopped: it is left alone, a
@@ -455,6 +467,7 @@ class StepContext(Generic[DepsT]):
             StepRetried(
                 run_id=self.run_id,
                 pipeline=self._facts.pipeline,
+                path=self._facts.path,
                 step_id=self.step_id,
                 attempt=attempt,
                 error=error,
@@ -464,5 +477,11 @@ class StepContext(Generic[DepsT]):
 
     async def _report_text(self, text: str) -> None:
         await self._scope.emit(
-            TextChunk(run_id=self.run_id, pipeline=self._facts.pipeline, step_id=self.step_id, text=text)
+            TextChunk(
+                run_id=self.run_id,
+                pipeline=self._facts.pipeline,
+                path=self._facts.path,
+                step_id=self.step_id,
+                text=text,
+            )
         )

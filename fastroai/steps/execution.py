@@ -11,7 +11,7 @@ from fastroai.steps.base import BaseStep, DepsT, OutputT
 from fastroai.steps.config import ResolvedConfig
 from fastroai.steps.context import RunFacts, StepContext
 from fastroai.steps.retrying import retry_calls
-from fastroai.tracing import attributes
+from fastroai.tracing import attributes, log_metrics
 
 
 async def run_step(
@@ -22,13 +22,14 @@ async def run_step(
     if config.is_plain and scope.tracer is None:
         return await _attempt(step, StepContext(scope, facts, deps, config, started))
     async with AsyncExitStack() as stack:
-        if scope.tracer is not None:
-            await stack.enter_async_context(
-                scope.tracer.span(
+        if (tracer := scope.tracer) is not None:
+            trace_id = await stack.enter_async_context(
+                tracer.span(
                     attributes.step_span(scope.name),
                     **attributes.step_attributes(step_id=scope.name, run_id=scope.run_id),
                 )
             )
+            stack.callback(lambda: log_metrics(tracer, trace_id, attributes.usage_attributes(scope.spent())))
         if config.total_timeout is not None:
             clock = await stack.enter_async_context(
                 Clock(config.total_timeout, f"step {scope.name!r}, retries included,")

@@ -69,7 +69,9 @@ class Guard:
             result = await self._try(tool, attempt)
             if not isinstance(result, _Failure):
                 return result
-            _logger.warning("tool %r failed, attempt %d of %d", tool, number, attempts, exc_info=result.error)
+            summary = f"{type(result.error).__name__}: {result.error}"
+            _logger.warning("tool %r failed, attempt %d of %d: %s", tool, number, attempts, summary)
+            _logger.debug("tool %r failed here", tool, exc_info=result.error)
             if number == attempts or not may_retry(result.error):
                 return self._answer(tool, result)
 

@@ -149,8 +149,8 @@ def test_the_longer_name_of_the_cost_budget_error_is_the_same_class() -> None:
     assert CostBudgetExceededError is CostBudgetExceeded
 
 
-def test_an_error_that_never_left_a_run_has_no_usage() -> None:
-    assert FastroAIError("x").usage is None
+def test_an_error_that_never_left_a_run_has_spent_nothing() -> None:
+    assert FastroAIError("x").usage == Usage()
     assert usage_of(ValueError("x")) is None
 
 

@@ -139,7 +139,9 @@ async def test_many_steps_that_never_wait_let_others_run_in_between() -> None:
     beside = asyncio.create_task(other())
     names = [str(number) for number in range(1_000)]
     await Pipeline(
-        "p", dict.fromkeys(names, nothing), {after: [before] for before, after in zip(names, names[1:], strict=False)}
+        "p",
+        dict.fromkeys(names, nothing),
+        {after: [before] for before, after in zip(names, names[1:], strict=False)},
     ).execute()
     beside.cancel()
     assert others >= 4
@@ -376,9 +378,7 @@ def test_an_interrupt_in_a_step_ends_the_program_and_the_other_steps(
             await hanging.started.wait()
             raise interrupt
 
-        await Pipeline[Any, Any](
-            "p", {"hanging": hanging, "stops": stops}, output_step="stops"
-        ).execute()
+        await Pipeline[Any, Any]("p", {"hanging": hanging, "stops": stops}, output_step="stops").execute()
 
     with pytest.raises(interrupt), asyncio.Runner() as runner:
         runner.run(main())
@@ -389,7 +389,9 @@ def test_an_interrupt_in_a_step_ends_the_program_and_the_other_steps(
 
 async def test_a_worker_that_somebody_cancels_from_outside_cancels_the_run() -> None:
     hanging = Hanging()
-    pipeline: Pipeline[Any, Any] = Pipeline("p", {"hanging": hanging, "other": Hanging()}, output_step="hanging")
+    pipeline: Pipeline[Any, Any] = Pipeline(
+        "p", {"hanging": hanging, "other": Hanging()}, output_step="hanging"
+    )
     run = asyncio.create_task(pipeline.execute())
     await hanging.started.wait()
     workers = asyncio.all_tasks() - {run, asyncio.current_task()}

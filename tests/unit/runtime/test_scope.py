@@ -172,7 +172,7 @@ async def test_events_reach_the_listener_of_the_run() -> None:
     async def listener(event: RunEvent) -> None:
         heard.append(event)
 
-    event = RunStarted(run_id="r", pipeline="p", steps=())
+    event = RunStarted(run_id="r", pipeline="p", path=("p",), steps=())
     run = Scope("pipeline", "p", parent=None, listener=listener)
     await Scope("step", "s", parent=run).emit(event)
     await Scope("pipeline", "q", parent=None).emit(event)

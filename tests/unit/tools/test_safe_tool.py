@@ -139,18 +139,23 @@ async def test_a_failure_without_a_text_is_named_by_its_type_and_a_long_text_is_
     assert len(await verbose()) < 1_100
 
 
-async def test_the_traceback_of_a_failure_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_is_one_line_in_the_log_and_its_traceback_is_for_debugging(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "fastroai.tools")
+
     @safe_tool
     async def search() -> str:
         raise LookupError("nothing")
 
     await search()
 
-    [record] = caplog.records
-    assert (record.name, record.levelno) == ("fastroai.tools", logging.WARNING)
-    assert record.getMessage() == "tool 'search' failed, attempt 1 of 1"
-    assert record.exc_info is not None
-    assert isinstance(record.exc_info[1], LookupError)
+    [line, traceback] = caplog.records
+    assert (line.name, line.levelno, line.exc_info) == ("fastroai.tools", logging.WARNING, None)
+    assert line.getMessage() == "tool 'search' failed, attempt 1 of 1: LookupError: nothing"
+    assert traceback.levelno == logging.DEBUG
+    assert traceback.exc_info is not None
+    assert isinstance(traceback.exc_info[1], LookupError)
 
 
 async def test_a_tool_that_takes_too_long_is_cancelled_and_says_so() -> None:
