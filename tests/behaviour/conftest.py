@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from fastroai.testing import ModelServer
 from pydantic_ai.models import Model
-
 from support.accounting import Account, open_account
+
+from fastroai.testing import ModelServer
 
 REFERENCES = ("openai:gpt-5-mini", "openai-chat:gpt-5-mini", "anthropic:claude-haiku-4-5")
 

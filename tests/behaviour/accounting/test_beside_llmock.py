@@ -11,9 +11,6 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from fastroai import FastroAgent
-from fastroai.records import RequestRecord, Tokens
-from fastroai.runtime import Scope
 from llmock.pytest_plugin import LLMock
 from llmock.testing import LLMockServer
 from pydantic import BaseModel
@@ -25,8 +22,11 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Connection
-
 from support.accounting import PRICES
+
+from fastroai import FastroAgent
+from fastroai.records import RequestRecord, Tokens
+from fastroai.runtime import Scope
 
 PROMPT = "What is the weather like in Paris today, and should I take an umbrella with me?"
 

@@ -7,17 +7,17 @@ import warnings
 from decimal import Decimal
 
 import pytest
-from fastroai import Budget, CostBudgetExceeded, CostCalculator, FastroAgent, UnpricedModelError
-from fastroai.errors import ConfigurationError, UnboundedRequestError, usage_of
-from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
-from fastroai.usage import UnpricedModelWarning
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import ModelAPIError
 from pydantic_ai.models import Model
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
-
 from support.accounting import Account, listed_cost, open_account
+
+from fastroai import Budget, CostBudgetExceeded, CostCalculator, FastroAgent, UnpricedModelError
+from fastroai.errors import ConfigurationError, UnboundedRequestError, usage_of
+from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
+from fastroai.usage import UnpricedModelWarning
 
 CALLS_WEATHER = Reply(tool_calls=[ToolCall("weather", {"city": "Paris"})], usage=Usage(2_000, 500))
 """$0.0015 for gpt-5-mini, $0.0045 for claude-haiku-4-5."""
@@ -80,9 +80,7 @@ async def test_each_call_has_the_whole_budget_of_its_agent(
     assert len(account.records) == 3
 
 
-async def test_a_budget_around_agents_bounds_all_of_them_together(
-    server: ModelServer, model: Model
-) -> None:
+async def test_a_budget_around_agents_bounds_all_of_them_together(server: ModelServer, model: Model) -> None:
     server.rule(None, Reply("ok", usage=Usage(2_000, 500)))
     async with open_account(server, Budget(microcents=1_000)) as account:
         await FastroAgent(model).run("?")

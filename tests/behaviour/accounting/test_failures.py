@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from fastroai import FastroAgent, TimeLimitExceeded
-from fastroai.errors import usage_of
-from fastroai.runtime import is_exhausted
-from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
+from pydantic_ai import CancellationToken
 from pydantic_ai.exceptions import (
     ModelAPIError,
     ModelConnectionError,
     ModelHTTPError,
     ModelQuotaExceededError,
+    ModelRequestTimeout,
+    RunCancelled,
     UnexpectedModelBehavior,
 )
 from pydantic_ai.models import Model
-
 from support.accounting import Account
+
+from fastroai import FastroAgent, TimeLimitExceeded
+from fastroai.errors import usage_of
+from fastroai.runtime import is_exhausted
+from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
 
 ANSWER = Reply("Paris", usage=Usage(20, 5))
 
@@ -58,9 +61,7 @@ async def test_a_refusal_that_will_stay_is_not_tried_again(
     assert not is_exhausted(caught.value)
 
 
-async def test_exhausted_quota_is_not_waited_for(
-    server: ModelServer, account: Account
-) -> None:
+async def test_exhausted_quota_is_not_waited_for(server: ModelServer, account: Account) -> None:
     server.fail_next(1, Fault.status(402, message="insufficient_quota"))
     with pytest.raises(ModelQuotaExceededError):
         await FastroAgent(server.model("openai:gpt-5-mini")).run("?")
@@ -68,9 +69,7 @@ async def test_exhausted_quota_is_not_waited_for(
     assert account.outcomes == ["released"]
 
 
-async def test_the_wait_that_the_provider_asked_for_is_kept(
-    server: ModelServer, account: Account
-) -> None:
+async def test_the_wait_that_the_provider_asked_for_is_kept(server: ModelServer, account: Account) -> None:
     server.fail_next(1, Fault.status(429, retry_after=1))
     await FastroAgent(server.model("openai:gpt-5-mini")).run("?")
     first, second = server.ledger.entries
@@ -159,11 +158,19 @@ async def test_a_connection_that_is_never_made_costs_nothing_as_a_stream(
     account.assert_matches(never_connected=1)
 
 
+@pytest.mark.parametrize("streamed", [False, True])
 async def test_a_connection_dropped_before_the_response_may_have_been_billed(
-    server: ModelServer, model: Model, account: Account
+    server: ModelServer, model: Model, account: Account, streamed: bool
 ) -> None:
     server.script(Reply("Paris", usage=Usage(20, 5), fault=Fault.disconnect()), ANSWER)
-    response = await FastroAgent(model, max_tokens=100).run("?")
+    agent = FastroAgent(model, max_tokens=100)
+    if streamed:
+        async for chunk in agent.run_stream("?"):
+            last = chunk.usage_data
+        assert last is not None
+        response = last
+    else:
+        response = await agent.run("?")
     account.assert_matches(response.usage)
     assert account.outcomes == ["unmeasured", "settled"]
     assert not response.cost_complete
@@ -235,6 +242,41 @@ async def test_a_run_out_of_time_is_charged_at_its_bound(
     assert account.outcomes == ["unmeasured"]
     [entry] = await server.ledger.wait_for(1, state="finished")
     assert entry.client_disconnected
+
+
+async def test_a_timeout_of_the_client_is_tried_again_and_charged_at_its_bound(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(Reply("late", usage=Usage(20, 5), fault=Fault.hang()), ANSWER)
+    agent = FastroAgent(model, max_tokens=100, model_settings={"timeout": 0.5})
+    response = await agent.run("?")
+    account.assert_matches(response.usage)
+    assert account.outcomes == ["unmeasured", "settled"]
+
+
+async def test_a_request_timeout_of_pydantic_ai_is_charged_at_its_bound(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(Reply("late", usage=Usage(20, 5), fault=Fault.hang()))
+    agent = FastroAgent(model, max_tokens=100, model_settings={"request_timeout": 0.5})
+    with pytest.raises(ModelRequestTimeout) as caught:
+        await agent.run("?")
+    account.assert_matches(usage_of(caught.value))
+    assert account.outcomes == ["unmeasured"]
+
+
+async def test_a_run_cancelled_by_its_token_is_charged_at_its_bound(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.script(Reply("late", usage=Usage(20, 5), fault=Fault.hang()))
+    token = CancellationToken()
+    task = asyncio.create_task(FastroAgent(model, max_tokens=100).run("?", cancellation_token=token))
+    await server.ledger.wait_for(1)
+    token.cancel()
+    with pytest.raises(RunCancelled) as caught:
+        await task
+    account.assert_matches(usage_of(caught.value))
+    assert account.outcomes == ["unmeasured"]
 
 
 async def test_no_retry_waits_past_the_deadline(server: ModelServer, account: Account) -> None:

@@ -6,10 +6,6 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from fastroai import FastroAgent, Metered
-from fastroai.errors import usage_of
-from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
-from fastroai.usage import CostCalculator
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import Hooks
 from pydantic_ai.exceptions import FallbackExceptionGroup, ModelAPIError, ModelHTTPError
@@ -19,8 +15,12 @@ from pydantic_ai.models.concurrency import ConcurrencyLimitedModel
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.instrumented import InstrumentedModel
 from pydantic_ai.models.wrapper import WrapperModel
+from support.accounting import Account, open_account
 
-from support.accounting import Account
+from fastroai import FastroAgent, Metered, Pipeline, StepContext, step
+from fastroai.errors import ScopeClosedError, usage_of
+from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
+from fastroai.usage import CostCalculator
 
 FIRST, SECOND = "openai:gpt-5-mini", "anthropic:claude-haiku-4-5"
 
@@ -164,6 +164,62 @@ async def test_an_agent_that_fails_in_a_tool_leaves_all_of_it_on_the_error(
     assert account.outcomes == ["settled", "released"]
 
 
+async def test_a_plain_agent_that_a_sync_step_runs_on_a_loop_of_its_own_is_charged_to_the_step(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    plain = Agent(model, capabilities=[Metered()])
+
+    @step
+    def ask(context: StepContext[object]) -> str:
+        return asyncio.run(plain.run("?")).output
+
+    result = await Pipeline("p", {"ask": ask}).execute({})
+    account.assert_matches()
+    assert result.usage.steps["ask"].cost_usd == account.usage.cost_usd > 0
+
+
+async def test_a_request_that_outlives_its_run_is_charged_to_what_is_still_open(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    asks_for_help(server)
+    inner = FastroAgent(server.model(SECOND), name="inner")
+    ended = asyncio.Event()
+    left_behind = []
+
+    async def ask_later() -> None:
+        await ended.wait()
+        await inner.run("Who?")
+
+    async def ask(question: str) -> str:
+        """Ask."""
+        left_behind.append(asyncio.create_task(ask_later()))
+        return "later"
+
+    response = await FastroAgent(model, name="outer", tools=[ask]).run("Who did it?")
+    ended.set()
+    await left_behind[0]
+    account.assert_matches()
+    assert len(response.records) == 2
+    assert [record.agent for record in account.records] == ["outer", "outer", "inner"]
+
+
+async def test_a_request_after_the_end_of_all_is_refused(server: ModelServer, model: Model) -> None:
+    ended = asyncio.Event()
+
+    async def ask_later() -> None:
+        await ended.wait()
+        await FastroAgent(model).run("?")
+
+    async with open_account(server) as account:
+        left_behind = asyncio.create_task(ask_later())
+        await asyncio.sleep(0)
+    ended.set()
+    with pytest.raises(ScopeClosedError, match="after that run had ended"):
+        await left_behind
+    account.assert_matches()
+    assert server.ledger.entries == ()
+
+
 # --- PydanticAI agents inside a FastroAgent ---
 
 
@@ -197,6 +253,15 @@ async def test_a_plain_agent_inside_that_has_a_meter_is_charged_once(
         await FastroAgent(agent=plain).run("?")
     account.assert_matches()
     assert account.outcomes == ["settled"]
+
+
+async def test_a_meter_that_a_call_brings_along_does_not_count_twice(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    await FastroAgent(model).run("?", capabilities=[Metered()])
+    await FastroAgent(agent=Agent(model)).run("?", capabilities=[Metered()])
+    account.assert_matches()
+    assert account.outcomes == ["settled", "settled"]
 
 
 async def test_what_the_agent_around_a_metered_one_was_told_counts(
@@ -343,6 +408,17 @@ async def test_a_stream_of_a_fallback_left_early_is_charged_at_its_bound(
     assert account.outcomes == ["released", "unmeasured"]
 
 
+async def test_a_stream_that_breaks_before_its_first_chunk_falls_back_and_is_charged_at_its_bound(
+    server: ModelServer, account: Account
+) -> None:
+    server.script(Reply("lost", usage=Usage(50, 1), fault=Fault.disconnect()), model="gpt-5-mini")
+    server.script(Reply("from the second", usage=Usage(50, 5)), model="claude-haiku-4-5")
+    fallback = FallbackModel(server.model(FIRST), server.model(SECOND))
+    await stream(FastroAgent(fallback, max_tokens=100, request_retries=0))
+    account.assert_matches()
+    assert account.outcomes == ["unmeasured", "settled"]
+
+
 # --- models that change ---
 
 
@@ -366,9 +442,7 @@ async def test_a_model_that_a_hook_swaps_in_is_the_one_that_is_charged(
     assert [record.model for record in account.records] == ["claude-haiku-4-5"]
 
 
-async def test_a_model_for_one_call_is_the_one_that_is_charged(
-    server: ModelServer, account: Account
-) -> None:
+async def test_a_model_for_one_call_is_the_one_that_is_charged(server: ModelServer, account: Account) -> None:
     agent = FastroAgent(server.model(FIRST))
     first = await agent.run("?")
     second = await agent.run("?", model=server.model(SECOND))

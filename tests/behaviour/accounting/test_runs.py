@@ -5,16 +5,16 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from fastroai import FastroAgent
-from fastroai.errors import usage_of
-from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
 from pydantic import BaseModel
 from pydantic_ai import NativeOutput, PromptedOutput, RunContext, TextOutput, ToolOutput
 from pydantic_ai.exceptions import ModelRetry, UnexpectedModelBehavior
 from pydantic_ai.messages import AgentStreamEvent
 from pydantic_ai.models import Model
-
 from support.accounting import PRICES, Account, listed_cost
+
+from fastroai import FastroAgent
+from fastroai.errors import usage_of
+from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
 
 CITY = "city"
 
@@ -104,7 +104,9 @@ async def test_every_request_of_a_tool_loop_is_charged(
 ) -> None:
     server.script(
         Reply(tool_calls=[ToolCall("weather", {"city": "Paris"})], usage=Usage(200, 20)),
-        Reply(tool_calls=[ToolCall("weather", {"city": "Lyon"})], usage=Usage(260, 21, cache_read_tokens=128)),
+        Reply(
+            tool_calls=[ToolCall("weather", {"city": "Lyon"})], usage=Usage(260, 21, cache_read_tokens=128)
+        ),
         Reply("Rain everywhere", usage=Usage(320, 9, cache_read_tokens=256)),
     )
     response = await FastroAgent(model, tools=[weather]).run("The weather?")

@@ -7,17 +7,17 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 import pytest
-from fastroai import ChatResponse, FastroAgent
-from fastroai.agent import ChatStream, ResponseEvent
-from fastroai.errors import usage_of
-from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
 from pydantic import BaseModel
 from pydantic_ai import AgentRunResultEvent, NativeOutput
 from pydantic_ai.exceptions import ModelAPIError
 from pydantic_ai.messages import PartDeltaEvent
 from pydantic_ai.models import Model
-
 from support.accounting import Account
+
+from fastroai import ChatResponse, FastroAgent
+from fastroai.agent import ChatStream, ResponseEvent
+from fastroai.errors import usage_of
+from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
 
 STORY = "Once upon a time there was a token that nobody had counted. " * 8
 LONG = Reply(STORY, usage=Usage(40, 120))
@@ -173,12 +173,36 @@ async def leave_by_cancellation(stream: ChatStream[str]) -> None:
         await consumer
 
 
+async def leave_while_waiting(stream: ChatStream[str]) -> None:
+    reading = asyncio.Event()
+
+    async def consume() -> None:
+        async for _ in stream:
+            reading.set()
+
+    consumer = asyncio.create_task(consume())
+    await asyncio.wait_for(reading.wait(), 10)
+    for _ in range(5):  # until it waits for what will not come
+        await asyncio.sleep(0)
+    consumer.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await consumer
+
+
 async def leave_by_closing(stream: ChatStream[str]) -> None:
     await anext(aiter(stream))
     await stream.aclose()
+    await stream.aclose()
 
 
-WAYS_TO_LEAVE = [leave_by_break, leave_the_block, leave_by_exception, leave_by_cancellation, leave_by_closing]
+WAYS_TO_LEAVE = [
+    leave_by_break,
+    leave_the_block,
+    leave_by_exception,
+    leave_by_cancellation,
+    leave_while_waiting,
+    leave_by_closing,
+]
 
 
 @pytest.mark.parametrize("leave", WAYS_TO_LEAVE)
@@ -189,9 +213,12 @@ async def test_a_stream_left_early_is_charged_at_its_bound(
     leave: Callable[[ChatStream[str]], Awaitable[None]],
 ) -> None:
     server.script(Reply(STORY, usage=Usage(40, 120), fault=Fault.hang(after=3)))
-    await leave(storyteller(model).run_stream("Tell me"))
-    account.assert_matches()
+    stream = storyteller(model).run_stream("Tell me")
+    await leave(stream)
+    account.assert_matches(stream.usage)
     assert account.outcomes == ["unmeasured"]
+    assert stream.response is None
+    assert [chunk async for chunk in stream] == [], "it has ended"
     # The connection is closed at once: nobody goes on paying for text that nobody reads.
     [entry] = await server.ledger.wait_for(1, state="finished")
     assert entry.client_disconnected

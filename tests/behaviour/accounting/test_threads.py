@@ -7,13 +7,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.models import Model
+from support.accounting import Account, assert_account_matches
+
 from fastroai import FastroAgent
 from fastroai.errors import RunningLoopError, usage_of
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
-from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.models import Model
-
-from support.accounting import Account, assert_account_matches
 
 WHO = Reply("Nobody", usage=Usage(40, 4))
 

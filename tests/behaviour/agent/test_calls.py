@@ -9,9 +9,6 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from fastroai import ChatResponse, FastroAgent
-from fastroai.errors import usage_of
-from fastroai.testing import ModelServer, Reply, ToolCall, Usage
 from pydantic import BaseModel
 from pydantic_ai import (
     Agent,
@@ -29,6 +26,10 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RunUsage
+
+from fastroai import ChatResponse, FastroAgent
+from fastroai.errors import usage_of
+from fastroai.testing import ModelServer, Reply, ToolCall, Usage
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -264,9 +265,10 @@ async def test_audio_tokens_are_counted_and_priced(server: ModelServer) -> None:
     response = await FastroAgent(server.model("openai-chat:gpt-audio")).run("?")
     assert (response.input_audio_tokens, response.output_audio_tokens) == (900, 80)
     # https://platform.openai.com/docs/pricing: text $2.50 and $10, audio $32 and $64 per million
-    assert response.cost_usd == (
-        100 * Decimal("2.50") + 900 * Decimal(32) + 20 * Decimal(10) + 80 * Decimal(64)
-    ) / 1_000_000
+    assert (
+        response.cost_usd
+        == (100 * Decimal("2.50") + 900 * Decimal(32) + 20 * Decimal(10) + 80 * Decimal(64)) / 1_000_000
+    )
 
 
 async def test_usage_details_are_what_else_the_provider_counted(server: ModelServer, model: Model) -> None:

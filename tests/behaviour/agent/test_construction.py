@@ -7,13 +7,14 @@ import re
 from typing import Any
 
 import pytest
-from fastroai import AgentConfig, CostCalculator, FastroAgent
-from fastroai.errors import ConfigurationError, UnknownModelError, UnpricedModelError
-from fastroai.testing import Fault, ModelServer, Reply, Usage
 from pydantic_ai import Agent, ModelSettings, RunContext
 from pydantic_ai.exceptions import ModelHTTPError, UserError
 from pydantic_ai.models import Model
 from pydantic_ai.models.test import TestModel
+
+from fastroai import AgentConfig, CostCalculator, FastroAgent
+from fastroai.errors import ConfigurationError, UnknownModelError, UnpricedModelError
+from fastroai.testing import Fault, ModelServer, Reply, Usage
 
 SAMPLED = ["openai:gpt-4o-mini", "openai-chat:gpt-4o-mini", "anthropic:claude-haiku-4-5"]
 """Models that take a temperature."""
@@ -291,9 +292,7 @@ async def test_an_option_that_cannot_be_meant_is_refused_when_it_is_given(wrong:
         AgentConfig(**wrong)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"timeout": 0}, {"request_retries": -1}, {"cost_budget": 0}], ids=repr
-)
+@pytest.mark.parametrize("wrong", [{"timeout": 0}, {"request_retries": -1}, {"cost_budget": 0}], ids=repr)
 async def test_an_option_of_a_call_that_cannot_be_meant_is_refused_before_any_request(
     server: ModelServer, wrong: dict[str, Any]
 ) -> None:

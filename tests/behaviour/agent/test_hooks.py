@@ -7,15 +7,15 @@ import logging
 from collections.abc import Callable
 
 import pytest
+from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
+from pydantic_ai.models import Model
+from pydantic_ai.models.test import TestModel
+from support.accounting import Account
+
 from fastroai import Dispatch, DispatchSkippedError, FastroAgent, Pipeline, StepContext, step
 from fastroai.agent import ChatStream
 from fastroai.errors import StepExecutionError, usage_of
 from fastroai.testing import Fault, ModelServer, Reply
-from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
-from pydantic_ai.models import Model
-from pydantic_ai.models.test import TestModel
-
-from support.accounting import Account
 
 
 class Hooks:

@@ -6,15 +6,15 @@ import asyncio
 from decimal import Decimal
 
 import pytest
-from fastroai import FastroAgent, Metered, Pipeline, SimpleTracer, StepContext, step
-from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.models import Model
 from pydantic_ai.models.fallback import FallbackModel
-
 from support.accounting import Account, listed_cost
 from support.tracing import RecordedSpan, RecordingTracer
+
+from fastroai import FastroAgent, Metered, Pipeline, SimpleTracer, StepContext, step
+from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
 
 
 @pytest.fixture
@@ -191,3 +191,20 @@ async def test_a_real_tracer_gives_a_trace_id(server: ModelServer, model: Model)
     assert response.trace_id is not None
     assert len(response.trace_id) == 32
     assert (await FastroAgent(model).run("?")).trace_id is None
+
+
+async def test_a_steps_span_has_the_sums_of_everything_below_it(
+    server: ModelServer, model: Model, tracer: RecordingTracer
+) -> None:
+    server.script(Reply("a", usage=Usage(100, 10)), Reply("b", usage=Usage(200, 20)))
+    agent = FastroAgent(model)
+
+    @step
+    async def twice(ctx: StepContext) -> None:
+        await ctx.run(agent, "one")
+        await ctx.run(agent, "two")
+
+    result = await Pipeline("p", {"twice": twice}).execute(tracer=tracer)
+    [span] = spans(tracer, "step twice")
+    assert span.attributes["gen_ai.aggregated_usage.input_tokens"] == 300
+    assert Decimal(str(span.attributes["fastroai.cost.usd"])) == result.usage.total_cost_usd

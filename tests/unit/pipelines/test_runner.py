@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -141,7 +142,7 @@ async def test_many_steps_that_never_wait_let_others_run_in_between() -> None:
     await Pipeline(
         "p",
         dict.fromkeys(names, nothing),
-        {after: [before] for before, after in zip(names, names[1:], strict=False)},
+        {after: [before] for before, after in itertools.pairwise(names)},
     ).execute()
     beside.cancel()
     assert others >= 4
@@ -398,6 +399,32 @@ async def test_a_worker_that_somebody_cancels_from_outside_cancels_the_run() -> 
     next(iter(workers)).cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
+    assert_no_task_is_left()
+
+
+@pytest.mark.parametrize("who", ["the run", "the worker"])
+async def test_cancellation_reaches_a_worker_that_has_not_begun(who: str) -> None:
+    hanging = Hanging()
+
+    def cancel_workers() -> None:
+        for task in asyncio.all_tasks() - {run, test}:
+            task.cancel()
+
+    @step
+    async def first(ctx: StepContext) -> None:
+        # Either happens before the worker begins that is about to be made for the other step.
+        if who == "the run":
+            run.cancel()
+        else:
+            asyncio.get_running_loop().call_soon(cancel_workers)
+        await asyncio.Event().wait()
+
+    test = asyncio.current_task()
+    pipeline: Pipeline[Any, Any] = Pipeline("p", {"first": first, "other": hanging}, output_step="first")
+    run = asyncio.create_task(pipeline.execute())
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert not hanging.started.is_set()
     assert_no_task_is_left()
 
 

@@ -1,0 +1,282 @@
+"""Choosing between pipelines."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from support.agents import paid_agent
+from support.virtual_time import in_virtual_time
+
+from fastroai.errors import (
+    ConfigurationError,
+    CostBudgetExceeded,
+    MissingInputError,
+    RunningLoopError,
+    StepExecutionError,
+    UnknownPipelineError,
+)
+from fastroai.pipelines import BasePipeline, Pipeline, PipelineConfig, SplitPipeline, StepContext, step
+
+
+def answering(answer: str, microcents: int = 100) -> Pipeline[Any, Any]:
+    @step
+    async def answers(ctx: StepContext) -> str:
+        await ctx.run(paid_agent(microcents), "hello")
+        return answer
+
+    return Pipeline(answer, {"answers": answers})
+
+
+def failing(error: BaseException, microcents: int = 10) -> Pipeline[Any, Any]:
+    @step
+    async def fails(ctx: StepContext) -> None:
+        await ctx.run(paid_agent(microcents), "hello")
+        raise error
+
+    return Pipeline("failing", {"fails": fails})
+
+
+class Chooses(BasePipeline[Any, Any]):
+    """Goes where the inputs say."""
+
+    async def route(self, inputs: Mapping[str, Any], deps: Any) -> str:
+        name: str = inputs["to"]
+        return name
+
+
+def router(**pipelines: Any) -> Chooses:
+    made = Chooses("support")
+    for name, pipeline in pipelines.items():
+        made.register_pipeline(name, pipeline)
+    return made
+
+
+# --- routing ---
+
+
+async def test_the_pipeline_that_route_names_gets_the_inputs_and_deps() -> None:
+    @step
+    async def tells(ctx: StepContext[str]) -> tuple[str, str]:
+        return ctx.get_input("to"), ctx.deps
+
+    made = router(short=answering("short"), long=Pipeline[Any, Any]("long", {"tells": tells}))
+    assert (await made.execute({"to": "long"}, "the deps")).output == ("long", "the deps")
+    assert (await made.execute({"to": "short"})).output == "short"
+
+
+async def test_an_unknown_name_is_an_error_that_lists_what_there_is() -> None:
+    with pytest.raises(UnknownPipelineError, match="registered: 'short', 'long'. Did you mean 'short'?"):
+        await router(short=answering("short"), long=answering("long")).execute({"to": "shrt"})
+
+
+@pytest.mark.parametrize("name", [None, 5, ["short"]])
+async def test_so_is_a_name_that_is_none(name: Any) -> None:
+    with pytest.raises(UnknownPipelineError, match="registered: 'short'"):
+        await router(short=answering("short")).execute({"to": name})
+
+
+async def test_what_routing_spends_is_part_of_the_run() -> None:
+    class Asks(Chooses):
+        async def route(self, inputs: Mapping[str, Any], deps: Any) -> str:
+            await paid_agent(7).run("which?")
+            return "short"
+
+    made = Asks("asks")
+    made.register_pipeline("short", answering("short"))
+    result = await made.execute()
+    assert result.usage.total_cost_microcents == 107
+    assert result.usage.steps["answers"].cost_microcents == 100
+    assert result.usage.request_count == len(result.usage.records) == 2
+
+
+async def test_a_router_can_lead_to_a_router() -> None:
+    inner = router(there=answering("there"))
+
+    class Goes(Chooses):
+        async def route(self, inputs: Mapping[str, Any], deps: Any) -> str:
+            return "inner"
+
+    outer = Goes()
+    outer.register_pipeline("inner", inner)
+    assert (await outer.execute({"to": "there"})).output == "there"
+    assert outer.name == "Goes", "without a name it has that of its class"
+    assert repr(outer) == "Goes('Goes', pipelines=['inner'])"
+    assert list(outer.pipelines) == ["inner"]
+
+
+def test_a_script_can_run_it() -> None:
+    assert router(a=answering("a")).execute_sync({"to": "a"}).output == "a"
+
+
+async def test_on_a_running_loop_it_says_to_await() -> None:
+    with pytest.raises(RunningLoopError, match="use: await router.execute"):
+        router(a=answering("a")).execute_sync({"to": "a"})
+
+
+@pytest.mark.parametrize("inputs", ["text", 5, [1]])
+async def test_inputs_are_a_mapping(inputs: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"^inputs="):
+        await router(a=answering("a")).execute(inputs)
+
+
+@pytest.mark.parametrize("name", ["", None, 5])
+def test_a_registered_pipeline_has_a_name(name: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"^name="):
+        Chooses().register_pipeline(name, answering("a"))
+
+
+def test_a_name_is_taken_once() -> None:
+    made = router(a=answering("a"))
+    with pytest.raises(ConfigurationError, match="a name that router 'support' does not have yet"):
+        made.register_pipeline("a", answering("other"))
+
+
+@pytest.mark.parametrize("wrong", [None, "pipeline", answering("a").as_step(), Pipeline])
+def test_only_pipelines_and_routers_can_be_registered(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="a Pipeline or a BasePipeline"):
+        Chooses().register_pipeline("a", wrong)
+
+
+# --- fallback ---
+
+
+def with_fallbacks(**pipelines: tuple[Pipeline[Any, Any], str | None]) -> Chooses:
+    made = Chooses("support")
+    for name, (pipeline, fallback) in pipelines.items():
+        made.register_pipeline(name, pipeline, fallback=fallback)
+    return made
+
+
+async def test_after_a_failure_the_fallback_runs_and_all_that_was_spent_is_known() -> None:
+    made = with_fallbacks(
+        first=(failing(ValueError("x")), "second"),
+        second=(failing(ValueError("y")), "third"),
+        third=(answering("third"), None),
+    )
+    result = await made.execute({"to": "first"})
+    assert result.output == "third"
+    assert result.usage.total_cost_microcents == 120
+    assert list(result.usage.steps) == ["answers"]
+
+
+async def test_when_every_fallback_fails_the_last_failure_is_raised_with_all_that_was_spent() -> None:
+    made = with_fallbacks(
+        first=(failing(ValueError("x")), "second"), second=(failing(LookupError("y")), "first")
+    )
+    with pytest.raises(StepExecutionError) as caught:
+        await made.execute({"to": "first"})
+    assert isinstance(caught.value.original_error, LookupError)
+    assert caught.value.usage is not None
+    assert caught.value.usage.cost_microcents == 20, "each was tried once"
+
+
+async def test_a_pipeline_without_a_fallback_just_fails() -> None:
+    with pytest.raises(StepExecutionError):
+        await router(a=failing(ValueError("x")), b=answering("b")).execute({"to": "a"})
+
+
+async def test_a_fallback_that_is_not_registered_is_an_error_that_lists_what_there_is() -> None:
+    with pytest.raises(UnknownPipelineError, match="no pipeline 'nothing'"):
+        await with_fallbacks(a=(failing(ValueError("x")), "nothing")).execute({"to": "a"})
+
+
+@in_virtual_time
+async def test_a_variant_that_took_too_long_falls_back() -> None:
+    @step
+    async def slow(ctx: StepContext) -> None:
+        await asyncio.sleep(100)
+
+    bounded = Pipeline[Any, Any]("slow", {"slow": slow}, config=PipelineConfig(total_timeout=1))
+    made = with_fallbacks(slow=(bounded, "quick"), quick=(answering("quick"), None))
+    assert (await made.execute({"to": "slow"})).output == "quick"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MissingInputError("s", "text", ()), CostBudgetExceeded(1, 1), asyncio.CancelledError()],
+    ids=repr,
+)
+async def test_stops_and_mistakes_do_not_fall_back(error: BaseException) -> None:
+    made = with_fallbacks(a=(failing(error), "b"), b=(answering("b"), None))
+    with pytest.raises((StepExecutionError, CostBudgetExceeded, asyncio.CancelledError)):
+        await made.execute({"to": "a"})
+
+
+async def test_a_budget_around_the_router_stops_the_fallback_too() -> None:
+    made = with_fallbacks(
+        a=(failing(ValueError("x"), 60), "b"), b=(failing(ValueError("y"), 60), "c"), c=(answering("c"), None)
+    )
+    outer = Pipeline[Any, Any]("outer", {"r": made.as_step()}, config=PipelineConfig(cost_budget=100))
+    with pytest.raises(CostBudgetExceeded) as caught:
+        await outer.execute({"to": "a"})
+    assert caught.value.actual_microcents == 120
+
+
+# --- split ---
+
+
+def split(
+    name: str = "prompts", key: Callable[[Mapping[str, Any], Any], str] = lambda inputs, deps: inputs["user"]
+) -> SplitPipeline[Any, Any]:
+    made = SplitPipeline[Any, Any](name, key=key)
+    made.add_variant("control", answering("control"), weight=90)
+    made.add_variant("candidate", answering("candidate"), weight=10, fallback="control")
+    return made
+
+
+async def test_a_key_always_goes_to_the_same_variant() -> None:
+    made = split()
+    for user in range(20):
+        variant = made.variant_of(str(user))
+        assert {split().variant_of(str(user)) for _ in range(3)} == {variant}
+        assert (await made.execute({"user": user})).output == variant
+
+
+def test_keys_are_shared_out_by_weight() -> None:
+    made = split()
+    counts = Counter(made.variant_of(f"user-{number}") for number in range(10_000))
+    assert 8_800 < counts["control"] < 9_200
+    assert sum(counts.values()) == 10_000
+
+
+def test_two_splits_share_out_differently() -> None:
+    keys = [str(number) for number in range(1_000)]
+    candidates = [{key for key in keys if split(name).variant_of(key) == "candidate"} for name in "ab"]
+    assert len(candidates[0] & candidates[1]) < 40, "about 10, where it is by chance"
+
+
+def test_the_assignment_is_part_of_the_promise() -> None:
+    assert [split().variant_of(key) for key in ("a", "b", "c", "d", "e", "f", "g", "h")] == ASSIGNED
+
+
+ASSIGNED: list[str] = []
+
+
+async def test_a_variant_may_have_a_fallback() -> None:
+    made = SplitPipeline[Any, Any]("s", key=lambda inputs, deps: "key")
+    made.add_variant("new", failing(ValueError("x")), weight=1, fallback="old")
+    made.register_pipeline("old", answering("old"))
+    assert (await made.execute()).output == "old"
+
+
+async def test_without_variants_it_says_what_to_add() -> None:
+    empty = SplitPipeline[Any, Any]("s", key=lambda inputs, deps: "key")
+    with pytest.raises(ConfigurationError, match="add it with add_variant"):
+        await empty.execute()
+
+
+@pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf"), True, "1", None])
+def test_a_weight_is_a_number_above_zero(weight: Any) -> None:
+    made = SplitPipeline[Any, Any]("s", key=lambda inputs, deps: "key")
+    with pytest.raises(ConfigurationError, match=r"^weight="):
+        made.add_variant("a", answering("a"), weight=weight)
+    assert made.pipelines == {}
+
+
+def test_weights_may_be_tiny_or_huge() -> None:
+    made = SplitPipeline[Any, Any]("s", key=lambda inputs, deps: "key")
+    made.add_variant("a", answering("a"), weight=1e-300)
+    made.add_variant("b", answering("b"), weight=1e300)
+    assert {made.variant_of(str(number)) for number in range(100)} == {"b"}

@@ -1,0 +1,58 @@
+"""The names that users rely on. A change here is a change of the promise: say it in the changelog."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fastroai
+
+SAVED = Path(__file__).with_name("public_names.txt")
+PACKAGES = (
+    "fastroai",
+    "fastroai.agent",
+    "fastroai.errors",
+    "fastroai.pipelines",
+    "fastroai.steps",
+    "fastroai.testing",
+    "fastroai.tools",
+    "fastroai.tracing",
+    "fastroai.usage",
+)
+
+
+def current() -> str:
+    lines = []
+    for package in PACKAGES:
+        lines += [f"{package}.{name}" for name in sorted(importlib.import_module(package).__all__)]
+    return "\n".join(lines) + "\n"
+
+
+def test_the_public_names_are_the_saved_ones() -> None:
+    assert current() == SAVED.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_can_be_imported(package: str) -> None:
+    module = importlib.import_module(package)
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+
+
+def test_a_name_that_is_not_there_says_so() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'FastroAgnt'"):
+        fastroai.FastroAgnt  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_the_names_are_listed() -> None:
+    assert set(fastroai.__all__) <= set(dir(fastroai))
+
+
+def test_importing_the_package_imports_no_agent() -> None:
+    code = "import sys, fastroai; print('pydantic_ai' in sys.modules, 'pydantic' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
