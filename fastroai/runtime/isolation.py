@@ -9,6 +9,9 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
+def _nothing() -> None: ...
+
+
 class InContext(Generic[T]):
     """`await InContext(coroutine, context)`: what it sets stays in `context`, as if it had a task of its own.
 
@@ -19,7 +22,7 @@ class InContext(Generic[T]):
     __slots__ = ("_context", "_coroutine", "_on_wait")
 
     def __init__(
-        self, coroutine: Coroutine[Any, Any, T], context: Context, on_wait: Callable[[], None]
+        self, coroutine: Coroutine[Any, Any, T], context: Context, on_wait: Callable[[], None] = _nothing
     ) -> None:
         self._coroutine, self._context, self._on_wait = coroutine, context, on_wait
 

@@ -371,10 +371,16 @@ class StepContext(Generic[DepsT_co]):
     async def _map_step(self, step: BaseStep[DepsT_co, OutputT], index: int, item: object) -> OutputT:
         from fastroai.steps.execution import run_step  # it makes contexts, and contexts map steps
 
-        scope = Scope("step", f"{self.step_id}[{index}]", parent=self._scope)
+        config = resolve(step.config, pipeline=self.config.as_defaults())
+        scope = Scope(
+            "step",
+            f"{self.step_id}[{index}]",
+            parent=self._scope,
+            budget=config.budget,
+            tracer=None if config.trace else _NO_TRACER,
+        )
         inputs = MappingProxyType({**self._facts.inputs, "item": item})
         facts = replace(self._facts, inputs=inputs, reader=self._reader)
-        config = resolve(step.config, pipeline=self.config.as_defaults())
         async with scope:
             return await run_step(step, scope=scope, facts=facts, deps=self.deps, config=config)
 

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextvars import copy_context
+from typing import Any, TypeVar
+
+from fastroai.runtime.isolation import InContext
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 
 async def run_bounded(
-    one: Callable[[int, ItemT], Awaitable[ResultT]], items: Sequence[ItemT], concurrency: int
+    one: Callable[[int, ItemT], Coroutine[Any, Any, ResultT]], items: Sequence[ItemT], concurrency: int
 ) -> list[ResultT]:
     """`one(index, item)` for each item, results in item order.
 
-    The first failure cancels what runs and is raised as itself, not as a group. No task is left behind.
+    Context variables that one item sets are not seen by the next. The first failure cancels what runs and is
+    raised as itself, not as a group. No task is left behind.
     """
     results: dict[int, ResultT] = {}
     waiting: Iterator[tuple[int, ItemT]] = iter(enumerate(items))
 
     async def work() -> None:
         for index, item in waiting:
-            results[index] = await one(index, item)
+            results[index] = await InContext(one(index, item), copy_context())
 
     failure: BaseException | None = None
     try:

@@ -10,9 +10,6 @@ from fastroai.runtime.isolation import InContext
 VARIABLE: ContextVar[str] = ContextVar("variable", default="outside")
 
 
-def nothing() -> None: ...
-
-
 async def set_and_wait(value: str, ready: asyncio.Event) -> str:
     VARIABLE.set(value)
     await ready.wait()
@@ -28,7 +25,7 @@ async def test_what_is_set_inside_stays_inside_also_while_it_waits() -> None:
         ready.set()
 
     looker = asyncio.create_task(look())
-    assert await InContext(set_and_wait("inside", ready), context, nothing) == "inside"
+    assert await InContext(set_and_wait("inside", ready), context) == "inside"
     await looker
     assert VARIABLE.get() == "outside"
     assert context[VARIABLE] == "inside"
@@ -41,7 +38,7 @@ async def test_it_starts_from_the_context_that_it_is_given() -> None:
     async def look() -> str:
         return VARIABLE.get()
 
-    assert await InContext(look(), context, nothing) == "given"
+    assert await InContext(look(), context) == "given"
 
 
 async def test_it_runs_in_the_current_task() -> None:
@@ -49,7 +46,7 @@ async def test_it_runs_in_the_current_task() -> None:
         await asyncio.sleep(0)
         return asyncio.current_task()
 
-    assert await InContext(task(), copy_context(), nothing) is asyncio.current_task()
+    assert await InContext(task(), copy_context()) is asyncio.current_task()
 
 
 async def test_an_exception_comes_out_as_itself() -> None:
@@ -60,7 +57,7 @@ async def test_an_exception_comes_out_as_itself() -> None:
         raise error
 
     with pytest.raises(ValueError, match="x") as caught:
-        await InContext(fail(), copy_context(), nothing)
+        await InContext(fail(), copy_context())
     assert caught.value is error
 
 
@@ -75,7 +72,7 @@ async def test_cancellation_is_thrown_in_and_may_be_handled() -> None:
         raise AssertionError("nothing else wakes it")
 
     async def call() -> str:
-        return await InContext(work(), copy_context(), nothing)
+        return await InContext(work(), copy_context())
 
     task = asyncio.create_task(call())
     await asyncio.sleep(0)
@@ -127,7 +124,7 @@ def test_what_the_loop_sends_arrives() -> None:
     async def work() -> str:
         return await Suspend()
 
-    steps = drive(InContext(work(), copy_context(), nothing))
+    steps = drive(InContext(work(), copy_context()))
     assert next(steps) == "waiting"
     with pytest.raises(StopIteration) as end:
         steps.send("sent")
@@ -144,7 +141,7 @@ def test_closing_it_closes_what_is_inside_in_its_context() -> None:
         finally:
             closed_in.append(VARIABLE.get())
 
-    steps = drive(InContext(work(), copy_context(), nothing))
+    steps = drive(InContext(work(), copy_context()))
     next(steps)
     steps.close()
     assert closed_in == ["inside"]

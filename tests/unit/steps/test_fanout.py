@@ -1,10 +1,13 @@
 import asyncio
+from contextvars import ContextVar
 
 import pytest
 from support.leftovers import assert_no_task_is_left
 from support.virtual_time import in_virtual_time, now
 
 from fastroai.steps.fanout import run_bounded
+
+VARIABLE: ContextVar[str] = ContextVar("variable", default="unset")
 
 
 @in_virtual_time
@@ -59,6 +62,16 @@ async def test_nothing_to_do_is_done() -> None:
         raise AssertionError("there are no items")
 
     assert await run_bounded(one, [], 5) == []
+
+
+async def test_context_variables_of_one_item_are_not_seen_by_the_next() -> None:
+    async def one(index: int, item: int) -> str:
+        before = VARIABLE.get()
+        VARIABLE.set(f"set by {index}")
+        await asyncio.sleep(0)
+        return before
+
+    assert await run_bounded(one, [1, 2, 3], 1) == ["unset"] * 3
 
 
 async def test_cancelling_it_cancels_everything_inside() -> None:

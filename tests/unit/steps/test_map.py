@@ -8,6 +8,7 @@ import pytest
 from support.agents import paid_agent
 from support.leftovers import assert_no_task_is_left
 from support.steps import failure_of, run_alone
+from support.tracing import RecordingTracer
 from support.virtual_time import in_virtual_time, now
 
 from fastroai.errors import ConfigurationError, CostBudgetExceeded, TimeLimitExceeded
@@ -214,6 +215,34 @@ async def test_the_items_share_the_steps_budget() -> None:
     error = await failure_of(fan_out)
     assert isinstance(error, CostBudgetExceeded)
     assert error.actual_microcents == 300
+
+
+async def test_a_mapped_step_may_have_a_budget_for_each_item() -> None:
+    @step(cost_budget=150)
+    async def inner(ctx: StepContext) -> None:
+        for _ in range(ctx.get_input("item")):
+            await ctx.run(paid_agent(100), "hello")
+
+    async def fan_out(ctx: StepContext) -> None:
+        await ctx.map(inner, [1, 2, 2, 1])
+        await ctx.map(inner, [3])
+
+    error = await failure_of(fan_out)
+    assert isinstance(error, CostBudgetExceeded)
+    assert (error.scope_path, error.actual_microcents) == (("p", "alone", "alone[0]"), 200)
+
+
+async def test_a_mapped_step_that_is_not_traced_has_no_spans() -> None:
+    @step(trace=False)
+    async def quiet(ctx: StepContext) -> None:
+        await ctx.run(paid_agent(), "hello")
+
+    async def fan_out(ctx: StepContext) -> None:
+        await ctx.map(quiet, [1, 2])
+
+    tracer = RecordingTracer()
+    await run_alone(fan_out, tracer=tracer)
+    assert [span.name for span in tracer.spans] == ["pipeline p", "step alone"]
 
 
 async def test_listeners_hear_which_item_is_tried_again() -> None:

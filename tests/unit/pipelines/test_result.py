@@ -1,0 +1,95 @@
+"""What a run gives back."""
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from support.agents import paid_agent
+
+from fastroai.pipelines import Pipeline, PipelineResult, StepContext, step
+from fastroai.records import Usage
+
+
+@step
+async def cheap(ctx: StepContext) -> str:
+    ctx.record_usage(
+        model="acme:writer",
+        input_tokens=100,
+        output_tokens=20,
+        cache_read_tokens=30,
+        cache_write_tokens=40,
+        cost_usd="0.0000015",
+    )
+    return "cheap"
+
+
+@step
+async def dear(ctx: StepContext) -> str:
+    await ctx.run(paid_agent(2_000), "hello")
+    ctx.record_usage(model="acme:writer", input_tokens=1, cost_usd="0.0000010")
+    return "dear"
+
+
+@pytest.fixture
+async def result() -> PipelineResult[Any]:
+    return await Pipeline[Any, Any]("p", {"cheap": cheap, "dear": dear}, {"dear": ["cheap"]}).execute()
+
+
+async def test_costs_are_exact_and_rounded_once(result: PipelineResult[Any]) -> None:
+    usage = result.usage
+    assert usage.total_cost_usd == Decimal("0.0020025")
+    assert usage.total_cost_microcents == 2_002, "half to even; rounding each step would give 2,003"
+    assert usage.total_cost_dollars == 0.0020025
+    assert [step.cost_microcents for step in usage.steps.values()] == [2, 2_001]
+    assert usage.cost_complete
+
+
+async def test_totals_are_those_of_every_step(result: PipelineResult[Any]) -> None:
+    usage = result.usage
+    assert (usage.total_input_tokens, usage.total_output_tokens, usage.total_tokens) == (2_101, 20, 2_121)
+    assert (usage.total_cache_read_tokens, usage.total_cache_write_tokens) == (30, 40)
+    assert (usage.request_count, usage.agent_calls) == (3, 1)
+    assert (usage.unpriced_requests, usage.unmeasured_requests) == (0, 0)
+    assert replace(usage.total, agent_calls=0) == Usage.of(list(usage.records))
+    assert [record.model for record in usage.records] == ["writer", "paid", "writer"]
+    assert repr(usage) == "PipelineUsage(total_cost_usd=0.0020025, total_tokens=2121, requests=3)"
+
+
+async def test_usage_is_there_by_step_and_by_model(result: PipelineResult[Any]) -> None:
+    usage = result.usage
+    assert usage.by_step == usage.steps
+    assert list(usage.steps) == ["cheap", "dear"]
+    assert {model: spent.cost_usd for model, spent in usage.by_model.items()} == {
+        "acme:writer": Decimal("0.0000025"),
+        "function:paid": Decimal("0.002"),
+    }
+
+
+async def test_times_are_there_by_step_and_for_the_run(result: PipelineResult[Any]) -> None:
+    cheap_ran, dear_ran = result.timings["cheap"], result.timings["dear"]
+    assert 0 <= cheap_ran.started_ms <= cheap_ran.finished_ms <= dear_ran.started_ms <= dear_ran.finished_ms
+    assert result.usage.processing_time_ms == dear_ran.finished_ms
+    assert result.usage.steps["dear"].processing_time_ms == dear_ran.duration_ms > 0
+    assert result.critical_path == ("cheap", "dear")
+
+
+async def test_outputs_are_there_by_step(result: PipelineResult[Any]) -> None:
+    assert (result.output, result.output_step) == ("dear", "dear")
+    assert result.step_outputs == {"cheap": "cheap", "dear": "dear"}
+    assert result.ok
+    assert result.run_id
+
+
+async def test_a_result_does_not_change_any_more() -> None:
+    kept: list[StepContext] = []
+
+    @step
+    async def keeps(ctx: StepContext) -> None:
+        kept.append(ctx)
+
+    result = await Pipeline[Any, Any]("p", {"keeps": keeps}).execute()
+    kept[0].record_usage(model="acme:late", input_tokens=5, cost_usd=1)
+    assert result.usage.total_cost_usd == 0
+    assert result.usage.steps["keeps"].cost_usd == 0
+    assert result.usage.records == ()
