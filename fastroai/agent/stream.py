@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Generic, Literal, Self, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from pydantic_ai import AgentRunResultEvent
 from pydantic_ai.messages import AgentStreamEvent
@@ -14,7 +13,7 @@ from pydantic_ai.output import OutputDataT
 
 from fastroai.agent.response import ChatResponse, StreamChunk
 from fastroai.records import Usage
-from fastroai.runtime import Clock, Pump, Scope, Send
+from fastroai.runtime import Clock, PumpedStream, Scope, Send
 
 ItemT = TypeVar("ItemT")
 
@@ -23,16 +22,11 @@ OnScope = Callable[[Scope], None]
 """Told of the scope of a call when it opens."""
 
 
-class SettledStream(Generic[ItemT]):
-    """Iterates what a task of its own produces; leaving it early ends that task and settles its request.
-
-    `async for item in stream` settles when the loop is left; `async with stream:` when the block is, so
-    that the loop inside can be left and taken up again. At the latest, the end of the enclosing scope does.
-    """
+class SettledStream(PumpedStream[ItemT]):
+    """The items of one agent call; leaving early ends the call and settles what was spent."""
 
     def __init__(self, produce: Callable[[Send[ItemT], OnScope], Awaitable[None]]) -> None:
-        self._pump: Pump[ItemT] = Pump(lambda send: produce(send, self._on_scope))
-        self._entered = False
+        super().__init__(lambda send: produce(send, self._on_scope))
         self._scope: Scope | None = None
 
     def _on_scope(self, scope: Scope) -> None:
@@ -42,31 +36,6 @@ class SettledStream(Generic[ItemT]):
     def usage(self) -> Usage:
         """What the call has spent so far; all of it once the stream has ended or was left."""
         return Usage() if self._scope is None else self._scope.spent()
-
-    async def __aenter__(self) -> Self:
-        self._entered = True
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
-    async def __aiter__(self) -> AsyncIterator[ItemT]:
-        try:
-            async for item in self._pump:
-                yield item
-        finally:
-            # Inside `async with` the block decides when it ends.
-            if not self._entered:
-                await self._pump.aclose()
-
-    async def aclose(self) -> None:
-        """Stop the model's answer, if it is still coming, and settle its request."""
-        await self._pump.aclose()
 
 
 class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
@@ -89,22 +58,14 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
         """For steps: report text as it comes, and pause the step's clock while the model is waited for."""
         self._on_text, self._clock = on_text, clock
 
-    async def __aiter__(self) -> AsyncIterator[StreamChunk[OutputDataT]]:
-        try:
-            while True:
-                with self._waiting():
-                    try:
-                        chunk = await anext(self._pump)
-                    except StopAsyncIteration:
-                        return
-                if chunk.is_final:
-                    self.response = chunk.usage_data
-                elif chunk.content and self._on_text is not None:
-                    await self._on_text(chunk.content)
-                yield chunk
-        finally:
-            if not self._entered:
-                await self._pump.aclose()
+    async def _receive(self) -> StreamChunk[OutputDataT]:
+        with self._waiting():
+            chunk = await super()._receive()
+        if chunk.is_final:
+            self.response = chunk.usage_data
+        elif chunk.content and self._on_text is not None:
+            await self._on_text(chunk.content)
+        return chunk
 
     def _waiting(self) -> AbstractContextManager[None]:
         return nullcontext() if self._clock is None else self._clock.paused()

@@ -23,7 +23,7 @@ from fastroai.runtime.failures import (
     retry_after,
 )
 from fastroai.runtime.ledger import RequestTerms, Reservation, admit
-from fastroai.runtime.pump import Pump, Send
+from fastroai.runtime.pump import Pump, PumpedStream, Send
 from fastroai.runtime.retry import backoff_delay
 from fastroai.runtime.scope import Scope, current_scope
 from fastroai.runtime.sync import run_blocking
@@ -32,6 +32,7 @@ __all__ = [
     "Clock",
     "Listener",
     "Pump",
+    "PumpedStream",
     "RequestTerms",
     "Reservation",
     "RunEvent",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import Context, copy_context
-from typing import Final, Generic, TypeAlias, TypeVar
+from types import TracebackType
+from typing import Final, Generic, Self, TypeAlias, TypeVar
 
 from fastroai.runtime.scope import Scope, current_scope
 from fastroai.runtime.tasks import end_task
@@ -93,3 +94,48 @@ class Pump(Generic[T]):
             self._scope.forget_closer(self.aclose)
         if self._task is not None:
             await end_task(self._task)
+
+
+class PumpedStream(Generic[T]):
+    """What users iterate: the items of a pump, which is closed when they leave.
+
+    `async for item in stream` closes it when the loop is left; `async with stream:` when the block is, so
+    that a loop inside can be left and taken up again. At the latest, the end of the enclosing scope does.
+    """
+
+    def __init__(self, produce: Produce[T], *, depth: int = 1) -> None:
+        self._pump: Pump[T] = Pump(produce, depth=depth)
+        self._entered = False
+
+    async def __aenter__(self) -> Self:
+        self._entered = True
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        try:
+            while True:
+                try:
+                    item = await self._receive()
+                except StopAsyncIteration:
+                    return
+                yield item
+        finally:
+            # Inside `async with` the block decides when it ends.
+            if not self._entered:
+                await self._pump.aclose()
+
+    async def _receive(self) -> T:
+        """The next item; raises `StopAsyncIteration` after the last. For subclasses that look at items."""
+        return await anext(self._pump)
+
+    async def aclose(self) -> None:
+        """End what produces the items, if it has not ended."""
+        await self._pump.aclose()

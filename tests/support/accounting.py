@@ -68,7 +68,7 @@ def assert_account_matches(
         for outcome in ("settled", "unmeasured", "released")
     }
     settled = [_assert_settled(record, entries) for record in by_outcome["settled"]]
-    unmeasured = _assert_unmeasured(by_outcome["unmeasured"], entries, unseen=unseen)
+    unmeasured = [_assert_unmeasured(record, entries) for record in by_outcome["unmeasured"]]
     _assert_released(by_outcome["released"], entries, never_connected=never_connected)
     assert len(entries) == unseen, f"served, and not in the account: {entries}"
     if usage is not None:
@@ -104,21 +104,23 @@ _COUNTS = (
 )
 
 
-def _assert_unmeasured(
-    records: Sequence[RequestRecord], entries: list[LedgerEntry], *, unseen: int
-) -> list[LedgerEntry]:
-    """Pair unmeasured records with the billed entries that are left, the dearest with the widest bound."""
-    for record in records:
-        assert record.cost_usd is None
-        assert record.bound_usd is not None, f"nothing bounds {record}"
-    left = sorted((entry for entry in entries if entry.billed), key=listed_cost)
-    assert len(left) == len(records) + unseen, f"{len(records)} unmeasured records, {len(left)} entries: {left}"
-    left = left[: len(records)]
-    for record, entry in zip(sorted(records, key=lambda record: record.bound_usd or 0), left, strict=True):
-        _assert_same_request(record, entry)
-        assert listed_cost(entry) <= (record.bound_usd or 0)
-        entries.remove(entry)
-    return left
+def _assert_unmeasured(record: RequestRecord, entries: list[LedgerEntry]) -> LedgerEntry:
+    """Take the entry that an unmeasured record stands for out of the list: by its id, else the earliest."""
+    assert record.cost_usd is None
+    assert record.bound_usd is not None, f"nothing bounds {record}"
+    found = [
+        entry
+        for entry in entries
+        if entry.billed
+        and record.response_id in (None, entry.response_id)
+        and record.model == entry.body["model"]
+    ]
+    assert found, f"nothing that was billed is left for {record}"
+    entry = found[0]
+    _assert_same_request(record, entry)
+    assert listed_cost(entry) <= record.bound_usd
+    entries.remove(entry)
+    return entry
 
 
 def _assert_released(

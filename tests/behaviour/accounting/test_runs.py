@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import NativeOutput, PromptedOutput, RunContext, TextOutput, ToolOutput
+from pydantic_ai import (
+    DeferredToolRequests,
+    DeferredToolResults,
+    NativeOutput,
+    PromptedOutput,
+    RunContext,
+    TextOutput,
+    Tool,
+    ToolOutput,
+)
 from pydantic_ai.exceptions import ModelRetry, UnexpectedModelBehavior
 from pydantic_ai.messages import AgentStreamEvent
 from pydantic_ai.models import Model
@@ -16,15 +27,13 @@ from fastroai import FastroAgent
 from fastroai.errors import usage_of
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
 
-CITY = "city"
-
 
 class City(BaseModel):
     name: str
     population: int
 
 
-PARIS = {"name": "Paris", "population": 2_100_000}
+PARIS: dict[str, Any] = {"name": "Paris", "population": 2_100_000}
 
 
 def weather(city: str) -> str:
@@ -133,12 +142,11 @@ async def test_parallel_tool_calls_cost_one_request(
     ids=["tool", "named tool", "native", "prompted", "list"],
 )
 async def test_structured_output_is_charged_in_every_mode(
-    server: ModelServer, model: Model, account: Account, output_type: type[City]
+    server: ModelServer, model: Model, account: Account, output_type: Any
 ) -> None:
+    in_text = isinstance(output_type, PromptedOutput)
     data = [PARIS] if output_type == list[City] else PARIS
-    text = isinstance(output_type, PromptedOutput)
-    reply = Reply('{"name":"Paris","population":2100000}' if text else "", data=None if text else data)
-    server.script(reply)
+    server.script(Reply(json.dumps(PARIS)) if in_text else Reply(data=data))
     response = await FastroAgent(model, output_type=output_type).run("The capital of France?")
     account.assert_matches(response.usage)
     assert response.output in (City(**PARIS), [City(**PARIS)])
@@ -180,6 +188,45 @@ async def test_an_output_function_that_asks_again_is_charged_twice(
     account.assert_matches(response.usage)
     assert response.output == "PARIS"
     assert response.request_count == 2
+
+
+@pytest.mark.parametrize("arguments", ['{"city": ', '{"town": "Paris"}', "[1, 2]"])
+async def test_a_tool_call_that_cannot_be_read_is_charged_and_so_is_the_next_one(
+    server: ModelServer, model: Model, account: Account, arguments: str
+) -> None:
+    server.script(
+        Reply(tool_calls=[ToolCall("weather", arguments)], usage=Usage(200, 20)),
+        Reply(tool_calls=[ToolCall("weather", {"city": "Paris"})], usage=Usage(240, 20)),
+        Reply("Rain", usage=Usage(300, 2)),
+    )
+    response = await FastroAgent(model, tools=[weather]).run("?")
+    account.assert_matches(response.usage)
+    assert response.request_count == 3
+
+
+async def test_a_run_that_waits_for_an_approval_and_goes_on_is_two_accounts(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    def delete(city: str) -> str:
+        """Delete."""
+        return f"{city} is gone"
+
+    server.script(
+        Reply(tool_calls=[ToolCall("delete", {"city": "Paris"}, id="call_1")], usage=Usage(200, 20)),
+        Reply("Done", usage=Usage(300, 2)),
+    )
+    agent = FastroAgent(
+        model, tools=[Tool(delete, requires_approval=True)], output_type=[str, DeferredToolRequests]
+    )
+    asked = await agent.run("Delete Paris")
+    assert isinstance(asked.output, DeferredToolRequests)
+    done = await agent.run(
+        message_history=asked.all_messages(),
+        deferred_tool_results=DeferredToolResults(approvals={"call_1": True}),
+    )
+    assert done.output == "Done"
+    account.assert_matches()
+    assert (asked.request_count, done.request_count) == (1, 1)
 
 
 async def test_a_tool_that_fails_leaves_the_cost_of_asking_for_it_on_the_error(

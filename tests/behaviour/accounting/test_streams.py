@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import AgentRunResultEvent, NativeOutput
-from pydantic_ai.exceptions import ModelAPIError
-from pydantic_ai.messages import PartDeltaEvent
-from pydantic_ai.models import Model
+from pydantic_ai import AgentRunResultEvent, NativeOutput, RunContext
+from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UserError
+from pydantic_ai.messages import AgentStreamEvent, PartDeltaEvent
+from pydantic_ai.models import Model, StreamedResponse
+from pydantic_ai.models.wrapper import WrapperModel
 from support.accounting import Account
 
 from fastroai import ChatResponse, FastroAgent
@@ -29,7 +31,7 @@ class City(BaseModel):
     population: int = 0
 
 
-PARIS = {"name": "Paris", "population": 2_100_000}
+PARIS: dict[str, Any] = {"name": "Paris", "population": 2_100_000}
 
 
 def weather(city: str) -> str:
@@ -222,6 +224,44 @@ async def test_a_stream_left_early_is_charged_at_its_bound(
     # The connection is closed at once: nobody goes on paying for text that nobody reads.
     [entry] = await server.ledger.wait_for(1, state="finished")
     assert entry.client_disconnected
+
+
+async def test_an_error_of_the_consumer_does_not_pass_for_a_refusal_of_the_stream(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    """Whoever reads the stream can fail with an error that, of the stream itself, would mean unbilled."""
+    server.script(Reply(STORY, usage=Usage(40, 120)), Reply(fault=Fault.status(400)))
+    judge = FastroAgent(server.model("openai-chat:gpt-5-mini"), name="judge")
+
+    async def watch(context: RunContext[object], events: AsyncIterable[AgentStreamEvent]) -> None:
+        async for _ in events:
+            await judge.run("Is it good so far?")
+
+    with pytest.raises(ModelHTTPError) as caught:
+        await storyteller(model).run("Tell me", event_stream_handler=watch)
+    account.assert_matches(usage_of(caught.value))
+    assert account.outcomes == ["released", "unmeasured"]
+
+
+@pytest.mark.parametrize("error", [ModelHTTPError(400, "other"), UserError("not this one")], ids=repr)
+async def test_an_error_of_a_wrapper_does_not_pass_for_a_refusal_of_the_stream(
+    server: ModelServer, model: Model, account: Account, error: Exception
+) -> None:
+    class Censor(WrapperModel):
+        @asynccontextmanager
+        async def request_stream(self, *args: Any) -> AsyncGenerator[StreamedResponse]:
+            async with self.wrapped.request_stream(*args) as stream:
+                await anext(aiter(stream))
+                raise error
+                yield
+
+    server.script(Reply(STORY, usage=Usage(40, 120), fault=Fault.hang(after=3)))
+    with pytest.raises(type(error)):
+        async for _ in storyteller(Censor(model)).run_stream("Tell me"):
+            pass
+    account.assert_matches()
+    assert account.outcomes == ["unmeasured"]
+    assert account.records[0].response_id == server.ledger.entries[0].response_id
 
 
 async def test_a_plain_break_out_of_the_loop_settles_when_the_run_around_it_ends(

@@ -41,7 +41,7 @@ class City(BaseModel):
     population: int
 
 
-PARIS = {"name": "Paris", "population": 2_100_000}
+PARIS: dict[str, Any] = {"name": "Paris", "population": 2_100_000}
 
 
 # --- prompts and histories ---

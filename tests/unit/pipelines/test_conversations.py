@@ -87,6 +87,7 @@ async def test_dependents_of_a_complete_state_receive_the_state() -> None:
     @step
     async def greets(ctx: StepContext) -> str:
         state = ctx.get_dependency("knows", ConversationState)
+        assert state.data is not None
         return f"Hello, {state.data['name']}"
 
     pipeline = Pipeline[Any, Any]("p", {"knows": knows, "greets": greets}, {"greets": ["knows"]})
@@ -160,7 +161,9 @@ async def test_the_next_turn_is_a_run_with_more_inputs() -> None:
 
     @step
     async def greets(ctx: StepContext) -> str:
-        return f"Hello, {ctx.get_dependency('gather', ConversationState).data['name']}"
+        state = ctx.get_dependency("gather", ConversationState)
+        assert state.data is not None
+        return f"Hello, {state.data['name']}"
 
     pipeline = Pipeline[Any, str]("p", {"gather": gather, "greets": greets}, {"greets": ["gather"]})
     assert (await pipeline.execute()).stopped_early

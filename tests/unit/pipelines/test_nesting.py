@@ -197,10 +197,10 @@ async def test_an_agent_is_a_step_with_a_prompt() -> None:
 
 async def test_the_prompt_of_an_agent_can_be_made_from_the_context() -> None:
     def plain(ctx: StepContext) -> str:
-        return "plain " + ctx.get_input("text")
+        return f"plain {ctx.get_input('text')}"
 
     async def waited_for(ctx: StepContext) -> str:
-        return "waited for " + ctx.get_input("text")
+        return f"waited for {ctx.get_input('text')}"
 
     for prompt in (plain, waited_for):
         result = await run_alone(paid_agent().as_step(prompt), inputs={"text": "x"})

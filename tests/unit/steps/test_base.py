@@ -98,7 +98,7 @@ def test_the_function_is_still_there_to_call_and_to_read() -> None:
         return int(ctx) + 1
 
     assert add(1) == 2  # type: ignore[arg-type]
-    assert (add.__name__, add.__doc__) == ("add", "Adds.")
+    assert (getattr(add, "__name__", None), add.__doc__) == ("add", "Adds.")
     assert repr(add) == "<step 'add'>"
     assert isinstance(add, FunctionStep)
 

@@ -214,12 +214,12 @@ async def test_a_step_asks_an_agent_and_gets_the_whole_response() -> None:
 
 async def test_agents_get_the_steps_deps_unless_others_are_given() -> None:
     seen: list[Any] = []
-    agent: FastroAgent[Any, str] = FastroAgent(TestModel(), deps_type=object)
 
-    @agent.agent.instructions
     def instructions(ctx: RunContext[Any]) -> str:
         seen.append(ctx.deps)
         return ""
+
+    agent: FastroAgent[Any, str] = FastroAgent(TestModel(), instructions=instructions)
 
     async def ask(ctx: StepContext[str]) -> None:
         await ctx.run(agent, "one")

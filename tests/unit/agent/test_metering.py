@@ -1,0 +1,237 @@
+"""The meter at its edges: what it wraps, and what it takes for measured."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from typing import Any, Self
+
+import pytest
+from pydantic_ai import RunContext
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models.concurrency import ConcurrencyLimitedModel
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RequestUsage
+
+from fastroai import FastroAgent
+from fastroai.agent import Metered
+from fastroai.agent.metering import MeteredModel
+from fastroai.runtime import Scope
+from fastroai.usage import CostCalculator
+
+PRICES = CostCalculator(
+    pricing_overrides={"remote:model": {"input_per_mtok": 1, "output_per_mtok": 2, "per_request": 0}}
+)
+
+
+class RemoteModel(Model):
+    """A model of some provider, which answers what it is told to."""
+
+    def __init__(self, response: ModelResponse, *, opens: asyncio.Event | None = None) -> None:
+        super().__init__()
+        self.response = response
+        self.opens = opens
+        self.entered = 0
+
+    @property
+    def model_name(self) -> str:
+        return "model"
+
+    @property
+    def system(self) -> str:
+        return "remote"
+
+    async def __aenter__(self) -> Self:
+        self.entered += 1
+        return self
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        return self.response
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncIterator[StreamedResponse]:
+        assert self.opens is not None
+        self.opens.set()
+        await asyncio.Event().wait()
+        yield  # type: ignore[misc]
+
+
+def response(**given: Any) -> ModelResponse:
+    """A whole response, unless it is told otherwise."""
+    options: dict[str, Any] = {
+        "usage": RequestUsage(input_tokens=10, output_tokens=5),
+        "provider_name": "remote",
+        "model_name": "model",
+        "finish_reason": "stop",
+        **given,
+    }
+    return ModelResponse(parts=[TextPart("hello")], **options)
+
+
+async def outcome(model: Model) -> tuple[str, Decimal | None]:
+    """How a request to the model ends in the account."""
+    metered = Metered(PRICES).get_wrapper_model(model)
+    assert metered is not None
+    async with Scope("step", "s", parent=None) as scope:
+        await metered.request([], None, ModelRequestParameters())
+    [record] = scope.records
+    return record.outcome, record.cost_usd
+
+
+# --- what is measured ---
+
+
+async def test_a_whole_response_is_settled() -> None:
+    assert await outcome(RemoteModel(response())) == ("settled", Decimal("0.00002"))
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        {"finish_reason": None},
+        {"usage": RequestUsage()},
+        {"usage": RequestUsage(input_tokens=10, unmeasured_requests=1)},
+        {"state": "incomplete"},
+        {"state": "interrupted"},
+        {"state": "suspended"},
+    ],
+    ids=repr,
+)
+async def test_a_response_that_is_not_whole_is_unmeasured(cut: dict[str, Any]) -> None:
+    assert await outcome(RemoteModel(response(**cut))) == ("unmeasured", None)
+
+
+async def test_a_response_that_is_suspended_without_usage_is_counted_when_it_goes_on() -> None:
+    suspended = response(state="suspended", usage=RequestUsage(), finish_reason=None)
+    assert await outcome(RemoteModel(suspended)) == ("released", None)
+
+
+async def test_usage_that_contradicts_itself_is_unpriced_and_said_so() -> None:
+    impossible = response(usage=RequestUsage(input_tokens=1, cache_read_tokens=5))
+    calculator = CostCalculator()
+    calculator.add_pricing_override(
+        "remote:model", input_per_mtok=1, output_per_mtok=1, cache_read_per_mtok=1
+    )
+    metered = Metered(calculator).get_wrapper_model(RemoteModel(impossible))
+    assert metered is not None
+    async with Scope("step", "s", parent=None) as scope:
+        with pytest.warns(UserWarning, match="cannot be priced"):
+            await metered.request([], None, ModelRequestParameters())
+    assert scope.records[0].unpriced
+
+
+async def test_a_warning_that_is_raised_leaves_the_request_charged() -> None:
+    metered = Metered().get_wrapper_model(RemoteModel(response()))
+    assert metered is not None
+    async with Scope("step", "s", parent=None) as scope:
+        with pytest.raises(UserWarning):  # warnings are errors here
+            await metered.request([], None, ModelRequestParameters())
+    assert [record.outcome for record in scope.records] == ["settled"]
+
+
+async def test_a_stream_cancelled_while_it_opens_is_unmeasured() -> None:
+    opens = asyncio.Event()
+    metered = Metered(PRICES).get_wrapper_model(RemoteModel(response(), opens=opens))
+    assert metered is not None
+
+    async def open_stream() -> None:
+        async with metered.request_stream([], None, ModelRequestParameters()):
+            raise AssertionError
+
+    async with Scope("step", "s", parent=None) as scope:
+        task = asyncio.create_task(open_stream())
+        await opens.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    [record] = scope.records
+    assert (record.outcome, record.streamed) == ("unmeasured", True)
+    assert record.error == "CancelledError"
+
+
+# --- what is wrapped ---
+
+
+def leaves(model: Model) -> list[Model]:
+    if isinstance(model, FallbackModel):
+        return [leaf for candidate in model.models for leaf in leaves(candidate)]
+    if isinstance(model, MeteredModel) or not isinstance(model, WrapperModel):
+        return [model]
+    return leaves(model.wrapped)
+
+
+def test_every_leaf_is_metered_and_the_models_of_the_user_stay_as_they_were() -> None:
+    first, second, third = TestModel(), TestModel(), TestModel()
+    limited = ConcurrencyLimitedModel(second, limiter=1)
+    inside = FallbackModel(limited, third)
+    model = FallbackModel(first, WrapperModel(inside))
+    metered = Metered().get_wrapper_model(model)
+    assert metered is not None
+    assert [type(leaf) for leaf in leaves(metered)] == [MeteredModel] * 3
+    assert [leaf.wrapped for leaf in leaves(metered)] == [first, second, third]  # type: ignore[attr-defined]
+    assert leaves(model) == [first, second, third]
+    assert limited.wrapped is second
+    assert inside.models == [limited, third]
+
+
+def test_a_model_that_is_metered_already_is_left_alone() -> None:
+    once = Metered().get_wrapper_model(TestModel())
+    assert once is not None
+    assert Metered().get_wrapper_model(once) is once
+
+
+def test_a_model_is_wrapped_once_and_many_models_are_forgotten_again() -> None:
+    meter = Metered()
+    model = TestModel()
+    assert meter.get_wrapper_model(model) is meter.get_wrapper_model(model)
+    for _ in range(100):
+        other = TestModel()
+        wrapper = meter.get_wrapper_model(other)
+        assert isinstance(wrapper, MeteredModel)
+        assert wrapper.wrapped is other
+    again = meter.get_wrapper_model(model)
+    assert isinstance(again, MeteredModel)
+    assert again.wrapped is model
+
+
+async def test_entering_the_meter_does_not_open_the_model_of_the_agent() -> None:
+    model = RemoteModel(response())
+    metered = Metered().get_wrapper_model(model)
+    assert metered is not None
+    async with metered:
+        pass
+    assert model.entered == 0
+
+
+def test_the_meter_shows_the_model_that_it_wraps() -> None:
+    metered = Metered().get_wrapper_model(RemoteModel(response()))
+    assert metered is not None
+    assert (metered.model_name, metered.system) == ("model", "remote")
+
+
+async def test_a_meter_keeps_the_accounts_of_two_runs_apart() -> None:
+    agent = FastroAgent(TestModel())
+    async with Scope("step", "one", parent=None) as one:
+        await agent.run("?")
+    async with Scope("step", "two", parent=None) as two:
+        await agent.run("?")
+        await agent.run("?")
+    assert (len(one.records), len(two.records)) == (1, 2)
+    assert {record.step_id for record in two.records} == {"two"}
