@@ -35,7 +35,7 @@ check: $(VENV)/dev.stamp ## formatting, lint, types, import layers
 
 unit: $(VENV)/dev.stamp ## the tests, with branch coverage
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -m 'not soak'
+	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
@@ -45,8 +45,8 @@ docs: $(VENV)/dev.stamp ## build the documentation into site/, warnings are erro
 bench: $(VENV)/dev.stamp ## the benchmarks, each beside its bare alternative
 	$(BIN)/python -m benchmarks
 
-soak: $(VENV)/dev.stamp ## the long property runs
-	$(BIN)/python -m pytest -m soak
+soak: $(VENV)/dev.stamp ## the property tests with 20,000 examples each
+	$(BIN)/python -m pytest tests/properties --hypothesis-profile=soak -o timeout=0
 
 format: $(VENV)/dev.stamp ## format and fix what can be fixed
 	$(BIN)/ruff check --fix .

@@ -188,10 +188,14 @@ class _Attempt:
         return self.reservation.charge_unmeasured(self._record("unmeasured", error=text))
 
     def abandon(self, response: ModelResponse, error: BaseException | None) -> RequestRecord:
-        """A stream ended: charge its usage if it got that far."""
+        """An open stream ended: charge its usage if it got that far, else its bound.
+
+        Whatever the error is, it refuses nothing any more, and it may be that of somebody who read the stream.
+        """
         if error is None or _is_measured(response, streamed=True, system=self.terms.provider):
             return self.settle(response)
-        return self.fail(error)
+        record = self._record("unmeasured", response=response, error=attributes.error_summary(error))
+        return self.reservation.charge_unmeasured(record)
 
     def _record(
         self,

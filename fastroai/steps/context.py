@@ -27,6 +27,7 @@ from fastroai.steps.fanout import run_bounded
 from fastroai.steps.outputs import Outputs, check_type
 from fastroai.steps.retrying import retry_calls
 from fastroai.steps.spending import price_record
+from fastroai.steps.threads import thread_limiter
 from fastroai.steps.usage import StepUsage
 from fastroai.tracing import NoOpTracer, Tracer
 from fastroai.usage import Budget, CostCalculator
@@ -437,7 +438,9 @@ class StepContext(Generic[DepsT_co]):
         warning is logged, and its later calls on this context raise.
         """
         try:
-            return await anyio.to_thread.run_sync(function, self, abandon_on_cancel=True)
+            return await anyio.to_thread.run_sync(
+                function, self, abandon_on_cancel=True, limiter=thread_limiter(self._scope)
+            )
         except asyncio.CancelledError:
             logger.warning("step %r: its thread could not be stopped and runs on unattended", self.step_id)
             raise
@@ -454,11 +457,6 @@ class StepContext(Generic[DepsT_co]):
     def scope(self) -> Scope:
         """The scope of this step."""
         return self._scope
-
-    @property
-    def facts(self) -> RunFacts:
-        """What is the same for every step of this run."""
-        return self._facts
 
     def _check_open(self) -> None:
         if self._ended:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack
 from contextvars import ContextVar, copy_context
-from itertools import accumulate
+from itertools import accumulate, count, islice
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.leftovers import assert_no_task_is_left
@@ -26,10 +27,13 @@ common = settings(max_examples=60, suppress_health_check=[HealthCheck.function_s
 def test_only_time_outside_of_pauses_counts_however_they_nest(
     limit: int, spans: list[tuple[int, int]]
 ) -> None:
-    """Each span is slept through inside so many pauses, of which none or several may nest."""
+    """Each span is slept through inside so many pauses, of which none or several may nest.
+
+    The limit lies half a second beside all other times, so that nothing happens at the same moment.
+    """
 
     async def main() -> None:
-        async with Clock(limit, "it") as clock:
+        async with Clock(limit + 0.5, "it") as clock:
             for depth, seconds in spans:
                 with ExitStack() as pauses:
                     for _ in range(depth):
@@ -40,17 +44,14 @@ def test_only_time_outside_of_pauses_counts_however_they_nest(
     runs_out = next((index for index, sum_ in enumerate(counted) if sum_ > limit), None)
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         loop = runner.get_loop()
-        if runs_out is None and counted[-1] < limit:
+        if runs_out is None:
             runner.run(main())
             assert loop.time() == sum(seconds for _, seconds in spans)
-        elif runs_out is not None:
-            try:
-                runner.run(main())
-            except TimeLimitExceeded:
-                before = sum(seconds for _, seconds in spans[: runs_out - 1])
-                assert loop.time() == before + limit - counted[runs_out - 1]
-            else:
-                raise AssertionError("it did not run out")
+            return
+        with pytest.raises(TimeLimitExceeded):
+            runner.run(main())
+        before = sum(seconds for _, seconds in spans[: runs_out - 1])
+        assert loop.time() == before + limit + 0.5 - counted[runs_out - 1]
 
 
 @common
@@ -61,7 +62,7 @@ def test_only_time_outside_of_pauses_counts_however_they_nest(
 def test_overlapping_pauses_of_several_tasks_stop_the_clock_for_their_union(
     limit: int, pauses: list[tuple[int, int]]
 ) -> None:
-    clock = Clock(limit, "it")
+    clock = Clock(limit + 0.5, "it")
 
     async def pause(start: int, seconds: int) -> None:
         await asyncio.sleep(start)
@@ -81,12 +82,10 @@ def test_overlapping_pauses_of_several_tasks_stop_the_clock_for_their_union(
         return ended
 
     paused = {second for start, length in pauses for second in range(start, start + length)}
-    counted, second = 0, 0
-    while counted < limit:
-        counted += second not in paused
-        second += 1
+    running = (second for second in count() if second not in paused)
+    last = next(islice(running, limit, None))
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        assert runner.run(main()) == second
+        assert runner.run(main()) == last + 0.5
 
 
 # --- pump ---

@@ -144,6 +144,23 @@ async def test_a_meter_of_a_plain_agent_can_retry_requests_too(
     assert account.outcomes == ["released", "settled"]
 
 
+async def test_a_plain_agent_in_a_tool_does_not_take_over_the_retries_of_the_run(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    server.rule(lambda request: request.prompt == "Who?", Reply(fault=Fault.status(503)))
+    asks_for_help(server)
+    inner = Agent(server.model(SECOND), capabilities=[Metered()])
+
+    async def ask(question: str) -> str:
+        """Ask."""
+        return (await inner.run(question)).output
+
+    with pytest.raises(ModelHTTPError):
+        await FastroAgent(model, tools=[ask], request_retries=5).run("Who did it?")
+    account.assert_matches()
+    assert account.outcomes == ["settled", "released"]
+
+
 async def test_an_agent_that_fails_in_a_tool_leaves_all_of_it_on_the_error(
     server: ModelServer, model: Model, account: Account
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from support.agents import paid_agent
 
 from fastroai.pipelines import Pipeline, PipelineResult, StepContext, step
-from fastroai.records import Usage
+from fastroai.records import RequestRecord, Tokens, Usage
 
 
 @step
@@ -29,6 +29,28 @@ async def dear(ctx: StepContext) -> str:
     await ctx.run(paid_agent(2_000), "hello")
     ctx.record_usage(model="acme:writer", input_tokens=1, cost_usd="0.0000010")
     return "dear"
+
+
+async def test_every_kind_of_token_has_its_total() -> None:
+    tokens = Tokens(
+        input_tokens=100,
+        output_tokens=90,
+        cache_read_tokens=1,
+        cache_write_tokens=2,
+        input_audio_tokens=3,
+        output_audio_tokens=4,
+        reasoning_tokens=5,
+    )
+
+    @step
+    async def spends(ctx: StepContext) -> None:
+        ctx.scope.charge(RequestRecord(model="m", provider="p", outcome="settled", tokens=tokens))
+
+    usage = (await Pipeline[Any, Any]("p", {"a": spends, "b": spends}, output_step="a").execute()).usage
+    for kind in ("input", "output", "cache_read", "cache_write", "input_audio", "output_audio", "reasoning"):
+        assert getattr(usage, f"total_{kind}_tokens") == 2 * getattr(tokens, f"{kind}_tokens")
+    assert usage.total_tokens == 380
+    assert (usage.unpriced_requests, usage.cost_complete) == (2, False)
 
 
 @pytest.fixture

@@ -388,6 +388,29 @@ def test_an_interrupt_in_a_step_ends_the_program_and_the_other_steps(
     assert caplog.records == []
 
 
+def test_an_interrupt_while_steps_are_being_cancelled_is_not_lost() -> None:
+    async def main() -> None:
+        hanging = Hanging()
+
+        @step
+        async def exits_when_cancelled(ctx: StepContext) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise SystemExit(3)
+
+        @step
+        async def fails(ctx: StepContext) -> None:
+            await hanging.started.wait()
+            raise ValueError("x")
+
+        steps: Steps = {"exits": exits_when_cancelled, "hanging": hanging, "fails": fails}
+        await Pipeline[Any, Any]("p", steps, output_step="fails").execute()
+
+    with pytest.raises(SystemExit, match="3"), asyncio.Runner() as runner:
+        runner.run(main())
+
+
 async def test_a_worker_that_somebody_cancels_from_outside_cancels_the_run() -> None:
     hanging = Hanging()
     pipeline: Pipeline[Any, Any] = Pipeline(
@@ -406,17 +429,19 @@ async def test_a_worker_that_somebody_cancels_from_outside_cancels_the_run() -> 
 async def test_cancellation_reaches_a_worker_that_has_not_begun(who: str) -> None:
     hanging = Hanging()
 
-    def cancel_workers() -> None:
-        for task in asyncio.all_tasks() - {run, test}:
-            task.cancel()
-
     @step
     async def first(ctx: StepContext) -> None:
+        begun = {run, test, asyncio.current_task()}
+
+        def cancel_the_worker() -> None:
+            [worker] = asyncio.all_tasks() - begun
+            worker.cancel()
+
         # Either happens before the worker begins that is about to be made for the other step.
         if who == "the run":
             run.cancel()
         else:
-            asyncio.get_running_loop().call_soon(cancel_workers)
+            asyncio.get_running_loop().call_soon(cancel_the_worker)
         await asyncio.Event().wait()
 
     test = asyncio.current_task()

@@ -182,6 +182,19 @@ async def test_nested_pipelines_tell_their_own_events() -> None:
         "RunFinished outer",
     ]
     assert len({event.run_id for event in events}) == 1
+    paths = {type(event).__name__ + " " + event.pipeline: event.path for event in events}
+    assert paths["StepFinished inner"] == ("outer", "nested", "inner")
+    assert paths["StepFinished outer"] == ("outer",)
+
+
+async def test_two_runs_of_one_pipeline_side_by_side_can_be_told_apart() -> None:
+    inner = Pipeline[Any, Any]("inner", {"x": works})
+    pipeline = Pipeline[Any, Any]("outer", {"a": inner.as_step(), "b": inner.as_step()}, output_step="a")
+    finished = [event for event in await events_of(pipeline) if isinstance(event, StepFinished)]
+    assert {event.path for event in finished if event.pipeline == "inner"} == {
+        ("outer", "a", "inner"),
+        ("outer", "b", "inner"),
+    }
 
 
 async def test_a_nested_router_passes_events_on() -> None:

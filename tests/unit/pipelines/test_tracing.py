@@ -9,7 +9,7 @@ from support.agents import paid_agent, streaming_agent
 from support.tracing import RecordedSpan, RecordingTracer
 
 from fastroai.agent import FastroAgent
-from fastroai.errors import StepExecutionError
+from fastroai.errors import MissingExtraError, StepExecutionError
 from fastroai.pipelines import Pipeline, PipelineConfig, StepConfig, StepContext, step
 
 
@@ -128,6 +128,7 @@ async def test_spans_say_what_they_are_of_and_what_was_spent() -> None:
     assert pipeline.attributes["fastroai.cost.microcents"] == 100
     assert pipeline.attributes["fastroai.cost.complete"] is True
     assert step_span.attributes["fastroai.step.id"] == "asks"
+    assert step_span.attributes["fastroai.cost.microcents"] == 100
 
 
 async def test_a_failure_is_on_every_span_that_it_left() -> None:
@@ -178,6 +179,24 @@ async def test_mapped_steps_have_spans_of_their_own() -> None:
         ("pipeline p", "step f", "step f[0]"),
         ("pipeline p", "step f", "step f[1]"),
     ]
+
+
+async def test_a_tracer_that_cannot_start_stops_the_run_before_anything_happens() -> None:
+    class Broken(RecordingTracer):
+        def span(self, name: str, **attributes: Any) -> Any:
+            raise MissingExtraError("LogfireTracer", "logfire", "logfire")
+
+    ran = False
+
+    @step
+    async def runs(ctx: StepContext) -> None:
+        nonlocal ran
+        ran = True
+
+    with pytest.raises(MissingExtraError) as caught:
+        await Pipeline[Any, Any]("p", {"a": runs}).execute(tracer=Broken())
+    assert not ran
+    assert dict(caught.value.step_outputs) == {}
 
 
 async def test_without_a_tracer_nothing_is_traced() -> None:

@@ -3,6 +3,7 @@ import asyncio
 import pytest
 from pydantic_ai.exceptions import (
     ModelAPIError,
+    ModelAuthenticationError,
     ModelConnectionError,
     ModelHTTPError,
     ModelQuotaExceededError,
@@ -56,6 +57,11 @@ def named(error: BaseException) -> str:
         UsageLimitExceeded("too many requests"),
         UserError("wrong"),
         RunCancelled("by a token"),
+        ModelRequestRejectedError("gpt", "bad request"),
+        ModelAuthenticationError("gpt", "who are you?"),
+        ModelQuotaExceededError("gpt", "pay first"),
+        NameError("name 'respones' is not defined"),
+        NotImplementedError(),
         StepExecutionError("s", CostBudgetExceeded(10, 10)),
         StepExecutionError("outer", StepExecutionError("inner", UserError("wrong"))),
     ],
@@ -134,6 +140,16 @@ def test_requests_that_failed_on_their_way_are_transport_failures(error: BaseExc
 )
 def test_refusals_and_foreign_errors_are_not(error: BaseException) -> None:
     assert not is_transport_failure(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "expected"), [(400, "true", True), (503, "false", False), (503, "?", True)]
+)
+def test_the_provider_has_the_last_word_on_whether_to_try_again(
+    status: int, told: str, expected: bool
+) -> None:
+    error = ModelHTTPError(status, "gpt", headers={"x-should-retry": told})
+    assert is_transport_failure(error) == expected
 
 
 def test_the_provider_may_say_how_long_to_wait() -> None:

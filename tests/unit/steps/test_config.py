@@ -7,6 +7,7 @@ from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN
 from fastroai.steps import ExecutionConfig, PipelineConfig, ResolvedConfig, StepConfig
 from fastroai.steps.config import budget_of, resolve
+from fastroai.usage import Budget
 
 
 def test_what_nobody_gives_has_a_default() -> None:
@@ -91,6 +92,30 @@ def test_a_budget_in_short_form_is_microcents() -> None:
     assert str(budget.usd) == "0.5"
     assert budget_of(StepConfig(cost_budget=None)) is None
     assert budget_of(StepConfig()) is None
+
+
+def test_a_budget_may_be_given_as_one_and_then_says_more() -> None:
+    budget = Budget(usd="0.25", on_unpriced="allow")
+    assert budget_of(StepConfig(budget=budget)) is budget
+    assert resolve(StepConfig(budget=budget), pipeline=PipelineConfig()).budget is budget
+    assert resolve(StepConfig(), pipeline=PipelineConfig(budget=budget)).budget is None
+
+
+@pytest.mark.parametrize("none", [{"budget": None}, {"cost_budget": None}])
+def test_either_form_of_no_budget_lifts_either_form_of_one(none: dict[str, None]) -> None:
+    for own in (StepConfig(budget=Budget(usd=1)), StepConfig(cost_budget=7)):
+        assert resolve(StepConfig(**none), own, pipeline=PipelineConfig()).budget is None  # type: ignore[arg-type]
+
+
+def test_both_forms_at_once_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"^cost_budget=5: expected nothing beside budget="):
+        StepConfig(budget=Budget(usd=1), cost_budget=5)
+
+
+@pytest.mark.parametrize("wrong", [500_000, "0.5", {"usd": 1}])
+def test_a_budget_is_a_budget(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"^budget=.*a Budget; cost_budget= takes microcents"):
+        StepConfig(budget=wrong)
 
 
 def test_only_a_step_that_nothing_bounds_or_repeats_is_plain() -> None:

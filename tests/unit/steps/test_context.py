@@ -27,7 +27,7 @@ from fastroai.errors import (
 )
 from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
 from fastroai.tracing import NoOpTracer
-from fastroai.usage import UnpricedModelWarning
+from fastroai.usage import Budget, CostCalculator, UnpricedModelWarning
 
 # --- facts ---
 
@@ -263,8 +263,11 @@ async def test_a_call_may_have_a_budget_of_its_own() -> None:
         assert caught.value.scope_path == ("p", "alone", "agent")
         await ctx.run(paid_agent(100), "another call is not bounded by it")
 
+        with pytest.raises(CostBudgetExceeded):
+            await ctx.run(chatty_agent(100), "go", budget=Budget(microcents=150))
+
     result = await run_alone(ask)
-    assert result.usage.total_cost_microcents == 300
+    assert result.usage.total_cost_microcents == 500
 
 
 def chatty_agent(microcents: int) -> FastroAgent[Any, str]:
@@ -368,6 +371,15 @@ async def test_spending_elsewhere_is_charged_to_the_step_and_everything_above() 
     assert usage.cost_usd == first.cost_usd + Decimal("0.005")
     assert (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) == (1_000, 100, 400)
     assert usage.agent_calls == 0
+
+
+async def test_spending_elsewhere_may_have_prices_of_its_own() -> None:
+    prices = CostCalculator(pricing_overrides={"acme:reader": {"input_per_mtok": 3, "output_per_mtok": 0}})
+
+    async def spend(ctx: StepContext) -> None:
+        ctx.record_usage(model="acme:reader", input_tokens=1_000, cost_calculator=prices)
+
+    assert (await run_alone(spend)).usage.total_cost_usd == Decimal("0.003")
 
 
 async def test_spending_without_a_price_is_unpriced() -> None:

@@ -1,0 +1,165 @@
+"""What a type checker knows of steps, what runs them, and what they give. Checked by mypy, never run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import assert_type
+
+from fastroai import (
+    BaseStep,
+    ChatResponse,
+    ConversationState,
+    ConversationStatus,
+    FastroAgent,
+    Pipeline,
+    PipelineConfig,
+    PipelineResult,
+    SplitPipeline,
+    StepConfig,
+    StepContext,
+    StepUsage,
+    step,
+)
+from fastroai.agent import ChatStream
+from fastroai.pipelines import (
+    FunctionStep,
+    PipelineStream,
+    RunEvent,
+    StepFinished,
+    StepStarted,
+    StepTiming,
+    TextChunk,
+)
+from fastroai.records import RequestRecord
+from fastroai.tracing import Tracer
+
+
+class Deps:
+    tenant: str
+
+
+class OtherDeps: ...
+
+
+text_agent = FastroAgent("openai:gpt-5-mini")
+number_agent = FastroAgent("openai:gpt-5-mini", output_type=int)
+
+
+@step
+async def no_deps(ctx: StepContext[object]) -> str:
+    return "a"
+
+
+@step
+async def with_deps(ctx: StepContext[Deps]) -> int:
+    assert_type(ctx.step_id, str)
+    assert_type(ctx.attempt, int)
+    assert_type(ctx.usage, StepUsage)
+    assert_type(ctx.usage.cost_usd, Decimal)
+    assert_type(ctx.tracer, Tracer)
+    assert_type(ctx.inputs, Mapping[str, object])
+    return 1
+
+
+@step(timeout=5, retries=None)  # type: ignore[call-overload, untyped-decorator]  # None is no count
+async def misconfigured(ctx: StepContext) -> None: ...
+
+
+@step(retry=1)  # type: ignore[call-overload, untyped-decorator]  # a misspelt option
+async def misspelt(ctx: StepContext) -> None: ...
+
+
+@step()
+def in_a_thread(ctx: StepContext[Deps]) -> list[str]:
+    return [ctx.run_sync(text_agent, "hi", timeout=None, retries=0).output]
+
+
+assert_type(no_deps, FunctionStep[object, str])
+assert_type(with_deps, FunctionStep[Deps, int])
+assert_type(in_a_thread, FunctionStep[Deps, list[str]])
+with_deps.config = StepConfig(timeout=3)
+
+
+@step
+async def reads(ctx: StepContext[Deps]) -> str:
+    assert_type(ctx.get_dependency("with_deps", int), int)
+    assert_type(ctx.get_dependency("words", list[str]), list[str])
+    assert_type(ctx.get_dependency_or_none("maybe", float), float | None)
+    state = ctx.get_dependency("state", ConversationState[str])
+    assert_type(state.data, str | None)
+    return ctx.get_input("text", "default") or ""
+
+
+@step
+async def asks(ctx: StepContext[Deps]) -> int:
+    response = await ctx.run(number_agent, "how many?", timeout=3, retries=2, cost_budget=1_000)
+    assert_type(response, ChatResponse[int])
+    stream = ctx.run_stream(text_agent, "hi")
+    assert_type(stream, ChatStream[str])
+    async for chunk in stream:
+        assert_type(chunk.content, str)
+    assert_type(stream.response, ChatResponse[str] | None)
+    await ctx.run(number_agent, "how many?", retry=2)  # type: ignore[call-arg]
+    assert_type(await ctx.map(number_agent, ["a"], concurrency=2), list[ChatResponse[int]])
+    assert_type(await ctx.map(with_deps, range(3)), list[int])
+    assert_type(ctx.record_usage(model="acme:x", cost_usd="0.1"), RequestRecord)
+    ctx.record_usage(model="acme:x", cost_usd=0.1)  # type: ignore[arg-type]  # not exact
+    return response.output
+
+
+@step
+async def converses(ctx: StepContext) -> ConversationState[dict[str, str]]:
+    return ConversationState(ConversationStatus.INCOMPLETE, data={"name": "Ada"})
+
+
+class Custom(BaseStep[Deps, str]):
+    config = StepConfig(retries=1)
+
+    async def execute(self, context: StepContext[Deps]) -> str:
+        return context.deps.tenant
+
+
+class WrongOutput(BaseStep[Deps, str]):
+    async def execute(self, context: StepContext[Deps]) -> int:  # type: ignore[override]
+        return 1
+
+
+pipeline = Pipeline[Deps, str]("p", {"no": no_deps, "with": with_deps, "own": Custom(), "as": asks})
+nested = pipeline.as_step(lambda ctx: {"tenant": ctx.deps.tenant})
+assert_type(nested, BaseStep[Deps, str])
+Pipeline[OtherDeps, str]("p", {"with": with_deps})  # type: ignore[dict-item]  # needs other deps
+Pipeline("p", {"no": no_deps}, configs=PipelineConfig())  # type: ignore[call-arg]
+PipelineConfig(max_concurency=3)  # type: ignore[call-arg]
+StepConfig(max_concurrency=3)  # type: ignore[call-arg]
+
+
+async def runs() -> None:
+    result = await pipeline.execute({"text": "x"}, Deps())
+    assert_type(result, PipelineResult[str])
+    assert_type(result.output, str | None)
+    assert_type(result.errors, Mapping[str, BaseException])
+    assert_type(result.timings["own"], StepTiming)
+    assert_type(result.usage.steps["own"], StepUsage)
+    assert_type(result.usage.total_cost_microcents, int)
+    assert_type(pipeline.execute_sync(), PipelineResult[str])
+    await pipeline.execute({"text": "x"}, OtherDeps())  # type: ignore[arg-type]
+    async with pipeline.stream({"text": "x"}, Deps()) as stream:
+        assert_type(stream, PipelineStream[str])
+        async for event in stream:
+            assert_type(event, RunEvent)
+            match event:
+                case StepStarted(step_id=step_id, cause=cause):
+                    assert_type((step_id, cause), tuple[str, str])
+                case TextChunk(text=text):
+                    assert_type(text, str)
+                case StepFinished(output=output):
+                    assert_type(output, object)
+                case _:
+                    pass
+    assert_type(stream.result, PipelineResult[str] | None)
+
+
+split = SplitPipeline[Deps, str]("s", key=lambda inputs, deps: deps.tenant)
+split.add_variant("a", pipeline, weight=1)
+split.add_variant("b", Pipeline[OtherDeps, str]("o", {"no": no_deps}), weight=1)  # type: ignore[arg-type]
