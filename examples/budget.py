@@ -33,8 +33,7 @@ async def main() -> None:
     except CostBudgetExceeded as stop:
         print(stop)
         print(f"spent: {stop.actual_microcents} of {stop.budget_microcents} microcents")
-        if stop.usage:
-            print(f"requests: {stop.usage.request_count} made, {len(server.ledger.entries)} received")
+        print(f"requests: {stop.usage.request_count} made, {len(server.ledger.entries)} received")
 
 
 asyncio.run(main())

@@ -39,7 +39,7 @@ async def main() -> None:
         await Pipeline("strict", STEPS, NEEDS).execute()  # on_error="fail" unless said
     except StepExecutionError as error:
         print(error)
-        print(f"finished: {dict(error.step_outputs)}, spent: ${error.usage.cost_usd if error.usage else 0}")
+        print(f"finished: {dict(error.step_outputs)}, spent: ${error.usage.cost_usd}")
 
     result = await Pipeline("lenient", STEPS, NEEDS, config=PipelineConfig(on_error="continue")).execute()
     print(f"ok: {result.ok}, output: {result.output}, spent: ${result.usage.total_cost_usd}")

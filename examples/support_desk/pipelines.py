@@ -148,7 +148,7 @@ class Answered:
         """What it has cost, finished or not."""
         if self.result is not None:
             return self.result.usage.total
-        return (self.stopped_by and self.stopped_by.usage) or Usage()
+        return self.stopped_by.usage if self.stopped_by is not None else Usage()
 
 
 def desk_pipeline(

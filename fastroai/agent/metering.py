@@ -190,7 +190,7 @@ class _Attempt:
     def abandon(self, response: ModelResponse, error: BaseException | None) -> RequestRecord:
         """An open stream ended: charge its usage if it got that far, else its bound.
 
-        Whatever the error is, it refuses nothing any more, and it may be that of somebody who read the stream.
+        Whatever the error is, it refuses nothing any more, and it may be that of whoever read the stream.
         """
         if error is None or _is_measured(response, streamed=True, system=self.terms.provider):
             return self.settle(response)

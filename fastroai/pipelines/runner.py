@@ -26,6 +26,7 @@ from fastroai.pipelines.machine import (
 from fastroai.pipelines.plan import Plan
 from fastroai.pipelines.result import StepTiming
 from fastroai.runtime import Scope, StepFailed, StepFinished, StepSkipped, StepStarted
+from fastroai.runtime.failures import leaves
 from fastroai.runtime.isolation import InContext
 from fastroai.steps import BaseStep, ConversationState, ResolvedConfig
 from fastroai.steps.context import RunFacts
@@ -235,10 +236,11 @@ class PipelineRunner:
         if not isinstance(error, Exception | asyncio.CancelledError):
             raise error  # KeyboardInterrupt and the like are not a step's outcome
         self.errors[step_id] = error
-        fatal = self._stops_the_run(error)
-        if self.failure is None and (fatal or step_id not in self.machine.exempt):
-            self.failure = error if fatal else StepExecutionError(step_id, error)
-            if not fatal:
+        stop = next(filter(self._stops_the_run, leaves(error)), None)
+        if self.failure is None and (stop is not None or step_id not in self.machine.exempt):
+            self.failure = stop
+            if stop is None:
+                self.failure = StepExecutionError(step_id, error)
                 self.failure.__cause__ = error
         if self.scope.listener is not None:
             await self.scope.listener(
@@ -252,7 +254,7 @@ class PipelineRunner:
                     duration_ms=self.timings[step_id].duration_ms,
                 )
             )
-        return Failed(step_id, fatal)
+        return Failed(step_id, fatal=stop is not None)
 
     def _stops_the_run(self, error: BaseException) -> bool:
         """Whether a failure is not the step's own: a budget set above it, or cancellation from inside."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from fastroai.errors import FastroAIError, StepExecutionError, error_chain
@@ -28,6 +29,7 @@ def is_exhausted(error: BaseException) -> bool:
 def is_terminal(error: BaseException) -> bool:
     """Whether trying again cannot help, or must not be tried: stops, mistakes, refusals, cancellation."""
     from pydantic_ai.exceptions import (
+        FallbackExceptionGroup,
         ModelQuotaExceededError,
         ModelRequestRejectedError,
         RunCancelled,
@@ -40,6 +42,10 @@ def is_terminal(error: BaseException) -> bool:
         return True
     if isinstance(error, StepExecutionError):
         return is_terminal(error.original_error)
+    if isinstance(error, FallbackExceptionGroup):
+        return all(map(is_terminal, error.exceptions))  # one of the models may do better next time
+    if isinstance(error, ExceptionGroup):
+        return any(map(is_terminal, error.exceptions))  # all that ran side by side would have to
     if isinstance(error, FastroAIError):
         return not error.retryable
     if isinstance(error, RunTimedOut):
@@ -54,6 +60,15 @@ def is_terminal(error: BaseException) -> bool:
         | NameError
         | NotImplementedError,
     )
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions in a group, however nested; or the exception itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            yield from leaves(member)
+    else:
+        yield error
 
 
 def may_retry(error: BaseException) -> bool:

@@ -437,12 +437,22 @@ class StepContext(Generic[DepsT_co]):
         When the attempt is cancelled or times out the thread cannot be stopped: it is left alone, a
         warning is logged, and its later calls on this context raise.
         """
+        begun = False
+
+        def call() -> T:
+            nonlocal begun
+            begun = True
+            return function(self)
+
         try:
             return await anyio.to_thread.run_sync(
-                function, self, abandon_on_cancel=True, limiter=thread_limiter(self._scope)
+                call, abandon_on_cancel=True, limiter=thread_limiter(self._scope)
             )
         except asyncio.CancelledError:
-            logger.warning("step %r: its thread could not be stopped and runs on unattended", self.step_id)
+            if begun:
+                logger.warning(
+                    "step %r: its thread could not be stopped and runs on unattended", self.step_id
+                )
             raise
 
     def attach_clock(self, clock: Clock) -> None:

@@ -10,7 +10,7 @@ from anyio.lowlevel import RunVar
 from fastroai.runtime import Scope
 
 STEPS_IN_THREADS: Final = 40
-"""How many steps may be in worker threads at once at each depth of nesting; as many as anyio allows in all."""
+"""How many steps may be in worker threads at once at each depth of nesting; anyio's own number for all."""
 
 _limiters: Final[RunVar[dict[int, CapacityLimiter]]] = RunVar("fastroai_step_threads")
 

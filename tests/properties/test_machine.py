@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.schedules import Schedule, interpret, schedules
 
@@ -165,7 +165,6 @@ def test_the_journal_of_a_run_leads_to_the_same_commands_again(schedule: Schedul
     assert [again.handle(event) for event, _ in first.journal] == [commands for _, commands in first.journal]
 
 
-@settings(max_examples=30)
 @given(st.integers(1, 300), st.integers(1, 5))
 def test_work_grows_no_faster_than_steps_and_dependencies(length: int, width: int) -> None:
     """Every command is about one step, and there is one for each step and one for the end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from support.leftovers import assert_no_task_is_left
 from support.schedules import Schedule, interpret, schedules
 from support.virtual_time import VirtualTimeLoop, now
@@ -65,7 +65,7 @@ def run(schedule: Schedule) -> tuple[Acts, PipelineResult[Any] | StepExecutionEr
         return (acts, *runner.run(main()))
 
 
-live = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+live = settings(deadline=None)
 
 
 @live

@@ -8,7 +8,7 @@ from contextvars import ContextVar, copy_context
 from itertools import accumulate, count, islice
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.leftovers import assert_no_task_is_left
 from support.virtual_time import VirtualTimeLoop, now
@@ -17,7 +17,7 @@ from fastroai.errors import TimeLimitExceeded
 from fastroai.runtime import Clock, Pump, Send
 from fastroai.runtime.isolation import InContext
 
-common = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+common = settings(deadline=None)
 
 # --- clock ---
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.agents import paid_agent
 
@@ -103,7 +103,7 @@ COUNTS = [
 ]
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(deadline=None)
 @given(trees)
 def test_a_run_has_spent_what_its_steps_have_spent(tree: Nests) -> None:
     assert_adds_up(asyncio.run(tree.pipeline().execute()), tree)

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from fastroai import TimeLimitExceeded
-from fastroai.records import Usage
 from pydantic_ai.messages import PartDeltaEvent
-
 from support.agents import streaming_agent
 from support.virtual_time import in_virtual_time, now
+
+from fastroai import TimeLimitExceeded
+from fastroai.records import Usage
 
 
 def words(*pauses: float) -> object:
@@ -44,7 +44,9 @@ async def test_the_timeout_does_not_run_while_the_reader_of_events_takes_its_tim
 
 @pytest.mark.parametrize("pauses", [(10,), (1, 10), (2, 2, 2, 2)])
 @in_virtual_time
-async def test_the_timeout_is_for_all_the_waiting_for_the_provider_together(pauses: tuple[float, ...]) -> None:
+async def test_the_timeout_is_for_all_the_waiting_for_the_provider_together(
+    pauses: tuple[float, ...],
+) -> None:
     agent = streaming_agent(words(*pauses), timeout=5)  # type: ignore[arg-type]
     with pytest.raises(TimeLimitExceeded):
         async for _ in agent.run_stream("?"):
@@ -64,7 +66,7 @@ async def test_what_a_stream_has_spent_can_be_asked_at_any_time() -> None:
 
 
 @in_virtual_time
-async def test_two_readers_of_one_stream_share_it() -> None:
+async def test_a_stream_that_was_read_to_its_end_has_nothing_more() -> None:
     stream = streaming_agent(words(1, 1, 1, 1)).run_stream("?")  # type: ignore[arg-type]
     async with stream:
         first = [chunk.content async for chunk in stream]

@@ -53,7 +53,6 @@ async def test_a_failure_loses_nothing_of_what_finished_and_was_spent() -> None:
         ).execute()
     error = caught.value
     assert error.step_outputs == {"a": "output of a", "b": "output of b"}
-    assert error.usage is not None
     assert (error.usage.cost_microcents, error.usage.request_count) == (250, 3)
     assert error.run_id
 
@@ -211,5 +210,4 @@ async def test_the_same_error_in_two_runs_belongs_to_the_run_that_it_left_last()
     for microcents in (10, 20):
         with pytest.raises(StepExecutionError) as caught:
             await shared.execute({"microcents": microcents})
-        assert caught.value.usage is not None
         assert caught.value.usage.cost_microcents == microcents

@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 from pydantic_ai.exceptions import (
+    FallbackExceptionGroup,
     ModelAPIError,
     ModelAuthenticationError,
     ModelConnectionError,
@@ -35,6 +36,7 @@ from fastroai.runtime import (
     may_retry,
     retry_after,
 )
+from fastroai.runtime.failures import leaves
 
 
 def http(status: int) -> ModelHTTPError:
@@ -64,6 +66,10 @@ def named(error: BaseException) -> str:
         NotImplementedError(),
         StepExecutionError("s", CostBudgetExceeded(10, 10)),
         StepExecutionError("outer", StepExecutionError("inner", UserError("wrong"))),
+        ExceptionGroup("side by side", [ValueError("x"), ExceptionGroup("more", [CostBudgetExceeded(1, 1)])]),
+        FallbackExceptionGroup(
+            "one after the other", [UserError("wrong"), ModelRequestRejectedError("m", "no")]
+        ),
     ],
     ids=named,
 )
@@ -82,12 +88,21 @@ def test_stops_mistakes_and_cancellation_are_terminal(error: BaseException) -> N
         RunTimedOut("10 s"),
         TimeLimitExceeded("step", 1),
         StepExecutionError("s", ValueError("x")),
+        ExceptionGroup("side by side", [ValueError("x"), http(503)]),
+        FallbackExceptionGroup("one after the other", [http(503), ModelRequestRejectedError("m", "no")]),
     ],
     ids=named,
 )
 def test_other_failures_may_be_tried_again(error: BaseException) -> None:
     assert not is_terminal(error)
     assert may_retry(error)
+
+
+def test_the_leaves_of_a_group_are_what_was_raised() -> None:
+    one, two, three = ValueError("1"), LookupError("2"), asyncio.CancelledError()
+    nested = BaseExceptionGroup("outer", [one, BaseExceptionGroup("inner", [two, three])])
+    assert list(leaves(nested)) == [one, two, three]
+    assert list(leaves(one)) == [one]
 
 
 def test_what_an_inner_level_has_exhausted_no_outer_level_repeats() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from typing import Any
 
+import pytest
 from pydantic_ai.models.test import TestModel
 from support.steps import run_alone
 
@@ -67,6 +68,26 @@ async def test_no_more_steps_are_in_threads_than_there_may_be() -> None:
     steps = {str(number): counts for number in range(STEPS_IN_THREADS * 2)}
     await Pipeline[Any, Any]("p", steps, output_step="0").execute()
     assert most == STEPS_IN_THREADS
+
+
+async def test_a_step_that_never_got_a_thread_leaves_none_behind(caplog: pytest.LogCaptureFixture) -> None:
+    begun, may_end = asyncio.Semaphore(0), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    @step
+    def waits(ctx: StepContext) -> None:
+        loop.call_soon_threadsafe(begun.release)
+        may_end.wait(10)
+
+    steps = {str(number): waits for number in range(STEPS_IN_THREADS + 5)}
+    run = asyncio.create_task(Pipeline[Any, Any]("p", steps, output_step="0").execute())
+    for _ in range(STEPS_IN_THREADS):
+        await begun.acquire()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    may_end.set()
+    assert len(caplog.records) == STEPS_IN_THREADS
 
 
 def test_every_loop_has_threads_of_its_own() -> None:
