@@ -30,7 +30,7 @@ check: $(VENV)/dev.stamp ## formatting, lint, types, import layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mypy --no-incremental examples tests/typing
+	$(BIN)/mypy examples tests/typing
 	$(BIN)/lint-imports
 
 unit: $(VENV)/dev.stamp ## the tests, with branch coverage

@@ -74,7 +74,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         agent: AbstractAgent[AgentDepsT, OutputDataT] | None = None,
         output_type: OutputSpec[OutputDataT] | None = None,
         instructions: Instructions[AgentDepsT] = None,
-        system_prompt: str | Sequence[str] = (),
+        system_prompt: str | Sequence[str] | None = None,
         deps_type: type[AgentDepsT] = object,  # type: ignore[assignment]  # as in PydanticAI
         name: str | None = None,
         description: str | None = None,
@@ -157,7 +157,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 model=_first(model, config.model, None),
                 output_type=output_type,
                 instructions=_first(instructions, config.instructions, None),
-                system_prompt=system_prompt or config.system_prompt,
+                system_prompt=_first(system_prompt, config.system_prompt, ()),
                 deps_type=None if deps_type is object else deps_type,
                 description=description,
                 model_settings=settings,
@@ -186,7 +186,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 instructions=cast(
                     "Instructions[AgentDepsT]", _first(instructions, config.instructions, None)
                 ),
-                system_prompt=system_prompt or config.system_prompt,
+                system_prompt=_first(system_prompt, config.system_prompt, ()),
                 deps_type=deps_type,
                 name=name or config.name or "agent",
                 description=description,

@@ -30,7 +30,7 @@ class AgentConfig:
     name: str | None = None
     instructions: str | Sequence[str] | None = None
     """Sent with every run."""
-    system_prompt: str | Sequence[str] = ()
+    system_prompt: str | Sequence[str] | None = None
     """Sent at the start of a conversation, and kept in its history."""
     temperature: float | None = None
     max_tokens: int | None = None

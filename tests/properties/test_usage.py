@@ -103,7 +103,8 @@ COUNTS = [
 ]
 
 
-@settings(deadline=None)
+# Every example runs a few agents, so a quarter of the usual number has to do.
+@settings(deadline=None, max_examples=settings().max_examples // 4)
 @given(trees)
 def test_a_run_has_spent_what_its_steps_have_spent(tree: Nests) -> None:
     assert_adds_up(asyncio.run(tree.pipeline().execute()), tree)

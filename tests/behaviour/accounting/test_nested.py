@@ -388,6 +388,24 @@ async def test_an_answer_that_a_fallback_rejects_is_charged_all_the_same(
     assert account.outcomes == ["settled", "settled"]
 
 
+async def test_a_streamed_answer_that_a_fallback_would_reject_is_charged_once(
+    server: ModelServer, account: Account
+) -> None:
+    def is_empty_talk(response: ModelResponse) -> bool:
+        return True
+
+    server.script(Reply("from the first", usage=Usage(500, 50)))
+    fallback = FallbackModel(
+        server.model(FIRST), server.model(SECOND), fallback_on=[ModelAPIError, is_empty_talk]
+    )
+    # It has been read before it could be judged, says PydanticAI.
+    with pytest.warns(UserWarning, match="[Rr]esponse handler"):
+        chunks = [chunk async for chunk in FastroAgent(fallback).run_stream("?")]
+    assert chunks[-1].output == "from the first"
+    account.assert_matches()
+    assert account.outcomes == ["settled"]
+
+
 async def test_a_fallback_whose_candidates_all_fail_leaves_it_on_the_error(
     server: ModelServer, account: Account
 ) -> None:

@@ -535,6 +535,7 @@ async def test_a_thread_that_timed_out_is_left_alone_and_can_call_nothing_any_mo
     assert [record.getMessage() for record in caplog.records] == [
         "step 'alone': its thread could not be stopped and runs on unattended"
     ]
+    assert not tried.is_set(), "nobody waited for the thread"
     may_go_on.set()
     assert await asyncio.to_thread(tried.wait, 10)
     assert len(late) == 2
