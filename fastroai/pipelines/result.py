@@ -43,6 +43,10 @@ class PipelineUsage:
         self.processing_time_ms = max((timing.finished_ms for timing in timings.values()), default=0.0)
         """Wall time from the start of the run to the end of its last step, in milliseconds."""
 
+    def __getstate__(self) -> dict[str, object]:
+        """Plain data for pickling and copying: the steps' usage instead of their live scopes."""
+        return {**self.__dict__, "steps": self.steps, "_step_scopes": {}}
+
     def within(self, scope: Scope) -> PipelineUsage:
         """The same steps, with the totals of a scope around the run."""
         return PipelineUsage(scope, self._step_scopes, self._timings)
@@ -190,11 +194,16 @@ class PipelineResult(Generic[OutputT]):
     critical_path: tuple[str, ...] = ()
     """The chain of steps that the run had to wait for, first to last."""
 
+    routes: tuple[str, ...] = ()
+    """For a router: the pipelines that it tried, in order; the last one gave the result."""
+
     @property
     def ok(self) -> bool:
         """Whether no step failed."""
         return not self.errors
 
-    def within(self, scope: Scope) -> PipelineResult[OutputT]:
+    def within(self, scope: Scope, *, routes: tuple[str, ...]) -> PipelineResult[OutputT]:
         """The same result with the usage of a scope around the run: what a router spent is part of it."""
-        return replace(self, usage=self.usage.within(scope), run_id=scope.run_id)
+        return replace(
+            self, usage=self.usage.within(scope), run_id=scope.run_id, routes=(*routes, *self.routes)
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -15,6 +16,8 @@ from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.runtime import Scope, current_scope, is_terminal, run_blocking
 from fastroai.steps import BaseStep, StepConfig, StepContext
 from fastroai.tracing import Tracer
+
+logger = logging.getLogger("fastroai.pipelines")
 
 
 class BasePipeline(ABC, Generic[DepsT, OutputT]):
@@ -69,6 +72,8 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
         if not isinstance(pipeline, Pipeline | BasePipeline):
             raise ConfigurationError("pipeline", pipeline, "a Pipeline or a BasePipeline")
         self._pipelines[name] = pipeline
+        if fallback == name:
+            raise ConfigurationError("fallback", fallback, "the name of another pipeline")
         if fallback is not None:
             self._fallbacks[name] = fallback
 
@@ -89,6 +94,8 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
         """
         if inputs is not None and not isinstance(inputs, Mapping):
             raise ConfigurationError("inputs", inputs, "a mapping of names to values")
+        for variant in self._fallbacks.values():
+            self._named(variant)  # before anything runs, not when it is needed
         given = dict(inputs or {})
         scope = Scope("router", self.name, parent=current_scope(), tracer=tracer)
         async with scope:
@@ -103,9 +110,10 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
                     fallback = self._fallbacks.get(name)
                     if fallback is None or fallback in tried or not _another_may_do(error):
                         raise
+                    logger.warning("router %r: %r failed, trying %r: %s", self.name, name, fallback, error)
                     name = fallback
                 else:
-                    return result.within(scope)
+                    return result.within(scope, routes=tuple(tried))
 
     def execute_sync(
         self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None, tracer: Tracer | None = None

@@ -35,8 +35,21 @@ class _BackgroundLoop:
             if self._loop is None or self._process != os.getpid():
                 self._loop = asyncio.new_event_loop()
                 self._process = os.getpid()
-                threading.Thread(target=self._loop.run_forever, name="fastroai-sync", daemon=True).start()
+                thread = threading.Thread(
+                    target=_run_for_ever, args=[self._loop], name="fastroai-sync", daemon=True
+                )
+                thread.start()
             return self._loop
+
+
+def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
+    stopped = False
+    while not stopped:
+        try:
+            loop.run_forever()
+            stopped = True
+        except (SystemExit, KeyboardInterrupt):
+            pass  # a task of one caller raised it, and asyncio stopped for it; the others' calls go on
 
 
 _background = _BackgroundLoop()
@@ -58,8 +71,27 @@ def run_blocking(call: Callable[[], Coroutine[Any, Any, T]], *, called: str, ins
         raise RunningLoopError(called, instead)
     scope = current_scope()
     if scope is not None and scope.loop is not None and scope.loop.is_running():
-        return wait_for(asyncio.run_coroutine_threadsafe(_run_within(scope, call), scope.loop))
-    return wait_for(asyncio.run_coroutine_threadsafe(call(), _background.get()))
+        outcome = wait_for(asyncio.run_coroutine_threadsafe(_carry(_run_within(scope, call)), scope.loop))
+    else:
+        outcome = wait_for(asyncio.run_coroutine_threadsafe(_carry(call()), _background.get()))
+    if isinstance(outcome, _Exit):
+        raise outcome.error
+    return outcome
+
+
+class _Exit:
+    """A `SystemExit` or `KeyboardInterrupt` on its way to the thread that it is meant for."""
+
+    def __init__(self, error: SystemExit | KeyboardInterrupt) -> None:
+        self.error = error
+
+
+async def _carry(coroutine: Coroutine[Any, Any, T]) -> T | _Exit:
+    """Hand an exit over as a value: a task that raises it stops its loop, and nobody would ever be told."""
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        return _Exit(error)
 
 
 async def _run_within(scope: Scope, call: Callable[[], Coroutine[Any, Any, T]]) -> T:

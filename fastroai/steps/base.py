@@ -147,4 +147,7 @@ class _StepDecorator:
     def __call__(self, function: StepFunction[Any, Any]) -> FunctionStep[Any, Any]:
         if not callable(function) or isinstance(function, type):
             raise ConfigurationError("step", function, "a function that takes the StepContext")
+        if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+            expected = "a function that returns its output, without `yield`; ctx.run_stream streams in it"
+            raise ConfigurationError("step", function, expected)
         return FunctionStep(function, self._config)

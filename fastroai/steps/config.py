@@ -124,7 +124,9 @@ def one_budget(budget: Budget | None, cost_budget: int | None) -> Budget | None:
         return budget
     if budget is not None:
         raise ConfigurationError("cost_budget", cost_budget, "nothing beside budget=, which it is short for")
-    check_count("cost_budget", cost_budget, least=1)
+    if isinstance(cost_budget, bool) or not isinstance(cost_budget, int) or cost_budget < 1:
+        expected = "microcents ($1 = 1,000,000), a whole number from 1; for dollars: budget=Budget(usd=...)"
+        raise ConfigurationError("cost_budget", cost_budget, expected)
     return Budget(microcents=cost_budget)
 
 

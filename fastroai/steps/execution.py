@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from time import perf_counter
+from types import CoroutineType
 
 from fastroai.errors import ConfigurationError
 from fastroai.runtime import Clock, Scope
@@ -74,7 +75,11 @@ async def _attempt(step: BaseStep[DepsT, OutputT], context: StepContext[DepsT]) 
         awaitable = step.execute(context)
         if not hasattr(awaitable, "__await__"):
             raise ConfigurationError("execute", type(step).__name__, "`async def execute(self, context)`")
-        return await awaitable
+        output = await awaitable
+        if isinstance(output, CoroutineType):
+            output.close()
+            raise ConfigurationError("output", output, "a value; await the coroutine: `return await ...`")
+        return output
     finally:
         context.end()
         if context.scope.is_open_inside:

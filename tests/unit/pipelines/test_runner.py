@@ -137,15 +137,16 @@ async def test_many_steps_that_never_wait_let_others_run_in_between() -> None:
             others += 1
             await asyncio.sleep(0)
 
+    @step
+    async def count(ctx: StepContext) -> int:
+        return others
+
     beside = asyncio.create_task(other())
     names = [str(number) for number in range(1_000)]
-    await Pipeline(
-        "p",
-        dict.fromkeys(names, nothing),
-        {after: [before] for before, after in itertools.pairwise(names)},
-    ).execute()
+    dependencies = {after: [before] for before, after in itertools.pairwise(names)}
+    result = await Pipeline("p", dict.fromkeys(names, count), dependencies).execute()
     beside.cancel()
-    assert others >= 4
+    assert result.step_outputs["999"] - result.step_outputs["0"] >= 4
 
 
 # --- apart from each other ---
@@ -333,6 +334,28 @@ async def test_a_step_that_cancels_itself_cancels_the_run(on_error: Any, how: st
     assert_no_task_is_left()
 
 
+@pytest.mark.parametrize("ticks", range(8))
+async def test_a_cancellation_in_the_last_moments_of_a_run_is_not_lost(ticks: int) -> None:
+    accepted = False
+
+    async def cancel_soon() -> None:
+        nonlocal accepted
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        accepted = run.cancel()
+
+    @step
+    async def last(ctx: StepContext) -> asyncio.Task[None]:
+        return asyncio.create_task(cancel_soon())
+
+    run = asyncio.create_task(Pipeline[Any, Any]("p", {"last": last}).execute())
+    await asyncio.wait([run])
+    for _ in range(ticks + 2):
+        await asyncio.sleep(0)
+    assert run.cancelled() == accepted
+    assert_no_task_is_left()
+
+
 class NotOurs(BaseException):
     """What is not an Exception is nobody's ordinary failure."""
 
@@ -388,7 +411,8 @@ def test_an_interrupt_in_a_step_ends_the_program_and_the_other_steps(
     assert caplog.records == []
 
 
-def test_an_interrupt_while_steps_are_being_cancelled_is_not_lost() -> None:
+@pytest.mark.parametrize("why", ["a step failed", "the run was cancelled"])
+def test_an_interrupt_while_steps_are_being_cancelled_is_not_lost(why: str) -> None:
     async def main() -> None:
         hanging = Hanging()
 
@@ -400,12 +424,16 @@ def test_an_interrupt_while_steps_are_being_cancelled_is_not_lost() -> None:
                 raise SystemExit(3)
 
         @step
-        async def fails(ctx: StepContext) -> None:
+        async def ends_it(ctx: StepContext) -> None:
             await hanging.started.wait()
-            raise ValueError("x")
+            if why == "a step failed":
+                raise ValueError("x")
+            run.cancel()
+            await asyncio.Event().wait()
 
-        steps: Steps = {"exits": exits_when_cancelled, "hanging": hanging, "fails": fails}
-        await Pipeline[Any, Any]("p", steps, output_step="fails").execute()
+        steps: Steps = {"exits": exits_when_cancelled, "hanging": hanging, "ends": ends_it}
+        run = asyncio.create_task(Pipeline[Any, Any]("p", steps, output_step="ends").execute())
+        await run
 
     with pytest.raises(SystemExit, match="3"), asyncio.Runner() as runner:
         runner.run(main())

@@ -98,6 +98,7 @@ def test_it_ends_by_ctrl_c_in_this_process_too(monkeypatch: pytest.MonkeyPatch) 
     finally:
         signal.signal(signal.SIGTERM, handler)
         logging.getLogger("fastroai.testing").handlers.clear()
+        logging.getLogger("fastroai.testing").setLevel(logging.NOTSET)
 
     assert "1 requests, 1 of them billed" in output.getvalue()
 
