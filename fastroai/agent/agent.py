@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar, cast, overload
 
 from pydantic_ai import (
@@ -42,13 +42,14 @@ from fastroai.agent.types import Instructions, Workspace
 from fastroai.errors import ConfigurationError
 from fastroai.runtime import run_blocking
 from fastroai.runtime.options import check_count, check_seconds
-from fastroai.steps import StepConfig
+from fastroai.steps import StepConfig, StepContext
 from fastroai.steps.call import AgentCall, Prompt
 from fastroai.steps.config import one_budget
 from fastroai.tracing import Tracer
 from fastroai.usage import Budget, CostCalculator
 
 RunOutputT = TypeVar("RunOutputT")
+StepDepsT = TypeVar("StepDepsT")
 T = TypeVar("T")
 D = TypeVar("D")
 
@@ -752,9 +753,20 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         )
         return EventStream(lambda send, on_scope: self._dispatcher.stream_events(call, send, on_scope))
 
+    @overload
     def as_step(
-        self, prompt: PromptSource[AgentDepsT], *, config: StepConfig | None = None
-    ) -> AgentStep[AgentDepsT, OutputDataT]:
+        self,
+        prompt: Callable[[StepContext[StepDepsT]], Prompt | Awaitable[Prompt]],
+        *,
+        config: StepConfig | None = None,
+    ) -> AgentStep[StepDepsT, OutputDataT]: ...
+    @overload
+    def as_step(
+        self, prompt: Prompt, *, config: StepConfig | None = None
+    ) -> AgentStep[AgentDepsT, OutputDataT]: ...
+    def as_step(
+        self, prompt: PromptSource[Any], *, config: StepConfig | None = None
+    ) -> AgentStep[Any, OutputDataT]:
         """This agent as a step of a pipeline; its output is the agent's output.
 
         Args:

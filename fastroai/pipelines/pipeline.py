@@ -42,7 +42,7 @@ from fastroai.steps.outputs import Outputs
 from fastroai.tracing import NoOpTracer, Tracer, attributes, log_metrics
 from fastroai.usage import CostCalculator
 
-DepsT = TypeVar("DepsT", default=Any)
+DepsT = TypeVar("DepsT", default=Any, contravariant=True)
 
 
 class Pipeline(Generic[DepsT, OutputT]):

@@ -14,7 +14,7 @@ from fastroai.records import RequestRecord, Usage
 from fastroai.runtime import Scope
 from fastroai.steps import ConversationState, StepUsage
 
-OutputT = TypeVar("OutputT", default=Any)
+OutputT = TypeVar("OutputT", default=Any, covariant=True)
 
 
 @dataclass(slots=True)

@@ -128,3 +128,19 @@ async def tools() -> None:
 
 calculator = CostCalculator(pricing_overrides={"gpt-4o": {"input_per_mtok": 2.0, "output_per_mtok": 8.0}})
 assert_type(calculator.calculate_cost("gpt-4o", 1, 1), int)
+
+
+# An agent without deps of its own fits into a step that has some, and its pipeline into a router without.
+def prompt(ctx: StepContext[Deps]) -> str:
+    return ctx.deps.tenant
+
+
+asking = Pipeline[Deps, str]("asking", {"ask": text_agent.as_step(prompt)})
+
+
+class RouterWithoutDeps(BasePipeline[None, str]):
+    async def route(self, inputs: Mapping[str, Any], deps: None) -> str:
+        return "hello"
+
+
+RouterWithoutDeps().register_pipeline("hello", Pipeline("hello", {"hello": text_agent.as_step("hi")}))
