@@ -71,9 +71,9 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
             raise ConfigurationError("name", name, f"a name that router {self.name!r} does not have yet")
         if not isinstance(pipeline, Pipeline | BasePipeline):
             raise ConfigurationError("pipeline", pipeline, "a Pipeline or a BasePipeline")
-        self._pipelines[name] = pipeline
         if fallback == name:
             raise ConfigurationError("fallback", fallback, "the name of another pipeline")
+        self._pipelines[name] = pipeline
         if fallback is not None:
             self._fallbacks[name] = fallback
 

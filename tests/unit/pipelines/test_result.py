@@ -1,5 +1,7 @@
 """What a run gives back."""
 
+import copy
+import pickle
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -101,6 +103,17 @@ async def test_outputs_are_there_by_step(result: PipelineResult[Any]) -> None:
     assert result.step_outputs == {"cheap": "cheap", "dear": "dear"}
     assert result.ok
     assert result.run_id
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+async def test_a_result_can_be_copied_and_pickled(copied: Any, result: PipelineResult[Any]) -> None:
+    again = copied(result)
+    assert (again.output, again.step_outputs, again.run_id) == ("dear", result.step_outputs, result.run_id)
+    assert again.usage.total == result.usage.total
+    assert again.usage.steps == result.usage.steps
+    assert again.usage.records == result.usage.records
+    assert again.usage.processing_time_ms == result.usage.processing_time_ms
+    assert again.timings == result.timings
 
 
 async def test_a_result_does_not_change_any_more() -> None:

@@ -161,6 +161,34 @@ async def test_after_a_failure_the_fallback_runs_and_all_that_was_spent_is_known
     assert list(result.usage.steps) == ["answers"]
 
 
+async def test_a_fallback_is_in_the_log_and_in_the_result(caplog: pytest.LogCaptureFixture) -> None:
+    made = with_fallbacks(first=(failing(ValueError("x")), "second"), second=(answering("second"), None))
+    result = await made.execute({"to": "first"})
+    assert result.routes == ("first", "second")
+    [record] = caplog.records
+    assert record.getMessage() == (
+        "router 'support': 'first' failed, trying 'second': step 'fails' failed: ValueError: x"
+    )
+    assert (await made.execute({"to": "second"})).routes == ("second",)
+
+
+def test_a_pipeline_is_not_its_own_fallback() -> None:
+    made = Chooses("support")
+    with pytest.raises(ConfigurationError, match=r"^fallback='a': expected the name of another pipeline"):
+        made.register_pipeline("a", answering("a"), fallback="a")
+    assert made.pipelines == {}
+
+
+async def test_the_routes_of_a_router_in_a_router_follow_its_own() -> None:
+    class Inner(Chooses):
+        async def route(self, inputs: Mapping[str, Any], deps: Any) -> str:
+            return "there"
+
+    inner = Inner()
+    inner.register_pipeline("there", answering("there"))
+    assert (await router(inner=inner).execute({"to": "inner"})).routes == ("inner", "there")
+
+
 async def test_when_every_fallback_fails_the_last_failure_is_raised_with_all_that_was_spent() -> None:
     made = with_fallbacks(
         first=(failing(ValueError("x")), "second"), second=(failing(LookupError("y")), "first")
@@ -176,9 +204,11 @@ async def test_a_pipeline_without_a_fallback_just_fails() -> None:
         await router(a=failing(ValueError("x")), b=answering("b")).execute({"to": "a"})
 
 
-async def test_a_fallback_that_is_not_registered_is_an_error_that_lists_what_there_is() -> None:
-    with pytest.raises(UnknownPipelineError, match="no pipeline 'nothing'"):
-        await with_fallbacks(a=(failing(ValueError("x")), "nothing")).execute({"to": "a"})
+async def test_a_fallback_that_is_not_registered_is_found_before_anything_runs() -> None:
+    made = with_fallbacks(a=(answering("a"), None), b=(answering("b"), "nothing"))
+    with pytest.raises(UnknownPipelineError, match="no pipeline 'nothing'; registered: 'a', 'b'") as caught:
+        await made.execute({"to": "a"})
+    assert caught.value.usage.request_count == 0
 
 
 @in_virtual_time

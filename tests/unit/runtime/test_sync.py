@@ -72,6 +72,47 @@ def test_exceptions_come_out_as_themselves() -> None:
         blocking(fail)
 
 
+@pytest.mark.parametrize("exit_", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_an_exit_reaches_the_thread_that_waits_and_the_loop_goes_on(exit_: BaseException) -> None:
+    async def leave() -> None:
+        raise exit_
+
+    with pytest.raises(type(exit_)) as caught:
+        blocking(leave)
+    assert caught.value is exit_
+    assert blocking(name_of_the_thread) == "fastroai-sync"
+
+
+def test_an_exit_that_nobody_carries_does_not_stop_the_calls_of_others() -> None:
+    stopped = threading.Event()
+
+    async def exit_beside() -> None:
+        def leave() -> None:
+            stopped.set()
+            raise SystemExit(3)
+
+        asyncio.get_running_loop().call_soon(leave)
+
+    blocking(exit_beside)
+    assert stopped.wait(10)
+    assert blocking(name_of_the_thread) == "fastroai-sync"
+
+
+async def test_an_exit_in_a_call_of_a_worker_thread_reaches_that_thread() -> None:
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    def in_the_thread() -> str:
+        try:
+            blocking(leave)
+        except SystemExit as error:
+            return f"exit {error.code}"
+        return "nothing"
+
+    async with Scope("step", "s", parent=None):
+        assert await asyncio.to_thread(in_the_thread) == "exit 3"
+
+
 async def test_on_a_running_loop_it_says_what_to_await_instead() -> None:
     with pytest.raises(RunningLoopError, match=r"^thing.run_sync\(\) .* use: await thing.run\(...\)$"):
         blocking(name_of_the_thread)

@@ -1,6 +1,6 @@
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -120,6 +120,33 @@ def test_only_functions_can_be_decorated(wrong: Any) -> None:
         step(wrong)
     with pytest.raises(ConfigurationError):
         step(retries=1)(wrong)
+
+
+async def async_generator(ctx: StepContext) -> AsyncIterator[str]:
+    yield "text"
+
+
+def generator(ctx: StepContext) -> Iterator[str]:
+    yield "text"
+
+
+@pytest.mark.parametrize("function", [async_generator, generator])
+def test_a_function_that_yields_has_no_output(function: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"without `yield`; ctx\.run_stream streams in it"):
+        step(function)
+
+
+async def test_a_coroutine_that_somebody_forgot_to_await_is_no_output() -> None:
+    async def later() -> int:
+        return 1
+
+    @step
+    async def forgets(ctx: StepContext) -> Any:
+        return later()
+
+    error = await failure_of(forgets)
+    assert isinstance(error, ConfigurationError)
+    assert "await the coroutine: `return await ...`" in str(error)
 
 
 @pytest.mark.parametrize("options", [{"timeout": -1}, {"retries": -1}, {"cost_budget": 0}])

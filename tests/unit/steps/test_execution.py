@@ -571,3 +571,32 @@ async def test_what_an_abandoned_thread_was_waiting_for_ends_with_the_step() -> 
     assert_no_task_is_left()
     assert await asyncio.to_thread(thread_ended.wait, 10)
     assert isinstance(late[0], asyncio.CancelledError)
+
+
+async def test_a_call_that_an_abandoned_thread_makes_between_attempts_ends_with_the_step() -> None:
+    asked, cancelled, may_go_on = asyncio.Event(), asyncio.Event(), threading.Event()
+
+    async def never(prompt: str) -> None:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    @step(timeout=0.05, retries=1, retry_delay=30)
+    def slow(ctx: StepContext) -> None:
+        may_go_on.wait(10)
+        paid_agent(before=never).run_sync("late")
+
+    async def listen() -> None:
+        async for event in Pipeline[Any, Any]("p", {"slow": slow}).stream():
+            if isinstance(event, StepRetried):
+                may_go_on.set()
+
+    run = asyncio.create_task(listen())
+    await asked.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    await cancelled.wait()
+    assert_no_task_is_left()
