@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fastroai.tracing import Tracer
     from fastroai.usage import Budget
 
-ScopeKind = Literal["pipeline", "router", "step", "agent"]
+ScopeKind = Literal["pipeline", "router", "step", "call", "agent"]
 Closer = Callable[[], Awaitable[None]]
 
 _current: Final[ContextVar[Scope | None]] = ContextVar("fastroai_scope", default=None)

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from time import perf_counter
@@ -219,13 +219,20 @@ class StepContext(Generic[DepsT_co]):
         base = self.config.retry_delay if isinstance(retry_delay, NotGiven) else retry_delay
         check_seconds("retry_delay", base, zero=True)
         with self._clock_paused():
-            return await retry_calls(
-                lambda attempt: agent.dispatch(call.for_attempt(attempt)),
-                retries=extra,
-                delay=base,
-                scope=self._scope,
-                on_retry=self.report_retry,
-            )
+            async with self._call_scope(call):
+                return await retry_calls(
+                    lambda attempt: agent.dispatch(call.for_attempt(attempt)),
+                    retries=extra,
+                    delay=base,
+                    scope=self._scope,
+                    on_retry=self.report_retry,
+                )
+
+    def _call_scope(self, call: AgentCall) -> AbstractAsyncContextManager[object]:
+        """A scope around all attempts of a call that has a budget, so that they share it."""
+        if call.budget is None:
+            return nullcontext()
+        return Scope("call", "call", parent=self._scope, budget=call.budget)
 
     def run_stream(
         self,

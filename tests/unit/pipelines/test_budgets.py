@@ -125,3 +125,26 @@ async def test_recorded_spending_can_bring_its_own_prices_and_counts_against_bud
     spent = usage_of(caught.value)
     assert spent is not None
     assert spent.cost_microcents == 60
+
+
+async def test_a_budget_of_a_call_is_for_all_of_its_attempts() -> None:
+    agent = paid_agent(100)
+    attempts = 0
+
+    @step
+    async def ask(ctx: StepContext) -> None:
+        budget = Budget(microcents=200, on_unbounded="allow")  # what failed in the model is unmeasured
+        await ctx.run(failing, "go", budget=budget, retries=5, retry_delay=0)
+
+    async def fail_after_paying(dispatch: object) -> None:
+        nonlocal attempts
+        attempts += 1
+        await agent.run("paid for")
+        raise ValueError("and failed")
+
+    failing = paid_agent(100, before=fail_after_paying)
+    with pytest.raises(StepExecutionError) as caught:
+        await Pipeline("p", {"ask": ask}).execute()
+    stop = caught.value.original_error
+    assert isinstance(stop, CostBudgetExceeded)
+    assert (attempts, stop.actual_microcents) == (2, 200)

@@ -260,7 +260,7 @@ async def test_a_call_may_have_a_budget_of_its_own() -> None:
         with pytest.raises(CostBudgetExceeded) as caught:
             await ctx.run(chatty_agent(100), "go", cost_budget=150)
         assert caught.value.budget_microcents == 150
-        assert caught.value.scope_path == ("p", "alone", "agent")
+        assert caught.value.scope_path == ("p", "alone", "call", "agent")
         await ctx.run(paid_agent(100), "another call is not bounded by it")
 
         with pytest.raises(CostBudgetExceeded):
