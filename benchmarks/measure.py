@@ -33,11 +33,14 @@ async def seconds(run: Run) -> float:
 async def medians(runs: Mapping[str, Run], rounds: int, warm_up: int = 2) -> dict[str, float]:
     """Median wall time of each, in seconds. They take turns; the collector waits until the end."""
     samples: dict[str, list[float]] = {name: [] for name in runs}
+    names = list(runs)
     for turn in range(warm_up + rounds):
         gc.collect()
         gc.disable()
-        for name, run in runs.items():
-            taken = await seconds(run)
+        # Whoever is first after a collection finds cold caches, so each is first as often as the others.
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            taken = await seconds(runs[name])
             if turn >= warm_up:
                 samples[name].append(taken)
         gc.enable()
