@@ -12,8 +12,13 @@
     ├── StepExecutionError                   a step failed; `original_error` is why
     ├── TimeLimitExceeded (TimeoutError)     a timeout ran out
     ├── DispatchSkippedError                 a hook said not to dispatch an agent call
-    ├── BudgetExceeded                       a budget stopped a request before it was sent
-    │   └── CostBudgetExceeded               ... a budget of money
+    ├── BudgetExceeded                       a budget stopped the run
+    │   ├── CostBudgetExceeded               ... of money
+    │   │   └── SpendLimitExceeded           ... of money, shared between runs and processes
+    │   ├── TokenBudgetExceeded              ... of tokens
+    │   ├── RequestBudgetExceeded            ... of requests
+    │   └── TimeBudgetExceeded               ... of time
+    ├── SpendStoreUnavailable                the store of a SpendLimit cannot be reached
     ├── UnpricedModelError                   a budget of money, and a model without a price
     ├── UnboundedRequestError                a budget of money, and a request without an upper bound
     ├── PriceUpdateError                     newer prices could not be downloaded
@@ -27,10 +32,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from types import MappingProxyType
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from fastroai.records import Usage
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage, ModelResponse
 
 __all__ = [
     "BudgetExceeded",
@@ -45,10 +55,16 @@ __all__ = [
     "MissingInputError",
     "PipelineValidationError",
     "PriceUpdateError",
+    "RequestBudgetExceeded",
     "RunningLoopError",
     "ScopeClosedError",
+    "SpendLimitExceeded",
+    "SpendStoreUnavailable",
     "StepExecutionError",
+    "StoppedRun",
+    "TimeBudgetExceeded",
     "TimeLimitExceeded",
+    "TokenBudgetExceeded",
     "UnboundedRequestError",
     "UnknownModelError",
     "UnknownPipelineError",
@@ -266,43 +282,150 @@ class DispatchSkippedError(FastroAIError):
         return f"agent call skipped: {self.reason}" if self.reason else "agent call skipped"
 
 
+@dataclass(frozen=True, slots=True)
+class StoppedRun:
+    """An agent run that a budget stopped, with what is needed to go on."""
+
+    agent: str
+    messages: list[ModelMessage]
+    """Its messages so far, the request that was not sent included: pass them as `message_history=`."""
+
+
 class BudgetExceeded(FastroAIError):
-    """A budget stopped a request before it was sent."""
+    """A budget stopped the run.
 
+    `messages` are those of the agent run that it stopped. To go on without paying again:
 
-class CostBudgetExceeded(BudgetExceeded):
-    """A budget of money stopped a request before it was sent. Amounts are microcents ($1 = 1,000,000)."""
+        try:
+            response = await agent.run("...", budget=Budget(usd="0.10"))
+        except BudgetExceeded as stop:
+            response = await agent.run(message_history=stop.messages, budget=Budget(usd="0.20"))
+    """
+
+    unit: ClassVar[str] = ""
 
     def __init__(
         self,
-        budget_microcents: int,
-        actual_microcents: int,
+        limit: int,
+        committed: int,
         step_id: str | None = None,
-        requested_microcents: int | None = None,
+        requested: int | None = None,
         scope_path: tuple[str, ...] = (),
     ) -> None:
-        super().__init__(budget_microcents, actual_microcents, step_id, requested_microcents, scope_path)
-        self.budget_microcents = budget_microcents
-        self.actual_microcents = actual_microcents
-        """What had been committed against the budget: known cost, and bounds of unmeasured requests."""
+        super().__init__(limit, committed, step_id, requested, scope_path)
+        self.limit = limit
+        self.committed = committed
+        """What was used of it: what is known, and bounds of unmeasured requests."""
         self.step_id = step_id
-        self.requested_microcents = requested_microcents
-        """What the refused request could have cost at most; `None` if that is not known."""
+        self.requested = requested
+        """What the refused request could have used at most; `None` if that is not known."""
         self.scope_path = scope_path
         """Where the budget is set, from the outermost scope inwards."""
+        self.partial_response: ModelResponse | None = None
+        """The answer that was cut, where the budget paid for the beginning of one."""
+        self.stopped_runs: list[StoppedRun] = []
+        """The agent runs that it stopped, innermost first: an agent called by a tool, then its caller."""
+
+    @property
+    def messages(self) -> list[ModelMessage]:
+        """Messages of the outermost agent run that it stopped; empty where it stopped none."""
+        return self.stopped_runs[-1].messages if self.stopped_runs else []
 
     def __str__(self) -> str:
         where = f" in step {self.step_id!r}" if self.step_id else ""
         whose = f" of {' / '.join(self.scope_path)}" if self.scope_path else ""
-        dollars = f"{self.budget_microcents / 1_000_000:.6f}".rstrip("0").rstrip(".")
+        if self.partial_response is not None:
+            what = "it paid for the beginning of the last answer (error.partial_response)"
+        elif self.requested is None:
+            what = "the next request was not sent"
+        else:
+            what = f"the next request, of up to {self.requested:,}, was not sent"
         return (
-            f"cost budget{whose} is used up{where}: {self.actual_microcents:,} of "
-            f"{self.budget_microcents:,} microcents committed (${dollars}); "
-            "the next request was not sent. Raise the budget, or do less"
+            f"budget of {self.limit:,} {self.unit}{whose} is used up{where}: {self.committed:,} committed; "
+            f"{what}. {self._advice}"
         )
+
+    @property
+    def _advice(self) -> str:
+        return "Raise the budget, or do less"
+
+
+class CostBudgetExceeded(BudgetExceeded):
+    """A budget of money stopped the run. Amounts are microcents ($1 = 1,000,000)."""
+
+    unit = "microcents"
+
+    @property
+    def budget_microcents(self) -> int:
+        """The limit."""
+        return self.limit
+
+    @property
+    def actual_microcents(self) -> int:
+        """What was committed of it: known cost, and bounds of unmeasured requests."""
+        return self.committed
+
+    @property
+    def requested_microcents(self) -> int | None:
+        """What the refused request could have cost at most; `None` if that is not known."""
+        return self.requested
+
+    @property
+    def _advice(self) -> str:
+        dollars = f"{self.limit / 1_000_000:.6f}".rstrip("0").rstrip(".")
+        return f"Raise the budget (${dollars}), set a lower max_tokens, or do less"
 
 
 CostBudgetExceededError = CostBudgetExceeded
+
+
+class SpendLimitExceeded(CostBudgetExceeded):
+    """A `SpendLimit`, which runs and processes share, stopped the run. Amounts are microcents."""
+
+    key: str = ""
+    """Whose spending the ceiling counts."""
+    window: str = ""
+    resets_at: datetime | None = None
+    """When the next window starts from zero; `None` for a total."""
+
+    @property
+    def _advice(self) -> str:
+        when = f"Wait until {self.resets_at:%Y-%m-%d %H:%M} UTC, or raise" if self.resets_at else "Raise"
+        return f"{when} the limit of {self.key!r} ({self.window})"
+
+
+class TokenBudgetExceeded(BudgetExceeded):
+    """A budget of tokens stopped the run."""
+
+    unit = "tokens"
+
+
+class RequestBudgetExceeded(BudgetExceeded):
+    """A budget of requests stopped the run."""
+
+    unit = "requests"
+
+
+class TimeBudgetExceeded(BudgetExceeded):
+    """A budget of time stopped the run: it was cancelled when its milliseconds had passed."""
+
+    unit = "milliseconds"
+
+
+class SpendStoreUnavailable(FastroAIError):
+    """The store of a `SpendLimit` could not be reached or did not answer, so the limit cannot be kept."""
+
+    retryable = True
+
+    def __init__(self, store: str, reason: str) -> None:
+        super().__init__(store, reason)
+        self.store, self.reason = store, reason
+
+    def __str__(self) -> str:
+        return (
+            f"spend store {self.store} is unavailable: {self.reason}; the request was not sent. "
+            "SpendLimit(on_unavailable='allow') would send requests uncounted"
+        )
 
 
 class UnpricedModelError(FastroAIError):

@@ -74,6 +74,14 @@ sent, or was refused unbilled.
 """
 
 
+RequestUse = Literal["kept", "retried", "failed"]
+"""What became of what a request gave.
+
+`kept`: it was used. `retried`: it was thrown away and asked for again. `failed`: what it was made for ended
+in an error.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
     """One provider request, or one amount that `record_usage` added: the unit of all accounting."""
@@ -88,6 +96,11 @@ class RequestRecord:
     """Exact cost in US dollars; `None` when it is not known (unpriced or unmeasured)."""
     bound_usd: Decimal | None = None
     """What an unmeasured request can have cost at most, in US dollars; `None` if that is not known either."""
+    bound_tokens: int | None = None
+    """Input and output tokens that an unmeasured request can have used at most; `None` if not known."""
+    use: RequestUse = "kept"
+    tools: tuple[str, ...] = ()
+    """Tools whose returns this request brought to the model for the first time."""
     response_model: str | None = None
     """The model that answered, when the provider says so."""
     response_id: str | None = None
@@ -134,6 +147,8 @@ class Usage:
     """What the unmeasured requests can have cost at most, as far as that is known, in US dollars."""
     unbounded_requests: int = 0
     """Unmeasured requests for which no bound is known; they are not in `unmeasured_bound_usd`."""
+    unmeasured_bound_tokens: int = 0
+    """What the unmeasured requests can have used beyond what they reported, as far as that is known."""
     agent_calls: int = 0
     """Agent runs that were started, at any depth: retried ones, and agents called by tools, included."""
 
@@ -149,6 +164,8 @@ class Usage:
                 self.unbounded_requests += 1
             else:
                 self.unmeasured_bound_usd += record.bound_usd
+            if record.bound_tokens is not None:
+                self.unmeasured_bound_tokens += max(0, record.bound_tokens - record.tokens.total_tokens)
         elif record.cost_usd is None:
             self.unpriced_requests += 1
         else:
@@ -169,6 +186,11 @@ class Usage:
     def total_tokens(self) -> int:
         """Input and output tokens together."""
         return self.input_tokens + self.output_tokens
+
+    @property
+    def committed_tokens(self) -> int:
+        """Tokens used, and the bounds of unmeasured requests: what budgets read."""
+        return self.total_tokens + self.unmeasured_bound_tokens
 
     @property
     def committed_usd(self) -> Decimal:

@@ -1,0 +1,101 @@
+"""What a ceiling shared between runs and processes asks of the store that keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Literal, Protocol, runtime_checkable
+
+Window = Literal["hour", "day", "month", "total"]
+"""What a ceiling is for: each calendar hour, day or month, in UTC, or all time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendAccount:
+    """Where spending is counted: one key, one kind of window."""
+
+    key: str
+    window: Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendClaim:
+    """What one request wants to reserve."""
+
+    id: str
+    """Unique. Claiming again with the same id is the same claim, with the amount of the later one."""
+    account: SpendAccount
+    amount_usd: Decimal
+    """What the request can cost at most, in US dollars."""
+    limit_usd: Decimal
+    """What may be spent and reserved together in the window, in US dollars."""
+    lease: float
+    """Seconds after which a claim that was not renewed is given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendBalance:
+    """What an account holds, by the store's own clock."""
+
+    spent_usd: Decimal
+    """Settled requests, and the bounds of those that were sent and never settled."""
+    reserved_usd: Decimal
+    """Bounds of the requests in flight."""
+    now: datetime
+    """The store's clock, in UTC."""
+    resets_at: datetime | None
+    """When the window ends and the next one starts from zero; `None` for `total`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendVerdict:
+    """What became of a claim."""
+
+    granted: bool
+    """Whether the amount is reserved now. Otherwise the claim waits in line."""
+    first: bool
+    """Whether no claim in line is older; only then may one that is too large give up or ask for less."""
+    balance: SpendBalance
+
+
+@runtime_checkable
+class SpendStore(Protocol):
+    """Counts what many processes spend together.
+
+    Every operation is atomic where the data is, may be called from any event loop, and can be repeated: after
+    a lost connection the same call has the same effect once. Amounts are exact to 18 decimals of a dollar.
+    Time is the store's own, and never goes back within an account.
+
+    Claims of one account are granted in the order in which they first came: while one waits in line, no later
+    one overtakes it. A claim whose lease ends is given up: dropped if it was waiting or never marked sent,
+    else counted as spent with its full amount, until `settle` says better.
+
+    Raises:
+        SpendStoreUnavailable: from every operation, if the store cannot be reached or does not answer.
+    """
+
+    async def reserve(self, claim: SpendClaim) -> SpendVerdict:
+        """Reserve, if spent + reserved + amount is within the limit and nobody is in line before."""
+        ...
+
+    async def mark_sent(self, claim: SpendClaim) -> bool:
+        """Note that the request goes out now. False if the claim is not held any more: then do not send."""
+        ...
+
+    async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
+        """End a claim: what it reserved is free, and `cost_usd` is spent. 0 releases it, or leaves the line.
+
+        A claim that was counted as spent when its lease ended is corrected to `cost_usd`. It is charged to
+        the window that it was reserved in.
+        """
+        ...
+
+    async def renew(self, claims: Collection[SpendClaim]) -> None:
+        """Extend the leases of claims that are still held or in line."""
+        ...
+
+    async def balance(self, account: SpendAccount) -> SpendBalance:
+        """What the account holds in the window of now."""
+        ...
