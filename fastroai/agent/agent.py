@@ -44,9 +44,8 @@ from fastroai.runtime import run_blocking
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.steps import StepConfig, StepContext
 from fastroai.steps.call import AgentCall, Prompt
-from fastroai.steps.config import one_budget
 from fastroai.tracing import Tracer
-from fastroai.usage import Budget, CostCalculator
+from fastroai.usage import BudgetLike, CostCalculator, limits_of
 
 RunOutputT = TypeVar("RunOutputT")
 StepDepsT = TypeVar("StepDepsT")
@@ -95,7 +94,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         timeout: float | None = None,
         request_retries: int | None = None,
         cost_budget: int | None = None,
-        budget: Budget | None = None,
+        budget: BudgetLike | None = None,
         cost_calculator: CostCalculator | None = None,
         on_before_dispatch: BeforeDispatch | None = None,
         on_after_dispatch: AfterDispatch | None = None,
@@ -214,7 +213,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             deferred_model=deferred_model,
             timeout=_first(timeout, config.timeout, None),
             request_retries=_first(request_retries, config.request_retries, DEFAULT_REQUEST_RETRIES),
-            budget=one_budget(budget, cost_budget) or one_budget(config.budget, config.cost_budget),
+            limits=limits_of(budget, cost_budget) or limits_of(config.budget, config.cost_budget),
             on_before_dispatch=on_before_dispatch or config.on_before_dispatch,
             on_after_dispatch=on_after_dispatch or config.on_after_dispatch,
         )
@@ -254,7 +253,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
-        budget: Budget | None = None,
+        budget: BudgetLike | None = None,
         request_retries: int | None = None,
     ) -> ChatResponse[OutputDataT]: ...
     @overload
@@ -285,7 +284,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
-        budget: Budget | None = None,
+        budget: BudgetLike | None = None,
         request_retries: int | None = None,
     ) -> ChatResponse[RunOutputT]: ...
     async def run(
@@ -315,7 +314,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
-        budget: Budget | None = None,
+        budget: BudgetLike | None = None,
         request_retries: int | None = None,
     ) -> ChatResponse[Any]:
         """Run the agent to its output. Arguments as in `pydantic_ai.Agent.run`, and:
@@ -378,7 +377,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 workspace=workspace,
                 spec=spec,
                 tracer=tracer,
-                budget=one_budget(budget, cost_budget),
+                limits=limits_of(budget, cost_budget),
                 request_retries=request_retries,
             )
         )
@@ -411,7 +410,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
-        budget: Budget | None = None,
+        budget: BudgetLike | None = None,
         request_retries: int | None = None,
     ) -> ChatResponse[OutputDataT]: ...
     @overload
@@ -442,7 +441,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
-        budget: Budget | None = None,
+        budget: BudgetLike | None = None,
         request_retries: int | None = None,
     ) -> ChatResponse[RunOutputT]: ...
     def run_sync(
@@ -472,7 +471,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
-        budget: Budget | None = None,
+        budget: BudgetLike | None = None,
         request_retries: int | None = None,
     ) -> ChatResponse[Any]:
         """`run` for scripts and for threads of sync steps and tools; on a running event loop, await `run`.
@@ -504,7 +503,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             workspace=workspace,
             spec=spec,
             tracer=tracer,
-            budget=one_budget(budget, cost_budget),
+            limits=limits_of(budget, cost_budget),
             request_retries=request_retries,
         )
         return run_blocking(lambda: self.dispatch(call), called="agent.run_sync", instead="agent.run")
@@ -536,7 +535,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
-        budget: Budget | None = None,
+        budget: BudgetLike | None = None,
         request_retries: int | None = None,
     ) -> ChatStream[OutputDataT]: ...
     @overload
@@ -566,7 +565,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
-        budget: Budget | None = None,
+        budget: BudgetLike | None = None,
         request_retries: int | None = None,
     ) -> ChatStream[RunOutputT]: ...
     def run_stream(
@@ -595,7 +594,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
-        budget: Budget | None = None,
+        budget: BudgetLike | None = None,
         request_retries: int | None = None,
     ) -> ChatStream[Any]:
         """Run the agent and stream its answer, with `async for` or `async with`.
@@ -627,7 +626,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 workspace=workspace,
                 spec=spec,
                 tracer=tracer,
-                budget=one_budget(budget, cost_budget),
+                limits=limits_of(budget, cost_budget),
                 request_retries=request_retries,
             )
         )
@@ -659,7 +658,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
-        budget: Budget | None = None,
+        budget: BudgetLike | None = None,
         request_retries: int | None = None,
     ) -> EventStream[OutputDataT]: ...
     @overload
@@ -689,7 +688,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
-        budget: Budget | None = None,
+        budget: BudgetLike | None = None,
         request_retries: int | None = None,
     ) -> EventStream[RunOutputT]: ...
     def run_stream_events(
@@ -718,7 +717,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
-        budget: Budget | None = None,
+        budget: BudgetLike | None = None,
         request_retries: int | None = None,
     ) -> EventStream[Any]:
         """Run the agent and stream PydanticAI's own events, then a `ResponseEvent` with the account.
@@ -748,7 +747,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             workspace=workspace,
             spec=spec,
             tracer=tracer,
-            budget=one_budget(budget, cost_budget),
+            limits=limits_of(budget, cost_budget),
             request_retries=request_retries,
         )
         return EventStream(lambda send, on_scope: self._dispatcher.stream_events(call, send, on_scope))

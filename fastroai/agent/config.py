@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fastroai.runtime.options import check_count, check_seconds
-from fastroai.steps.config import one_budget
+from fastroai.usage import limits_of
 
 if TYPE_CHECKING:
     from pydantic_ai import ModelSettings
     from pydantic_ai.models import Model
 
     from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
-    from fastroai.usage import Budget, CostCalculator
+    from fastroai.usage import BudgetLike, CostCalculator
 
 DEFAULT_REQUEST_RETRIES = 2
 
@@ -42,7 +42,7 @@ class AgentConfig:
     """Extra attempts at a request after a transport failure (429, 5xx, connection); 2 unless given."""
     cost_budget: int | None = None
     """Microcents ($1 = 1,000,000) for each call."""
-    budget: Budget | None = None
+    budget: BudgetLike | None = None
     """The same as a `Budget`, which can say more; give one of the two."""
     cost_calculator: CostCalculator | None = None
     on_before_dispatch: BeforeDispatch | None = None
@@ -52,4 +52,4 @@ class AgentConfig:
         check_count("max_tokens", self.max_tokens, least=1)
         check_seconds("timeout", self.timeout)
         check_count("request_retries", self.request_retries)
-        one_budget(self.budget, self.cost_budget)
+        limits_of(self.budget, self.cost_budget)

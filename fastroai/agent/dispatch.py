@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Generic
 
-from pydantic_ai import AgentCapability, AgentRunResultEvent
+from pydantic_ai import AgentCapability, AgentRunResultEvent, capture_run_messages
 from pydantic_ai.agent import AbstractAgent
-from pydantic_ai.messages import AgentStreamEvent
+from pydantic_ai.messages import AgentStreamEvent, ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.output import OutputDataT
 from pydantic_ai.result import StreamedRunResult
@@ -23,11 +23,12 @@ from fastroai.agent.metering import AgentRun, Metered, current_agent_run
 from fastroai.agent.models import ModelCache
 from fastroai.agent.response import ChatResponse, StreamChunk
 from fastroai.agent.stream import OnScope, ResponseEvent
+from fastroai.errors import BudgetExceeded, StoppedRun
 from fastroai.runtime import Clock, Scope, Send, current_scope
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.steps.call import AgentCall
 from fastroai.tracing import attributes, log_metrics
-from fastroai.usage import Budget
+from fastroai.usage import Limits
 
 logger = logging.getLogger("fastroai.agent")
 
@@ -69,7 +70,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     deferred_model: str | None
     timeout: float | None
     request_retries: int
-    budget: Budget | None
+    limits: Limits | None
     on_before_dispatch: BeforeDispatch | None
     on_after_dispatch: AfterDispatch | None
 
@@ -143,7 +144,12 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         check_count("request_retries", call.request_retries)
         parent = current_scope()
         scope = Scope(
-            "agent", self.name, parent=parent, budget=call.budget or self.budget, tracer=call.tracer
+            "agent",
+            self.name,
+            parent=parent,
+            limits=call.limits or self.limits,
+            deps=call.deps,
+            tracer=call.tracer,
         )
         dispatch = Dispatch(
             agent_name=self.name,
@@ -158,6 +164,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             self.meter, self.request_retries if call.request_retries is None else call.request_retries
         )
         token = current_agent_run.set(run)
+        messages: list[ModelMessage] = []
         try:
             async with scope, self._span(scope, dispatch) as trace_id:
                 await call_hook(self.on_before_dispatch, dispatch)
@@ -165,12 +172,16 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
                 try:
                     async with Clock(self._timeout(call), f"agent {self.name!r}") as clock:
                         scope.add_clock(clock)
-                        yield _Attempt(scope, clock, dispatch, run, trace_id, perf_counter())
+                        with capture_run_messages() as messages:
+                            yield _Attempt(scope, clock, dispatch, run, trace_id, perf_counter())
                 except Exception as error:
                     dispatch.error = error
                     raise
                 finally:
                     await self._after(dispatch)
+        except BudgetExceeded as stop:
+            stop.stopped_runs.append(StoppedRun(self.name, messages))
+            raise
         finally:
             current_agent_run.reset(token)
 

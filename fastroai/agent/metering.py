@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property
@@ -22,15 +22,24 @@ from typing import Any, Final, Literal, Self
 
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ToolReturnPart,
+)
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
+from fastroai.agent.models import ModelCache
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import (
+    BudgetRefused,
+    Charge,
     Reservation,
     Scope,
     admit,
@@ -40,9 +49,10 @@ from fastroai.runtime import (
     is_transport_failure,
     mark_exhausted,
     retry_after,
+    step_down_if_due,
 )
 from fastroai.tracing import attributes, log_metrics
-from fastroai.usage import CostCalculator, base_url_of, request_bound
+from fastroai.usage import CostCalculator, ModelFallback, RequestBound, base_url_of, request_bound
 
 REQUEST_RETRY_DELAY: Final = 0.5
 """Seconds; the base of the backoff between attempts at a request, as in the providers' own SDKs."""
@@ -75,6 +85,11 @@ class Metered(AbstractCapability[Any]):
         self.calculator = cost_calculator or CostCalculator()
         self.request_retries = request_retries
         self._wrapped: dict[int, tuple[Model, Model]] = {}
+        self._fallbacks = ModelCache()
+
+    def fallback_model(self, fallback: ModelFallback) -> Model:
+        """The model that a budget steps down to."""
+        return self._fallbacks.get(fallback.use) if isinstance(fallback.use, str) else fallback.use
 
     def get_wrapper_model(self, model: Model) -> Model | None:
         """Meter every leaf of the model that serves a request."""
@@ -110,6 +125,8 @@ class AgentRun:
     """Extra attempts at each request of this run."""
     output_tools: set[str] = field(default_factory=set)
     """Names of the tools through which the model was asked for structured output."""
+    last: Charge | None = None
+    """The latest answer of this run."""
 
 
 current_agent_run: Final[ContextVar[AgentRun | None]] = ContextVar("fastroai_agent_run", default=None)
@@ -118,13 +135,15 @@ current_agent_run: Final[ContextVar[AgentRun | None]] = ContextVar("fastroai_age
 
 @dataclass
 class _Terms:
-    """What admission wants to know of a request, computed when it is asked for."""
+    """One request, and what admission wants to know of it, computed when it is asked for."""
 
     meter: Metered
     wrapped: Model
     messages: list[ModelMessage]
     settings: ModelSettings | None
     parameters: ModelRequestParameters
+    streamed: bool
+    known_bound: RequestBound | None = None
 
     @property
     def model(self) -> str:
@@ -134,16 +153,44 @@ class _Terms:
     def provider(self) -> str:
         return self.wrapped.system
 
+    @property
+    def is_local(self) -> bool:
+        return self.provider in _LOCAL_SYSTEMS
+
     @cached_property
     def priced(self) -> bool:
         return self.meter.calculator.has_price(self.model, self.provider, base_url_of(self.wrapped))
 
     @cached_property
-    def bound_usd(self) -> Decimal | None:
-        bound = request_bound(
+    def bound(self) -> RequestBound:
+        return self.known_bound or request_bound(
             self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters
         )
-        return bound.cost_usd
+
+    def lowered(self, *, usd: Decimal | None, tokens: int | None) -> _Terms | None:
+        bound = self.bound.lowered(usd=usd, tokens=tokens)
+        if bound is None or bound.output_tokens is None:
+            return None
+        settings: ModelSettings = {**(self.settings or {}), "max_tokens": bound.output_tokens}
+        return replace(self, settings=settings, known_bound=bound)
+
+    def stepped_down(self, fallback: ModelFallback) -> _Terms:
+        model = self.meter.fallback_model(fallback)
+        return self if model is self.wrapped else replace(self, wrapped=model, known_bound=None)
+
+    def returned_tools(self, output_tools: Collection[str]) -> tuple[str, ...]:
+        """The tools whose returns this request brings to the model."""
+        names = (part.tool_name for part in self._news() if isinstance(part, ToolReturnPart))
+        return tuple(dict.fromkeys(name for name in names if name not in output_tools))
+
+    def rejects_answer(self) -> bool:
+        """Whether it asks again for what the model has answered before."""
+        kinds = {part.part_kind for part in self._news()}
+        return "retry-prompt" in kinds and "tool-return" not in kinds
+
+    def _news(self) -> Sequence[ModelRequestPart]:
+        last = self.messages[-1] if self.messages else None
+        return last.parts if isinstance(last, ModelRequest) else ()
 
 
 @dataclass
@@ -152,50 +199,77 @@ class _Attempt:
 
     scope: Scope
     terms: _Terms
-    reservation: Reservation
     number: int
-    streamed: bool
+    run: AgentRun | None
+    reservation: Reservation[_Terms] | None = None
+    charge: Charge | None = None
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     started: float = field(default_factory=perf_counter)
 
-    def settle(self, response: ModelResponse) -> RequestRecord:
+    async def admit(self) -> Reservation[_Terms]:
+        """Wait until it may go out; then it is perhaps another request than was asked for."""
+        self.reservation = await admit(self.scope, self.terms)
+        self.terms = self.reservation.terms
+        self.started_at, self.started = datetime.now(UTC), perf_counter()
+        return self.reservation
+
+    def settle(self, response: ModelResponse) -> None:
         """The response arrived: charge its usage, or its bound if it came without or was cut."""
+        assert self.reservation is not None
         if response.state == "suspended" and not response.usage.has_values():
             # Not answered yet: the provider works on, and the request that continues it brings the usage.
             record = self._record("released", response=response, error="suspended, to be continued")
-            self.reservation.release(record)
-            return record
-        if not _is_measured(response, streamed=self.streamed, system=self.terms.provider):
-            return self.reservation.charge_unmeasured(self._record("unmeasured", response=response))
+            self.charge = self.reservation.release(record)
+            return
+        if not _is_measured(response, streamed=self.terms.streamed, system=self.terms.provider):
+            self.charge = self.reservation.charge_unmeasured(self._record("unmeasured", response=response))
+            return
         calculator = self.terms.meter.calculator
         cost = calculator.price(response, model=self.terms.model, provider=self.terms.provider)
         record = self._record("settled", response=response, cost_usd=cost)
-        self.reservation.settle(record)
+        self.charge = self.reservation.settle(record)
         if cost is None:
             calculator.warn_unpriced(record.model, record.provider)
         else:
             # PydanticAI would look up the list price once more, and not know our overrides.
             response.usage.cost = cost
-        return record
+        if self.run is not None:
+            self.run.last = self.charge
 
-    def fail(self, error: BaseException) -> RequestRecord:
+    def fail(self, error: BaseException) -> None:
         """No response arrived: charge nothing where that is sure, else its bound."""
+        assert self.reservation is not None
         text = attributes.error_summary(error)
         if billing_of(error) == "released":
-            record = self._record("released", error=text)
-            self.reservation.release(record)
-            return record
-        return self.reservation.charge_unmeasured(self._record("unmeasured", error=text))
+            self.charge = self.reservation.release(self._record("released", error=text))
+        else:
+            self.charge = self.reservation.charge_unmeasured(self._record("unmeasured", error=text))
 
-    def abandon(self, response: ModelResponse, error: BaseException | None) -> RequestRecord:
+    def abandon(self, response: ModelResponse, error: BaseException | None) -> None:
         """An open stream ended: charge its usage if it got that far, else its bound.
 
         Whatever the error is, it refuses nothing any more, and it may be that of whoever read the stream.
         """
+        assert self.reservation is not None
         if error is None or _is_measured(response, streamed=True, system=self.terms.provider):
-            return self.settle(response)
+            self.settle(response)
+            return
         record = self._record("unmeasured", response=response, error=attributes.error_summary(error))
-        return self.reservation.charge_unmeasured(record)
+        self.charge = self.reservation.charge_unmeasured(record)
+
+    async def check_uncut(self, response: ModelResponse) -> None:
+        """Raise the stop of a budget that could pay for no more than the beginning of an answer."""
+        stop = None if self.reservation is None else self.reservation.short
+        if stop is not None and response.finish_reason == "length":
+            stop.partial_response = response
+            await self.scope.emit(BudgetRefused(**self.scope.place(), error=stop))
+            raise stop
+
+    def mark_retried(self) -> None:
+        """Another attempt follows."""
+        if self.charge is not None:
+            with self.scope.lock:
+                self.charge.mark("retried")
 
     def _record(
         self,
@@ -205,18 +279,21 @@ class _Attempt:
         cost_usd: Decimal | None = None,
         error: str | None = None,
     ) -> RequestRecord:
+        output_tools = self.run.output_tools if self.run is not None else ()
         return RequestRecord(
             model=self.terms.model,
             provider=(response.provider_name if response else None) or self.terms.provider,
             outcome=outcome,
             tokens=_tokens(response.usage) if response else Tokens(),
             cost_usd=cost_usd,
+            use="kept" if error is None else "failed",
+            tools=self.terms.returned_tools(output_tools),
             response_model=response.model_name if response else None,
             response_id=response.provider_response_id if response else None,
             agent=self.scope.name if self.scope.kind == "agent" else None,
             step_id=self.scope.step_id,
             attempt=self.number,
-            streamed=self.streamed,
+            streamed=self.terms.streamed,
             started_at=self.started_at,
             duration_ms=(perf_counter() - self.started) * 1000,
             finish_reason=response.finish_reason if response else None,
@@ -281,26 +358,32 @@ class MeteredModel(WrapperModel):
         scope = current_scope()
         if scope is None:
             return await self.wrapped.request(messages, model_settings, model_request_parameters)
-        terms = self._terms(messages, model_settings, model_request_parameters)
+        terms = self._terms(messages, model_settings, model_request_parameters, streamed=False)
         number = 1
         while True:
+            attempt = _Attempt(scope, step_down_if_due(scope, terms), number, self._run())
             try:
-                return await self._send(scope, terms, number)
+                return await self._send(attempt)
             except Exception as error:
-                await self._wait_or_raise(scope, number, error)
+                await self._wait_or_raise(attempt, error)
                 number += 1
 
-    async def _send(self, scope: Scope, terms: _Terms, number: int) -> ModelResponse:
+    async def _send(self, attempt: _Attempt) -> ModelResponse:
         async with AsyncExitStack() as stack:
-            trace_id = await self._open_span(stack, scope, number, streamed=False)
-            attempt = _Attempt(scope, terms, admit(scope, terms), number, streamed=False)
+            trace_id = await self._open_span(stack, attempt)
+            reservation = await attempt.admit()
+            terms = attempt.terms
             try:
-                response = await self.wrapped.request(terms.messages, terms.settings, terms.parameters)
+                with reservation.around():
+                    response = await terms.wrapped.request(terms.messages, terms.settings, terms.parameters)
             except BaseException as error:
-                self._close_span(scope, trace_id, attempt.fail(error))
+                attempt.fail(error)
+                await self._conclude(attempt, trace_id, error)
                 raise
-            self._close_span(scope, trace_id, attempt.settle(response))
-            return response
+            attempt.settle(response)
+            await self._conclude(attempt, trace_id)
+        await attempt.check_uncut(response)
+        return response
 
     @asynccontextmanager
     async def request_stream(
@@ -318,51 +401,68 @@ class MeteredModel(WrapperModel):
             ) as stream:
                 yield stream
             return
-        terms = self._terms(messages, model_settings, model_request_parameters)
+        terms = self._terms(messages, model_settings, model_request_parameters, streamed=True)
         number = 1
         while True:
+            attempt = _Attempt(scope, step_down_if_due(scope, terms), number, self._run())
             async with AsyncExitStack() as stack:
-                trace_id = await self._open_span(stack, scope, number, streamed=True)
-                attempt = _Attempt(scope, terms, admit(scope, terms), number, streamed=True)
+                trace_id = await self._open_span(stack, attempt)
+                reservation = await attempt.admit()
+                terms_now = attempt.terms
                 failure: Exception | None = None
                 try:
                     stream = await stack.enter_async_context(
-                        self.wrapped.request_stream(
-                            messages, model_settings, model_request_parameters, run_context
+                        terms_now.wrapped.request_stream(
+                            terms_now.messages, terms_now.settings, terms_now.parameters, run_context
                         )
                     )
                 except BaseException as error:
-                    self._close_span(scope, trace_id, attempt.fail(error))
+                    attempt.fail(error)
+                    await self._conclude(attempt, trace_id, error)
                     if not isinstance(error, Exception):
                         raise
                     failure = error
                 else:
                     try:
-                        yield stream
+                        with reservation.around():
+                            yield stream
                     except BaseException as error:
-                        self._close_span(scope, trace_id, attempt.abandon(stream.get(), error))
+                        attempt.abandon(stream.get(), error)
+                        await self._conclude(attempt, trace_id, error)
                         raise
-                    self._close_span(scope, trace_id, attempt.abandon(stream.get(), None))
+                    response = stream.get()
+                    attempt.abandon(response, None)
+                    await self._conclude(attempt, trace_id)
+                    await attempt.check_uncut(response)
                     return
-            await self._wait_or_raise(scope, number, failure)
+            await self._wait_or_raise(attempt, failure)
             number += 1
 
-    async def _wait_or_raise(self, scope: Scope, number: int, error: Exception) -> None:
+    async def _wait_or_raise(self, attempt: _Attempt, error: Exception) -> None:
         """Wait until the next attempt; raise the failure where there is none to follow."""
         if not is_transport_failure(error):
             raise error
-        delay = backoff_delay(number, REQUEST_RETRY_DELAY, retry_after(error))
-        if number > self._extra_attempts() or not scope.has_time_for(delay):
+        delay = backoff_delay(attempt.number, REQUEST_RETRY_DELAY, retry_after(error))
+        if attempt.number > self._extra_attempts() or not attempt.scope.has_time_for(delay):
             mark_exhausted(error)
             raise error
+        attempt.mark_retried()
         await asyncio.sleep(delay)
 
     def _terms(
-        self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+        self,
+        messages: list[ModelMessage],
+        settings: ModelSettings | None,
+        parameters: ModelRequestParameters,
+        *,
+        streamed: bool,
     ) -> _Terms:
+        terms = _Terms(self._meter, self.wrapped, messages, settings, parameters, streamed)
         if (run := self._run()) is not None:
             run.output_tools.update(tool.name for tool in parameters.output_tools)
-        return _Terms(self._meter, self.wrapped, messages, settings, parameters)
+            if run.last is not None and terms.rejects_answer():
+                run.last.mark("retried")
+        return terms
 
     def _run(self) -> AgentRun | None:
         run = current_agent_run.get()
@@ -372,22 +472,30 @@ class MeteredModel(WrapperModel):
         run = self._run()
         return self._meter.request_retries if run is None else run.request_retries
 
-    async def _open_span(self, stack: AsyncExitStack, scope: Scope, number: int, *, streamed: bool) -> str:
-        if scope.tracer is None:
+    async def _open_span(self, stack: AsyncExitStack, attempt: _Attempt) -> str:
+        tracer, terms = attempt.scope.tracer, attempt.terms
+        if tracer is None:
             return ""
         return await stack.enter_async_context(
-            scope.tracer.span(
-                attributes.request_span(self.wrapped.model_name),
+            tracer.span(
+                attributes.request_span(terms.model),
                 **attributes.request_attributes(
-                    model=self.wrapped.model_name,
-                    provider=self.wrapped.system,
-                    base_url=base_url_of(self.wrapped),
-                    streamed=streamed,
-                    attempt=number,
+                    model=terms.model,
+                    provider=terms.provider,
+                    base_url=base_url_of(terms.wrapped),
+                    streamed=terms.streamed,
+                    attempt=attempt.number,
                 ),
             )
         )
 
-    def _close_span(self, scope: Scope, trace_id: str, record: RequestRecord) -> None:
-        if scope.tracer is not None and trace_id:
-            log_metrics(scope.tracer, trace_id, attributes.response_attributes(record))
+    async def _conclude(self, attempt: _Attempt, trace_id: str, error: BaseException | None = None) -> None:
+        """Note the end of a request in its span, and tell who wants to know."""
+        assert attempt.charge is not None
+        assert attempt.reservation is not None
+        tracer = attempt.scope.tracer
+        if tracer is not None and trace_id:
+            log_metrics(tracer, trace_id, attributes.response_attributes(attempt.charge.record))
+        # Whoever is cancelled has no time to wait for listeners; they are told with the next event.
+        if error is None or isinstance(error, Exception):
+            await attempt.reservation.conclude()

@@ -14,6 +14,7 @@ from pydantic_ai.run import AgentRunResult
 from pydantic_core import to_json
 
 from fastroai.records import RequestRecord, ToolCall, Usage
+from fastroai.usage import UsageReport
 
 if TYPE_CHECKING:
     from fastroai.runtime import Scope
@@ -78,6 +79,10 @@ class ChatResponse(Generic[OutputDataT]):
             usage_details=dict(result.usage.details),
             result=result,
         )
+
+    def report(self) -> UsageReport:
+        """What the call cost, by agent, model, tool and outcome, to print or to pass on."""
+        return UsageReport.of(self.records)
 
     @property
     def content(self) -> str:

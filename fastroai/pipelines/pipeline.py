@@ -36,7 +36,7 @@ from fastroai.steps import (
     StepConfig,
     StepContext,
 )
-from fastroai.steps.config import budget_of, resolve
+from fastroai.steps.config import limits_in, resolve
 from fastroai.steps.context import RunFacts
 from fastroai.steps.outputs import Outputs
 from fastroai.tracing import NoOpTracer, Tracer, attributes, log_metrics
@@ -97,7 +97,7 @@ class Pipeline(Generic[DepsT, OutputT]):
         self._exempt = frozenset(
             step_id for step_id, resolved in self._configs.items() if resolved.on_error == "continue"
         )
-        self._budget = budget_of(self.config)
+        self._limits = limits_in(self.config)
         self._calculator = CostCalculator()
 
     def __repr__(self) -> str:
@@ -204,7 +204,8 @@ class Pipeline(Generic[DepsT, OutputT]):
             "pipeline",
             self.name,
             parent=parent,
-            budget=self._budget,
+            limits=self._limits,
+            deps=deps,
             tracer=tracer if first_given(self.config.trace, default=True) else NoOpTracer(),
             listener=listener,
         )

@@ -13,6 +13,7 @@ from typing_extensions import TypeVar
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime import Scope
 from fastroai.steps import ConversationState, StepUsage
+from fastroai.usage import UsageReport
 
 OutputT = TypeVar("OutputT", default=Any, covariant=True)
 
@@ -82,6 +83,10 @@ class PipelineUsage:
     def records(self) -> tuple[RequestRecord, ...]:
         """Every request of the run, in the order in which they ended."""
         return self._records
+
+    def report(self) -> UsageReport:
+        """What the run cost, by step, agent, model, tool and outcome, to print or to pass on."""
+        return UsageReport.of(self._records)
 
     @property
     def total(self) -> Usage:

@@ -9,7 +9,7 @@ from contextvars import copy_context
 from time import perf_counter
 from typing import Any
 
-from fastroai.errors import CostBudgetExceeded, StepExecutionError
+from fastroai.errors import BudgetExceeded, StepExecutionError
 from fastroai.pipelines.machine import (
     Cancelled,
     CancelSteps,
@@ -185,7 +185,8 @@ class PipelineRunner:
             "step",
             step_id,
             parent=self.scope,
-            budget=config.budget,
+            limits=config.limits,
+            deps=self.deps,
             tracer=self.tracer if config.trace else _NO_TRACER,
         )
         self.step_scopes[step_id] = scope
@@ -258,6 +259,6 @@ class PipelineRunner:
 
     def _stops_the_run(self, error: BaseException) -> bool:
         """Whether a failure is not the step's own: a budget set above it, or cancellation from inside."""
-        if isinstance(error, CostBudgetExceeded):
+        if isinstance(error, BudgetExceeded):
             return len(error.scope_path) <= len(self.scope.path)
         return isinstance(error, asyncio.CancelledError)

@@ -1,11 +1,16 @@
 """Scopes, the ledger, the clock, failures and retries, events: what every run stands on."""
 
+from fastroai.runtime.admission import RequestTerms, Reservation, admit, step_down_if_due
+from fastroai.runtime.budget_scope import BudgetScope, BudgetView, Remaining, budget_scope
 from fastroai.runtime.clock import Clock
 from fastroai.runtime.events import (
+    BudgetRefused,
+    BudgetWarning,
     Listener,
     RunEvent,
     RunFinished,
     RunStarted,
+    SpendRecorded,
     StepFailed,
     StepFinished,
     StepRetried,
@@ -22,17 +27,22 @@ from fastroai.runtime.failures import (
     may_retry,
     retry_after,
 )
-from fastroai.runtime.ledger import RequestTerms, Reservation, admit
 from fastroai.runtime.pump import Pump, PumpedStream, Send
 from fastroai.runtime.retry import backoff_delay
-from fastroai.runtime.scope import Scope, current_scope
+from fastroai.runtime.scope import Charge, Scope, current_scope
 from fastroai.runtime.sync import run_blocking
 
 __all__ = [
+    "BudgetRefused",
+    "BudgetScope",
+    "BudgetView",
+    "BudgetWarning",
+    "Charge",
     "Clock",
     "Listener",
     "Pump",
     "PumpedStream",
+    "Remaining",
     "RequestTerms",
     "Reservation",
     "RunEvent",
@@ -40,6 +50,7 @@ __all__ = [
     "RunStarted",
     "Scope",
     "Send",
+    "SpendRecorded",
     "StepFailed",
     "StepFinished",
     "StepRetried",
@@ -48,6 +59,7 @@ __all__ = [
     "TextChunk",
     "admit",
     "backoff_delay",
+    "budget_scope",
     "billing_of",
     "current_scope",
     "is_exhausted",
@@ -57,4 +69,5 @@ __all__ = [
     "may_retry",
     "retry_after",
     "run_blocking",
+    "step_down_if_due",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
@@ -17,10 +17,13 @@ class Clock:
     is inside and raises `TimeLimitExceeded`. An outer deadline passes through an inner clock unchanged.
     """
 
-    __slots__ = ("_left", "_pauses", "_timeout", "seconds", "what")
+    __slots__ = ("_error", "_left", "_pauses", "_timeout", "seconds", "what")
 
-    def __init__(self, seconds: float | None, what: str) -> None:
-        self.seconds, self.what = seconds, what
+    def __init__(
+        self, seconds: float | None, what: str, *, error: Callable[[], BaseException] | None = None
+    ) -> None:
+        """Bound `what`, as errors call it; `error` makes another exception than `TimeLimitExceeded`."""
+        self.seconds, self.what, self._error = seconds, what, error
         self._timeout: asyncio.Timeout | None = None
         self._pauses = 0
         self._left = 0.0
@@ -44,7 +47,8 @@ class Clock:
             await timeout.__aexit__(exc_type, exc, traceback)
         except TimeoutError as error:
             assert self.seconds is not None
-            raise TimeLimitExceeded(self.what, self.seconds) from error.__cause__
+            exceeded = TimeLimitExceeded(self.what, self.seconds) if self._error is None else self._error()
+            raise exceeded from error.__cause__
 
     def remaining(self) -> float | None:
         """Seconds until it runs out; `None` when it bounds nothing now, or is paused."""

@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TypeAlias
+from decimal import Decimal
+from typing import TypeAlias, TypedDict
 
-from fastroai.records import Usage
+from fastroai.errors import BudgetExceeded
+from fastroai.records import RequestRecord, Usage
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+class EventPlace(TypedDict):
+    """Where an event happened."""
+
+    run_id: str
+    pipeline: str
+    path: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +30,7 @@ class RunEvent:
 
     run_id: str
     pipeline: str
-    """The pipeline that it happened in; nested pipelines report their own."""
+    """The pipeline that it happened in, empty outside of any; nested pipelines report their own."""
     path: tuple[str, ...]
     """Names of the pipelines and steps around that pipeline, outermost first, and its own last."""
     at: datetime = field(default_factory=_now)
@@ -95,6 +105,36 @@ class RunFinished(RunEvent):
     usage: Usage
     duration_ms: float
     error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendRecorded(RunEvent):
+    """A request ended in the account, or `record_usage` added to it."""
+
+    record: RequestRecord
+    scope_path: tuple[str, ...]
+    """Where it was made, from the outermost scope inwards."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetWarning(RunEvent):
+    """Most of a budget, or of a `SpendLimit`, is spent. Told once for each budget of a run."""
+
+    scope_path: tuple[str, ...]
+    """Where the budget is set."""
+    share: Decimal
+    """How much of it is spent, from 0 to 1."""
+    limit_usd: Decimal | None = None
+    """The limit in US dollars, where it is one of money."""
+    key: str | None = None
+    """Whose spending it is, for a `SpendLimit`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetRefused(RunEvent):
+    """A budget stopped a request before it was sent, or the answer that it could not pay for to the end."""
+
+    error: BudgetExceeded
 
 
 Listener: TypeAlias = Callable[[RunEvent], Awaitable[None]]

@@ -1,104 +1,309 @@
-"""Admission of requests against budgets, and how each one ends in the account.
+"""What is spent, what is reserved, and who waits for what: a state machine without clock or I/O.
 
-Every provider request passes here once: `admit` before it is sent, then exactly one of `settle`, `release`
-and `charge_unmeasured`. Reserving upper bounds, waiting and lowering find their place in `admit` and
-`Reservation`; today a request is admitted while no budget above it is used up.
+Every scope with a budget has an `Account`. Accounts form the tree that their scopes do, and one `Ledger`
+serves the whole tree: a request is reserved in all accounts above it, or in none. Whoever calls a ledger
+holds the lock of its run; what a call changes for others is returned, so that they can be told.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Protocol
+from itertools import chain
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-from fastroai.errors import CostBudgetExceeded, ScopeClosedError, UnboundedRequestError, UnpricedModelError
-from fastroai.records import RequestRecord, usd_to_microcents
-from fastroai.runtime.scope import Scope
+from fastroai.records import Usage
 
+if TYPE_CHECKING:
+    from fastroai.usage import Budget
 
-class RequestTerms(Protocol):
-    """What admission wants to know of a request; properties, so that nothing is computed in vain."""
+WARNING_SHARE: Final = Decimal("0.8")
+"""The share of a budget whose use is told as a `BudgetWarning`."""
 
-    @property
-    def model(self) -> str:
-        """The model that is asked."""
-        ...
+Unit = Literal["usd", "tokens", "requests"]
+NumberT = TypeVar("NumberT", int, Decimal)
 
-    @property
-    def provider(self) -> str:
-        """Its provider."""
-        ...
-
-    @property
-    def priced(self) -> bool:
-        """Whether a price is known."""
-        ...
-
-    @property
-    def bound_usd(self) -> Decimal | None:
-        """What it can cost at most, in US dollars; `None` if nothing bounds it."""
-        ...
+_ZERO: Final = Decimal(0)
 
 
-class Reservation:
-    """The place of one admitted request in the account, until it is ended, once."""
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """What one request can use at most."""
 
-    __slots__ = ("_open", "_scope", "_terms")
-
-    def __init__(self, scope: Scope, terms: RequestTerms) -> None:
-        self._scope, self._terms, self._open = scope, terms, True
-
-    def settle(self, record: RequestRecord) -> None:
-        """Its usage arrived: charge what it cost."""
-        self._end(record)
-
-    def release(self, record: RequestRecord) -> None:
-        """It was not sent, or was refused unbilled: charge nothing."""
-        self._end(record)
-
-    def charge_unmeasured(self, record: RequestRecord) -> RequestRecord:
-        """It was sent and its usage never came: charge its bound."""
-        bounded = replace(record, bound_usd=self._terms.bound_usd)
-        self._end(bounded)
-        return bounded
-
-    def _end(self, record: RequestRecord) -> None:
-        assert self._open, "a reservation ends once"
-        self._open = False
-        self._scope.charge(record)
+    usd: Decimal = _ZERO
+    tokens: int = 0
+    requests: int = 1
 
 
-def admit(scope: Scope, terms: RequestTerms) -> Reservation:
-    """Let a request go out, or raise.
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is neither spent nor reserved; `None` where there is no limit, negative after an overdraft."""
 
-    Raises:
-        CostBudgetExceeded: a budget of this scope or of one above it is used up.
-        UnpricedModelError: there is a budget, and no price for the model.
-        UnboundedRequestError: there is a budget, and an earlier unmeasured request that nothing bounds.
-        ScopeClosedError: the run has ended.
-    """
-    if scope.root.closed:
-        raise ScopeClosedError(scope.path)
-    for holder in scope.lineage():
-        if holder.budget is not None:
-            _check(holder, scope, terms)
-    return Reservation(scope, terms)
+    usd: Decimal | None
+    tokens: int | None
+    requests: int | None
 
-
-def _check(holder: Scope, scope: Scope, terms: RequestTerms) -> None:
-    budget = holder.budget
-    assert budget is not None
-    if budget.on_unpriced == "refuse" and not terms.priced:
-        raise UnpricedModelError(terms.model, terms.provider)
-    spent = holder.spent()
-    if budget.on_unbounded == "refuse" and spent.unbounded_requests:
-        raise UnboundedRequestError(terms.model, terms.provider)
-    if spent.committed_usd >= budget.usd:
-        bound = terms.bound_usd
-        raise CostBudgetExceeded(
-            budget.microcents,
-            usd_to_microcents(spent.committed_usd),
-            scope.step_id,
-            None if bound is None else usd_to_microcents(bound),
-            holder.path,
+    def within(self, other: Room) -> Room:
+        """What both have room for."""
+        return Room(
+            _least(self.usd, other.usd),
+            _least(self.tokens, other.tokens),
+            _least(self.requests, other.requests),
         )
+
+    def lacks(self, amounts: Amounts) -> Unit | None:
+        """What there is too little of for so much; `None` if it fits."""
+        if self.usd is not None and amounts.usd > self.usd:
+            return "usd"
+        if self.tokens is not None and amounts.tokens > self.tokens:
+            return "tokens"
+        if self.requests is not None and amounts.requests > self.requests:
+            return "requests"
+        return None
+
+
+class Account:
+    """One budget of a run, and what is reserved of it."""
+
+    __slots__ = ("budget", "closed", "ledger", "parent", "path", "reserved", "usage", "warned")
+
+    def __init__(
+        self, budget: Budget, usage: Usage, parent: Account | None = None, path: tuple[str, ...] = ()
+    ) -> None:
+        """An account under `parent`, whose spending is counted in `usage` by the scope that it belongs to."""
+        self.budget, self.usage, self.parent, self.path = budget, usage, parent, path
+        self.ledger: Ledger = Ledger() if parent is None else parent.ledger
+        self.reserved = Amounts(requests=0)
+        self.closed = False
+        self.warned = False
+
+    def lineage(self) -> Iterator[Account]:
+        """This account and those above it, innermost first."""
+        account: Account | None = self
+        while account is not None:
+            yield account
+            account = account.parent
+
+    @property
+    def room(self) -> Room:
+        """What is left of it."""
+        budget, usage, reserved = self.budget, self.usage, self.reserved
+        return Room(
+            None if budget.usd is None else budget.usd - usage.committed_usd - reserved.usd,
+            None if budget.tokens is None else budget.tokens - usage.committed_tokens - reserved.tokens,
+            None if budget.requests is None else budget.requests - usage.request_count - reserved.requests,
+        )
+
+    @property
+    def share(self) -> Decimal:
+        """The share of the limit that is spent: of the limit that is nearest to its end."""
+        budget, usage = self.budget, self.usage
+        shares = [
+            Decimal(spent) / limit
+            for spent, limit in (
+                (usage.committed_usd, budget.usd),
+                (usage.committed_tokens, budget.tokens),
+                (usage.request_count, budget.requests),
+            )
+            if limit is not None
+        ]
+        return max(shares, default=_ZERO)
+
+    def reserve(self, amounts: Amounts) -> None:
+        """Set so much aside."""
+        self.reserved = Amounts(
+            self.reserved.usd + amounts.usd,
+            self.reserved.tokens + amounts.tokens,
+            self.reserved.requests + amounts.requests,
+        )
+
+    def free(self, amounts: Amounts) -> None:
+        """Give so much back."""
+        self.reserved = Amounts(
+            self.reserved.usd - amounts.usd,
+            self.reserved.tokens - amounts.tokens,
+            self.reserved.requests - amounts.requests,
+        )
+
+    def crosses_warning(self) -> bool:
+        """Whether it has just reached the share that is warned of; true once."""
+        if self.warned or self.share < WARNING_SHARE:
+            return False
+        self.warned = True
+        return True
+
+
+class Hold:
+    """What one request in flight has reserved."""
+
+    __slots__ = ("accounts", "amounts", "dependents", "ledger", "stalled")
+
+    def __init__(self, accounts: tuple[Account, ...], amounts: Amounts) -> None:
+        """Hold `amounts` of `accounts`; of none, where nothing limits the request."""
+        self.accounts, self.amounts = accounts, amounts
+        self.ledger: Ledger | None = accounts[0].ledger if accounts else None
+        self.dependents = 0
+        """Requests that wait inside of this one: it ends after them."""
+        self.stalled = False
+        """Whether nobody reads what it streams."""
+
+    @property
+    def may_end(self) -> bool:
+        """Whether it ends by itself, whatever becomes of those who wait."""
+        return not (self.stalled or self.dependents)
+
+    def review(self) -> list[Claim]:
+        """The claims that are changed by what was noted here."""
+        return [] if self.ledger is None else self.ledger.review()
+
+    def end(self) -> list[Claim]:
+        """Free it. Returns the claims that this changes."""
+        return [] if self.ledger is None else self.ledger.end(self)
+
+
+ClaimState = Literal["waiting", "alone", "granted"]
+
+
+class Claim:
+    """What one request asks for.
+
+    `waiting`: others stand in the way, and will be gone. `alone`: it does not fit, and nobody is left to
+    wait for; it stays in line, and must ask for less or leave. `granted`: it has its `hold`.
+    """
+
+    __slots__ = ("accounts", "amounts", "around", "hold", "state", "wake")
+
+    def __init__(
+        self, accounts: tuple[Account, ...], amounts: Amounts, around: tuple[Hold, ...] = ()
+    ) -> None:
+        """Ask for `amounts` in `accounts`, innermost first, from inside the requests of `around`."""
+        self.accounts, self.amounts, self.around = accounts, amounts, around
+        self.state: ClaimState = "waiting"
+        self.hold: Hold | None = None
+        self.wake: Callable[[], None] | None = None
+        """Called, without the lock, when others have changed its state."""
+
+    @property
+    def room(self) -> Room:
+        """What all of its accounts have left."""
+        room = self.accounts[0].room
+        for account in self.accounts[1:]:
+            room = room.within(account.room)
+        return room
+
+    def short(self) -> list[tuple[Account, Unit]]:
+        """The accounts in which it does not fit, and what they lack."""
+        return [
+            (account, unit)
+            for account in self.accounts
+            if (unit := account.room.lacks(self.amounts)) is not None
+        ]
+
+
+class Ledger:
+    """The reservations of one tree of accounts, and the line before them.
+
+    First come, first served: while a claim waits for an account, no later one takes from that account. Claims
+    from inside a request in flight go before all others, which may be waiting for the end of that request.
+    """
+
+    __slots__ = ("_inner", "_line", "_open")
+
+    def __init__(self) -> None:
+        self._inner: OrderedDict[Claim, None] = OrderedDict()
+        self._line: OrderedDict[Claim, None] = OrderedDict()
+        self._open: dict[Hold, None] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is reserved and nobody waits."""
+        return not self._open and not self._someone_waits
+
+    @property
+    def _someone_waits(self) -> bool:
+        return bool(self._line or self._inner)
+
+    def ask(self, claim: Claim) -> list[Claim]:
+        """Grant a claim, or put it in line. Returns the other claims that this leaves alone."""
+        if not self._someone_waits and not claim.short():
+            self._grant(claim)
+            return []
+        self._line_of(claim)[claim] = None
+        for hold in claim.around:
+            hold.dependents += 1
+        return [changed for changed in self.review() if changed is not claim]
+
+    def amend(self, claim: Claim, amounts: Amounts) -> list[Claim]:
+        """Let a claim in line ask for other amounts, in its place. Returns the others that this changes."""
+        claim.amounts, claim.state = amounts, "waiting"
+        return [changed for changed in self.review() if changed is not claim]
+
+    def leave(self, claim: Claim) -> list[Claim]:
+        """Take a claim out of the line. Returns the claims that this changes."""
+        self._remove(claim)
+        return self.review()
+
+    def end(self, hold: Hold) -> list[Claim]:
+        """Free what a request has reserved. Returns the claims that this changes."""
+        del self._open[hold]
+        for account in hold.accounts:
+            account.free(hold.amounts)
+        return self.review()
+
+    def shrink(self, hold: Hold, amounts: Amounts) -> list[Claim]:
+        """Let a request hold less than it did. Returns the claims that this changes."""
+        for account in hold.accounts:
+            account.free(hold.amounts)
+            account.reserve(amounts)
+        hold.amounts = amounts
+        return self.review()
+
+    def _line_of(self, claim: Claim) -> OrderedDict[Claim, None]:
+        return self._inner if claim.around else self._line
+
+    def review(self) -> list[Claim]:
+        """Grant what fits, in line; find out who is alone."""
+        changed: list[Claim] = []
+        taken: set[Account] = set()  # accounts for which somebody waits
+        for claim in chain(self._inner, self._line):
+            if not taken.isdisjoint(claim.accounts):
+                if claim.accounts[-1] in taken:
+                    break  # everyone behind draws on the outermost account too
+                continue
+            short = [account for account, _ in claim.short()]
+            if not short:
+                self._grant(claim)
+                changed.append(claim)
+                continue
+            taken.update(short)
+            if claim.state == "waiting" and not self._others_end(taken=short):
+                claim.state = "alone"
+                changed.append(claim)
+        for claim in changed:
+            if claim.state == "granted":
+                self._remove(claim)
+        return changed
+
+    def _others_end(self, *, taken: list[Account]) -> bool:
+        """Whether some request that holds part of these accounts will end by itself."""
+        return any(hold.may_end and any(account in hold.accounts for account in taken) for hold in self._open)
+
+    def _grant(self, claim: Claim) -> None:
+        claim.hold = Hold(claim.accounts, claim.amounts)
+        claim.state = "granted"
+        self._open[claim.hold] = None
+        for account in claim.accounts:
+            account.reserve(claim.amounts)
+
+    def _remove(self, claim: Claim) -> None:
+        del self._line_of(claim)[claim]
+        for hold in claim.around:
+            hold.dependents -= 1
+
+
+def _least(one: NumberT | None, other: NumberT | None) -> NumberT | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)

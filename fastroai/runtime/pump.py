@@ -8,6 +8,7 @@ from contextvars import Context, copy_context
 from types import TracebackType
 from typing import Final, Generic, Self, TypeAlias, TypeVar
 
+from fastroai.runtime.flow import STALLED_AFTER, Flow, current_flow
 from fastroai.runtime.scope import Scope, current_scope
 from fastroai.runtime.tasks import end_task
 
@@ -41,6 +42,7 @@ class Pump(Generic[T]):
         self._scope: Scope | None = current_scope()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self._flow = Flow()
 
     @property
     def started(self) -> bool:
@@ -68,6 +70,7 @@ class Pump(Generic[T]):
             self._scope.on_close(self.aclose)
 
     async def _run(self) -> None:
+        current_flow.set(self._flow)
         try:
             await self._produce(self._send)
         finally:
@@ -75,8 +78,19 @@ class Pump(Generic[T]):
             self._queue.put_nowait(_END)
 
     async def _send(self, item: T) -> None:
-        await self._room.acquire()
+        if self._room.locked():
+            await self._wait_for_room()
+        else:
+            await self._room.acquire()
         self._queue.put_nowait(item)
+
+    async def _wait_for_room(self) -> None:
+        alarm = asyncio.get_running_loop().call_later(STALLED_AFTER, self._flow.stall)
+        try:
+            await self._room.acquire()
+        finally:
+            alarm.cancel()
+            self._flow.resume()
 
     async def _finish(self) -> None:
         assert self._task is not None

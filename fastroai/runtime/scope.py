@@ -11,19 +11,21 @@ import threading
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal
 
-from fastroai.errors import attach_usage
-from fastroai.records import RequestRecord, Usage
+from fastroai.errors import TimeBudgetExceeded, attach_usage
+from fastroai.records import RequestRecord, RequestUse, Usage
 from fastroai.runtime.clock import Clock
-from fastroai.runtime.events import Listener, RunEvent
+from fastroai.runtime.events import EventPlace, Listener, RunEvent
+from fastroai.runtime.ledger import Account
 
 if TYPE_CHECKING:
     from fastroai.tracing import Tracer
-    from fastroai.usage import Budget
+    from fastroai.usage import Budget, Ceiling, Limits
 
-ScopeKind = Literal["pipeline", "router", "step", "call", "agent"]
+ScopeKind = Literal["pipeline", "router", "step", "call", "agent", "budget"]
 Closer = Callable[[], Awaitable[None]]
 
 _current: Final[ContextVar[Scope | None]] = ContextVar("fastroai_scope", default=None)
@@ -41,6 +43,20 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
+class Charge:
+    """A record in the account; what became of the request's answer may be learned later."""
+
+    __slots__ = ("record",)
+
+    def __init__(self, record: RequestRecord) -> None:
+        self.record = record
+
+    def mark(self, use: RequestUse) -> None:
+        """Note what became of it."""
+        if self.record.use != use:
+            self.record = replace(self.record, use=use)
+
+
 class Scope:
     """One unit of a run: a pipeline run, a step, an agent run.
 
@@ -48,13 +64,16 @@ class Scope:
     """
 
     __slots__ = (
+        "_charges",
         "_clocks",
         "_closers",
-        "_records",
+        "_events",
         "_token",
         "_usage",
+        "account",
         "attempt",
         "budget",
+        "ceilings",
         "closed",
         "kind",
         "listener",
@@ -65,6 +84,7 @@ class Scope:
         "root",
         "run_id",
         "step_id",
+        "time",
         "tracer",
     )
 
@@ -74,20 +94,31 @@ class Scope:
         name: str,
         *,
         parent: Scope | None,
-        budget: Budget | None = None,
+        limits: Limits | None = None,
+        deps: object = None,
         tracer: Tracer | None = None,
         run_id: str | None = None,
         attempt: int = 1,
         listener: Listener | None = None,
     ) -> None:
-        """Open a scope under `parent`; `tracer` and `listener` are inherited where they are not given."""
+        """Open a scope under `parent`; `tracer` and `listener` are inherited where they are not given.
+
+        `deps` are for spend limits whose key depends on them.
+        """
         self.kind: ScopeKind = kind
         self.name = name
         self.parent = parent
-        self.budget = budget
         self.attempt = attempt
         self._usage: Usage | None = None
-        self._records: list[RequestRecord] | None = None
+        self._charges: list[Charge] | None = None
+        self._events: list[RunEvent] | None = None
+        self.time: Clock | None = None
+        """The clock of its budget, once it runs."""
+        self.budget: Budget | None = None
+        self.account: Account | None = None if parent is None else parent.account
+        """The nearest account: of this scope's budget, else of the nearest one above."""
+        self.ceilings: tuple[Ceiling, ...] = () if parent is None else parent.ceilings
+        """The spend limits that hold here."""
         self.closed = False
         self._closers: list[Closer] | None = None
         self._clocks: list[Clock] | None = None
@@ -109,6 +140,15 @@ class Scope:
             self.tracer = parent.tracer if tracer is None else tracer
             self.listener = parent.listener if listener is None else listener
             self.step_id = name if kind == "step" else parent.step_id
+        if limits is not None:
+            self._limit(limits, deps)
+
+    def _limit(self, limits: Limits, deps: object) -> None:
+        self.ceilings = limits.ceilings(deps, within=self.ceilings)
+        self.budget = limits.budget
+        if limits.budget is not None:
+            with self.lock:
+                self.account = Account(limits.budget, self.usage, self.account, self.path)
 
     def __repr__(self) -> str:
         return f"Scope({' / '.join(self.path)})"
@@ -126,10 +166,6 @@ class Scope:
             yield scope
             scope = scope.parent
 
-    def is_within(self, other: Scope) -> bool:
-        """Whether this scope is `other` or below it."""
-        return any(scope is other for scope in self.lineage())
-
     # --- up: usage ---
 
     @property
@@ -140,26 +176,50 @@ class Scope:
         return self._usage
 
     @property
-    def records(self) -> list[RequestRecord]:
+    def charges(self) -> list[Charge]:
         """Every request made here and below, in the order in which they ended."""
-        if self._records is None:
-            self._records = []
-        return self._records
+        if self._charges is None:
+            self._charges = []
+        return self._charges
 
-    def charge(self, record: RequestRecord) -> None:
-        """Count a request here and in every ancestor.
+    @property
+    def charge_count(self) -> int:
+        """How many requests were made here and below."""
+        return len(self._charges or ())
+
+    @property
+    def records(self) -> list[RequestRecord]:
+        """What `charges` hold, now."""
+        return [charge.record for charge in self._charges or ()]
+
+    def charge(self, record: RequestRecord) -> Charge:
+        """Count a request here and in every ancestor."""
+        with self.lock:
+            return self.count(record)
+
+    def count(self, record: RequestRecord) -> Charge:
+        """`charge`, for callers that hold the lock.
 
         What is already closed is passed over: the nearest open ancestor has it. When all are closed the
         root still counts it, so that nothing that was paid for is lost.
         """
+        charge = Charge(record)
+        counted = False
+        for scope in self.lineage():
+            if scope.closed and not (scope.parent is None and not counted):
+                continue
+            counted = True
+            scope.usage.add(record)
+            scope.charges.append(charge)
+        return charge
+
+    def mark(self, use: RequestUse, *, since: int = 0, was: RequestUse | None = None) -> None:
+        """Note what became of the requests made here: of those from index `since` on, and marked `was`."""
         with self.lock:
-            counted = False
-            for scope in self.lineage():
-                if scope.closed and not (scope.parent is None and not counted):
-                    continue
-                counted = True
-                scope.usage.add(record)
-                scope.records.append(record)
+            for charge in self._charges[since:] if self._charges else ():
+                # What was thrown away before stays so.
+                if charge.record.use != "retried" and was in (None, charge.record.use):
+                    charge.mark(use)
 
     def count_agent_call(self) -> None:
         """Count the start of an agent run here and in every ancestor."""
@@ -203,9 +263,31 @@ class Scope:
     # --- events ---
 
     async def emit(self, event: RunEvent) -> None:
-        """Tell whoever listens to this run."""
+        """Tell whoever listens to this run, after what was noted before."""
         if self.listener is not None:
+            await self.tell()
             await self.listener(event)
+
+    def note(self, event: RunEvent) -> None:
+        """Have an event told as soon as somebody can wait for the listener: at the next `emit` or `tell`."""
+        if self.listener is not None:
+            if self.root._events is None:
+                self.root._events = []
+            self.root._events.append(event)
+
+    async def tell(self) -> None:
+        """Tell what was noted."""
+        while self.listener is not None and self.root._events:
+            await self.listener(self.root._events.pop(0))
+
+    def place(self) -> EventPlace:
+        """Where events of this scope happen: in the innermost pipeline, else in the outermost scope."""
+        pipeline = next((scope for scope in self.lineage() if scope.kind == "pipeline"), None)
+        return {
+            "run_id": self.run_id,
+            "pipeline": "" if pipeline is None else pipeline.name,
+            "path": (pipeline or self.root).path,
+        }
 
     # --- life ---
 
@@ -243,11 +325,37 @@ class Scope:
     def close(self, error: BaseException | None = None) -> None:
         """Close, and note on `error` what was spent."""
         self.closed = True
+        if self.budget is not None and self.account is not None:
+            self.account.closed = True
         if error is not None:
+            self.mark("failed")
             attach_usage(error, self.spent())
 
-    async def __aenter__(self) -> Scope:
+    def time_budget(self) -> Clock | None:
+        """The clock for the milliseconds of this scope's budget, if it has any."""
+        if self.budget is None or (ms := self.budget.ms) is None:
+            return None
+        self.time = Clock(
+            ms / 1000,
+            f"{self.kind} {self.name!r}",
+            error=lambda: TimeBudgetExceeded(ms, ms, self.step_id, None, self.path),
+        )
+        return self.time
+
+    def enter(self) -> None:
+        """Make this the current scope, until `leave`; for code that is not async."""
         self._token = _current.set(self)
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """Close, and make current what was before."""
+        self.close(error)
+        _current.reset(self._token)
+
+    async def __aenter__(self) -> Scope:
+        self.enter()
+        if (time := self.time_budget()) is not None:
+            await time.__aenter__()
+            self.add_clock(time)
         return self
 
     async def __aexit__(
@@ -257,7 +365,13 @@ class Scope:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            await self.end_inside()
+            try:
+                await self.end_inside()
+            finally:
+                if self.time is not None:
+                    await self.time.__aexit__(exc_type, exc, traceback)
+        except BaseException as raised:
+            exc = raised
+            raise
         finally:
-            self.close(exc)
-            _current.reset(self._token)
+            self.leave(exc)

@@ -55,6 +55,11 @@ def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
 _background = _BackgroundLoop()
 
 
+def background_loop() -> asyncio.AbstractEventLoop:
+    """The event loop that runs in a thread of its own, for sync calls and for what must outlive a call."""
+    return _background.get()
+
+
 def run_blocking(call: Callable[[], Coroutine[Any, Any, T]], *, called: str, instead: str) -> T:
     """Run a coroutine to its end and return its result, with the caller's context variables.
 

@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN, NotGiven
 from fastroai.steps.config import OnError, StepConfig
-from fastroai.usage import Budget
+from fastroai.usage import BudgetLike
 
 if TYPE_CHECKING:
     from fastroai.steps.context import StepContext
@@ -89,7 +89,7 @@ def step(
     retries: int | NotGiven = ...,
     retry_delay: float | NotGiven = ...,
     cost_budget: int | NotGiven | None = ...,
-    budget: Budget | NotGiven | None = ...,
+    budget: BudgetLike | NotGiven | None = ...,
     trace: bool | NotGiven = ...,
     on_error: OnError | NotGiven = ...,
 ) -> _StepDecorator: ...
@@ -104,7 +104,7 @@ def step(
     retries: int | NotGiven = NOT_GIVEN,
     retry_delay: float | NotGiven = NOT_GIVEN,
     cost_budget: int | NotGiven | None = NOT_GIVEN,
-    budget: Budget | NotGiven | None = NOT_GIVEN,
+    budget: BudgetLike | NotGiven | None = NOT_GIVEN,
     trace: bool | NotGiven = NOT_GIVEN,
     on_error: OnError | NotGiven = NOT_GIVEN,
 ) -> FunctionStep[Any, Any] | _StepDecorator:

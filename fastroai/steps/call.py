@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fastroai.agent.response import ChatResponse
     from fastroai.agent.stream import ChatStream
     from fastroai.tracing import Tracer
-    from fastroai.usage import Budget
+    from fastroai.usage import Limits
 
 Prompt: TypeAlias = "str | Sequence[UserContent] | None"
 """What PydanticAI takes as a prompt: text, or text and other content."""
@@ -75,7 +75,7 @@ class AgentCall:
     """Seconds that the step's configuration allows an agent call; the agent's own may be shorter."""
     request_retries: int | None = None
     """Extra attempts at each request; `None` for the agent's own setting."""
-    budget: Budget | None = None
+    limits: Limits | None = None
     attempt: int = 1
 
     def for_attempt(self, attempt: int) -> AgentCall:

@@ -12,7 +12,7 @@ from typing import Final, Literal
 from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN, NotGiven, first_given
 from fastroai.runtime.options import check_count, check_seconds
-from fastroai.usage import Budget
+from fastroai.usage import BudgetLike, Limits, limits_of
 
 OnError = Literal["fail", "continue"]
 
@@ -36,8 +36,9 @@ class ExecutionConfig:
     cost_budget: int | NotGiven | None = NOT_GIVEN
     """Microcents ($1 = 1,000,000) for the whole step or pipeline. Not inherited: siblings share the
     pipeline's."""
-    budget: Budget | NotGiven | None = NOT_GIVEN
-    """The same as a `Budget`, which can say more; give one of the two. Not inherited."""
+    budget: BudgetLike | NotGiven | None = NOT_GIVEN
+    """The same as a `Budget`, which can say more, or a `SpendLimit`, or several; give one of the two. Not
+    inherited."""
     trace: bool | NotGiven = NOT_GIVEN
     """Whether spans are opened here and below; true unless given."""
     on_error: OnError | NotGiven = NOT_GIVEN
@@ -48,7 +49,7 @@ class ExecutionConfig:
         check_seconds("total_timeout", first_given(self.total_timeout, default=None))
         check_count("retries", first_given(self.retries, default=0), required=True)
         check_seconds("retry_delay", first_given(self.retry_delay, default=0.0), zero=True)
-        budget_of(self)
+        limits_in(self)
         trace = first_given(self.trace, default=True)
         if not isinstance(trace, bool):
             raise ConfigurationError("trace", trace, "True or False")
@@ -84,7 +85,7 @@ class ResolvedConfig:
     request_retries: int | None = None
     """`retries` where it was given, which then holds for requests too; otherwise the agent's own does."""
     retry_delay: float = DEFAULT_RETRY_DELAY
-    budget: Budget | None = None
+    limits: Limits | None = None
     trace: bool = True
     on_error: OnError = "fail"
 
@@ -103,31 +104,13 @@ class ResolvedConfig:
         )
 
 
-def budget_of(config: ExecutionConfig) -> Budget | None:
-    """The budget that a config sets; nothing below this line sees the short form."""
-    return one_budget(first_given(config.budget, default=None), first_given(config.cost_budget, default=None))
+def limits_in(config: ExecutionConfig) -> Limits | None:
+    """The limits that a config sets; nothing below this line sees the short form."""
+    return limits_of(first_given(config.budget, default=None), first_given(config.cost_budget, default=None))
 
 
 def _says_a_budget(config: ExecutionConfig) -> bool:
     return not (isinstance(config.budget, NotGiven) and isinstance(config.cost_budget, NotGiven))
-
-
-def one_budget(budget: Budget | None, cost_budget: int | None) -> Budget | None:
-    """The budget of `budget=`, or of its short form `cost_budget=` in microcents.
-
-    Raises:
-        ConfigurationError: both are given, or one that cannot be meant.
-    """
-    if cost_budget is None:
-        if budget is not None and not isinstance(budget, Budget):
-            raise ConfigurationError("budget", budget, "a Budget; cost_budget= takes microcents")
-        return budget
-    if budget is not None:
-        raise ConfigurationError("cost_budget", cost_budget, "nothing beside budget=, which it is short for")
-    if isinstance(cost_budget, bool) or not isinstance(cost_budget, int) or cost_budget < 1:
-        expected = "microcents ($1 = 1,000,000), a whole number from 1; for dollars: budget=Budget(usd=...)"
-        raise ConfigurationError("cost_budget", cost_budget, expected)
-    return Budget(microcents=cost_budget)
 
 
 def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:
@@ -140,7 +123,7 @@ def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:
         retries=retries or 0,
         request_retries=retries,
         retry_delay=first_given(*(config.retry_delay for config in chain), default=DEFAULT_RETRY_DELAY),
-        budget=next((budget_of(config) for config in own if _says_a_budget(config)), None),
+        limits=next((limits_in(config) for config in own if _says_a_budget(config)), None),
         trace=first_given(*(config.trace for config in chain), default=True),
         on_error=first_given(*(config.on_error for config in chain), default="fail"),
     )

@@ -18,11 +18,11 @@ from typing_extensions import TypeVar
 
 from fastroai.errors import MissingInputError, ScopeClosedError
 from fastroai.records import NOT_GIVEN, NotGiven, RequestRecord, Tokens
-from fastroai.runtime import Clock, Scope, StepRetried, TextChunk, run_blocking
+from fastroai.runtime import BudgetView, Clock, Scope, StepRetried, TextChunk, run_blocking
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.steps.base import BaseStep
 from fastroai.steps.call import AgentCall, AgentLike, Prompt, check_agent
-from fastroai.steps.config import ResolvedConfig, one_budget, resolve
+from fastroai.steps.config import ResolvedConfig, resolve
 from fastroai.steps.fanout import run_bounded
 from fastroai.steps.outputs import Outputs, check_type
 from fastroai.steps.retrying import retry_calls
@@ -30,7 +30,7 @@ from fastroai.steps.spending import price_record
 from fastroai.steps.threads import thread_limiter
 from fastroai.steps.usage import StepUsage
 from fastroai.tracing import NoOpTracer, Tracer
-from fastroai.usage import Budget, CostCalculator
+from fastroai.usage import BudgetLike, CostCalculator, Limits, limits_of
 
 if TYPE_CHECKING:
     from pydantic_ai import AgentModelSettings, UsageLimits
@@ -109,6 +109,11 @@ class StepContext(Generic[DepsT_co]):
     def usage(self) -> StepUsage:
         """What this step has spent so far."""
         return StepUsage.of_scope(self._scope, (perf_counter() - self._started) * 1000)
+
+    @property
+    def budget(self) -> BudgetView:
+        """The budgets that this step is under: `ctx.budget.remaining` is what they have left."""
+        return BudgetView(self._scope)
 
     # --- inputs and outputs ---
 
@@ -193,7 +198,7 @@ class StepContext(Generic[DepsT_co]):
         retries: int | NotGiven = NOT_GIVEN,
         retry_delay: float | NotGiven = NOT_GIVEN,
         cost_budget: int | None = None,
-        budget: Budget | None = None,
+        budget: BudgetLike | None = None,
     ) -> ChatResponse[OutputT]:
         """Call an agent, with this step's `deps` and what its configuration says.
 
@@ -213,7 +218,7 @@ class StepContext(Generic[DepsT_co]):
             usage_limits,
             timeout,
             retries,
-            one_budget(budget, cost_budget),
+            limits_of(budget, cost_budget),
         )
         extra = self.config.request_retries if isinstance(retries, NotGiven) else retries
         base = self.config.retry_delay if isinstance(retry_delay, NotGiven) else retry_delay
@@ -226,13 +231,14 @@ class StepContext(Generic[DepsT_co]):
                     delay=base,
                     scope=self._scope,
                     on_retry=self.report_retry,
+                    side_by_side=True,
                 )
 
     def _call_scope(self, call: AgentCall) -> AbstractAsyncContextManager[object]:
         """A scope around all attempts of a call that has a budget, so that they share it."""
-        if call.budget is None:
+        if call.limits is None:
             return nullcontext()
-        return Scope("call", "call", parent=self._scope, budget=call.budget)
+        return Scope("call", "call", parent=self._scope, limits=call.limits, deps=call.deps)
 
     def run_stream(
         self,
@@ -247,7 +253,7 @@ class StepContext(Generic[DepsT_co]):
         timeout: float | NotGiven | None = NOT_GIVEN,
         retries: int | NotGiven = NOT_GIVEN,
         cost_budget: int | None = None,
-        budget: Budget | None = None,
+        budget: BudgetLike | None = None,
     ) -> ChatStream[OutputT]:
         """Call an agent and stream its answer, with `async for` or `async with`.
 
@@ -264,7 +270,7 @@ class StepContext(Generic[DepsT_co]):
             usage_limits,
             timeout,
             retries,
-            one_budget(budget, cost_budget),
+            limits_of(budget, cost_budget),
         )
         stream = agent.dispatch_stream(call)
         stream.observe(on_text=self._report_text, clock=self._clock)
@@ -284,7 +290,7 @@ class StepContext(Generic[DepsT_co]):
         retries: int | NotGiven = NOT_GIVEN,
         retry_delay: float | NotGiven = NOT_GIVEN,
         cost_budget: int | None = None,
-        budget: Budget | None = None,
+        budget: BudgetLike | None = None,
     ) -> ChatResponse[OutputT]:
         """`run` for steps that are not `async`: it runs on the pipeline's loop, and this thread waits."""
         return run_blocking(
@@ -317,7 +323,7 @@ class StepContext(Generic[DepsT_co]):
         usage_limits: UsageLimits | None,
         timeout: float | NotGiven | None,
         retries: int | NotGiven,
-        budget: Budget | None,
+        limits: Limits | None,
     ) -> AgentCall:
         self._check_open()
         check_agent(agent)
@@ -335,7 +341,7 @@ class StepContext(Generic[DepsT_co]):
             timeout=None if isinstance(timeout, NotGiven) else timeout,
             default_timeout=self.config.timeout if isinstance(timeout, NotGiven) else None,
             request_retries=self.config.request_retries if isinstance(retries, NotGiven) else retries,
-            budget=budget,
+            limits=limits,
         )
 
     # --- fan-out ---
@@ -384,7 +390,8 @@ class StepContext(Generic[DepsT_co]):
             "step",
             f"{self.step_id}[{index}]",
             parent=self._scope,
-            budget=config.budget,
+            limits=config.limits,
+            deps=self.deps,
             tracer=None if config.trace else _NO_TRACER,
         )
         inputs = MappingProxyType({**self._facts.inputs, "item": item})

@@ -20,7 +20,7 @@ async def run_step(
 ) -> OutputT:
     """Run a step to its output, in `scope`, which must be current, retries and time limits included."""
     started = perf_counter()
-    if config.is_plain and scope.tracer is None:
+    if config.is_plain and scope.tracer is None and scope.budget is None:
         return await _attempt(step, StepContext(scope, facts, deps, config, started))
     async with AsyncExitStack() as stack:
         if (tracer := scope.tracer) is not None:
@@ -37,6 +37,9 @@ async def run_step(
             )
             scope.add_clock(clock)
             stack.callback(scope.remove_clock, clock)
+        if scope.time is None and (time := scope.time_budget()) is not None:
+            scope.add_clock(await stack.enter_async_context(time))
+            stack.callback(scope.remove_clock, time)
         return await _attempts(step, scope, facts, deps, config, started)
 
 

@@ -26,15 +26,18 @@ async def retry_calls(
     delay: float,
     scope: Scope,
     on_retry: OnRetry,
+    side_by_side: bool = False,
 ) -> T:
     """`attempt_call(attempt)` until it succeeds, `retries` extra times at most.
 
     A failure that remains is marked, so that no outer level repeats it; not where nobody said how often
     this level tries (`None`: once). `delay` is the base of the backoff, in seconds; no wait goes past a
-    deadline: then the failure is final at once.
+    deadline: then the failure is final at once. What a repeated attempt has paid for is marked as retried;
+    where other calls run `side_by_side` in the same scope, only what has failed there.
     """
     attempt = 1
     while True:
+        since = scope.charge_count
         try:
             return await attempt_call(attempt)
         except Exception as error:
@@ -44,6 +47,7 @@ async def retry_calls(
             if attempt > retries or not scope.has_time_for(pause):
                 mark_exhausted(error)
                 raise
+            scope.mark("retried", since=since, was="failed" if side_by_side else None)
             await on_retry(attempt, error, pause)
             await asyncio.sleep(pause)
             attempt += 1

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from fastroai.records import RequestRecord, usd_to_microcents
 from fastroai.runtime import Scope
+from fastroai.usage import UsageReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,10 @@ class StepUsage:
             processing_time_ms=processing_time_ms,
             records=records,
         )
+
+    def report(self) -> UsageReport:
+        """What the step cost, by agent, model, tool and outcome, to print or to pass on."""
+        return UsageReport.of(self.records)
 
     @property
     def tokens(self) -> int:

@@ -1,11 +1,24 @@
 """What requests cost, and how much may be spent: prices, budgets, and conversions of money."""
 
 from fastroai.usage.bounds import RequestBound, base_url_of, request_bound
-from fastroai.usage.budget import Budget
+from fastroai.usage.budget import Budget, ModelFallback, OnUncertain
+from fastroai.usage.limits import BudgetLike, Ceiling, Limits, limits_of
 from fastroai.usage.money import dollars_to_microcents, format_cost, microcents_to_dollars
 from fastroai.usage.overrides import PricingOverride
 from fastroai.usage.pricing import CostCalculator, UnpricedModelWarning
+from fastroai.usage.quote import Quote
 from fastroai.usage.references import ModelReference, model_reference
+from fastroai.usage.report import UsageReport
+from fastroai.usage.report_rows import UsageRow
+from fastroai.usage.spend_limit import SpendLimit
+from fastroai.usage.spend_store import (
+    SpendAccount,
+    SpendBalance,
+    SpendClaim,
+    SpendStore,
+    SpendVerdict,
+    Window,
+)
 from fastroai.usage.updates import (
     refresh_prices,
     refresh_prices_async,
@@ -14,14 +27,30 @@ from fastroai.usage.updates import (
 
 __all__ = [
     "Budget",
+    "BudgetLike",
+    "Ceiling",
     "CostCalculator",
+    "Limits",
+    "ModelFallback",
     "ModelReference",
+    "OnUncertain",
     "PricingOverride",
+    "Quote",
     "RequestBound",
+    "SpendAccount",
+    "SpendBalance",
+    "SpendClaim",
+    "SpendLimit",
+    "SpendStore",
+    "SpendVerdict",
     "UnpricedModelWarning",
+    "UsageReport",
+    "UsageRow",
+    "Window",
     "base_url_of",
     "dollars_to_microcents",
     "format_cost",
+    "limits_of",
     "microcents_to_dollars",
     "model_reference",
     "refresh_prices",

@@ -72,6 +72,37 @@ class RequestBound:
     output_tokens: int | None
     cost_usd: Decimal | None
     """In US dollars."""
+    prices: UpperPrices | None = None
+    """Upper prices of its tokens, where its answer can be made shorter."""
+
+    @property
+    def tokens(self) -> int | None:
+        """Input and output together."""
+        if self.input_tokens is None or self.output_tokens is None:
+            return None
+        return self.input_tokens + self.output_tokens
+
+    def lowered(self, *, usd: Decimal | None, tokens: int | None) -> RequestBound | None:
+        """Interim."""
+        if self.prices is None or self.input_tokens is None or self.output_tokens is None:
+            return None
+        most = self.output_tokens
+        if usd is not None:
+            rest = usd - (self.prices.cost(self.input_tokens, 0) or 0)
+            if rest < 0:
+                return None
+            if self.prices.output_per_mtok:
+                most = min(most, int(rest * 1_000_000 / self.prices.output_per_mtok))
+        if tokens is not None:
+            most = min(most, tokens - self.input_tokens)
+        if most < 16:
+            return None
+        return RequestBound(
+            input_tokens=self.input_tokens,
+            output_tokens=most,
+            cost_usd=self.prices.cost(self.input_tokens, most),
+            prices=self.prices,
+        )
 
 
 def request_bound(
@@ -103,6 +134,7 @@ def request_bound(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         cost_usd=prices.cost(input_tokens, output_tokens) if prices is not None else None,
+        prices=prices,
     )
 
 

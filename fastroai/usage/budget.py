@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import MICROCENTS_PER_DOLLAR, usd_to_microcents
 from fastroai.usage.money import Amount, exact_decimal, whole_number
+from fastroai.usage.references import model_reference
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
 
 OnUncertain = Literal["refuse", "allow"]
 """What a budget does with a request that it cannot reckon with."""
@@ -16,51 +20,113 @@ OnUncertain = Literal["refuse", "allow"]
 _POSITIVE: Final = "a positive amount of US dollars, at least one microcent ($0.000001)"
 
 
+@dataclass(frozen=True, slots=True)
+class ModelFallback:
+    """Stepping down to a cheaper model before a budget stops the run.
+
+    ModelFallback(at=0.8, use="openai:gpt-5-nano")
+    """
+
+    at: float
+    """The share of the budget, above 0 and at most 1, from which on new requests use the other model. A
+    request that the rest of the budget cannot pay for uses it earlier."""
+    use: Model | str
+    """The model: `provider:model`, or a PydanticAI `Model`."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.at, bool) or not isinstance(self.at, int | float) or not 0 < self.at <= 1:
+            raise ConfigurationError("at", self.at, "a share of the budget, above 0 and at most 1")
+        if isinstance(self.use, str):
+            model_reference(self.use)
+        elif not hasattr(self.use, "request_stream"):
+            raise ConfigurationError("use", self.use, "a model: 'provider:model', or a PydanticAI Model")
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class Budget:
-    """What a scope, and everything below it, may spend.
+    """What a scope, and everything below it, may spend: money, tokens, requests, time, or several of them.
 
         Budget(usd="0.50")
         Budget(microcents=500_000)  # the same: $1 is 1,000,000 microcents
+        Budget(usd="0.50", requests=20, ms=60_000)
 
-    Every request in the scope is checked against it before it is sent.
+    Before each request, the most that it can use is reserved here and in every budget above, so that what is
+    spent never exceeds the limit, however many requests run at once.
     """
 
-    usd: Decimal
-    """The limit, in US dollars."""
+    usd: Decimal | None
+    """The limit in US dollars."""
+    tokens: int | None
+    """The limit of input and output tokens together."""
+    requests: int | None
+    """The limit of provider requests; each attempt that is not refused unbilled counts."""
+    ms: int | None
+    """The limit of wall time, in milliseconds: what runs then is cancelled. Waiting for people is not
+    counted."""
     on_unpriced: OnUncertain
     """What to do with a model without a known price: `refuse` its requests, or `allow` them uncounted."""
     on_unbounded: OnUncertain
-    """What to do with a request whose cost nothing bounds: `refuse` it, or `allow` it."""
+    """What to do with a request whose use nothing bounds: `refuse` it, or `allow` it unreserved."""
+    fallback: ModelFallback | None
+    """The cheaper model to use when the budget runs low."""
 
     def __init__(
         self,
         *,
         usd: Amount | None = None,
         microcents: int | None = None,
+        tokens: int | None = None,
+        requests: int | None = None,
+        ms: int | None = None,
         on_unpriced: OnUncertain = "refuse",
         on_unbounded: OnUncertain = "refuse",
+        fallback: ModelFallback | None = None,
     ) -> None:
-        """Exactly one of `usd` and `microcents`.
+        """At least one limit; of `usd` and `microcents` only one.
 
         Raises:
-            ConfigurationError: if neither or both are given, for amounts that are not positive and finite,
-                and for floats with more than six decimals, such as `0.1 + 0.2`: those are rounding errors.
+            ConfigurationError: if no limit is given, or both forms of money; for amounts that are not
+                positive and finite, and for floats with more than six decimals, such as `0.1 + 0.2`: those
+                are rounding errors.
         """
-        if (usd is None) == (microcents is None):
-            given = "nothing" if usd is None else {"usd": usd, "microcents": microcents}
-            raise ConfigurationError("Budget", given, "exactly one of usd= and microcents=")
-        for option, value in (("on_unpriced", on_unpriced), ("on_unbounded", on_unbounded)):
-            if value not in get_args(OnUncertain):
-                raise ConfigurationError(option, value, "'refuse' or 'allow'")
-        object.__setattr__(self, "usd", _dollars(usd) if usd is not None else _from_microcents(microcents))
+        if usd is not None and microcents is not None:
+            given = {"usd": usd, "microcents": microcents}
+            raise ConfigurationError("Budget", given, "only one of usd= and microcents=")
+        if all(limit is None for limit in (usd, microcents, tokens, requests, ms)):
+            expected = "a limit: usd= or microcents=, tokens=, requests=, ms="
+            raise ConfigurationError("Budget", "nothing", expected)
+        check_policy("on_unpriced", on_unpriced)
+        check_policy("on_unbounded", on_unbounded)
+        if fallback is not None and not isinstance(fallback, ModelFallback):
+            raise ConfigurationError("fallback", fallback, "a ModelFallback(at=..., use=...)")
+        object.__setattr__(self, "usd", exact_limit(usd, microcents))
+        for option, count in (("tokens", tokens), ("requests", requests), ("ms", ms)):
+            object.__setattr__(self, option, None if count is None else _count(option, count))
         object.__setattr__(self, "on_unpriced", on_unpriced)
         object.__setattr__(self, "on_unbounded", on_unbounded)
+        object.__setattr__(self, "fallback", fallback)
 
     @property
-    def microcents(self) -> int:
-        """The limit in microcents, rounded once, half to even."""
-        return usd_to_microcents(self.usd)
+    def microcents(self) -> int | None:
+        """The limit of money in microcents, rounded once, half to even."""
+        return None if self.usd is None else usd_to_microcents(self.usd)
+
+
+def exact_limit(usd: Amount | None, microcents: int | None) -> Decimal | None:
+    """A limit in US dollars, from whichever form it was given in.
+
+    Raises:
+        ConfigurationError: for what is not at least one microcent and finite, and for float noise.
+    """
+    if microcents is not None:
+        return _from_microcents(microcents)
+    return None if usd is None else _dollars(usd)
+
+
+def check_policy(option: str, value: object) -> None:
+    """Refuse what is neither `refuse` nor `allow`. Raises `ConfigurationError`."""
+    if value not in get_args(OnUncertain):
+        raise ConfigurationError(option, value, "'refuse' or 'allow'")
 
 
 def _dollars(value: Amount) -> Decimal:
@@ -79,3 +145,10 @@ def _from_microcents(value: object) -> Decimal:
     if (microcents := whole_number("microcents", value, expected)) < 1:
         raise ConfigurationError("microcents", value, expected)
     return Decimal(microcents) / MICROCENTS_PER_DOLLAR
+
+
+def _count(option: str, value: object) -> int:
+    expected = f"a whole number of {'milliseconds' if option == 'ms' else option}, at least 1"
+    if (count := whole_number(option, value, expected)) < 1:
+        raise ConfigurationError(option, value, expected)
+    return count

@@ -15,11 +15,18 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from fastroai.errors import ConfigurationError, UnpricedModelError
 from fastroai.records import Tokens, usd_to_microcents
 from fastroai.usage.list_prices import is_local, list_price
+from fastroai.usage.lower_prices import LowerPrices, lower_list_prices, lower_override
 from fastroai.usage.money import Amount, whole_number
 from fastroai.usage.overrides import PricingOverride, PricingOverrides, canonical_provider
 from fastroai.usage.references import first_party_provider, model_reference
 from fastroai.usage.updates import refresh_prices, refresh_prices_async, update_prices_in_background
-from fastroai.usage.upper_prices import UpperPrices, upper_list_prices, upper_override
+from fastroai.usage.upper_prices import (
+    ANY_PRICE,
+    PriceConditions,
+    UpperPrices,
+    upper_list_prices,
+    upper_override,
+)
 
 _ZERO: Final = Decimal(0)
 
@@ -216,22 +223,40 @@ class CostCalculator:
         provider: str | None = None,
         provider_url: str | None = None,
         input_tokens: int | None = None,
+        conditions: PriceConditions = ANY_PRICE,
     ) -> UpperPrices | None:
         """Prices that no token of a request to a model exceeds; `None` if that cannot be told.
 
-        Where prices rise with the size of the input, only what `input_tokens` can reach counts.
+        Where prices rise with the size of the input, only what `input_tokens` can reach counts, and of
+        service tiers and cache writes only what the `conditions` leave.
         """
         provider, model = _provider_and_name(model, provider)
         if (pricing := self._overrides.find([model], [provider])) is not None:
-            asked: UpperPrices | None = upper_override(pricing)
+            asked: UpperPrices | None = upper_override(pricing, conditions)
         else:
             name = canonical_provider(provider) if provider else None
-            asked = upper_list_prices(model, name, provider_url, input_tokens)
+            asked = upper_list_prices(model, name, provider_url, input_tokens, conditions)
             if asked is None and is_local(model, provider):
                 asked = UpperPrices()
         if asked is None:
             return None
-        return UpperPrices.highest([asked, *map(upper_override, self._overrides.of_snapshots(model))])
+        snapshots = self._overrides.of_snapshots(model)
+        return UpperPrices.highest([asked, *(upper_override(pricing, conditions) for pricing in snapshots)])
+
+    def lower_prices(
+        self, model: str, provider: str | None = None, provider_url: str | None = None
+    ) -> LowerPrices | None:
+        """Prices below which no token of a request to a model is billed; `None` if no price is known."""
+        provider, model = _provider_and_name(model, provider)
+        if (pricing := self._overrides.find([model], [provider])) is not None:
+            return lower_override(pricing)
+        name = canonical_provider(provider) if provider else None
+        asked = lower_list_prices(model, name, provider_url)
+        if asked is None and is_local(model, provider):
+            asked = LowerPrices()
+        if asked is None:
+            return None
+        return LowerPrices.lowest([asked, *map(lower_override, self._overrides.of_snapshots(model))])
 
     def warn_unpriced(self, model: str, provider: str | None) -> None:
         """Say that requests could not be priced: one `UnpricedModelWarning` per model and calculator."""

@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Final
+from typing import Final, Literal
 
+from genai_prices.data_snapshot import DataSnapshot, get_snapshot
 from genai_prices.data_units import unit_data
 from genai_prices.types import ModelInfo, ModelPrice, StartDateConstraint, TieredPrices
 from pydantic_ai.messages import ModelResponse
 
 from fastroai.usage.list_prices import list_price
 from fastroai.usage.overrides import ModelPricing
+from fastroai.usage.price_units import PRICE_UNITS
 
 _TOKENS_PER_MTOK: Final = 1_000_000
 _CLOCK_SLACK: Final = timedelta(days=1)
 _SEARCHES_UNASKED: Final = re.compile(r"search|sonar|:online")
 """Models that search the web without being given a tool for it, for fees that no token count bounds."""
+_WEB_SEARCHES: Final = "web_searches_kcount"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceConditions:
+    """Which of a model's prices can apply to a request. Any can, but for what the request rules out."""
+
+    service_tiers: frozenset[str] | None = None
+    """The tiers that it can be served in; `None` for any."""
+    fast: bool = True
+    """Whether it can be served at the price of a fast mode."""
+    cache_write: Literal["no", "5m", "1h"] = "1h"
+    """For how long its input can be written to a cache, at most."""
+
+
+ANY_PRICE: Final = PriceConditions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +47,8 @@ class UpperPrices:
     input_per_mtok: Decimal = Decimal(0)
     output_per_mtok: Decimal = Decimal(0)
     per_request: Decimal = Decimal(0)
+    per_web_search: Decimal | None = None
+    """For one search by the provider's own tool; `None` if it is not known."""
 
     def cost(self, input_tokens: int | None, output_tokens: int | None) -> Decimal | None:
         """The most that so many tokens can cost; `None` if a count that costs money is not known."""
@@ -48,16 +68,19 @@ class UpperPrices:
             input_per_mtok=max(price.input_per_mtok for price in known),
             output_per_mtok=max(price.output_per_mtok for price in known),
             per_request=max(price.per_request for price in known),
+            per_web_search=max(
+                (price.per_web_search for price in known if price.per_web_search is not None), default=None
+            ),
         )
 
 
-def upper_override(pricing: ModelPricing) -> UpperPrices:
+def upper_override(pricing: ModelPricing, conditions: PriceConditions = ANY_PRICE) -> UpperPrices:
     """The highest of a user's own prices for a model."""
     input_prices = (
         pricing.input_per_mtok,
         pricing.cache_read_per_mtok,
-        pricing.cache_write_per_mtok,
-        pricing.cache_write_1h_per_mtok,
+        pricing.cache_write_per_mtok if conditions.cache_write != "no" else None,
+        pricing.cache_write_1h_per_mtok if conditions.cache_write == "1h" else None,
         pricing.input_audio_per_mtok,
         pricing.cache_audio_read_per_mtok,
     )
@@ -69,30 +92,104 @@ def upper_override(pricing: ModelPricing) -> UpperPrices:
 
 
 def upper_list_prices(
-    model: str, provider: str | None, provider_url: str | None, input_tokens: int | None
+    model: str,
+    provider: str | None,
+    provider_url: str | None,
+    input_tokens: int | None,
+    conditions: PriceConditions = ANY_PRICE,
 ) -> UpperPrices | None:
     """The highest list prices that can apply to a request of at most `input_tokens`, sent now.
 
     Over every kind of token (plain, cached, written to a cache, audio, ...), every tier within reach, every
-    service tier and other variant, and every date and hour that the request can fall in. `None` if there
-    is no list price, or if more than tokens and requests is billed.
+    service tier and other variant that the conditions leave, and every date and hour that the request can
+    fall in. `None` if there is no list price, or if more than tokens and requests is billed.
     """
-    now = datetime.now(UTC)
+    rates = _rates.of(model, provider, provider_url, conditions)
+    if rates is None:
+        return None
+    highest = dict(rates.flat)
+    for kind, start, price in rates.tiers:
+        if (input_tokens is None or input_tokens > start) and price > highest[kind]:
+            highest[kind] = price
+    return UpperPrices(
+        input_per_mtok=highest["input"] * _TOKENS_PER_MTOK,
+        output_per_mtok=highest["output"] * _TOKENS_PER_MTOK,
+        per_request=highest["requests"],
+        per_web_search=highest["web_search"] or None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _ModelRates:
+    """Every price that can apply to a model, in US dollars for one of what it is for."""
+
+    flat: Mapping[str, Decimal]
+    """The highest that holds whatever the size of the input, by kind."""
+    tiers: Sequence[tuple[str, int, Decimal]]
+    """Kind, the input tokens above which it applies, and the price."""
+
+
+class _Rates:
+    """The prices that can apply to models, found once an hour for each: looking one up takes 100 µs.
+
+    An hour, because prices of a later date count from the day before on.
+    """
+
+    def __init__(self) -> None:
+        self._of: tuple[DataSnapshot, int] | None = None
+        self._found: dict[tuple[str, str | None, str | None, PriceConditions], _ModelRates | None] = {}
+
+    def of(
+        self, model: str, provider: str | None, url: str | None, conditions: PriceConditions
+    ) -> _ModelRates | None:
+        now = datetime.now(UTC)
+        current = get_snapshot(), int(now.timestamp()) // 3600
+        if self._of is None or self._of[0] is not current[0] or self._of[1] != current[1]:
+            self._of, self._found = current, {}
+        found, key = self._found, (model, provider, url, conditions)
+        if key not in found:
+            found[key] = _find_rates(model, provider, url, conditions, now)
+        return found[key]
+
+
+_rates: Final = _Rates()
+
+
+def _find_rates(
+    model: str, provider: str | None, url: str | None, conditions: PriceConditions, now: datetime
+) -> _ModelRates | None:
     listed = list_price(
-        ModelResponse(
-            parts=[], model_name=model, provider_name=provider, provider_url=provider_url, timestamp=now
-        )
+        ModelResponse(parts=[], model_name=model, provider_name=provider, provider_url=url, timestamp=now)
     )
     if listed is None or _SEARCHES_UNASKED.search(model):
         return None
-    alternatives = [_highest_of(prices, input_tokens) for prices in _possible_prices(listed.model, now)]
-    known = [prices for prices in alternatives if prices is not None]
-    return UpperPrices.highest(known) if len(known) == len(alternatives) else None
+    flat = dict.fromkeys(("input", "output", "requests", "web_search"), Decimal(0))
+    tiers: list[tuple[str, int, Decimal]] = []
+    for prices in _possible_prices(listed.model, conditions, now):
+        for key, value in vars(prices).items():
+            if value is None:
+                continue
+            if (unit := PRICE_UNITS.get(key)) is None:
+                return None
+            kind = "web_search" if key == _WEB_SEARCHES else unit.kind
+            if kind == "tool_calls":
+                continue  # only native tools make them, and a request with these has no bound
+            if kind not in flat:
+                return None
+            if _CACHE_WRITES_OF.get(key, 0) > _CACHE_WRITES[conditions.cache_write]:
+                continue
+            base = value if isinstance(value, Decimal) else value.base
+            flat[kind] = max(flat[kind], base / unit.per)
+            if isinstance(value, TieredPrices):
+                tiers.extend((kind, tier.start, tier.price / unit.per) for tier in value.tiers)
+    return _ModelRates(flat, tiers)
 
 
-def _possible_prices(model: ModelInfo, now: datetime) -> Iterator[ModelPrice]:
+def _possible_prices(model: ModelInfo, conditions: PriceConditions, now: datetime) -> Iterator[ModelPrice]:
     """The prices that can apply around now: of later dates and any hour, but not those of the past."""
-    yield from (variant.prices for variant in model.price_variants or ())
+    for variant in model.price_variants or ():
+        if _can_apply(variant.when, conditions):
+            yield variant.prices
     if isinstance(model.prices, ModelPrice):
         yield model.prices
         return
@@ -105,48 +202,18 @@ def _possible_prices(model: ModelInfo, now: datetime) -> Iterator[ModelPrice]:
             return
 
 
-def _highest_of(prices: ModelPrice, input_tokens: int | None) -> UpperPrices | None:
-    """The highest price of each kind of token, where nothing else is billed."""
-    highest = {"input": Decimal(0), "output": Decimal(0), "requests": Decimal(0)}
-    for key, value in vars(prices).items():
-        if value is None:
-            continue
-        if (unit := _UNITS.get(key)) is None:
-            return None
-        if unit.kind == "tool_calls":
-            continue  # only native tools make them, and a request with these has no bound
-        if unit.kind not in highest:
-            return None
-        highest[unit.kind] = max(
-            highest[unit.kind], *(price / unit.per for price in _tiers(value, input_tokens))
-        )
-    return UpperPrices(
-        input_per_mtok=highest["input"] * _TOKENS_PER_MTOK,
-        output_per_mtok=highest["output"] * _TOKENS_PER_MTOK,
-        per_request=highest["requests"],
-    )
+def _can_apply(when: Mapping[str, str], conditions: PriceConditions) -> bool:
+    """Whether a variant can apply; `when` names the service tier, the speed or what else selects it."""
+    tier = when.get("service_tier")
+    if tier is not None and conditions.service_tiers is not None and tier not in conditions.service_tiers:
+        return False
+    return conditions.fast or when.get("speed") != "fast"
 
 
-def _tiers(price: Decimal | TieredPrices, input_tokens: int | None) -> Iterator[Decimal]:
-    """The prices of a unit that so much input can reach: a tier applies above its start."""
-    if isinstance(price, Decimal):
-        yield price
-        return
-    yield price.base
-    yield from (tier.price for tier in price.tiers if input_tokens is None or input_tokens > tier.start)
-
-
-@dataclass(frozen=True, slots=True)
-class _Unit:
-    kind: str
-    """`input` or `output` tokens; for anything else that is billed, its family in genai-prices."""
-    per: int
-    """How many units the price is for."""
-
-
-def _unit(per: int, dimensions: dict[str, str]) -> _Unit:
-    family = dimensions["family"]
-    return _Unit(dimensions["direction"] if family == "tokens" else family, per)
-
-
-_UNITS: Final = {unit["price_key"]: _unit(unit["per"], unit["dimensions"]) for unit in unit_data.values()}
+_CACHE_WRITES: Final = {"no": 0, "5m": 1, "1h": 2}
+_CACHE_WRITES_OF: Final = {
+    unit["price_key"]: _CACHE_WRITES["1h" if unit["dimensions"].get("cache_ttl") == "1h" else "5m"]
+    for unit in unit_data.values()
+    if unit["dimensions"].get("token_type") == "cache_write"
+}
+"""Prices that apply to cache writes only, and what kind of writes it takes."""

@@ -45,6 +45,15 @@ PRINTS = {
     "streaming": [r"what it would cost\.\n\.\.\. \$0\.0000", r"'Once upon a time' is enough\."],
     "structured_output": [r"Ticket\(category='billing', urgent=True\) after 2 requests"],
     "tools": [r"temperature\(\{'city': 'Atlantis'\}\)", r"2 requests, \$0\.0000"],
+    "usage_report": [
+        r"^total +0\.0\d+ +100\.0% +5 ",
+        r"^by step(\n  .*)*\n  grade +0\.0000\d+ ",
+        r"^by agent(\n  .*)*\n  researcher +0\.00\d+ .* 1,024$",
+        r"^by model(\n  .*)*\n  search-engine +0\.0002 ",
+        r"^by outcome\n",
+        r"^grade: \$0\.0000\d+ exactly, in 2 requests$",
+        r"^total,total,5,0,",
+    ],
     "tracing": [r"pipeline question: ok after", r"chat gpt-5-mini: ok after .* fastroai\.cost\.usd='0\.0000"],
 }
 """What each example must print, as regular expressions."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from decimal import Decimal
 from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
@@ -45,8 +46,14 @@ def paid_agent(
             parts=[TextPart(answer(prompt))], usage=RequestUsage(input_tokens=microcents, output_tokens=0)
         )
 
-    options.setdefault("cost_calculator", TOKEN_IS_MICROCENT)
+    options.setdefault("cost_calculator", request_costs(microcents, model_name))
     return FastroAgent(FunctionModel(respond, model_name=model_name), **options)
+
+
+def request_costs(microcents: int, model_name: str = "paid") -> CostCalculator:
+    """Prices at which each request costs so much, however long it is: its bound is what it costs."""
+    price = {"input_per_mtok": 0, "output_per_mtok": 0, "per_request": Decimal(microcents) / 1_000_000}
+    return CostCalculator(pricing_overrides={f"function:{model_name}": price})
 
 
 def streaming_agent(

@@ -21,6 +21,7 @@ from fastroai import (
     step,
     usage_of,
 )
+from fastroai.usage import Limits
 
 
 @step
@@ -97,7 +98,7 @@ async def test_an_agents_own_budget_comes_from_its_config_or_its_options() -> No
     ):
         response = await agent.run("go")  # the first request finds the budget unused
         assert response.cost_microcents == 100
-        assert agent._dispatcher.budget == Budget(microcents=100)
+        assert agent._dispatcher.limits == Limits(Budget(microcents=100))
 
 
 @pytest.mark.parametrize("of", [StepConfig, PipelineConfig, AgentConfig])
@@ -120,7 +121,7 @@ async def test_recorded_spending_can_bring_its_own_prices_and_counts_against_bud
         assert record.cost_usd == Decimal("0.00006")
         await ctx.run(paid_agent(1), "go")
 
-    with pytest.raises(StepExecutionError, match="cost budget of p / search is used up") as caught:
+    with pytest.raises(StepExecutionError, match="budget of 50 microcents of p / search is used up") as caught:
         await Pipeline("p", {"search": search}).execute()
     spent = usage_of(caught.value)
     assert spent is not None

@@ -10,7 +10,7 @@ from fastroai.errors import usage_of
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import Clock, RunEvent, RunStarted, Scope, current_scope
 from fastroai.tracing import NoOpTracer
-from fastroai.usage import Budget
+from fastroai.usage import Budget, Limits
 
 
 def record(cost: str = "0.01") -> RequestRecord:
@@ -53,22 +53,13 @@ def test_the_path_goes_from_the_outermost_scope_inwards() -> None:
     assert repr(agent) == "Scope(run / step / agent)"
 
 
-def test_a_scope_is_within_itself_and_those_above_it() -> None:
-    run, step, agent = chain_of("run", "step", "agent")
-    other = Scope("step", "other", parent=run)
-    assert agent.is_within(run)
-    assert agent.is_within(agent)
-    assert not agent.is_within(other)
-    assert not step.is_within(agent)
-
-
 def test_what_flows_down_is_inherited_unless_it_is_given() -> None:
     tracer, other = NoOpTracer(), NoOpTracer()
 
     async def listener(event: RunEvent) -> None: ...
 
     run = Scope("pipeline", "p", parent=None, tracer=tracer, run_id="run-1", listener=listener)
-    step = Scope("step", "s", parent=run, budget=Budget(usd=1))
+    step = Scope("step", "s", parent=run, limits=Limits(Budget(usd=1)))
     agent = Scope("agent", "a", parent=step, tracer=other)
     assert (agent.run_id, agent.step_id, agent.listener) == ("run-1", "s", listener)
     assert (step.tracer, agent.tracer) == (tracer, other)

@@ -6,8 +6,8 @@ import pytest
 from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN
 from fastroai.steps import ExecutionConfig, PipelineConfig, ResolvedConfig, StepConfig
-from fastroai.steps.config import budget_of, resolve
-from fastroai.usage import Budget
+from fastroai.steps.config import limits_in, resolve
+from fastroai.usage import Budget, Limits
 
 
 def test_what_nobody_gives_has_a_default() -> None:
@@ -71,40 +71,40 @@ def test_no_timeout_over_an_inherited_ten_means_none() -> None:
 @pytest.mark.parametrize("option", ["total_timeout", "cost_budget"])
 def test_what_is_for_the_pipeline_as_a_whole_is_not_inherited(option: str) -> None:
     resolved = resolve(StepConfig(), pipeline=PipelineConfig(**{option: 7}))  # type: ignore[arg-type]
-    assert (resolved.total_timeout, resolved.budget) == (None, None)
+    assert (resolved.total_timeout, resolved.limits) == (None, None)
 
 
 def test_a_steps_own_limits_are_its_own() -> None:
     resolved = resolve(StepConfig(total_timeout=3), StepConfig(cost_budget=7), pipeline=PipelineConfig())
     assert resolved.total_timeout == 3
-    assert resolved.budget is not None
-    assert resolved.budget.microcents == 7
+    assert resolved.limits is not None
+    assert resolved.limits.microcents == 7
 
 
 def test_no_budget_by_step_id_lifts_the_steps_own() -> None:
     resolved = resolve(StepConfig(cost_budget=None), StepConfig(cost_budget=7), pipeline=PipelineConfig())
-    assert resolved.budget is None
+    assert resolved.limits is None
 
 
 def test_a_budget_in_short_form_is_microcents() -> None:
-    budget = budget_of(StepConfig(cost_budget=500_000))
-    assert budget is not None
-    assert str(budget.usd) == "0.5"
-    assert budget_of(StepConfig(cost_budget=None)) is None
-    assert budget_of(StepConfig()) is None
+    limits = limits_in(StepConfig(cost_budget=500_000))
+    assert limits is not None
+    assert limits.budget == Budget(usd="0.5")
+    assert limits_in(StepConfig(cost_budget=None)) is None
+    assert limits_in(StepConfig()) is None
 
 
 def test_a_budget_may_be_given_as_one_and_then_says_more() -> None:
     budget = Budget(usd="0.25", on_unpriced="allow")
-    assert budget_of(StepConfig(budget=budget)) is budget
-    assert resolve(StepConfig(budget=budget), pipeline=PipelineConfig()).budget is budget
-    assert resolve(StepConfig(), pipeline=PipelineConfig(budget=budget)).budget is None
+    assert limits_in(StepConfig(budget=budget)) == Limits(budget)
+    assert resolve(StepConfig(budget=budget), pipeline=PipelineConfig()).limits == Limits(budget)
+    assert resolve(StepConfig(), pipeline=PipelineConfig(budget=budget)).limits is None
 
 
 @pytest.mark.parametrize("none", [{"budget": None}, {"cost_budget": None}])
 def test_either_form_of_no_budget_lifts_either_form_of_one(none: dict[str, None]) -> None:
     for own in (StepConfig(budget=Budget(usd=1)), StepConfig(cost_budget=7)):
-        assert resolve(StepConfig(**none), own, pipeline=PipelineConfig()).budget is None  # type: ignore[arg-type]
+        assert resolve(StepConfig(**none), own, pipeline=PipelineConfig()).limits is None  # type: ignore[arg-type]
 
 
 def test_both_forms_at_once_are_refused() -> None:
@@ -114,7 +114,7 @@ def test_both_forms_at_once_are_refused() -> None:
 
 @pytest.mark.parametrize("wrong", [500_000, "0.5", {"usd": 1}])
 def test_a_budget_is_a_budget(wrong: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"^budget=.*a Budget; cost_budget= takes microcents"):
+    with pytest.raises(ConfigurationError, match=r"^budget=.*a Budget, a SpendLimit, .*cost_budget= takes microcents"):
         StepConfig(budget=wrong)
 
 

@@ -11,11 +11,18 @@ from fastroai.usage import CostCalculator, PricingOverride
 from fastroai.usage.upper_prices import UpperPrices
 
 
-def upper(input_per_mtok: object, output_per_mtok: object, per_request: object = 0) -> UpperPrices:
+def upper(
+    input_per_mtok: object,
+    output_per_mtok: object,
+    per_request: object = 0,
+    *,
+    per_web_search: str | None = None,
+) -> UpperPrices:
     return UpperPrices(
         input_per_mtok=Decimal(str(input_per_mtok)),
         output_per_mtok=Decimal(str(output_per_mtok)),
         per_request=Decimal(str(per_request)),
+        per_web_search=None if per_web_search is None else Decimal(per_web_search),
     )
 
 
@@ -32,7 +39,7 @@ def upper(input_per_mtok: object, output_per_mtok: object, per_request: object =
         ("gpt-hourly", None, upper(6, 8)),
         ("gpt-day-and-night", None, upper(2, 9)),
         ("gpt-fees", None, upper(2, 8, "0.005")),
-        ("gpt-native-tools", None, upper(2, 8)),
+        ("gpt-native-tools", None, upper(2, 8, per_web_search="0.01")),
         ("gpt-free", None, upper(0, 0)),
         ("gpt-search", None, None),
         ("gpt-pages", None, None),

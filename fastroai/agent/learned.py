@@ -1,0 +1,80 @@
+"""What an agent's last calls were like: what a quote expects of the next one."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from fastroai.agent.response import ChatResponse
+
+CALLS_REMEMBERED: Final = 50
+"""Of each model that an agent asks."""
+MODELS_REMEMBERED: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PastCall:
+    """One call that was answered."""
+
+    cost_usd: Decimal
+    """Of all of it: retries, and agents that its tools called, included."""
+    requests: int
+    """Requests to the model that was asked first."""
+    input_tokens: int
+    """Of the first request."""
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsualCall:
+    """The mean of some past calls."""
+
+    calls: int
+    cost_usd: Decimal
+    requests: Decimal
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(slots=True)
+class Learned:
+    """The last calls of one agent, by the model that each asked first. Safe to use from several threads."""
+
+    _calls: dict[str, deque[PastCall]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, response: ChatResponse[Any]) -> None:
+        """Remember a call, if all of its cost is known."""
+        if not response.records or not response.cost_complete:
+            return
+        model = response.records[0].model  # the first request of a call ends before any of its tools begins
+        own = [record for record in response.records if record.model == model and record.outcome == "settled"]
+        call = PastCall(
+            cost_usd=response.cost_usd,
+            requests=len(own),
+            input_tokens=own[0].tokens.input_tokens if own else 0,
+            output_tokens=response.output_tokens,
+        )
+        with self._lock:
+            if model not in self._calls and len(self._calls) >= MODELS_REMEMBERED:
+                del self._calls[next(iter(self._calls))]
+            self._calls.setdefault(model, deque(maxlen=CALLS_REMEMBERED)).append(call)
+
+    def usual(self, model: str) -> UsualCall | None:
+        """What a call that asks this model is usually like; `None` if there was none."""
+        with self._lock:
+            calls = list(self._calls.get(model, ()))
+        if not calls:
+            return None
+        count = len(calls)
+        return UsualCall(
+            calls=count,
+            cost_usd=sum((call.cost_usd for call in calls), Decimal(0)) / count,
+            requests=Decimal(sum(call.requests for call in calls)) / count,
+            input_tokens=round(sum(call.input_tokens for call in calls) / count),
+            output_tokens=round(sum(call.output_tokens for call in calls) / count),
+        )

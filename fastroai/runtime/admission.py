@@ -1,0 +1,444 @@
+"""Admitting requests against the budgets that they are under, and ending each in the account.
+
+Every provider request passes here once: `admit` before it is sent, then exactly one of `settle`, `release`
+and `charge_unmeasured` of its reservation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
+
+from fastroai.errors import (
+    BudgetExceeded,
+    CostBudgetExceeded,
+    RequestBudgetExceeded,
+    ScopeClosedError,
+    TokenBudgetExceeded,
+    UnboundedRequestError,
+    UnpricedModelError,
+)
+from fastroai.records import RequestRecord, usd_to_microcents
+from fastroai.runtime.events import BudgetRefused, BudgetWarning, SpendRecorded
+from fastroai.runtime.flow import Flow, current_flow
+from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Unit
+from fastroai.runtime.scope import Charge, Scope
+from fastroai.runtime.spending import SharedReservation
+from fastroai.runtime.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    from fastroai.usage import Budget, ModelFallback, RequestBound, SpendBalance, SpendLimit
+
+
+class RequestTerms(Protocol):
+    """What admission wants to know of a request; properties, so that nothing is computed in vain."""
+
+    @property
+    def model(self) -> str:
+        """The model that is asked."""
+        ...
+
+    @property
+    def provider(self) -> str:
+        """Its provider."""
+        ...
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a model for tests, which sends nothing anywhere."""
+        ...
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the answer goes to a consumer who may leave it lying."""
+        ...
+
+    @property
+    def priced(self) -> bool:
+        """Whether a price is known."""
+        ...
+
+    @property
+    def bound(self) -> RequestBound:
+        """What it can use and cost at most."""
+        ...
+
+    def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
+        """The same request with the longest answer that so much pays for; `None` if there is none."""
+        ...
+
+    def stepped_down(self, fallback: ModelFallback) -> Self:
+        """The same request to another model."""
+        ...
+
+
+TermsT = TypeVar("TermsT", bound=RequestTerms)
+
+_around: Final[ContextVar[tuple[Reservation[Any], ...]]] = ContextVar("fastroai_requests", default=())
+"""The requests inside of which the running code is: of a stream, for the code that handles its events."""
+
+
+class Reservation(Generic[TermsT]):
+    """The place of one admitted request in the account, until it is ended, once."""
+
+    def __init__(self, scope: Scope, terms: TermsT, hold: Hold, flow: Flow | None) -> None:
+        self.scope = scope
+        self.terms = terms
+        """The request as it was admitted: perhaps with a lower `max_tokens`, or to another model."""
+        self.short: BudgetExceeded | None = None
+        """Where `max_tokens` was lowered: the stop to raise if the answer is cut there."""
+        self.shared: list[SharedReservation] = []
+        self.outer = [outer.hold for outer in _around.get() if outer.hold is not None]
+        """What the requests hold inside of which this one is made."""
+        self._hold, self._flow, self._open = hold, flow, True
+        self._endings: list[tuple[SharedReservation, asyncio.Future[SpendBalance | None]]] = []
+        if flow is not None:
+            flow.watch(self._on_stall)
+
+    @property
+    def hold(self) -> Hold | None:
+        """What it holds, until it has ended."""
+        return self._hold if self._open else None
+
+    async def share(self) -> None:
+        """Reserve with the spend limits above, one after the other, and note with each that it goes out.
+
+        Raises:
+            SpendLimitExceeded: one cannot pay, not even for a shorter answer.
+            SpendStoreUnavailable: a store cannot be asked.
+        """
+        for ceiling in self.scope.ceilings:
+            _check(self.terms, ceiling.limit, counts_money=True, counts_tokens=False)
+            shared = SharedReservation(ceiling, self._hold)
+            self.shared.append(shared)
+            with _waiting_inside(self.scope, self.outer):
+                await self._acquire(shared)
+        for shared in self.shared:
+            while not await shared.mark_sent():
+                await self._acquire(shared)
+
+    async def _acquire(self, shared: SharedReservation) -> None:
+        while True:
+            amount = self.terms.bound.cost_usd or Decimal(0)
+            balance = await shared.acquire(amount, inside=bool(self.outer))
+            if balance is None:
+                return
+            left = shared.limit.usd - balance.spent_usd - balance.reserved_usd
+            refusal = shared.refusal(self.scope, balance)
+            lowered = self.terms.lowered(usd=left, tokens=None)
+            if lowered is None:
+                raise refusal
+            self._lower(lowered, refusal)
+
+    # --- while it is in flight ---
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """What runs inside belongs to the request: it ends after that, and not before."""
+        before = _around.get()
+        _around.set((*before, self))
+        try:
+            yield
+        finally:
+            _around.set(before)  # not by its token: a stream may be left in another context
+
+    def _on_stall(self, stalled: bool) -> None:
+        with self.scope.lock:
+            self._hold.stalled = stalled
+            changed = self._hold.review()
+        _wake(changed)
+
+    def _lower(self, terms: TermsT, short: BudgetExceeded) -> None:
+        """Hold less: the request was given a lower `max_tokens`."""
+        self.terms, self.short = terms, short
+        if (ledger := self._hold.ledger) is not None:
+            with self.scope.lock:
+                changed = ledger.shrink(self._hold, _amounts(terms, self._hold.accounts))
+            _wake(changed)
+
+    # --- its end ---
+
+    def settle(self, record: RequestRecord) -> Charge:
+        """Its usage arrived: charge what it cost."""
+        return self._end(record, record.cost_usd or Decimal(0))
+
+    def release(self, record: RequestRecord) -> Charge:
+        """It was not sent, or was refused unbilled: charge nothing."""
+        return self._end(record, Decimal(0))
+
+    def charge_unmeasured(self, record: RequestRecord) -> Charge:
+        """It was sent and its usage never came: charge its bound."""
+        bound = self.terms.bound
+        bounded = replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens)
+        return self._end(bounded, bound.cost_usd or Decimal(0))
+
+    def give_back(self) -> None:
+        """It was not even tried: leave no record."""
+        self._close(None, Decimal(0))
+
+    def _end(self, record: RequestRecord, cost_usd: Decimal) -> Charge:
+        charge = self._close(record, cost_usd)
+        assert charge is not None
+        return charge
+
+    def _close(self, record: RequestRecord | None, cost_usd: Decimal) -> Charge | None:
+        assert self._open, "a reservation ends once"
+        self._open, self._cost_usd = False, cost_usd
+        with self.scope.lock:
+            charge = None if record is None else self.scope.count(record)
+            changed = self._hold.end()
+            accounts = self._hold.accounts if self.scope.listener is not None else ()
+            warned = [account for account in accounts if account.crosses_warning()]
+        if self._flow is not None:
+            self._flow.forget(self._on_stall)
+        _wake(changed)
+        for shared in self.shared:
+            if (ending := shared.end(cost_usd)) is not None:
+                self._endings.append((shared, ending))
+        if record is not None:
+            self.scope.note(SpendRecorded(**self.scope.place(), record=record, scope_path=self.scope.path))
+        for account in warned:
+            self.scope.note(
+                BudgetWarning(
+                    **self.scope.place(),
+                    scope_path=account.path,
+                    share=account.share,
+                    limit_usd=account.budget.usd,
+                )
+            )
+        return charge
+
+    async def conclude(self) -> None:
+        """Wait until shared ceilings have it in their books, and tell listeners."""
+        for shared, ending in self._endings:
+            balance = await asyncio.shield(ending)  # whoever waits may be cancelled; the ending goes on
+            if balance is not None and shared.crosses_warning(balance, self._cost_usd):
+                self.scope.note(
+                    BudgetWarning(
+                        **self.scope.place(),
+                        scope_path=self.scope.path,
+                        share=balance.spent_usd / shared.limit.usd,
+                        limit_usd=shared.limit.usd,
+                        key=shared.claim.account.key,
+                    )
+                )
+        await self.scope.tell()
+
+
+async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
+    """Let a request go out once what it can use at most is reserved in every budget above it.
+
+    Waits while only the reservations of others stand in the way. Where there is nobody to wait for, the
+    request gets what the budgets can still pay for: a cheaper model, where a budget names one, or a lower
+    `max_tokens`.
+
+    Raises:
+        BudgetExceeded: a budget of this scope or of one above it cannot pay for the request.
+        UnpricedModelError: there is a budget of money, and no price for the model.
+        UnboundedRequestError: there is a budget, and nothing bounds what the request, or an earlier
+            unmeasured one, can use.
+        SpendStoreUnavailable: the store of a spend limit cannot be asked.
+        ScopeClosedError: the run has ended.
+    """
+    if scope.root.closed:
+        raise ScopeClosedError(scope.path)
+    flow = current_flow.get() if terms.streamed else None
+    try:
+        if accounts := _open_accounts(scope):
+            place = _Place(scope, accounts, terms)
+            await place.take()
+            reservation = Reservation(scope, place.terms, place.hold, flow)
+            reservation.short = place.short
+        else:
+            reservation = Reservation(scope, terms, Hold((), Amounts()), flow)
+        if scope.ceilings:
+            try:
+                await reservation.share()
+            except BaseException:
+                reservation.give_back()
+                raise
+    except BudgetExceeded as error:
+        await scope.emit(BudgetRefused(**scope.place(), error=error))
+        raise
+    return reservation
+
+
+def step_down_if_due(scope: Scope, terms: TermsT) -> TermsT:
+    """The request to the cheaper model of a budget of which the share is spent; else as it is."""
+    for account in _open_accounts(scope):
+        fallback = account.budget.fallback
+        if fallback is not None and account.share >= Decimal(str(fallback.at)):
+            return terms.stepped_down(fallback)
+    return terms
+
+
+class _Place(Generic[TermsT]):
+    """The place of one request in the line before the budgets of its run."""
+
+    def __init__(self, scope: Scope, accounts: tuple[Account, ...], terms: TermsT) -> None:
+        self.scope, self.accounts = scope, accounts
+        self.terms = terms
+        self.short: BudgetExceeded | None = None
+        self._whole = terms
+        self._ledger = accounts[0].ledger
+        _check_all(terms, accounts)
+        around = tuple(
+            outer.hold
+            for outer in _around.get()
+            if outer.hold is not None and outer.hold.ledger is self._ledger
+        )
+        self._claim = Claim(accounts, _amounts(terms, accounts), around)
+
+    @property
+    def hold(self) -> Hold:
+        """What was granted."""
+        assert self._claim.hold is not None
+        return self._claim.hold
+
+    async def take(self) -> None:
+        """Wait for the request's turn, and for enough room. Raises `BudgetExceeded` if there will be none."""
+        claim = self._claim
+        with self.scope.lock:
+            changed = self._ledger.ask(claim)
+        _wake(changed)
+        try:
+            while claim.state != "granted":
+                if claim.state == "waiting":
+                    await self._news()
+                elif not self._step_down():
+                    self._lower_or_refuse()
+        except BaseException:
+            with self.scope.lock:
+                changed = self._ledger.leave(claim) if claim.hold is None else claim.hold.end()
+            _wake(changed)
+            raise
+
+    async def _news(self) -> None:
+        """Wait until others have changed the claim."""
+        with self.scope.lock:
+            if self._claim.state != "waiting":
+                return
+            wakeup = Wakeup()
+            self._claim.wake = wakeup.set
+        await wakeup.wait()
+
+    def _step_down(self) -> bool:
+        """Ask for a cheaper model instead, if a budget names one and that was not done yet."""
+        fallbacks = (account.budget.fallback for account in self.accounts)
+        fallback = next((fallback for fallback in fallbacks if fallback is not None), None)
+        cheaper = self._whole if fallback is None else self._whole.stepped_down(fallback)
+        if cheaper is self._whole:
+            return False
+        _check_all(cheaper, self.accounts)
+        amounts = _amounts(cheaper, self.accounts)
+        with self.scope.lock:
+            if self._claim.hold is not None:
+                return True  # there was room meanwhile
+            self.terms = self._whole = cheaper
+            changed = self._ledger.amend(self._claim, amounts)
+        _wake(changed)
+        return True
+
+    def _lower_or_refuse(self) -> None:
+        """Ask for as long an answer as there is room for. Raises `BudgetExceeded` if there is too little."""
+        with self.scope.lock:
+            if self._claim.hold is not None:
+                return
+            if shortages := self._claim.short():
+                self.short = _refusal(self.scope, self._claim, *shortages[0])
+                self.terms = self._affordable(self.short)
+            changed = self._ledger.amend(self._claim, _amounts(self.terms, self.accounts))
+        _wake(changed)
+
+    def _affordable(self, refusal: BudgetExceeded) -> TermsT:
+        room = self._claim.room
+        if room.requests is not None and room.requests < 1:
+            raise refusal
+        lowered = self._whole.lowered(usd=room.usd, tokens=room.tokens)
+        if lowered is None:
+            raise refusal
+        return lowered
+
+
+def _open_accounts(scope: Scope) -> tuple[Account, ...]:
+    if scope.account is None:
+        return ()
+    return tuple(account for account in scope.account.lineage() if not account.closed)
+
+
+@contextmanager
+def _waiting_inside(scope: Scope, outer: Iterable[Hold]) -> Iterator[None]:
+    """While a request waits, those inside of which it is made cannot end."""
+    changed: list[Claim] = []
+    with scope.lock:
+        for hold in outer:
+            hold.dependents += 1
+            changed += hold.review()
+    _wake(changed)
+    try:
+        yield
+    finally:
+        with scope.lock:
+            for hold in outer:
+                hold.dependents -= 1
+
+
+def _wake(claims: Iterable[Claim]) -> None:
+    for claim in claims:
+        if claim.wake is not None:
+            claim.wake()
+
+
+def _amounts(terms: RequestTerms, accounts: tuple[Account, ...]) -> Amounts:
+    """What to reserve. What is not known is not limited: that was checked."""
+    if all(account.budget.usd is None and account.budget.tokens is None for account in accounts):
+        return Amounts()
+    bound = terms.bound
+    return Amounts(bound.cost_usd or Decimal(0), bound.tokens or 0)
+
+
+def _check_all(terms: RequestTerms, accounts: Iterable[Account]) -> None:
+    for account in accounts:
+        budget = account.budget
+        counts_money = budget.usd is not None
+        _check(terms, budget, counts_money=counts_money, counts_tokens=budget.tokens is not None)
+        if counts_money and budget.on_unbounded == "refuse" and account.usage.unbounded_requests:
+            raise UnboundedRequestError(terms.model, terms.provider)
+
+
+def _check(
+    terms: RequestTerms, limit: Budget | SpendLimit, *, counts_money: bool, counts_tokens: bool
+) -> None:
+    """Refuse what a limit cannot reckon with."""
+    if counts_money and limit.on_unpriced == "refuse" and not terms.priced:
+        raise UnpricedModelError(terms.model, terms.provider)
+    if limit.on_unbounded == "allow" or terms.is_local:
+        return
+    unbounded_cost = counts_money and terms.priced and terms.bound.cost_usd is None
+    if unbounded_cost or (counts_tokens and terms.bound.tokens is None):
+        raise UnboundedRequestError(terms.model, terms.provider)
+
+
+def _refusal(scope: Scope, claim: Claim, account: Account, unit: Unit) -> BudgetExceeded:
+    budget, usage = account.budget, account.usage
+    if unit == "usd":
+        assert budget.microcents is not None
+        return CostBudgetExceeded(
+            budget.microcents,
+            usd_to_microcents(usage.committed_usd),
+            scope.step_id,
+            usd_to_microcents(claim.amounts.usd),
+            account.path,
+        )
+    if unit == "tokens":
+        assert budget.tokens is not None
+        return TokenBudgetExceeded(
+            budget.tokens, usage.committed_tokens, scope.step_id, claim.amounts.tokens, account.path
+        )
+    assert budget.requests is not None
+    return RequestBudgetExceeded(budget.requests, usage.request_count, scope.step_id, None, account.path)

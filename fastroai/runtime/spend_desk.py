@@ -1,0 +1,188 @@
+"""What a process has to do with a store of spending besides its requests: renewing leases, and settling."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import logging
+import os
+import threading
+from collections.abc import Coroutine
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+from fastroai.errors import SpendStoreUnavailable
+from fastroai.runtime.sync import background_loop
+from fastroai.runtime.turnstile import Turnstile
+
+if TYPE_CHECKING:
+    from fastroai.usage import SpendAccount, SpendBalance, SpendClaim, SpendStore
+
+T = TypeVar("T")
+
+logger = logging.getLogger("fastroai.runtime")
+
+RENEWALS_PER_LEASE: Final = 3
+_SECONDS_AT_EXIT: Final = 5.0
+
+
+class LeaseHolder(Protocol):
+    """Somebody with a claim in a store."""
+
+    claim: SpendClaim
+
+    @property
+    def may_end(self) -> bool:
+        """Whether its request will end by itself; otherwise its lease is left to end."""
+        ...
+
+
+class SpendDesk:
+    """One process and one store. Works on the background loop.
+
+    Not on the loop of whoever made the request: that one may be blocked, cancelled or closed.
+    """
+
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+    _desks: ClassVar[WeakValueDictionary[int, SpendDesk]] = WeakValueDictionary()
+
+    @classmethod
+    def of(cls, store: SpendStore) -> SpendDesk:
+        """The desk for a store, while there is anything to do."""
+        with cls._lock:
+            desk = cls._desks.get(id(store))
+            if desk is None:
+                desk = cls._desks[id(store)] = SpendDesk(store)
+            return desk
+
+    @classmethod
+    def forget_all(cls) -> None:
+        """Start anew, in a process that was forked."""
+        cls._lock = threading.Lock()
+        cls._desks = WeakValueDictionary()
+
+    def __init__(self, store: SpendStore) -> None:
+        self.store = store
+        self._live: set[LeaseHolder] = set()
+        self._turnstiles: dict[SpendAccount, Turnstile] = {}
+        self._renewing = False
+
+    def turnstile(self, account: SpendAccount) -> Turnstile:
+        """What lets the requests of this process ask for an account one after the other."""
+        with self._lock:
+            return self._turnstiles.setdefault(account, Turnstile())
+
+    # --- leases ---
+
+    def add(self, holder: LeaseHolder) -> None:
+        """Keep its lease from ending, from now on."""
+        with self._lock:
+            self._live.add(holder)
+            if self._renewing:
+                return
+            self._renewing = True
+        _in_background(self._renew_leases(), _renewals)
+
+    def remove(self, holder: LeaseHolder) -> None:
+        """Let its lease end."""
+        with self._lock:
+            self._live.discard(holder)
+
+    def held_up(self, account: SpendAccount) -> Decimal:
+        """US dollars reserved by requests of this process of which there is no telling when they end."""
+        with self._lock:
+            held_up = [
+                holder.claim.amount_usd
+                for holder in self._live
+                if holder.claim.account == account and not holder.may_end
+            ]
+        return sum(held_up, Decimal(0))
+
+    async def _renew_leases(self) -> None:
+        while True:
+            with self._lock:
+                if not self._live:
+                    self._renewing = False
+                    return
+                pause = min(holder.claim.lease for holder in self._live) / RENEWALS_PER_LEASE
+            await asyncio.sleep(pause)
+            with self._lock:
+                claims = [holder.claim for holder in self._live if holder.may_end]
+            try:
+                if claims:
+                    await self.store.renew(claims)
+            except SpendStoreUnavailable as error:
+                logger.warning("leases could not be renewed: %s", error)
+
+    # --- endings ---
+
+    def settle(self, claim: SpendClaim, cost_usd: Decimal) -> asyncio.Future[SpendBalance | None] | None:
+        """Settle in the background. The future is done when that was tried once; then it is tried again.
+
+        `None` where no loop runs that could wait for it.
+        """
+        future = _in_background(self._settle(claim, cost_usd), _endings)
+        try:
+            return asyncio.wrap_future(future)
+        except RuntimeError:
+            return None
+
+    async def _settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance | None:
+        try:
+            return await self.store.settle(claim, cost_usd)
+        except SpendStoreUnavailable as error:
+            logger.warning("$%f of %r is not settled yet: %s", cost_usd, claim.account.key, error)
+        _in_background(self._settle_late(claim, cost_usd), _endings)
+        return None
+
+    async def _settle_late(self, claim: SpendClaim, cost_usd: Decimal) -> None:
+        """Try again for as long as the lease lasts; after that, the store counts the whole bound."""
+        end = asyncio.get_running_loop().time() + claim.lease
+        pause = 0.1
+        while asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 2.0)
+            try:
+                await self.store.settle(claim, cost_usd)
+            except SpendStoreUnavailable:
+                continue
+            return
+        logger.error(
+            "$%f of %r could not be settled; the store counts the bound of $%f once the lease has ended",
+            cost_usd,
+            claim.account.key,
+            claim.amount_usd,
+        )
+
+
+_renewals: Final[set[concurrent.futures.Future[None]]] = set()
+_endings: Final[set[concurrent.futures.Future[Any]]] = set()
+"""What the background has to do; the loop alone would forget its tasks."""
+
+
+def _in_background(
+    work: Coroutine[Any, Any, T], kept_in: set[concurrent.futures.Future[T]]
+) -> concurrent.futures.Future[T]:
+    future = asyncio.run_coroutine_threadsafe(work, background_loop())
+    kept_in.add(future)
+    future.add_done_callback(kept_in.discard)
+    return future
+
+
+@atexit.register
+def _finish() -> None:
+    """Let endings reach their stores before the process ends."""
+    concurrent.futures.wait(list(_endings), timeout=_SECONDS_AT_EXIT)
+
+
+def _after_fork() -> None:
+    """What the parent has to do is not ours, and its loop is not here."""
+    _renewals.clear()
+    _endings.clear()
+    SpendDesk.forget_all()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

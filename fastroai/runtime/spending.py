@@ -1,0 +1,120 @@
+"""What requests reserve with `SpendLimit`s, which other runs and processes share through a store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from contextlib import nullcontext
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+from fastroai.errors import SpendLimitExceeded, SpendStoreUnavailable
+from fastroai.records import usd_to_microcents
+from fastroai.runtime.spend_desk import SpendDesk
+from fastroai.usage import SpendClaim
+
+if TYPE_CHECKING:
+    from fastroai.runtime.ledger import Hold
+    from fastroai.runtime.scope import Scope
+    from fastroai.usage import Ceiling, SpendBalance
+
+logger = logging.getLogger("fastroai.runtime")
+
+FIRST_POLL: Final = 0.01
+LONGEST_POLL: Final = 0.25
+"""Seconds between questions to a store while others' reservations stand in the way."""
+
+
+class SharedReservation:
+    """What one request has reserved with one spend limit, until it is ended, once."""
+
+    def __init__(self, ceiling: Ceiling, hold: Hold) -> None:
+        self.limit, self._hold = ceiling.limit, hold
+        self.claim = SpendClaim(
+            id=uuid.uuid4().hex,
+            account=ceiling.account,
+            amount_usd=Decimal(0),
+            limit_usd=self.limit.usd,
+            lease=self.limit.lease,
+        )
+        self._desk = SpendDesk.of(self.limit.store)
+        self._counted = True  # not where an unavailable store is allowed for
+
+    @property
+    def may_end(self) -> bool:
+        """Whether its request will end by itself."""
+        return self._hold.may_end
+
+    async def acquire(self, amount_usd: Decimal, *, inside: bool) -> SpendBalance | None:
+        """Reserve so much; wait while others' reservations stand in the way.
+
+        Args:
+            amount_usd: The most that the request can cost, in US dollars.
+            inside: Whether this is asked from inside of another request in flight. Then it does not stand
+                behind those of this process that may be waiting for the end of that one.
+
+        Returns:
+            `None` once it is reserved; the balance, if there is nobody left to wait for.
+
+        Raises:
+            SpendStoreUnavailable: unless the limit allows for that.
+        """
+        self.claim = replace(self.claim, amount_usd=amount_usd)
+        self._desk.add(self)
+        async with nullcontext() if inside else self._desk.turnstile(self.claim.account):
+            pause = FIRST_POLL
+            while True:
+                try:
+                    verdict = await self._desk.store.reserve(self.claim)
+                except SpendStoreUnavailable as error:
+                    self._do_without(error)
+                    return None
+                if verdict.granted:
+                    return None
+                if verdict.first and verdict.balance.reserved_usd <= self._desk.held_up(self.claim.account):
+                    return verdict.balance
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_POLL)
+
+    async def mark_sent(self) -> bool:
+        """Note that the request goes out now. False if its lease has ended: acquire it again."""
+        if not self._counted:
+            return True
+        try:
+            return await self._desk.store.mark_sent(self.claim)
+        except SpendStoreUnavailable as error:
+            self._do_without(error)
+            return True
+
+    def end(self, cost_usd: Decimal) -> asyncio.Future[SpendBalance | None] | None:
+        """Charge what the request cost, or 0. Done in the background; wait for the result to see it done."""
+        self._desk.remove(self)
+        return self._desk.settle(self.claim, cost_usd) if self._counted else None
+
+    def crosses_warning(self, balance: SpendBalance, cost_usd: Decimal) -> bool:
+        """Whether it was this cost that brought the spending over the share that is warned of."""
+        if self.limit.warn_at is None:
+            return False
+        threshold = self.limit.usd * Decimal(str(self.limit.warn_at))
+        return balance.spent_usd - cost_usd < threshold <= balance.spent_usd
+
+    def refusal(self, scope: Scope, balance: SpendBalance) -> SpendLimitExceeded:
+        """The error for a request that this limit cannot pay for."""
+        error = SpendLimitExceeded(
+            usd_to_microcents(self.limit.usd),
+            usd_to_microcents(balance.spent_usd),
+            scope.step_id,
+            usd_to_microcents(self.claim.amount_usd),
+            scope.root.path,
+        )
+        error.key, error.window = self.claim.account.key, self.claim.account.window
+        error.resets_at = balance.resets_at
+        return error
+
+    def _do_without(self, error: SpendStoreUnavailable) -> None:
+        if self.limit.on_unavailable == "refuse":
+            raise error
+        logger.warning("spend limit %r is not kept: %s", self.claim.account.key, error)
+        self._counted = False

@@ -1,0 +1,36 @@
+"""Waking a coroutine from any thread or event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+
+class Wakeup:
+    """Something that one coroutine waits for, and anyone may set, once."""
+
+    __slots__ = ("_future", "_loop")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[None] = self._loop.create_future()
+
+    async def wait(self) -> None:
+        """Wait until it is set."""
+        await self._future
+
+    def set(self) -> None:
+        """Wake who waits. Nothing happens where its loop is closed: it waits no more."""
+        try:
+            running: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is self._loop:
+            self._finish()
+            return
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._finish)
+
+    def _finish(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)

@@ -1,0 +1,90 @@
+"""What estimates of steps stand on: nothing is paid for, and no step has an output yet."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, runtime_checkable
+
+from fastroai.runtime import Scope, current_scope
+from fastroai.steps.outputs import Outputs
+from fastroai.usage import Budget, Limits, Quote
+
+if TYPE_CHECKING:
+    from fastroai.steps.call import AgentCall
+
+
+@runtime_checkable
+class CallEstimator(Protocol):
+    """An agent that can say what a call costs: a `FastroAgent`."""
+
+    async def estimate_call(self, call: AgentCall, *, unknown_prompt: str | None = None) -> Quote:
+        """The quote for one attempt at a call; for any prompt, where it is said why that is not known."""
+        ...
+
+
+class OutputNotKnown(BaseException):
+    """The output of a step was asked for before that step has run.
+
+    Not an `Exception`, so that no `except Exception` of a prompt function takes it for something else.
+    """
+
+    def __init__(self, step_id: str) -> None:
+        super().__init__(step_id)
+        self.step_id = step_id
+
+
+class OutputsToCome(Outputs):
+    """The outputs of a run that has not begun. Asking for one raises `OutputNotKnown`."""
+
+    __slots__ = ()
+
+    def __init__(self, dependencies: Mapping[str, tuple[str, ...]]) -> None:
+        super().__init__(dependencies)
+        self.values = _ToCome()
+
+    def get(self, reader: str, step_id: str) -> object:
+        """Raise: as in a run where it would never be there, else `OutputNotKnown`."""
+        if step_id in self.dependencies and self.is_ancestor(step_id, reader):
+            raise OutputNotKnown(step_id)
+        return super().get(reader, step_id)
+
+    def may_have(self, reader: str, step_id: str) -> bool:
+        """Whether there may be one to get."""
+        return step_id in self.dependencies
+
+
+class _ToCome(dict[str, object]):
+    def __missing__(self, step_id: str) -> NoReturn:
+        raise OutputNotKnown(step_id)
+
+
+_around: Final[ContextVar[tuple[Budget, ...] | None]] = ContextVar("fastroai_estimate", default=None)
+
+
+def budgets_around() -> tuple[Budget, ...]:
+    """The budgets under which what is estimated will run, as far as they are known here."""
+    around = _around.get()
+    if around is not None:
+        return around
+    scope = current_scope()
+    scopes = () if scope is None else scope.lineage()
+    return tuple(scope.budget for scope in scopes if scope.budget is not None)
+
+
+@asynccontextmanager
+async def nothing_paid(limits: Limits | None = None) -> AsyncGenerator[Scope]:
+    """A scope that charges nobody and in which every request of an agent is refused.
+
+    Estimates run functions of the user in it, such as prompts and instructions. `limits` are those of what
+    is estimated.
+    """
+    own = () if limits is None or limits.budget is None else (limits.budget,)
+    token = _around.set((*own, *budgets_around()))
+    try:
+        async with Scope("call", "estimate", parent=None) as scope:
+            scope.close()
+            yield scope
+    finally:
+        _around.reset(token)

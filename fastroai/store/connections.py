@@ -1,0 +1,222 @@
+"""Blocking database clients behind async operations: a bounded number of connections in worker threads.
+
+Sync clients, because an async one belongs to one event loop, and a process can have several: that of the
+application, and the one that sync calls run on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from anyio import CancelScope
+
+from fastroai.errors import SpendStoreUnavailable
+from fastroai.store.workers import Workers
+
+ConnectionT = TypeVar("ConnectionT")
+ResultT = TypeVar("ResultT")
+
+_PATIENCE: Final = 2
+"""How many times a driver's own timeout an operation may take, with queueing and connecting."""
+
+
+class Driver(Protocol[ConnectionT]):
+    """How to reach one database."""
+
+    @property
+    def name(self) -> str:
+        """The store, as its errors name it; without passwords."""
+        ...
+
+    @property
+    def timeout(self) -> float:
+        """Seconds after which the driver itself gives up connecting, and an operation."""
+        ...
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """What it raises when the database fails."""
+        ...
+
+    def connect(self) -> ConnectionT:
+        """Open a connection."""
+        ...
+
+    def close(self, connection: ConnectionT) -> None:
+        """End a connection, broken or not."""
+        ...
+
+    def hang_up(self, connection: ConnectionT) -> None:
+        """From another thread: make an operation fail that waits for an answer in vain."""
+        ...
+
+    def is_lost(self, error: Exception) -> bool:
+        """Whether it says that the connection is gone, so that a fresh one may do."""
+        ...
+
+
+class Connections(Generic[ConnectionT]):
+    """At most `limit` connections for any number of event loops and threads; none is shared across a fork.
+
+    An operation must be one that can be repeated: it is, on a fresh connection, where a connection turns out
+    to have been lost while it was idle.
+    """
+
+    def __init__(self, driver: Driver[ConnectionT], limit: int) -> None:
+        self._driver, self._limit = driver, limit
+        self._start()
+        _all_connections.add(self)
+
+    def _start(self) -> None:
+        self._idle: list[ConnectionT] = []
+        self._workers = Workers(self._limit)
+        self._closer = weakref.finalize(self, _close_all, self._driver, self._idle)
+
+    async def run(self, operation: Callable[[ConnectionT], ResultT]) -> ResultT:
+        """Perform it in a worker thread.
+
+        When this is cancelled, an operation that has begun is awaited first, so that whatever comes next
+        comes after it.
+
+        Raises:
+            SpendStoreUnavailable: it failed, or took too long.
+        """
+        job = _Job(self._driver, self._idle, operation)
+        future = self._workers.submit(job)
+        answer = asyncio.wrap_future(future)
+        answer.add_done_callback(_retrieve)
+        patience = self._driver.timeout * _PATIENCE
+        try:
+            await asyncio.wait([answer], timeout=patience)
+        except asyncio.CancelledError:
+            if not future.cancel():
+                await _wait_uncancelled(answer, patience)
+                job.give_up()
+            raise
+        if not answer.done():
+            future.cancel()
+            job.give_up()
+            raise SpendStoreUnavailable(self._driver.name, f"no answer within {patience:g} s")
+        try:
+            return answer.result()
+        except self._driver.errors as error:
+            raise SpendStoreUnavailable(self._driver.name, _reason(error)) from error
+
+    async def aclose(self) -> None:
+        """Close the idle connections. Later operations open new ones."""
+        await asyncio.wrap_future(self._workers.submit(lambda: _close_all(self._driver, self._idle)))
+
+    def forget(self) -> None:
+        """Start anew, in a process that was forked: the connections and threads are its parent's."""
+        self._closer.detach()
+        _inherited.append(self._idle)
+        self._start()
+
+
+class _Job(Generic[ConnectionT, ResultT]):
+    """One operation, on whatever connection it gets."""
+
+    def __init__(
+        self,
+        driver: Driver[ConnectionT],
+        idle: list[ConnectionT],
+        operation: Callable[[ConnectionT], ResultT],
+    ) -> None:
+        self._driver, self._idle, self._operation = driver, idle, operation
+        self._lock = threading.Lock()
+        self._in_use: ConnectionT | None = None
+        self._given_up = False
+
+    def __call__(self) -> ResultT:
+        idle = _last(self._idle)
+        if idle is not None:
+            try:
+                return self._perform(idle)
+            except self._driver.errors as error:
+                if self._given_up or not self._driver.is_lost(error):
+                    raise
+        return self._perform(self._driver.connect())
+
+    def _perform(self, connection: ConnectionT) -> ResultT:
+        try:
+            self._hold(connection)
+            result = self._operation(connection)
+            self._hold(None)
+        except BaseException:
+            with self._lock:
+                self._in_use = None
+            self._driver.close(connection)
+            raise
+        self._idle.append(connection)
+        return result
+
+    def _hold(self, connection: ConnectionT | None) -> None:
+        with self._lock:
+            if self._given_up:
+                raise _GivenUp
+            self._in_use = connection
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more: free its connection."""
+        with self._lock:
+            self._given_up = True
+            if self._in_use is not None:
+                self._driver.hang_up(self._in_use)
+
+
+class _GivenUp(Exception):
+    """Seen by nobody: an operation ends because nobody waits for it."""
+
+
+def _last(idle: list[ConnectionT]) -> ConnectionT | None:
+    try:
+        return idle.pop()
+    except IndexError:
+        return None
+
+
+def _close_all(driver: Driver[ConnectionT], idle: list[ConnectionT]) -> None:
+    while (connection := _last(idle)) is not None:
+        driver.close(connection)
+
+
+async def _wait_uncancelled(answer: asyncio.Future[ResultT], seconds: float) -> None:
+    """Wait for an answer, however often the task is cancelled meanwhile; the caller raises that again."""
+    end = time.monotonic() + seconds
+    with CancelScope(shield=True):
+        while not answer.done() and (left := end - time.monotonic()) > 0:
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([answer], timeout=left)
+
+
+def _retrieve(answer: asyncio.Future[ResultT]) -> None:
+    """Look at how it ended, or asyncio reports an error that nobody waited for."""
+    if not answer.cancelled():
+        answer.exception()
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error. Later ones are advice, and may quote what should not be quoted."""
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+_all_connections: Final[weakref.WeakSet[Connections[Any]]] = weakref.WeakSet()
+_inherited: Final[list[object]] = []
+"""Connections of the parent, which must not even be closed here: that would end them for the parent."""
+
+
+def _after_fork() -> None:
+    for connections in list(_all_connections):
+        connections.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

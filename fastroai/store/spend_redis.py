@@ -1,0 +1,178 @@
+"""Shared spending of the processes of many machines, in Redis."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from fastroai.errors import ConfigurationError, MissingExtraError
+from fastroai.store.connections import Connections
+from fastroai.usage.spend_amounts import UNITS_PER_MICROCENT, spend_units, spend_usd
+from fastroai.usage.spend_store import SpendAccount, SpendBalance, SpendClaim, SpendVerdict
+
+if TYPE_CHECKING:
+    from redis.commands.core import Script
+
+_CONNECTIONS: Final = 4
+_RENEWED_AT_ONCE: Final = 1_000
+"""Claims, each of which is two arguments: Lua takes no more than 8,000."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_PARTS: Final = ("account", "claims", "line", "leases")
+
+_Operation = Literal["reserve", "mark_sent", "settle", "renew", "balance"]
+
+
+class RedisSpendStore:
+    """A `SpendStore` in Redis or Valkey, for the processes of many machines.
+
+    The server must keep what it is given: no eviction (`maxmemory-policy noeviction`), and persistence, or a
+    restart starts from zero. A replica that takes over may not know of the last moments.
+    """
+
+    def __init__(self, url: str, *, prefix: str = "fastroai:spend", timeout: float = 5.0) -> None:
+        """Connects when it is first used.
+
+        Args:
+            url: `redis://`, `rediss://` or `unix://`, as redis-py takes it, options included.
+            prefix: What the names of all keys start with. Stores with different ones know nothing of each
+                other.
+            timeout: Seconds to wait for a connection, and for an answer.
+
+        Raises:
+            ConfigurationError: the URL is not one of Redis, or the prefix is not printable text without braces.
+            MissingExtraError: redis-py is not installed (`pip install 'fastroai[redis]'`).
+        """
+        if not prefix or not prefix.isprintable() or "{" in prefix or "}" in prefix:
+            raise ConfigurationError("prefix", prefix, "printable text without braces")
+        self._prefix = prefix
+        self._driver = _RedisDriver(url, timeout)
+        self._connections = Connections(self._driver, _CONNECTIONS)
+
+    def __repr__(self) -> str:
+        return f"<RedisSpendStore {self._driver.name!r} prefix={self._prefix!r}>"
+
+    async def reserve(self, claim: SpendClaim) -> SpendVerdict:
+        """See `SpendStore`."""
+        reply = await self._perform(
+            "reserve",
+            claim.account,
+            claim.id,
+            _amount(spend_units(claim.amount_usd, "reservation")),
+            _amount(spend_units(claim.limit_usd, "limit")),
+            _microseconds(claim.lease),
+        )
+        return SpendVerdict(granted=reply.yes, first=reply.first, balance=reply.balance)
+
+    async def mark_sent(self, claim: SpendClaim) -> bool:
+        """See `SpendStore`."""
+        reply = await self._perform("mark_sent", claim.account, claim.id, _microseconds(claim.lease))
+        return reply.yes
+
+    async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
+        """See `SpendStore`."""
+        cost = _amount(spend_units(cost_usd, "cost"))
+        return (await self._perform("settle", claim.account, claim.id, cost)).balance
+
+    async def renew(self, claims: Collection[SpendClaim]) -> None:
+        """See `SpendStore`."""
+        arguments: defaultdict[SpendAccount, list[str]] = defaultdict(list)
+        for claim in claims:
+            arguments[claim.account] += (claim.id, _microseconds(claim.lease))
+        for account, ids_and_leases in arguments.items():
+            for start in range(0, len(ids_and_leases), 2 * _RENEWED_AT_ONCE):
+                some = ids_and_leases[start : start + 2 * _RENEWED_AT_ONCE]
+                await self._perform("renew", account, *some)
+
+    async def balance(self, account: SpendAccount) -> SpendBalance:
+        """See `SpendStore`."""
+        return (await self._perform("balance", account)).balance
+
+    async def aclose(self) -> None:
+        """Close the idle connections. New ones are opened when it is used again."""
+        await self._connections.aclose()
+
+    async def _perform(self, operation: _Operation, account: SpendAccount, *arguments: str) -> _Reply:
+        # Redis Cluster keeps keys together whose names have the same text in the first braces.
+        slot = f"{self._prefix}:{{{account.window}:{account.key}}}"
+        keys = [f"{slot}:{part}" for part in _PARTS]
+        reply = await self._connections.run(
+            lambda script: script(keys=keys, args=[operation, account.window, *arguments])
+        )
+        return _Reply.of(reply)
+
+
+class _Reply(NamedTuple):
+    yes: bool
+    first: bool
+    balance: SpendBalance
+
+    @classmethod
+    def of(cls, reply: list[bytes | int]) -> _Reply:
+        yes, first, now, closes, spent, rest_of_spent, reserved, rest_of_reserved = map(int, reply)
+        balance = SpendBalance(
+            spent_usd=spend_usd(spent * UNITS_PER_MICROCENT + rest_of_spent),
+            reserved_usd=spend_usd(reserved * UNITS_PER_MICROCENT + rest_of_reserved),
+            now=_EPOCH + timedelta(microseconds=now),
+            resets_at=_EPOCH + timedelta(microseconds=closes) if closes else None,
+        )
+        return cls(bool(yes), bool(first), balance)
+
+
+def _amount(units: int) -> str:
+    microcents, rest = divmod(units, UNITS_PER_MICROCENT)
+    return f"{microcents}:{rest}"
+
+
+def _microseconds(seconds: float) -> str:
+    return str(round(seconds * 1_000_000))
+
+
+class _RedisDriver:
+    """Makes clients for `Connections`, each of one connection and with the script."""
+
+    def __init__(self, url: str, timeout: float) -> None:
+        try:
+            import redis
+        except ImportError as error:
+            raise MissingExtraError("RedisSpendStore", "redis", "redis") from error
+        self.timeout = timeout
+        self.errors: tuple[type[Exception], ...] = (redis.RedisError, OSError)
+        self._url = url
+        self._source = files("fastroai.store").joinpath("spend_redis.lua").read_text("utf-8")
+        try:
+            options = redis.ConnectionPool.from_url(url).connection_kwargs
+        except (ValueError, AttributeError, TypeError):
+            # The URL stays out of it, and so does the error, which may quote it: a password can be in there.
+            expected = "a URL such as 'redis://localhost:6379/0'"
+            raise ConfigurationError("url", "(not shown)", expected) from None
+        place = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
+        self.name = f"Redis {place}/{options.get('db', 0)}"
+
+    def connect(self) -> Script:
+        from redis import Redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        client = Redis.from_url(
+            self._url,
+            socket_timeout=self.timeout,
+            socket_connect_timeout=self.timeout,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+        return client.register_script(self._source)
+
+    def close(self, connection: Script) -> None:
+        connection.registered_client.close()
+
+    def hang_up(self, connection: Script) -> None:
+        """Nothing to do: its own timeouts end every wait."""
+
+    def is_lost(self, error: Exception) -> bool:
+        from redis import AuthenticationError, ConnectionError
+
+        return isinstance(error, ConnectionError) and not isinstance(error, AuthenticationError)

@@ -1,0 +1,331 @@
+"""Shared spending of the processes of one machine, in one SQLite file."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Final, TypeVar, overload
+
+from fastroai.errors import ConfigurationError
+from fastroai.store.connections import Connections
+from fastroai.usage.memory_spend_store import utc_now
+from fastroai.usage.spend_amounts import exact_units, spend_usd
+from fastroai.usage.spend_rules import RETENTION, AccountRow, ClaimRow, ClaimState, OpenAccount, new_account
+from fastroai.usage.spend_store import SpendAccount, SpendBalance, SpendClaim, SpendVerdict
+
+T = TypeVar("T")
+
+_SCHEMA: Final = (
+    """CREATE TABLE IF NOT EXISTS spend_account (
+        account_key TEXT NOT NULL,
+        time_window TEXT NOT NULL,
+        seen TEXT NOT NULL,
+        closes_at TEXT,
+        spent_usd TEXT NOT NULL,
+        reserved_usd TEXT NOT NULL,
+        PRIMARY KEY (account_key, time_window)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS spend_claim (
+        place INTEGER PRIMARY KEY,
+        account_key TEXT NOT NULL,
+        time_window TEXT NOT NULL,
+        id TEXT NOT NULL,
+        state TEXT NOT NULL,
+        amount_usd TEXT NOT NULL,
+        lease_until TEXT NOT NULL,
+        closes_at TEXT,
+        UNIQUE (account_key, time_window, id)
+    )""",
+    "CREATE INDEX IF NOT EXISTS spend_account_closed ON spend_account (closes_at)",
+    "CREATE INDEX IF NOT EXISTS spend_claim_lease ON spend_claim (account_key, time_window, lease_until)",
+    """CREATE INDEX IF NOT EXISTS spend_claim_line ON spend_claim (account_key, time_window, place)
+        WHERE state = 'waiting'""",
+)
+_CLAIM_COLUMNS: Final = "id, state, amount_usd, lease_until, closes_at"
+_OF_ACCOUNT: Final = "account_key = ? AND time_window = ?"
+_FORGOTTEN_AT_ONCE: Final = 100
+
+
+class SQLiteSpendStore:
+    """A `SpendStore` in a file, for the processes of one machine. It needs no server.
+
+    The file must be on a local disk: SQLite's locks do not hold on network file systems. What was counted
+    survives the death of every process; a power failure can lose the last moments before it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        timeout: float = 5.0,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        """Opens the file, and makes it if there is none, when it is first used.
+
+        Args:
+            path: The file; its folder exists.
+            timeout: Seconds to wait for other processes, before the store counts as unavailable.
+            clock: Gives the time, with its time zone. The same for all processes, as that of a machine is.
+
+        Raises:
+            ConfigurationError: `path` is no file's.
+        """
+        name = os.fspath(path)
+        if not name or name.startswith(":memory:"):
+            raise ConfigurationError("path", name, "a file; in memory, there is MemorySpendStore()")
+        self._clock = clock
+        self._driver = _SQLiteDriver(os.path.abspath(name), timeout)
+        # One, because SQLite has one writer at a time.
+        self._connections = Connections(self._driver, limit=1)
+
+    def __repr__(self) -> str:
+        return f"SQLiteSpendStore({self._driver.path!r})"
+
+    async def reserve(self, claim: SpendClaim) -> SpendVerdict:
+        """See `SpendStore`."""
+        return await self._with(claim.account, lambda account: account.reserve(claim), create=True)
+
+    async def mark_sent(self, claim: SpendClaim) -> bool:
+        """See `SpendStore`."""
+        return await self._with(claim.account, lambda account: account.mark_sent(claim))
+
+    async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
+        """See `SpendStore`."""
+        return await self._with(claim.account, lambda account: account.settle(claim, cost_usd))
+
+    async def renew(self, claims: Collection[SpendClaim]) -> None:
+        """See `SpendStore`."""
+
+        def renew_all(connection: sqlite3.Connection) -> None:
+            for claim in claims:
+                with self._open(connection, claim.account) as account:
+                    account.renew(claim)
+
+        await self._connections.run(renew_all)
+
+    async def balance(self, account: SpendAccount) -> SpendBalance:
+        """See `SpendStore`."""
+        return await self._with(account, OpenAccount.balance)
+
+    async def aclose(self) -> None:
+        """Close the file. It is opened again when it is used again."""
+        await self._connections.aclose()
+
+    async def _with(
+        self, account: SpendAccount, act: Callable[[OpenAccount], T], *, create: bool = False
+    ) -> T:
+        def operation(connection: sqlite3.Connection) -> T:
+            with self._open(connection, account, create=create) as opened:
+                return act(opened)
+
+        return await self._connections.run(operation)
+
+    @contextmanager
+    def _open(
+        self, connection: sqlite3.Connection, account: SpendAccount, *, create: bool = False
+    ) -> Iterator[OpenAccount]:
+        """The account, for one transaction."""
+        with _transaction(connection):
+            now = self._clock().astimezone(UTC)
+            kept = _read_account(connection, account)
+            row = kept or new_account(account.window, now)
+            closes_at = kept.closes_at if kept else None
+            yield OpenAccount(row, _SQLiteClaims(connection, account), account.window, now)
+            if kept or create:
+                _write_account(connection, account, row)
+            if row.closes_at != closes_at:
+                _forget_old_accounts(connection, now)
+
+
+class _SQLiteDriver:
+    """Opens the file for `Connections`."""
+
+    errors = (sqlite3.Error,)
+
+    def __init__(self, path: str, timeout: float) -> None:
+        self.path, self.timeout = path, timeout
+        self.name = f"SQLite {path}"
+
+    def connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=self.timeout, isolation_level=None, check_same_thread=False
+        )
+        try:
+            _switch_to_wal(connection, self.timeout)
+            # What SQLite recommends with WAL: safe against the death of processes, without a sync each time.
+            connection.execute("PRAGMA synchronous = NORMAL")
+            _create_tables(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def close(self, connection: sqlite3.Connection) -> None:
+        connection.close()
+
+    def hang_up(self, connection: sqlite3.Connection) -> None:
+        connection.interrupt()
+
+    def is_lost(self, error: Exception) -> bool:
+        return False
+
+
+def _switch_to_wal(connection: sqlite3.Connection, timeout: float) -> None:
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            # Where several processes do this at once, SQLite does not wait by itself.
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _create_tables(connection: sqlite3.Connection) -> None:
+    last_made = "SELECT 1 FROM sqlite_master WHERE name = 'spend_claim_line'"
+    if connection.execute(last_made).fetchone() is None:
+        with _transaction(connection):
+            for statement in _SCHEMA:
+                connection.execute(statement)
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """The only one that writes, from its beginning."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _read_account(connection: sqlite3.Connection, account: SpendAccount) -> AccountRow | None:
+    found = connection.execute(
+        f"SELECT seen, closes_at, spent_usd, reserved_usd FROM spend_account WHERE {_OF_ACCOUNT}",
+        (account.key, account.window),
+    ).fetchone()
+    if found is None:
+        return None
+    seen, closes_at, spent, reserved = found
+    return AccountRow(
+        datetime.fromisoformat(seen), _to_time(closes_at), _to_units(spent), _to_units(reserved)
+    )
+
+
+def _write_account(connection: sqlite3.Connection, account: SpendAccount, row: AccountRow) -> None:
+    connection.execute(
+        "REPLACE INTO spend_account (account_key, time_window, seen, closes_at, spent_usd, reserved_usd) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            account.key,
+            account.window,
+            _from_time(row.seen),
+            _from_time(row.closes_at),
+            _from_units(row.spent),
+            _from_units(row.reserved),
+        ),
+    )
+
+
+def _forget_old_accounts(connection: sqlite3.Connection, now: datetime) -> None:
+    """Delete accounts that are over and hold nothing: more than are opened, and never too many at once."""
+    old = connection.execute(
+        "SELECT account_key, time_window FROM spend_account AS account WHERE closes_at <= ? AND NOT EXISTS ("
+        "SELECT 1 FROM spend_claim AS claim WHERE claim.account_key = account.account_key "
+        "AND claim.time_window = account.time_window AND claim.lease_until > ?) LIMIT ?",
+        (_from_time(now - RETENTION), _from_time(now), _FORGOTTEN_AT_ONCE),
+    ).fetchall()
+    connection.executemany(f"DELETE FROM spend_claim WHERE {_OF_ACCOUNT}", old)
+    connection.executemany(f"DELETE FROM spend_account WHERE {_OF_ACCOUNT}", old)
+
+
+class _SQLiteClaims:
+    """`ClaimRows` in a table. A claim's `place` is above those of all that were there when it was added."""
+
+    def __init__(self, connection: sqlite3.Connection, account: SpendAccount) -> None:
+        self._connection = connection
+        self._account = (account.key, account.window)
+
+    def get(self, claim_id: str) -> ClaimRow | None:
+        found = self._connection.execute(
+            f"SELECT {_CLAIM_COLUMNS} FROM spend_claim WHERE {_OF_ACCOUNT} AND id = ?",
+            (*self._account, claim_id),
+        ).fetchone()
+        return None if found is None else _claim_row(*found)
+
+    def add(self, row: ClaimRow) -> None:
+        self._connection.execute(
+            f"INSERT INTO spend_claim (account_key, time_window, {_CLAIM_COLUMNS}) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (*self._account, row.id, *_claim_values(row)),
+        )
+
+    def update(self, row: ClaimRow) -> None:
+        self._connection.execute(
+            "UPDATE spend_claim SET state = ?, amount_usd = ?, lease_until = ?, closes_at = ? "
+            f"WHERE {_OF_ACCOUNT} AND id = ?",
+            (*_claim_values(row), *self._account, row.id),
+        )
+
+    def remove(self, claim_id: str) -> None:
+        self._connection.execute(
+            f"DELETE FROM spend_claim WHERE {_OF_ACCOUNT} AND id = ?", (*self._account, claim_id)
+        )
+
+    def first_in_line(self) -> str | None:
+        found = self._connection.execute(
+            f"SELECT id FROM spend_claim WHERE {_OF_ACCOUNT} AND state = 'waiting' ORDER BY place LIMIT 1",
+            self._account,
+        ).fetchone()
+        return None if found is None else str(found[0])
+
+    def over(self, now: datetime) -> list[ClaimRow]:
+        found = self._connection.execute(
+            f"SELECT {_CLAIM_COLUMNS} FROM spend_claim WHERE {_OF_ACCOUNT} AND lease_until <= ?",
+            (*self._account, _from_time(now)),
+        )
+        return [_claim_row(*columns) for columns in found]
+
+
+def _claim_row(
+    claim_id: str, state: ClaimState, amount: str, lease_until: str, closes_at: str | None
+) -> ClaimRow:
+    return ClaimRow(
+        claim_id, state, _to_units(amount), datetime.fromisoformat(lease_until), _to_time(closes_at)
+    )
+
+
+def _claim_values(row: ClaimRow) -> tuple[str, str, str, str | None]:
+    return row.state, _from_units(row.amount), _from_time(row.lease_until), _from_time(row.closes_at)
+
+
+def _from_units(units: int) -> str:
+    return f"{spend_usd(units):f}"
+
+
+def _to_units(usd: str) -> int:
+    return exact_units(Decimal(usd))
+
+
+@overload
+def _from_time(time: datetime) -> str: ...
+@overload
+def _from_time(time: None) -> None: ...
+def _from_time(time: datetime | None) -> str | None:
+    """Text that is ordered as time is."""
+    return None if time is None else time.isoformat(timespec="microseconds")
+
+
+def _to_time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

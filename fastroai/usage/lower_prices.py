@@ -1,0 +1,99 @@
+"""The least that tokens of a model can cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
+from pydantic_ai.messages import ModelResponse
+
+from fastroai.usage.list_prices import list_price
+from fastroai.usage.overrides import ModelPricing
+from fastroai.usage.price_units import PRICE_UNITS
+
+_TOKENS_PER_MTOK: Final = 1_000_000
+_ZERO: Final = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowerPrices:
+    """Prices in US dollars that no kind of token of a model is below, and what a request costs besides."""
+
+    input_per_mtok: Decimal = _ZERO
+    output_per_mtok: Decimal = _ZERO
+    per_request: Decimal = _ZERO
+
+    def cost(self, input_tokens: int, output_tokens: int) -> Decimal:
+        """The least that a request with so many tokens can cost."""
+        tokens = input_tokens * self.input_per_mtok + output_tokens * self.output_per_mtok
+        return tokens / _TOKENS_PER_MTOK + self.per_request
+
+    @classmethod
+    def lowest(cls, prices: Iterable[LowerPrices]) -> LowerPrices:
+        """Prices of which none of these is lower."""
+        known = list(prices)
+        return cls(
+            input_per_mtok=min(price.input_per_mtok for price in known),
+            output_per_mtok=min(price.output_per_mtok for price in known),
+            per_request=min(price.per_request for price in known),
+        )
+
+
+def lower_override(pricing: ModelPricing) -> LowerPrices:
+    """The lowest of a user's own prices for a model."""
+    input_prices = (
+        pricing.input_per_mtok,
+        pricing.cache_read_per_mtok,
+        pricing.cache_write_per_mtok,
+        pricing.cache_write_1h_per_mtok,
+        pricing.input_audio_per_mtok,
+        pricing.cache_audio_read_per_mtok,
+    )
+    output_prices = (pricing.output_per_mtok, pricing.output_audio_per_mtok)
+    return LowerPrices(
+        input_per_mtok=min(price for price in input_prices if price is not None),
+        output_per_mtok=min(price for price in output_prices if price is not None),
+        per_request=pricing.per_request or _ZERO,
+    )
+
+
+def lower_list_prices(model: str, provider: str | None, provider_url: str | None) -> LowerPrices | None:
+    """The lowest list prices that a request can be billed at; `None` if there is no list price.
+
+    Over every kind of token (cached, audio, ...), every tier, every service tier and other variant, and
+    every date and hour that prices are known for.
+    """
+    listed = list_price(
+        ModelResponse(parts=[], model_name=model, provider_name=provider, provider_url=provider_url)
+    )
+    if listed is None:
+        return None
+    # Variants list only what differs from the other prices, so all prices are compared one by one.
+    lowest: dict[str, Decimal] = {}
+    for kind, price in _prices(listed.model):
+        lowest[kind] = min(price, lowest.get(kind, price))
+    return LowerPrices(
+        input_per_mtok=lowest.get("input", _ZERO) * _TOKENS_PER_MTOK,
+        output_per_mtok=lowest.get("output", _ZERO) * _TOKENS_PER_MTOK,
+    )
+
+
+def _prices(model: ModelInfo) -> Iterator[tuple[str, Decimal]]:
+    """Every price of a model: what it is for, and US dollars for one of it."""
+    given = [model.prices] if isinstance(model.prices, ModelPrice) else [each.prices for each in model.prices]
+    for prices in (*given, *(variant.prices for variant in model.price_variants or ())):
+        for key, value in vars(prices).items():
+            if value is not None and (unit := PRICE_UNITS.get(key)) is not None:
+                for price in _tiers(value):
+                    yield unit.kind, price / unit.per
+
+
+def _tiers(price: Decimal | TieredPrices) -> Iterator[Decimal]:
+    if isinstance(price, Decimal):
+        yield price
+        return
+    yield price.base
+    yield from (tier.price for tier in price.tiers)

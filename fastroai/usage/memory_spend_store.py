@@ -1,0 +1,128 @@
+"""Shared spending of the runs of one process: the store that needs no store."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Final
+
+from fastroai.usage.spend_rules import RETENTION, AccountRow, ClaimRow, OpenAccount, new_account
+from fastroai.usage.spend_store import SpendAccount, SpendBalance, SpendClaim, SpendVerdict
+
+_SWEEP_EVERY: Final = timedelta(hours=1)
+
+
+def utc_now() -> datetime:
+    """The clock of this machine."""
+    return datetime.now(UTC)
+
+
+@functools.cache
+def default_spend_store() -> MemorySpendStore:
+    """The store of every `SpendLimit` of this process that is given none."""
+    return MemorySpendStore()
+
+
+class MemorySpendStore:
+    """A `SpendStore` for the runs of one process, whatever their threads and event loops.
+
+    What it counts is gone when the process ends, and a forked process goes on with a count of its own.
+    """
+
+    def __init__(self, *, clock: Callable[[], datetime] = utc_now) -> None:
+        """`clock` gives the time, with its time zone."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._accounts: dict[SpendAccount, tuple[AccountRow, _MemoryClaims]] = {}
+        self._swept_at: datetime | None = None
+
+    async def reserve(self, claim: SpendClaim) -> SpendVerdict:
+        """See `SpendStore`."""
+        with self._open(claim.account, create=True) as account:
+            return account.reserve(claim)
+
+    async def mark_sent(self, claim: SpendClaim) -> bool:
+        """See `SpendStore`."""
+        with self._open(claim.account) as account:
+            return account.mark_sent(claim)
+
+    async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
+        """See `SpendStore`."""
+        with self._open(claim.account) as account:
+            return account.settle(claim, cost_usd)
+
+    async def renew(self, claims: Collection[SpendClaim]) -> None:
+        """See `SpendStore`."""
+        for claim in claims:
+            with self._open(claim.account) as account:
+                account.renew(claim)
+
+    async def balance(self, account: SpendAccount) -> SpendBalance:
+        """See `SpendStore`."""
+        with self._open(account) as opened:
+            return opened.balance()
+
+    @contextmanager
+    def _open(self, account: SpendAccount, *, create: bool = False) -> Iterator[OpenAccount]:
+        with self._lock:
+            now = self._clock().astimezone(UTC)
+            row, claims = self._accounts.get(account) or (new_account(account.window, now), _MemoryClaims())
+            if create:
+                self._sweep(now)
+                self._accounts[account] = row, claims
+            yield OpenAccount(row, claims, account.window, now)
+
+    def _sweep(self, now: datetime) -> None:
+        """Forget accounts that nobody uses, once in a while."""
+        if self._swept_at is not None and now < self._swept_at + _SWEEP_EVERY:
+            return
+        self._swept_at = now
+        for account, (row, claims) in list(self._accounts.items()):
+            if row.closes_at is not None and row.closes_at + RETENTION <= now and claims.all_over(now):
+                del self._accounts[account]
+
+
+class _MemoryClaims:
+    """`ClaimRows` in dicts, which keep the order of what is added to them."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, ClaimRow] = {}
+        self._line: dict[str, None] = {}
+        self._none_over_before: datetime | None = None
+
+    def get(self, claim_id: str) -> ClaimRow | None:
+        return self._rows.get(claim_id)
+
+    def add(self, row: ClaimRow) -> None:
+        self._rows[row.id] = row
+        self.update(row)
+
+    def update(self, row: ClaimRow) -> None:
+        if row.state == "waiting":
+            self._line[row.id] = None
+        else:
+            self._line.pop(row.id, None)
+        if self._none_over_before is None or row.lease_until < self._none_over_before:
+            self._none_over_before = row.lease_until
+
+    def remove(self, claim_id: str) -> None:
+        del self._rows[claim_id]
+        self._line.pop(claim_id, None)
+
+    def first_in_line(self) -> str | None:
+        return next(iter(self._line), None)
+
+    def over(self, now: datetime) -> list[ClaimRow]:
+        if self._none_over_before is None or now < self._none_over_before:
+            return []  # nearly always: looking at every claim each time would make a thousand of them slow
+        over = [row for row in self._rows.values() if row.lease_until <= now]
+        left = (row.lease_until for row in self._rows.values() if row.lease_until > now)
+        self._none_over_before = min(left, default=None)
+        return over
+
+    def all_over(self, now: datetime) -> bool:
+        return all(row.lease_until <= now for row in self._rows.values())

@@ -1,0 +1,218 @@
+"""What something may cost, said before it runs: at least, expected, at most, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+from fastroai.errors import ConfigurationError
+from fastroai.records import usd_to_microcents
+from fastroai.usage.money import Amount, exact_decimal, format_cost, whole_number
+
+if TYPE_CHECKING:
+    from fastroai.usage.budget import Budget
+
+Reasons = tuple[str, ...]
+
+_ZERO: Final = Decimal(0)
+_USD: Final = "a finite number of US dollars, 0 or more"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """What a call, a step or a pipeline costs, in US dollars, told before it runs.
+
+        quote = await agent.estimate("What is the capital of France?")
+        print(quote)  # all three amounts, and the reasons for each
+
+    Quotes add up (`a + b`, `sum(quotes)`, `quote * 3`), exactly.
+
+    Raises:
+        ConfigurationError: for amounts that are not finite, or not in ascending order.
+    """
+
+    name: str = ""
+    """What it is a quote for."""
+    lower_usd: Decimal
+    """The least that it costs when it succeeds."""
+    expected_usd: Decimal
+    """What it is likely to cost. What is not known counts as nothing here; `expected_reasons` say so."""
+    upper_usd: Decimal | None
+    """The most that it costs, whatever happens; `None` where nothing bounds it."""
+    lower_reasons: Reasons = ()
+    expected_reasons: Reasons = ()
+    upper_reasons: Reasons = ()
+    parts: Mapping[str, Quote] = field(default_factory=dict, hash=False)
+    """Of a pipeline: the quotes of its steps, by id."""
+
+    def __post_init__(self) -> None:
+        amounts = [self.lower_usd, self.expected_usd]
+        if self.upper_usd is not None:
+            amounts.append(self.upper_usd)
+        for amount in amounts:
+            exact_decimal("Quote", amount, _USD)
+        if amounts != sorted(amounts):
+            raise ConfigurationError("Quote", amounts, "lower_usd <= expected_usd <= upper_usd")
+
+    @classmethod
+    def exactly(cls, usd: Amount, because: str, *, name: str = "") -> Quote:
+        """A cost that is known, in US dollars, such as the price of one call of a paid API.
+
+        Raises:
+            ConfigurationError: for an amount that is negative or not finite.
+        """
+        amount = exact_decimal("usd", usd, _USD)
+        return cls(
+            name=name,
+            lower_usd=amount,
+            expected_usd=amount,
+            upper_usd=amount,
+            lower_reasons=(because,),
+            expected_reasons=(because,),
+            upper_reasons=(because,),
+        )
+
+    @classmethod
+    def unknown(cls, because: str, *, name: str = "") -> Quote:
+        """A cost of which nothing can be said: from nothing, without an upper limit."""
+        return cls(
+            name=name,
+            lower_usd=_ZERO,
+            expected_usd=_ZERO,
+            upper_usd=None,
+            lower_reasons=(because,),
+            expected_reasons=(f"taken as nothing: {because}",),
+            upper_reasons=(because,),
+        )
+
+    @classmethod
+    def total(cls, name: str, parts: Mapping[str, Quote]) -> Quote:
+        """The sum of parts that all run."""
+        unbounded = [part for part in parts if parts[part].upper_usd is None]
+        summed = ("the sum of its steps",)
+        return cls(
+            name=name,
+            lower_usd=sum((part.lower_usd for part in parts.values()), _ZERO),
+            expected_usd=sum((part.expected_usd for part in parts.values()), _ZERO),
+            upper_usd=None if unbounded else sum((part.upper_usd or _ZERO for part in parts.values()), _ZERO),
+            lower_reasons=summed,
+            expected_reasons=summed,
+            upper_reasons=tuple(
+                f"step {part!r}: {reason}" for part in unbounded for reason in parts[part].upper_reasons
+            )
+            or summed,
+            parts=dict(parts),
+        )
+
+    # --- the same in microcents ---
+
+    @property
+    def lower_microcents(self) -> int:
+        """`lower_usd` in microcents ($1 = 1,000,000), rounded once, half to even."""
+        return usd_to_microcents(self.lower_usd)
+
+    @property
+    def expected_microcents(self) -> int:
+        """`expected_usd` in microcents, rounded once, half to even."""
+        return usd_to_microcents(self.expected_usd)
+
+    @property
+    def upper_microcents(self) -> int | None:
+        """`upper_usd` in microcents, rounded once, half to even; `None` where nothing bounds it."""
+        return None if self.upper_usd is None else usd_to_microcents(self.upper_usd)
+
+    # --- arithmetic ---
+
+    def __add__(self, other: Quote) -> Quote:
+        """The quote for both."""
+        if not isinstance(other, Quote):
+            return NotImplemented
+        bounded = self.upper_usd is not None and other.upper_usd is not None
+        return Quote(
+            name=" + ".join(filter(None, (self.name, other.name))),
+            lower_usd=self.lower_usd + other.lower_usd,
+            expected_usd=self.expected_usd + other.expected_usd,
+            upper_usd=(self.upper_usd or _ZERO) + (other.upper_usd or _ZERO) if bounded else None,
+            lower_reasons=self._own(self.lower_reasons) + other._own(other.lower_reasons),
+            expected_reasons=self._own(self.expected_reasons) + other._own(other.expected_reasons),
+            upper_reasons=self._own(self.upper_reasons) + other._own(other.upper_reasons),
+        )
+
+    def __radd__(self, other: object) -> Quote:
+        """What `sum` begins with."""
+        return self if other == 0 else NotImplemented
+
+    def __mul__(self, count: int) -> Quote:
+        """The quote for doing it so many times."""
+        times = whole_number("count", count)
+        return replace(
+            self,
+            lower_usd=self.lower_usd * times,
+            expected_usd=self.expected_usd * times,
+            upper_usd=None if self.upper_usd is None else self.upper_usd * times,
+            lower_reasons=_times(times, self.lower_reasons),
+            expected_reasons=_times(times, self.expected_reasons),
+            upper_reasons=_times(times, self.upper_reasons),
+        )
+
+    __rmul__ = __mul__
+
+    def retried(self, retries: int) -> Quote:
+        """The same where a failure is followed by so many extra attempts, each of which may be billed."""
+        if not whole_number("retries", retries) or self.upper_usd is None:
+            return self
+        reasons = (f"{1 + retries} attempts, as retries={retries}, each of", *self.upper_reasons)
+        return replace(self, upper_usd=self.upper_usd * (1 + retries), upper_reasons=reasons)
+
+    def within(self, budget: Budget | None) -> Quote:
+        """The same under a budget, which stops it before it costs more.
+
+        A budget that lets requests pass which it cannot reckon with (`"allow"`) bounds nothing unknown.
+        """
+        limit = None if budget is None else budget.usd
+        if budget is None or limit is None or (self.upper_usd is not None and self.upper_usd <= limit):
+            return self
+        if self.upper_usd is None and "allow" in (budget.on_unpriced, budget.on_unbounded):
+            reason = "its budget does not bound it: 'allow' lets requests pass that it cannot reckon with"
+            return replace(self, upper_reasons=(*self.upper_reasons, reason))
+        stop = f"its budget stops it at {format_cost(limit)}"
+        return replace(
+            self,
+            lower_usd=min(self.lower_usd, limit),
+            expected_usd=min(self.expected_usd, limit),
+            upper_usd=limit,
+            lower_reasons=self.lower_reasons if self.lower_usd <= limit else (stop, *self.lower_reasons),
+            expected_reasons=self.expected_reasons
+            if self.expected_usd <= limit
+            else (stop, *self.expected_reasons),
+            upper_reasons=(stop, *(f"without it: {reason}" for reason in self.upper_reasons)),
+        )
+
+    def _own(self, reasons: Reasons) -> Reasons:
+        return tuple(f"{self.name}: {reason}" for reason in reasons) if self.name else reasons
+
+    # --- for people ---
+
+    def __str__(self) -> str:
+        """All of it, parts included, one reason a line."""
+        return "\n".join(self._lines(""))
+
+    def _lines(self, indent: str) -> Iterator[str]:
+        lower, expected = format_cost(self.lower_usd), format_cost(self.expected_usd)
+        upper = "no known limit" if self.upper_usd is None else format_cost(self.upper_usd)
+        yield f"{indent}{self.name or 'quote'}: {lower} to {upper}, expected {expected}"
+        for title, reasons in (
+            ("at least", self.lower_reasons),
+            ("expected", self.expected_reasons),
+            ("at most", self.upper_reasons),
+        ):
+            for number, reason in enumerate(reasons):
+                yield f"{indent}  {f'{title}:' if not number else '':<9} {reason}"
+        for part in self.parts.values():
+            yield from part._lines(indent + "  ")
+
+
+def _times(count: int, reasons: Reasons) -> Reasons:
+    return (f"{count} times:", *reasons) if reasons else ()

@@ -1,0 +1,121 @@
+"""The account of a run: what its requests cost, by step, agent, model, tool and outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import localcontext
+from typing import TYPE_CHECKING
+
+from fastroai.records import RequestRecord, Usage
+from fastroai.usage.report_data import as_csv, as_json
+from fastroai.usage.report_rows import (
+    EXACT,
+    NO_AGENT,
+    NO_STEP,
+    UsageRow,
+    by_returned_tool,
+    model_of,
+    outcomes,
+    ranked,
+)
+from fastroai.usage.report_tables import as_html, as_markdown, as_rich, as_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class UsageReport:
+    """Where the money of a run went: `result.usage.report()`, or `response.report()` of one agent call.
+
+        report = result.usage.report()
+        print(report)
+        report.by_model["openai:gpt-5-mini"].cost_usd
+
+    In each group the most expensive row is the first, bounds included. The rows of `by_step`, `by_agent`,
+    `by_model` and `by_outcome` sum exactly to `total`, since every request is in one of them; those of
+    `by_tool` do not.
+    """
+
+    total: UsageRow
+    by_step: Mapping[str, UsageRow]
+    """By the innermost step around a request; `(no step)` if there is none."""
+    by_agent: Mapping[str, UsageRow]
+    """By the agent that made the request; `(no agent)` for what `record_usage` added."""
+    by_model: Mapping[str, UsageRow]
+    """By the `provider:model` that was asked; by `model` alone where no provider is known."""
+    by_tool: Mapping[str, UsageRow]
+    """What the requests cost that brought tools' returns to a model: they exist because of these.
+
+    A request that brought the returns of several tools counts in the row of each, and its tokens, cost and
+    bound are divided among them: equally, rounded down to whole tokens and to 12 decimals of a dollar (or to
+    the last digit of the amount, if it has more). What is left over goes to the tools that are named first,
+    a unit to each, so that the parts are exactly the whole. Requests that brought no return are not here.
+    """
+    by_outcome: Mapping[str, UsageRow]
+    """By what became of the requests: always `kept`, `retried`, `failed` and `released`, in this order."""
+
+    @classmethod
+    def of(cls, records: Iterable[RequestRecord]) -> UsageReport:
+        """The account of some requests."""
+        records = list(records)
+        with localcontext(EXACT):
+            total = Usage.of(records)
+            return cls(
+                total=UsageRow.of("total", total, total),
+                by_step=ranked(total, ((record.step_id or NO_STEP, record) for record in records)),
+                by_agent=ranked(total, ((record.agent or NO_AGENT, record) for record in records)),
+                by_model=ranked(total, ((model_of(record), record) for record in records)),
+                by_tool=ranked(total, (part for record in records for part in by_returned_tool(record))),
+                by_outcome=outcomes(total, records),
+            )
+
+    @property
+    def groups(self) -> Mapping[str, Mapping[str, UsageRow]]:
+        """All rows but the total, by the name of their group: `step`, `agent`, `model`, `tool`, `outcome`."""
+        return {
+            "step": self.by_step,
+            "agent": self.by_agent,
+            "model": self.by_model,
+            "tool": self.by_tool,
+            "outcome": self.by_outcome,
+        }
+
+    def to_json(self) -> str:
+        """Everything as a JSON object; amounts are exact US dollars, as strings.
+
+        Its fields are `version` (1), `currency`, `cost_complete`, `total`, and `by_step`, `by_agent`,
+        `by_model`, `by_tool` and `by_outcome`, lists of rows. A row has the fields of `UsageRow`, and
+        `cost_complete`.
+        """
+        return as_json(self)
+
+    def to_csv(self) -> str:
+        """Everything as one table, whose first column is the group; amounts are exact US dollars.
+
+        Names are made harmless for spreadsheets: an apostrophe is put before what they take for a formula.
+        """
+        return as_csv(self)
+
+    def to_markdown(self) -> str:
+        """A table for people; amounts are rounded."""
+        return as_markdown(self)
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def __repr__(self) -> str:
+        total = self.total
+        return (
+            f"UsageReport(cost_usd={total.cost_usd}, cost_complete={total.cost_complete}, "
+            f"requests={total.request_count})"
+        )
+
+    def __rich__(self) -> RenderableType:
+        """What rich prints."""
+        return as_rich(self)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return as_html(self)

@@ -1,0 +1,82 @@
+"""A usage report for other programs: all of its rows and columns, amounts exact."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+from fastroai.usage.report_rows import UsageRow
+from fastroai.usage.report_tables import printable
+
+if TYPE_CHECKING:
+    from fastroai.usage.report import UsageReport
+
+FORMAT_VERSION: Final = 1
+"""Goes up when a field changes its meaning or goes away; new ones may be added without that."""
+
+# What spreadsheets take for the start of a formula (https://owasp.org/www-community/attacks/CSV_Injection),
+# where a cell starts: also after what some of them take for the end of the cell before.
+_FORMULA: Final = re.compile(r"(?:^|(?<=[,;]))(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20])")
+
+_Value = str | int | float | bool | None
+
+
+def as_json(report: UsageReport) -> str:
+    """The whole report as a JSON object."""
+    data: dict[str, object] = {
+        "version": FORMAT_VERSION,
+        "currency": "USD",
+        "cost_complete": report.total.cost_complete,
+        "total": _data(report.total),
+    }
+    for group, rows in report.groups.items():
+        data[f"by_{group}"] = [_data(row) for row in rows.values()]
+    return json.dumps(data, indent=2)
+
+
+def as_csv(report: UsageReport) -> str:
+    """The whole report as one table; the first line has the names of the columns."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["group", *_data(report.total)])
+    for group, rows in {"total": {"total": report.total}, **report.groups}.items():
+        for row in rows.values():
+            writer.writerow([group, *map(_cell, (_data(row) | {"name": _inert(row.name)}).values())])
+    return text.getvalue()
+
+
+def _data(row: UsageRow) -> dict[str, _Value]:
+    return {
+        "name": row.name,
+        "request_count": row.request_count,
+        "released_requests": row.released_requests,
+        "input_tokens": row.input_tokens,
+        "output_tokens": row.output_tokens,
+        "cache_read_tokens": row.cache_read_tokens,
+        "cache_write_tokens": row.cache_write_tokens,
+        "cost_usd": _exact(row.cost_usd),
+        "cost_complete": row.cost_complete,
+        "unpriced_requests": row.unpriced_requests,
+        "unmeasured_requests": row.unmeasured_requests,
+        "unmeasured_bound_usd": _exact(row.unmeasured_bound_usd),
+        "unbounded_requests": row.unbounded_requests,
+        "committed_usd": _exact(row.committed_usd),
+        "share": row.share,
+    }
+
+
+def _exact(amount: Decimal) -> str:
+    text = f"{amount:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _cell(value: _Value) -> _Value:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _inert(name: str) -> str:
+    return _FORMULA.sub("'", printable(name))

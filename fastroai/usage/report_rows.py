@@ -1,0 +1,129 @@
+"""The rows of a usage report: exact sums of requests, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from fractions import Fraction
+from typing import Final, get_args
+
+from fastroai.records import RequestRecord, RequestUse, Tokens, Usage
+
+NO_STEP: Final = "(no step)"
+NO_AGENT: Final = "(no agent)"
+RELEASED: Final = "released"
+OUTCOMES: Final = (*get_args(RequestUse), RELEASED)
+
+EXACT: Final = Context(prec=10_000, Emin=MIN_EMIN, Emax=MAX_EMAX)
+"""Arithmetic of money in which no sum is rounded, whatever the caller's own decimal context is."""
+
+_SHARE_EXPONENT: Final = -12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRow:
+    """What some requests of a run have used and cost together. The counts are those of `Usage`."""
+
+    name: str
+    """Of the step, agent, model (`provider:model`), tool or outcome; `total` for all of them."""
+    request_count: int
+    """Requests that were sent and not refused: settled and unmeasured ones."""
+    released_requests: int
+    """Requests that ended unbilled: refused by the provider, or never sent. They cost nothing."""
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    """Input tokens read from the provider's cache; included in `input_tokens`."""
+    cache_write_tokens: int
+    """Input tokens written to the provider's cache; included in `input_tokens`."""
+    cost_usd: Decimal
+    """Exact sum of the known costs, in US dollars."""
+    unpriced_requests: int
+    """Requests for whose model no price is known; they are not in `cost_usd`."""
+    unmeasured_requests: int
+    """Requests that were sent and whose usage never came; they are not in `cost_usd`."""
+    unmeasured_bound_usd: Decimal
+    """What the unmeasured requests can have cost at most, as far as that is known, in US dollars."""
+    unbounded_requests: int
+    """Unmeasured requests for which no bound is known; they are not in `unmeasured_bound_usd`."""
+    committed_usd: Decimal
+    """`cost_usd` and `unmeasured_bound_usd` together: what budgets read."""
+    share: float | None
+    """`cost_usd` as a part of the report's total, from 0 to 1, for display; `None` if that total is zero."""
+
+    @property
+    def cost_complete(self) -> bool:
+        """Whether `cost_usd` is all of the cost: nothing unpriced, nothing unmeasured."""
+        return not (self.unpriced_requests or self.unmeasured_requests)
+
+    @classmethod
+    def of(cls, name: str, usage: Usage, total: Usage) -> UsageRow:
+        """The row of a sum, beside the sum of everything."""
+        return cls(
+            name=name,
+            request_count=usage.request_count,
+            released_requests=usage.failed_requests,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_tokens=usage.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+            cost_usd=usage.cost_usd,
+            unpriced_requests=usage.unpriced_requests,
+            unmeasured_requests=usage.unmeasured_requests,
+            unmeasured_bound_usd=usage.unmeasured_bound_usd,
+            unbounded_requests=usage.unbounded_requests,
+            committed_usd=usage.committed_usd,
+            share=float(Fraction(usage.cost_usd) / Fraction(total.cost_usd)) if total.cost_usd else None,
+        )
+
+
+def ranked(total: Usage, requests: Iterable[tuple[str, RequestRecord]]) -> dict[str, UsageRow]:
+    """The rows of named requests: the most expensive first, else in the order of their first requests."""
+    usages: dict[str, Usage] = {}
+    for name, record in requests:
+        usages.setdefault(name, Usage()).add(record)
+    by_cost = sorted(usages.items(), key=lambda item: item[1].committed_usd, reverse=True)
+    return {name: UsageRow.of(name, usage, total) for name, usage in by_cost}
+
+
+def outcomes(total: Usage, records: Iterable[RequestRecord]) -> dict[str, UsageRow]:
+    """A row for each outcome, in their fixed order, also for those that did not occur."""
+    usages = {name: Usage() for name in OUTCOMES}
+    for record in records:
+        usages[RELEASED if record.outcome == "released" else record.use].add(record)
+    return {name: UsageRow.of(name, usage, total) for name, usage in usages.items()}
+
+
+def model_of(record: RequestRecord) -> str:
+    """`provider:model`; what `record_usage` added may have no provider."""
+    return f"{record.provider}:{record.model}" if record.provider else record.model
+
+
+def by_returned_tool(record: RequestRecord) -> Iterator[tuple[str, RequestRecord]]:
+    """A request, divided among the tools whose returns it brought, as `UsageReport.by_tool` says."""
+    tools = tuple(dict.fromkeys(record.tools))
+    if len(tools) < 2:
+        yield from ((tool, record) for tool in tools)
+        return
+    number = len(tools)
+    counts = {name: _divided(count, number) for name, count in asdict(record.tokens).items()}
+    costs, bounds = _divided_usd(record.cost_usd, number), _divided_usd(record.bound_usd, number)
+    for index, tool in enumerate(tools):
+        tokens = Tokens(**{name: parts[index] for name, parts in counts.items()})
+        yield tool, replace(record, tokens=tokens, cost_usd=costs[index], bound_usd=bounds[index])
+
+
+def _divided(units: int, number: int) -> list[int]:
+    share, left = divmod(units, number)
+    return [share + (index < left) for index in range(number)]
+
+
+def _divided_usd(amount: Decimal | None, number: int) -> list[Decimal | None]:
+    if amount is None:
+        return [None] * number
+    last_digit = amount.as_tuple().exponent
+    assert isinstance(last_digit, int), "costs are finite"
+    exponent = min(last_digit, _SHARE_EXPONENT)
+    units = int(amount.scaleb(-exponent, EXACT))
+    return [Decimal(part).scaleb(exponent, EXACT) for part in _divided(units, number)]

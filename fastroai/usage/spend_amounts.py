@@ -1,0 +1,40 @@
+"""Amounts of shared spending: 18 decimals of a US dollar, as whole numbers, which add exactly."""
+
+from __future__ import annotations
+
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from typing import Final, Literal
+
+from fastroai.errors import ConfigurationError
+
+UNITS_PER_MICROCENT: Final = 10**12
+"""A unit is 1e-18 US dollars."""
+
+_DECIMALS: Final = 18
+_UNIT: Final = Decimal(1).scaleb(-_DECIMALS)
+_TOO_MUCH: Final = Decimal(10) ** 9
+_EXACT: Final = Context(prec=60, Emin=MIN_EMIN, Emax=MAX_EMAX)
+_ROUNDING: Final = {"reservation": ROUND_CEILING, "cost": ROUND_HALF_EVEN, "limit": ROUND_FLOOR}
+
+
+def spend_units(usd: Decimal, what: Literal["reservation", "cost", "limit"]) -> int:
+    """An amount in units. Up to 18 decimals nothing is rounded; beyond, reservations up and limits down.
+
+    Raises:
+        ConfigurationError: for what is not finite, negative, or a billion dollars and more.
+    """
+    if not usd.is_finite() or not 0 <= usd < _TOO_MUCH:
+        raise ConfigurationError(what, usd, "a finite number of US dollars, 0 or more and below a billion")
+    return exact_units(usd.quantize(_UNIT, _ROUNDING[what], _EXACT))
+
+
+def exact_units(usd: Decimal) -> int:
+    """An amount that `spend_usd` gave, or a sum of such, in units."""
+    return int(usd.scaleb(_DECIMALS, _EXACT))
+
+
+def spend_usd(units: int) -> Decimal:
+    """Units as exact US dollars, without needless zeros."""
+    usd = Decimal(units).scaleb(-_DECIMALS, _EXACT)
+    whole = usd.to_integral_value()
+    return whole if usd == whole else usd.normalize(_EXACT)

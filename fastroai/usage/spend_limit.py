@@ -1,0 +1,231 @@
+"""How much many runs and processes may spend together: in an hour, a day, a month, or altogether."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final, TypeGuard, get_args
+
+from fastroai.errors import ConfigurationError, nearest_hint
+from fastroai.records import usd_to_microcents
+from fastroai.usage.budget import OnUncertain, check_policy, exact_limit
+from fastroai.usage.memory_spend_store import default_spend_store
+from fastroai.usage.money import Amount
+from fastroai.usage.spend_amounts import spend_units, spend_usd
+from fastroai.usage.spend_store import SpendAccount, SpendStore, Window
+
+_LONGEST_KEY: Final = 200
+_LONGEST_LEASE: Final = 86_400
+_KEY: Final = f"a key: printable text of 1 to {_LONGEST_KEY} characters"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class SpendLimit:
+    """A ceiling that runs, threads and processes share: whoever uses the same store, key and window.
+
+        SpendLimit(usd=20)                                         # this process, all together, a day
+        SpendLimit(usd=5, key=lambda deps: deps.tenant, store=RedisSpendStore("redis://localhost"))
+
+    Windows are those of the calendar, in UTC, by the clock of the store: an hour starts at minute 0, a day at
+    midnight, a month on its first day. A request is charged to the window in which it was reserved, even if
+    its answer comes in the next one. Each limit decides by its own amount, so limits of different amounts can
+    share one account.
+    """
+
+    usd: Decimal
+    """The limit in US dollars."""
+    window: Window
+    """What it is for: each hour, day or month, or all time."""
+    key: str | Callable[[Any], str]
+    """Whose spending it counts, or a function that tells this from the `deps` of a run."""
+    warn_at: float | None
+    """The share of the limit, above 0 and at most 1, from which on a `BudgetWarning` is told."""
+    store: SpendStore
+    """Where it is counted; by default in the memory of this process."""
+    on_unpriced: OnUncertain
+    """What to do with a model without a known price: `refuse` its requests, or `allow` them uncounted."""
+    on_unbounded: OnUncertain
+    """What to do with a request whose cost nothing bounds: `refuse` it, or `allow` it unreserved."""
+    on_unavailable: OnUncertain
+    """What to do while the store cannot be reached: `refuse` requests, or `allow` them uncounted."""
+    lease: float
+    """Seconds after which a claim of a process that no longer renews it is given up."""
+
+    def __init__(
+        self,
+        *,
+        usd: Amount | None = None,
+        microcents: int | None = None,
+        window: Window = "day",
+        key: str | Callable[[Any], str] = "default",
+        warn_at: float | None = 0.8,
+        store: SpendStore | None = None,
+        on_unpriced: OnUncertain = "refuse",
+        on_unbounded: OnUncertain = "refuse",
+        on_unavailable: OnUncertain = "refuse",
+        lease: float = 30.0,
+    ) -> None:
+        """Exactly one of `usd` and `microcents`.
+
+        Raises:
+            ConfigurationError: if neither or both are given; for amounts that are not positive and finite, or
+                a billion dollars and more, and for floats with more than six decimals, which are rounding
+                errors; for an unknown window, and for other options that cannot be meant.
+        """
+        for option, value in (
+            ("usd", _amount(usd, microcents)),
+            ("window", _known_window(window)),
+            ("key", _static_key(key)),
+            ("warn_at", _share(warn_at)),
+            ("store", _usable_store(store)),
+            ("on_unpriced", _policy("on_unpriced", on_unpriced)),
+            ("on_unbounded", _policy("on_unbounded", on_unbounded)),
+            ("on_unavailable", _policy("on_unavailable", on_unavailable)),
+            ("lease", _lease(lease)),
+        ):
+            object.__setattr__(self, option, value)
+
+    @property
+    def microcents(self) -> int:
+        """The limit in microcents, rounded once, half to even."""
+        return usd_to_microcents(self.usd)
+
+    def account_for(self, deps: object) -> SpendAccount:
+        """Where the spending of a run with these `deps` is counted.
+
+        Raises:
+            ConfigurationError: the key function failed, or gave no key.
+        """
+        if isinstance(self.key, str):
+            return SpendAccount(key=self.key, window=self.window)
+        name = getattr(self.key, "__qualname__", repr(self.key))
+        try:
+            key = self.key(deps)
+        except Exception as error:
+            raise ConfigurationError("key", name, f"{_KEY}; the function raised {error!r}") from error
+        if not _is_key(key):
+            raise ConfigurationError("key", name, f"{_KEY}; the function gave {key!r}")
+        return SpendAccount(key=key, window=self.window)
+
+    async def status(self, deps: object = None) -> SpendStatus:
+        """What is spent and left in the window of now. `deps` is for the key function.
+
+        Raises:
+            ConfigurationError: the key function failed, or gave no key.
+            SpendStoreUnavailable: the store could not be reached, whatever `on_unavailable` is.
+        """
+        account = self.account_for(deps)
+        balance = await self.store.balance(account)
+        return SpendStatus(
+            key=account.key,
+            window=account.window,
+            limit_usd=self.usd,
+            spent_usd=balance.spent_usd,
+            reserved_usd=balance.reserved_usd,
+            now=balance.now,
+            resets_at=balance.resets_at,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendStatus:
+    """What a `SpendLimit` has let through and has left, in one window. Amounts in US dollars are exact."""
+
+    key: str
+    window: Window
+    limit_usd: Decimal
+    spent_usd: Decimal
+    """Known cost, and the bounds of requests whose process ended before they did."""
+    reserved_usd: Decimal
+    """Bounds of the requests in flight."""
+    now: datetime
+    """The store's clock, in UTC."""
+    resets_at: datetime | None
+    """When the next window starts from zero, in UTC; `None` for `total`."""
+
+    @property
+    def remaining_usd(self) -> Decimal:
+        """What is neither spent nor reserved; 0 if more than the limit is."""
+        committed = spend_units(self.spent_usd, "cost") + spend_units(self.reserved_usd, "cost")
+        return spend_usd(max(0, spend_units(self.limit_usd, "limit") - committed))
+
+    @property
+    def limit_microcents(self) -> int:
+        """The limit in microcents, rounded once, half to even, as are the others."""
+        return usd_to_microcents(self.limit_usd)
+
+    @property
+    def spent_microcents(self) -> int:
+        """What is spent, in microcents."""
+        return usd_to_microcents(self.spent_usd)
+
+    @property
+    def reserved_microcents(self) -> int:
+        """What is reserved, in microcents."""
+        return usd_to_microcents(self.reserved_usd)
+
+    @property
+    def remaining_microcents(self) -> int:
+        """What is left, in microcents."""
+        return usd_to_microcents(self.remaining_usd)
+
+
+def _amount(usd: Amount | None, microcents: int | None) -> Decimal:
+    amount = exact_limit(usd, microcents)
+    if amount is None or (usd is not None and microcents is not None):
+        given = "nothing" if amount is None else {"usd": usd, "microcents": microcents}
+        raise ConfigurationError("SpendLimit", given, "exactly one of usd= and microcents=")
+    spend_units(amount, "limit")
+    return amount
+
+
+def _known_window(window: object) -> object:
+    known = get_args(Window)
+    if window not in known:
+        expected = f"one of {', '.join(map(repr, known))}.{nearest_hint(str(window), known)}"
+        raise ConfigurationError("window", window, expected)
+    return window
+
+
+def _static_key(key: object) -> object:
+    if inspect.iscoroutinefunction(key):
+        raise ConfigurationError("key", key.__qualname__, f"{_KEY}, or a function that is not async")
+    if not callable(key) and not _is_key(key):
+        raise ConfigurationError("key", key, f"{_KEY}, or a function of deps that gives one")
+    return key
+
+
+def _is_key(key: object) -> bool:
+    return isinstance(key, str) and 0 < len(key) <= _LONGEST_KEY and key.isprintable()
+
+
+def _share(share: object) -> object:
+    if share is not None and not (_is_number(share) and 0 < share <= 1):
+        raise ConfigurationError("warn_at", share, "a share of the limit, above 0 and at most 1, or None")
+    return share
+
+
+def _usable_store(store: object) -> SpendStore:
+    if store is None:
+        return default_spend_store()
+    if isinstance(store, type) or not isinstance(store, SpendStore):
+        raise ConfigurationError("store", store, "a SpendStore, such as SQLiteSpendStore('spend.db')")
+    return store
+
+
+def _policy(option: str, policy: object) -> object:
+    check_policy(option, policy)
+    return policy
+
+
+def _lease(lease: object) -> object:
+    if not (_is_number(lease) and 0 < lease <= _LONGEST_LEASE):
+        raise ConfigurationError("lease", lease, f"seconds, above 0 and at most {_LONGEST_LEASE:,}")
+    return lease
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
