@@ -37,7 +37,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from fastroai.records import Usage
+from fastroai.records import RequestRecord, Usage
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -72,10 +72,12 @@ __all__ = [
     "attach_usage",
     "error_chain",
     "nearest_hint",
+    "records_of",
     "usage_of",
 ]
 
 _USAGE_ATTRIBUTE = "__fastroai_usage__"
+_RECORDS_ATTRIBUTE = "__fastroai_records__"
 
 
 def nearest_hint(name: str, known: Iterable[str]) -> str:
@@ -84,9 +86,10 @@ def nearest_hint(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
-def attach_usage(error: BaseException, usage: Usage) -> None:
+def attach_usage(error: BaseException, usage: Usage, records: Iterable[RequestRecord] = ()) -> None:
     """Note on an exception what was spent when it left a scope. The outermost scope has the last word."""
     error.__dict__[_USAGE_ATTRIBUTE] = usage.copy()
+    error.__dict__[_RECORDS_ATTRIBUTE] = tuple(records)
 
 
 def usage_of(error: BaseException) -> Usage | None:
@@ -99,11 +102,16 @@ def usage_of(error: BaseException) -> Usage | None:
         except Exception as error:
             spent = usage_of(error)
     """
-    for link in error_chain(error):
-        found = link.__dict__.get(_USAGE_ATTRIBUTE)
-        if isinstance(found, Usage):
-            return found
-    return None
+    return next((link.__dict__[_USAGE_ATTRIBUTE] for link in _spenders(error)), None)
+
+
+def records_of(error: BaseException) -> tuple[RequestRecord, ...]:
+    """Every request that a run had made when this exception left it: `UsageReport.of(records_of(error))`."""
+    return next((link.__dict__[_RECORDS_ATTRIBUTE] for link in _spenders(error)), ())
+
+
+def _spenders(error: BaseException) -> Iterator[BaseException]:
+    return (link for link in error_chain(error) if _USAGE_ATTRIBUTE in link.__dict__)
 
 
 def error_chain(error: BaseException) -> Iterator[BaseException]:
@@ -334,16 +342,18 @@ class BudgetExceeded(FastroAIError):
     def __str__(self) -> str:
         where = f" in step {self.step_id!r}" if self.step_id else ""
         whose = f" of {' / '.join(self.scope_path)}" if self.scope_path else ""
-        if self.partial_response is not None:
-            what = "it paid for the beginning of the last answer (error.partial_response)"
-        elif self.requested is None:
-            what = "the next request was not sent"
-        else:
-            what = f"the next request, of up to {self.requested:,}, was not sent"
         return (
             f"budget of {self.limit:,} {self.unit}{whose} is used up{where}: {self.committed:,} committed; "
-            f"{what}. {self._advice}"
+            f"{self._stopped}. {self._advice}"
         )
+
+    @property
+    def _stopped(self) -> str:
+        if self.partial_response is not None:
+            return "it paid for the beginning of the last answer (error.partial_response)"
+        if self.requested is None:
+            return "the next request was not sent"
+        return f"the next request, of up to {self.requested:,}, was not sent"
 
     @property
     def _advice(self) -> str:
@@ -410,6 +420,10 @@ class TimeBudgetExceeded(BudgetExceeded):
     """A budget of time stopped the run: it was cancelled when its milliseconds had passed."""
 
     unit = "milliseconds"
+
+    @property
+    def _stopped(self) -> str:
+        return "what was running was cancelled"
 
 
 class SpendStoreUnavailable(FastroAIError):

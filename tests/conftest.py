@@ -7,8 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.servers import postgres_dsn, redis_url
 
 from fastroai.pipelines.machine import PipelineMachine
+
+__all__ = ["postgres_dsn", "redis_url"]
+"""Fixtures for all tests."""
 
 
 @pytest.fixture(scope="session", autouse=True)

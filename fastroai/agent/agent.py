@@ -31,6 +31,7 @@ from pydantic_ai.usage import RunUsage
 
 from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, AgentConfig
 from fastroai.agent.dispatch import Dispatcher
+from fastroai.agent.estimate import estimate_call
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
 from fastroai.agent.metering import Metered
 from fastroai.agent.models import ModelCache
@@ -45,7 +46,7 @@ from fastroai.runtime.options import check_count, check_seconds
 from fastroai.steps import StepConfig, StepContext
 from fastroai.steps.call import AgentCall, Prompt
 from fastroai.tracing import Tracer
-from fastroai.usage import BudgetLike, CostCalculator, limits_of
+from fastroai.usage import BudgetLike, CostCalculator, Quote, limits_of
 
 RunOutputT = TypeVar("RunOutputT")
 StepDepsT = TypeVar("StepDepsT")
@@ -751,6 +752,109 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             request_retries=request_retries,
         )
         return EventStream(lambda send, on_scope: self._dispatcher.stream_events(call, send, on_scope))
+
+    # --- what a run will cost ---
+
+    async def estimate(
+        self,
+        user_prompt: Prompt = None,
+        *,
+        output_type: OutputSpec[Any] | None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        model: Model | str | None = None,
+        instructions: Instructions[AgentDepsT] = None,
+        deps: AgentDepsT = None,  # type: ignore[assignment]  # as in PydanticAI
+        model_settings: AgentModelSettings[AgentDepsT] | None = None,
+        usage_limits: UsageLimits | None = None,
+        retries: int | AgentRetries | None = None,
+        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
+        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
+        cost_budget: int | None = None,
+        budget: BudgetLike | None = None,
+        request_retries: int | None = None,
+    ) -> Quote:
+        """What `run` with these arguments costs: at least, expected, at most, and why. Sends no request.
+
+        PydanticAI prepares the first request, so instructions that are functions, and toolsets, do their
+        work. What agents that they call would send is refused. Hooks of the dispatch do not run.
+
+        At least: one request, its input from the provider's cache, and the shortest answer. Expected: as
+        this agent's last calls in this process; before there are any, an answer of 500 tokens. At most:
+        every attempt at every request that there can be, each at its bound; `None` where tools and other
+        code of yours may call models and no budget stops them.
+
+        Raises:
+            UnknownModelError: the provider of the model cannot be told.
+            pydantic_ai.exceptions.AgentRunError: as in PydanticAI, where the request cannot be prepared.
+        """
+        return await self.estimate_call(
+            AgentCall(
+                prompt=user_prompt,
+                output_type=output_type,
+                message_history=message_history,
+                model=model,
+                instructions=instructions,
+                deps=deps,
+                model_settings=model_settings,
+                usage_limits=usage_limits,
+                retries=retries,
+                toolsets=toolsets,
+                capabilities=capabilities,
+                limits=limits_of(budget, cost_budget),
+                request_retries=request_retries,
+            )
+        )
+
+    def estimate_sync(
+        self,
+        user_prompt: Prompt = None,
+        *,
+        output_type: OutputSpec[Any] | None = None,
+        message_history: Sequence[ModelMessage] | None = None,
+        model: Model | str | None = None,
+        instructions: Instructions[AgentDepsT] = None,
+        deps: AgentDepsT = None,  # type: ignore[assignment]  # as in PydanticAI
+        model_settings: AgentModelSettings[AgentDepsT] | None = None,
+        usage_limits: UsageLimits | None = None,
+        retries: int | AgentRetries | None = None,
+        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
+        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
+        cost_budget: int | None = None,
+        budget: BudgetLike | None = None,
+        request_retries: int | None = None,
+    ) -> Quote:
+        """`estimate` for scripts and for threads of sync steps and tools.
+
+        Raises:
+            RunningLoopError: this thread runs an event loop; await `estimate`.
+        """
+        return run_blocking(
+            lambda: self.estimate(
+                user_prompt,
+                output_type=output_type,
+                message_history=message_history,
+                model=model,
+                instructions=instructions,
+                deps=deps,
+                model_settings=model_settings,
+                usage_limits=usage_limits,
+                retries=retries,
+                toolsets=toolsets,
+                capabilities=capabilities,
+                cost_budget=cost_budget,
+                budget=budget,
+                request_retries=request_retries,
+            ),
+            called="agent.estimate_sync",
+            instead="agent.estimate",
+        )
+
+    async def estimate_call(self, call: AgentCall, *, unknown_prompt: str | None = None) -> Quote:
+        """The quote for one attempt at a call: what `estimate` and steps stand on.
+
+        With the reason why its prompt is not known yet, the quote is for any prompt.
+        """
+        return await estimate_call(self._dispatcher, call, unknown_prompt)
 
     @overload
     def as_step(

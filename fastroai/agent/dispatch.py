@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Generic
 
@@ -19,6 +19,7 @@ from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import AgentDepsT
 
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch, Dispatch, call_hook
+from fastroai.agent.learned import Learned
 from fastroai.agent.metering import AgentRun, Metered, current_agent_run
 from fastroai.agent.models import ModelCache
 from fastroai.agent.response import ChatResponse, StreamChunk
@@ -59,7 +60,7 @@ class _Attempt:
 
 @dataclass
 class Dispatcher(Generic[AgentDepsT, OutputDataT]):
-    """Makes attempts at calls of one agent. Keeps no state between them but the models it has built."""
+    """Makes attempts at calls of one agent. Keeps what it has built and learned."""
 
     name: str
     agent: AbstractAgent[AgentDepsT, OutputDataT]
@@ -73,6 +74,8 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     limits: Limits | None
     on_before_dispatch: BeforeDispatch | None
     on_after_dispatch: AfterDispatch | None
+    learned: Learned = field(default_factory=Learned)
+    """What its answered calls were like."""
 
     async def run(self, call: AgentCall) -> ChatResponse[OutputDataT]:
         """One attempt, to its response."""
@@ -81,7 +84,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
                 call.prompt,
                 output_type=call.output_type,
                 event_stream_handler=call.event_stream_handler,
-                **self._arguments(call),
+                **self.arguments(call),
             )
             return await attempt.respond(result)
 
@@ -92,7 +95,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         async with self._attempt(call) as attempt:
             on_scope(attempt.scope)
             async with self.agent.run_stream(
-                call.prompt, output_type=call.output_type, **self._arguments(call)
+                call.prompt, output_type=call.output_type, **self.arguments(call)
             ) as streamed:
                 async for chunk in self._chunks(call, streamed):
                     with attempt.clock.paused():
@@ -127,7 +130,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             on_scope(attempt.scope)
             result: AgentRunResult[OutputDataT] | None = None
             async with self.agent.run_stream_events(
-                call.prompt, output_type=call.output_type, **self._arguments(call)
+                call.prompt, output_type=call.output_type, **self.arguments(call)
             ) as events:
                 async for event in events:
                     if isinstance(event, AgentRunResultEvent):
@@ -180,7 +183,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
                 finally:
                     await self._after(dispatch)
         except BudgetExceeded as stop:
-            stop.stopped_runs.append(StoppedRun(self.name, messages))
+            stop.stopped_runs.append(StoppedRun(self.name, _to_go_on_with(messages)))
             raise
         finally:
             current_agent_run.reset(token)
@@ -188,6 +191,8 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     async def _after(self, dispatch: Dispatch) -> None:
         if dispatch.response is None and dispatch.error is None:
             return  # cancelled: nobody waits for what a hook would say
+        if dispatch.response is not None:
+            self.learned.add(dispatch.response)
         try:
             await call_hook(self.on_after_dispatch, dispatch)
         except Exception:
@@ -216,7 +221,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         limits = [limit for limit in (self.timeout, call.default_timeout) if limit is not None]
         return min(limits, default=None)
 
-    def _arguments(self, call: AgentCall) -> dict[str, Any]:
+    def arguments(self, call: AgentCall) -> dict[str, Any]:
         """What every one of PydanticAI's run methods takes."""
         return {
             "conversation": call.conversation,
@@ -246,6 +251,18 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     def _run_model(self, model: Model | str | None) -> Model | None:
         reference = self.deferred_model if model is None else model
         return self.models.get(reference) if isinstance(reference, str) else reference
+
+
+def _to_go_on_with(messages: list[ModelMessage]) -> list[ModelMessage]:
+    """What a run can go on from: without the empty message that PydanticAI leaves where it was interrupted.
+
+    Tool calls that have no return yet are then made again. Where others beside them had returned, PydanticAI
+    keeps those and tells the model which ones were interrupted.
+    """
+    last = messages[-1] if messages else None
+    if last is not None and last.state == "interrupted" and not last.parts:
+        return messages[:-1]
+    return messages
 
 
 def _model_name(model: Model | str | None) -> str | None:

@@ -11,6 +11,8 @@ from pydantic_ai.messages import (
     CachePoint,
     ModelMessage,
     ModelRequest,
+    RetryPromptPart,
+    SystemPromptPart,
     TextContent,
     TextPart,
     ThinkingPart,
@@ -47,16 +49,16 @@ async def input_tokens(
     model: Model, messages: Sequence[ModelMessage], parameters: ModelRequestParameters
 ) -> InputTokens:
     """Count the input of a request to a model, in a thread where that takes long."""
-    texts = list(_texts(messages, parameters))
+    said, other = list(_said(messages, parameters)), list(_other(messages, parameters))
     files = TOKENS_PER_FILE * sum(map(_files, messages))
     tokenizer = await asyncio.to_thread(tokenizer_of, model.model_name) if model.system == "openai" else None
     if tokenizer is None:
-        bytes_sent = sum(len(text.encode(errors="replace")) for text in texts)
+        bytes_sent = sum(len(text.encode(errors="replace")) for text in (*said, *other))
         return InputTokens(least=1, likely=files + max(1, -(-bytes_sent // BYTES_PER_TOKEN)))
-    counts = await asyncio.to_thread(_count, tokenizer, texts)
-    exact = sum(count for text, count in zip(texts, counts, strict=True) if len(text) <= _LONGEST_COUNTED)
+    counts = await asyncio.to_thread(_count, tokenizer, [*said, *other])
+    least = sum(count for text, count in zip(said, counts, strict=False) if len(text) <= _LONGEST_COUNTED)
     own_api = is_first_party(model.system, base_url_of(model))
-    return InputTokens(least=max(1, exact) if own_api else 1, likely=files + max(1, sum(counts)))
+    return InputTokens(least=max(1, least) if own_api else 1, likely=files + max(1, sum(counts)))
 
 
 def _count(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
@@ -64,10 +66,19 @@ def _count(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
     return [tokenizer.count(text) for text in texts]
 
 
-def _texts(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> Iterator[str]:
-    """What a request says to the model."""
-    if parameters.instruction_parts is not None:
-        yield from (part.content for part in parameters.instruction_parts)
+def _said(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> Iterator[str]:
+    """The texts that reach the model as they are."""
+    yield from (part.content for part in parameters.instruction_parts or ())
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, UserPromptPart):
+                yield from _user_texts(part.content)
+            elif isinstance(part, SystemPromptPart | TextPart):
+                yield part.content
+
+
+def _other(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> Iterator[str]:
+    """The texts that the provider puts in a form of its own: tools, schemas, and what became of calls."""
     for tool in (*parameters.function_tools, *parameters.output_tools):
         yield f"{tool.name} {tool.description or ''}"
         yield to_json(tool.parameters_json_schema).decode()
@@ -75,16 +86,12 @@ def _texts(messages: Sequence[ModelMessage], parameters: ModelRequestParameters)
         yield to_json(parameters.output_object.json_schema).decode()
     for message in messages:
         for part in message.parts:
-            if isinstance(part, UserPromptPart):
-                yield from _user_texts(part.content)
-            elif isinstance(part, ToolReturnPart):
+            if isinstance(part, ToolReturnPart):
                 yield part.model_response_str()
             elif isinstance(part, ToolCallPart):
                 yield part.args_as_json_str()
-            elif isinstance(part, TextPart | ThinkingPart):
-                yield part.content
-            elif isinstance(content := getattr(part, "content", None), str):
-                yield content
+            elif isinstance(part, ThinkingPart | RetryPromptPart):
+                yield str(part.content)
 
 
 def _user_texts(content: str | Sequence[UserContent]) -> Iterator[str]:

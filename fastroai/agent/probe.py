@@ -31,6 +31,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.output import NativeOutput, PromptedOutput, TextOutput, ToolOutput
 from pydantic_ai.run import AgentRun
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.toolsets import ToolsetTool
 
 from fastroai.agent.metering import Metered
 
@@ -46,19 +47,16 @@ class FirstRequest:
     messages: list[ModelMessage]
     settings: ModelSettings | None
     parameters: ModelRequestParameters
-    output_retries: int
-    """How often the model is asked again for an output that cannot be used."""
-    request_limit: int | None
-    """The most requests that PydanticAI makes, answers that it takes as one request counted once."""
+    shortest_answer: int
+    """Tokens of the shortest answer that the call can end with."""
+    most_answers: int | None
+    """How often the model is asked at most, attempts at one request counted once; `None` for no limit."""
+    why_more: str
+    """Why it is asked more than once."""
     settings_vary: bool
     """Whether a function computes the settings of each request anew."""
     code: tuple[str, ...]
     """Code of the user that runs later in the call, and that may call models."""
-
-    @property
-    def offers_tools(self) -> bool:
-        """Whether the model is asked again after calling a tool, be it one that does not exist."""
-        return bool(self.parameters.function_tools or self.parameters.output_tools)
 
 
 async def first_request(
@@ -84,9 +82,14 @@ def _found(
     asked: _Asked, run: AgentRun[Any, Any], call: AgentCall, agent: AbstractAgent[Any, Any]
 ) -> FirstRequest:
     facts = run.ctx.deps
-    tools = (facts.tool_manager.tools or {}).values()
-    functions = [tool.tool_def.name for tool in tools if tool.tool_def.kind in ("function", "unapproved")]
-    code = [f"tool {name!r}" for name in functions]
+    tools = list((facts.tool_manager.tools or {}).values())
+    most, why = _answers(tools, facts.tool_manager.default_max_retries, facts.max_output_retries)
+    limit = facts.usage_limits.request_limit
+    if limit is not None and (most is None or limit < most):
+        most, why = limit, f"{why}, up to PydanticAI's request_limit={limit}"
+    code = [
+        f"tool {tool.tool_def.name!r}" for tool in tools if tool.tool_def.kind in ("function", "unapproved")
+    ]
     if facts.output_validators:
         code.append("its output validators")
     if _has_function(agent.output_type if call.output_type is None else call.output_type):
@@ -97,12 +100,29 @@ def _found(
         messages=asked.messages,
         settings=asked.settings,
         parameters=asked.parameters,
-        output_retries=facts.max_output_retries,
-        request_limit=facts.usage_limits.request_limit,
+        shortest_answer=0 if facts.output_schema.allows_none else 1,
+        most_answers=most,
+        why_more=why,
         settings_vary=callable(call.model_settings)
         or (facts.agent is not None and callable(facts.agent.model_settings)),
         code=tuple(code),
     )
+
+
+def _answers(
+    tools: Sequence[ToolsetTool[Any]], tool_retries: int, output_retries: int
+) -> tuple[int | None, str]:
+    """How many answers PydanticAI takes at most, request limit aside, and why it is not one."""
+    if any(tool.tool_def.kind != "output" for tool in tools):
+        return None, "as a model that calls tools is asked again"
+    if tools and tool_retries:
+        # Retries are counted for each name, and a model can make up any number of names.
+        return (
+            None,
+            "as a model that calls tools which do not exist is asked again, unless retries=0",
+        )
+    retries = output_retries + sum(tool.max_retries for tool in tools)
+    return 1 + retries, "as a model whose output cannot be used is asked again, unless retries=0"
 
 
 def _has_function(output: object) -> bool:
@@ -200,7 +220,5 @@ _UNSEEN: Final = Instrumentation(
 )
 """Keeps the run out of traces: it is the user's only in form."""
 
-_CALL_NO_MODEL: Final = frozenset(
-    {Metered, Instrumentation, Caching, Thinking, NativeTool, Toolset, _Probe}
-)
+_CALL_NO_MODEL: Final = frozenset({Metered, Instrumentation, Caching, Thinking, NativeTool, Toolset, _Probe})
 """Capabilities that only add to a request, or watch."""

@@ -6,8 +6,11 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias, TypeVar
 
+from fastroai.errors import ScopeClosedError
 from fastroai.steps import BaseStep, StepConfig, StepContext
-from fastroai.steps.call import AgentLike, Prompt
+from fastroai.steps.call import AgentCall, AgentLike, Prompt
+from fastroai.steps.estimating import CallEstimator, OutputNotKnown
+from fastroai.usage import Quote
 
 DepsT = TypeVar("DepsT")
 OutputT = TypeVar("OutputT")
@@ -26,8 +29,27 @@ class AgentStep(BaseStep[DepsT, OutputT]):
 
     async def execute(self, context: StepContext[DepsT]) -> OutputT:
         """Make the prompt, call the agent, and give its output."""
+        return (await context.run(self.agent, await self._make_prompt(context))).output
+
+    async def estimate(self, context: StepContext[DepsT]) -> Quote:
+        """The quote of the agent; where the prompt needs outputs of other steps, for any prompt."""
+        if not isinstance(self.agent, CallEstimator):
+            return await super().estimate(context)
+        prompt: Prompt = None
+        unknown: str | None = None
+        try:
+            prompt = await self._make_prompt(context)
+        except OutputNotKnown as missing:
+            unknown = f"its prompt needs the output of step {missing.step_id!r}"
+        except ScopeClosedError:
+            return Quote.unknown("its prompt function calls a model")
+        call = AgentCall(prompt=prompt, deps=context.deps, request_retries=context.config.request_retries)
+        quote = await self.agent.estimate_call(call, unknown_prompt=unknown)
+        return quote.retried(context.config.retries)
+
+    async def _make_prompt(self, context: StepContext[DepsT]) -> Prompt:
         prompt = self.prompt
         if callable(prompt):
             made = prompt(context)
-            prompt = await made if inspect.isawaitable(made) else made
-        return (await context.run(self.agent, prompt)).output
+            return await made if inspect.isawaitable(made) else made
+        return prompt

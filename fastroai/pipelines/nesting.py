@@ -9,6 +9,8 @@ from fastroai.errors import StepExecutionError
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.steps import BaseStep, StepConfig, StepContext
 from fastroai.steps.base import DepsT
+from fastroai.steps.estimating import InputsToCome, OutputNotKnown
+from fastroai.usage import Quote
 
 
 class Executable(Protocol[OutputT]):
@@ -18,6 +20,10 @@ class Executable(Protocol[OutputT]):
         self, inputs: Mapping[str, Any] | None = None, deps: Any = None
     ) -> PipelineResult[OutputT]:
         """Run to the result."""
+        ...
+
+    async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: Any = None) -> Quote:
+        """What that costs."""
         ...
 
 
@@ -41,11 +47,28 @@ class NestedStep(BaseStep[DepsT, OutputT]):
         Raises:
             StepExecutionError: its output step did not run, because of a failure inside.
         """
-        inputs = {**context.inputs, **context.direct_outputs} if self.inputs is None else self.inputs(context)
-        result = await self.inner.execute(inputs, context.deps)
+        result = await self.inner.execute(self._make_inputs(context), context.deps)
         if result.stopped_early:
             return result.conversation_state  # type: ignore[return-value]  # the outer runner looks for it
         if result.output_step not in result.step_outputs:
             step_id, error = next(iter(result.errors.items()))
             raise StepExecutionError(step_id, error) from error
         return result.output  # type: ignore[return-value]  # OutputT may itself include None
+
+    async def estimate(self, context: StepContext[DepsT]) -> Quote:
+        """The quote of what is nested, with those of its inputs that are known."""
+        inputs: Mapping[str, object]
+        try:
+            inputs = self._make_inputs(context)
+        except OutputNotKnown as missing:
+            if self.inputs is None:
+                to_come = {step_id: step_id for step_id in context.dependencies}
+                inputs = InputsToCome(context.inputs, to_come, None)
+            else:
+                inputs = InputsToCome({}, {}, missing.step_id)
+        return (await self.inner.estimate(inputs, context.deps)).retried(context.config.retries)
+
+    def _make_inputs(self, context: StepContext[DepsT]) -> Mapping[str, Any]:
+        if self.inputs is not None:
+            return self.inputs(context)
+        return {**context.inputs, **context.direct_outputs}

@@ -12,6 +12,7 @@ from typing_extensions import TypeVar
 
 from fastroai.errors import ConfigurationError, FastroAIError
 from fastroai.pipelines.drawing import critical_path, draw_mermaid
+from fastroai.pipelines.estimate import PastRuns, estimate_steps, total
 from fastroai.pipelines.machine import PipelineMachine
 from fastroai.pipelines.nesting import NestedStep
 from fastroai.pipelines.plan import build_plan
@@ -38,9 +39,10 @@ from fastroai.steps import (
 )
 from fastroai.steps.config import limits_in, resolve
 from fastroai.steps.context import RunFacts
+from fastroai.steps.estimating import OutputsToCome
 from fastroai.steps.outputs import Outputs
 from fastroai.tracing import NoOpTracer, Tracer, attributes, log_metrics
-from fastroai.usage import CostCalculator
+from fastroai.usage import CostCalculator, Quote
 
 DepsT = TypeVar("DepsT", default=Any, contravariant=True)
 
@@ -99,6 +101,7 @@ class Pipeline(Generic[DepsT, OutputT]):
         )
         self._limits = limits_in(self.config)
         self._calculator = CostCalculator()
+        self._past_runs = PastRuns()
 
     def __repr__(self) -> str:
         return f"Pipeline({self.name!r}, {len(self.steps)} steps)"
@@ -173,6 +176,36 @@ class Pipeline(Generic[DepsT, OutputT]):
         """
         return PipelineStream(lambda listener: self._execute(inputs, deps, tracer, listener))
 
+    async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None) -> Quote:
+        """What `execute` with these inputs costs: at least, expected, at most, and why. Sends no request.
+
+        `quote.parts` has each step: those of agents and nested pipelines are known, and others may say it
+        themselves (`BaseStep.estimate`). Any other step is arbitrary code: without a budget of its own, or
+        of the pipeline, nothing bounds it. At least is for runs that finish, without a conversation that
+        stops them early.
+
+        Functions that make prompts and inputs are called. Where they ask for the output of a step, the
+        quote is for any prompt.
+        """
+        if inputs is not None and not isinstance(inputs, Mapping):
+            raise ConfigurationError("inputs", inputs, "a mapping of names to values")
+        facts = RunFacts(
+            pipeline=self.name,
+            path=(self.name,),
+            inputs=MappingProxyType({} if inputs is None else inputs),
+            outputs=OutputsToCome(self._plan.dependencies),
+            calculator=self._calculator,
+        )
+        quotes = await estimate_steps(self.steps, self._configs, facts, deps, self._limits)
+        quote = total(self.name, self._plan, self._exempt, quotes, self._past_runs)
+        return quote.within(None if self._limits is None else self._limits.budget)
+
+    def estimate_sync(self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None) -> Quote:
+        """`estimate` for scripts and worker threads. Raises as `execute_sync`."""
+        return run_blocking(
+            lambda: self.estimate(inputs, deps), called="pipeline.estimate_sync", instead="pipeline.estimate"
+        )
+
     def as_step(
         self,
         inputs: Callable[[StepContext[DepsT]], Mapping[str, Any]] | None = None,
@@ -233,6 +266,7 @@ class Pipeline(Generic[DepsT, OutputT]):
                     tracer=tracer,
                 )
                 await _run_told(runner, scope, self.name, tuple(self.steps))
+                self._past_runs.add(scope.spent())
                 return self._result(runner, facts, scope)
         except FastroAIError as error:
             if runner is not None:

@@ -9,13 +9,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Generic
 
-from fastroai.errors import ConfigurationError, UnknownPipelineError
+from fastroai.errors import ConfigurationError, ScopeClosedError, UnknownPipelineError
+from fastroai.pipelines.estimate import in_turn, one_of
 from fastroai.pipelines.nesting import NestedStep
 from fastroai.pipelines.pipeline import DepsT, Pipeline
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.runtime import Scope, current_scope, is_terminal, run_blocking
 from fastroai.steps import BaseStep, StepConfig, StepContext
+from fastroai.steps.estimating import OutputNotKnown, nothing_paid
 from fastroai.tracing import Tracer
+from fastroai.usage import Quote
 
 logger = logging.getLogger("fastroai.pipelines")
 
@@ -121,6 +124,42 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
         """`execute` for scripts and worker threads. Raises as `Pipeline.execute_sync`."""
         return run_blocking(
             lambda: self.execute(inputs, deps, tracer), called="router.execute_sync", instead="router.execute"
+        )
+
+    async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None) -> Quote:
+        """What `execute` with these inputs costs: at least, expected, at most, and why. Sends no request.
+
+        `route` is called, and must name the same pipeline again when it counts. Where it calls a model, or
+        depends on what is not known yet, the quote is for any of the pipelines. Fallbacks count at most.
+        """
+        given: Mapping[str, Any] = {} if inputs is None else inputs
+        routing = Quote.exactly(0, "its route calls no model")
+        names = list(self._pipelines)
+        async with nothing_paid():
+            try:
+                names = [await self.route(given, deps)]  # type: ignore[arg-type]  # None where there are no deps
+            except OutputNotKnown:
+                pass
+            except ScopeClosedError:
+                routing = Quote.unknown("its route calls a model")
+        quotes = {name: in_turn(await self._estimate_chain(name, given, deps)) for name in names}
+        quote = one_of(self.name, quotes)
+        return quote if routing.upper_usd == 0 else quote + routing
+
+    async def _estimate_chain(
+        self, name: str | None, inputs: Mapping[str, Any], deps: DepsT | None
+    ) -> dict[str, Quote]:
+        """The quotes of a pipeline and of its fallbacks."""
+        quotes: dict[str, Quote] = {}
+        while name is not None and name not in quotes:
+            quotes[name] = await self._named(name).estimate(inputs, deps)
+            name = self._fallbacks.get(name)
+        return quotes
+
+    def estimate_sync(self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None) -> Quote:
+        """`estimate` for scripts and worker threads. Raises as `Pipeline.execute_sync`."""
+        return run_blocking(
+            lambda: self.estimate(inputs, deps), called="router.estimate_sync", instead="router.estimate"
         )
 
     def as_step(

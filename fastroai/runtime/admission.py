@@ -7,6 +7,7 @@ and `charge_unmeasured` of its reservation.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -77,6 +78,8 @@ class RequestTerms(Protocol):
         ...
 
 
+logger = logging.getLogger("fastroai.runtime")
+
 TermsT = TypeVar("TermsT", bound=RequestTerms)
 
 _around: Final[ContextVar[tuple[Reservation[Any], ...]]] = ContextVar("fastroai_requests", default=())
@@ -116,24 +119,24 @@ class Reservation(Generic[TermsT]):
             _check(self.terms, ceiling.limit, counts_money=True, counts_tokens=False)
             shared = SharedReservation(ceiling, self._hold)
             self.shared.append(shared)
-            with _waiting_inside(self.scope, self.outer):
-                await self._acquire(shared)
+            await self._acquire(shared)
         for shared in self.shared:
             while not await shared.mark_sent():
                 await self._acquire(shared)
 
     async def _acquire(self, shared: SharedReservation) -> None:
-        while True:
-            amount = self.terms.bound.cost_usd or Decimal(0)
-            balance = await shared.acquire(amount, inside=bool(self.outer))
-            if balance is None:
-                return
-            left = shared.limit.usd - balance.spent_usd - balance.reserved_usd
-            refusal = shared.refusal(self.scope, balance)
-            lowered = self.terms.lowered(usd=left, tokens=None)
-            if lowered is None:
-                raise refusal
-            self._lower(lowered, refusal)
+        with _waiting_inside(self.scope, self.outer):
+            async with shared.turn(inside=bool(self.outer)):
+                while True:
+                    balance = await shared.acquire(self.terms.bound.cost_usd or Decimal(0))
+                    if balance is None:
+                        return
+                    left = shared.limit.usd - balance.spent_usd - balance.reserved_usd
+                    refusal = shared.refusal(self.scope, balance)
+                    lowered = self.terms.lowered(usd=left, tokens=None)
+                    if lowered is None:
+                        raise refusal
+                    self._lower(lowered, refusal)
 
     # --- while it is in flight ---
 
@@ -165,7 +168,18 @@ class Reservation(Generic[TermsT]):
 
     def settle(self, record: RequestRecord) -> Charge:
         """Its usage arrived: charge what it cost."""
-        return self._end(record, record.cost_usd or Decimal(0))
+        cost_usd = record.cost_usd or Decimal(0)
+        counts = bool(self.shared) or any(account.budget.usd is not None for account in self._hold.accounts)
+        bound_usd = self.terms.bound.cost_usd if counts else None
+        if bound_usd is not None and cost_usd > bound_usd:
+            what = f"{record.provider}:{record.model}"
+            logger.warning(
+                "%s billed $%s for a request that was to cost $%s at most; budgets cannot hold against that",
+                what,
+                cost_usd,
+                bound_usd,
+            )
+        return self._end(record, cost_usd)
 
     def release(self, record: RequestRecord) -> Charge:
         """It was not sent, or was refused unbilled: charge nothing."""
@@ -200,18 +214,19 @@ class Reservation(Generic[TermsT]):
         for shared in self.shared:
             if (ending := shared.end(cost_usd)) is not None:
                 self._endings.append((shared, ending))
-        if record is not None:
-            self.scope.note(SpendRecorded(**self.scope.place(), record=record, scope_path=self.scope.path))
-        for account in warned:
-            self.scope.note(
-                BudgetWarning(
-                    **self.scope.place(),
-                    scope_path=account.path,
-                    share=account.share,
-                    limit_usd=account.budget.usd,
-                )
-            )
+        if self.scope.listener is not None:
+            self._note(record, warned)
         return charge
+
+    def _note(self, record: RequestRecord | None, warned: list[Account]) -> None:
+        scope, place = self.scope, self.scope.place()
+        if record is not None:
+            scope.note(SpendRecorded(**place, record=record, scope_path=scope.path))
+        for account in warned:
+            warning = BudgetWarning(
+                **place, scope_path=account.path, share=account.share, limit_usd=account.budget.usd
+            )
+            scope.note(warning)
 
     async def conclude(self) -> None:
         """Wait until shared ceilings have it in their books, and tell listeners."""

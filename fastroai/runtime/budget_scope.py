@@ -169,21 +169,17 @@ def budget_scope(
         ConfigurationError: a budget that cannot be meant.
     """
     parent = current_scope()
-    listener = None if on_event is None else _listener(on_event, parent)
+    listener = None if on_event is None else _listener(on_event)
     limits = limits_of(budget)
     return BudgetScope(
         Scope("budget", name, parent=parent, limits=limits, deps=deps, tracer=tracer, listener=listener)
     )
 
 
-def _listener(on_event: OnEvent, parent: Scope | None) -> Listener:
-    """Tells `on_event`, and whoever listens outside too."""
-
+def _listener(on_event: OnEvent) -> Listener:
     async def listen(event: RunEvent) -> None:
         told = on_event(event)
         if inspect.isawaitable(told):
             await told
-        if parent is not None:
-            await parent.emit(event)
 
     return listen

@@ -139,3 +139,15 @@ class BudgetRefused(RunEvent):
 
 Listener: TypeAlias = Callable[[RunEvent], Awaitable[None]]
 """Takes each event of a run as it happens. It may wait, which holds the run back."""
+
+
+def both(inner: Listener | None, outer: Listener | None) -> Listener | None:
+    """What tells the one and then the other, of those that there are."""
+    if inner is None or outer is None:
+        return inner or outer
+
+    async def tell(event: RunEvent) -> None:
+        await inner(event)
+        await outer(event)
+
+    return tell

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from fastroai.records import Usage
 
@@ -28,8 +28,7 @@ NumberT = TypeVar("NumberT", int, Decimal)
 _ZERO: Final = Decimal(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Amounts:
+class Amounts(NamedTuple):
     """What one request can use at most."""
 
     usd: Decimal = _ZERO
@@ -53,21 +52,22 @@ class Room:
             _least(self.requests, other.requests),
         )
 
-    def lacks(self, amounts: Amounts) -> Unit | None:
-        """What there is too little of for so much; `None` if it fits."""
-        if self.usd is not None and amounts.usd > self.usd:
-            return "usd"
-        if self.tokens is not None and amounts.tokens > self.tokens:
-            return "tokens"
-        if self.requests is not None and amounts.requests > self.requests:
-            return "requests"
-        return None
-
 
 class Account:
     """One budget of a run, and what is reserved of it."""
 
-    __slots__ = ("budget", "closed", "ledger", "parent", "path", "reserved", "usage", "warned")
+    __slots__ = (
+        "budget",
+        "closed",
+        "ledger",
+        "parent",
+        "path",
+        "reserved_requests",
+        "reserved_tokens",
+        "reserved_usd",
+        "usage",
+        "warned",
+    )
 
     def __init__(
         self, budget: Budget, usage: Usage, parent: Account | None = None, path: tuple[str, ...] = ()
@@ -75,7 +75,9 @@ class Account:
         """An account under `parent`, whose spending is counted in `usage` by the scope that it belongs to."""
         self.budget, self.usage, self.parent, self.path = budget, usage, parent, path
         self.ledger: Ledger = Ledger() if parent is None else parent.ledger
-        self.reserved = Amounts(requests=0)
+        self.reserved_usd = _ZERO
+        self.reserved_tokens = 0
+        self.reserved_requests = 0
         self.closed = False
         self.warned = False
 
@@ -89,12 +91,35 @@ class Account:
     @property
     def room(self) -> Room:
         """What is left of it."""
-        budget, usage, reserved = self.budget, self.usage, self.reserved
+        budget = self.budget
         return Room(
-            None if budget.usd is None else budget.usd - usage.committed_usd - reserved.usd,
-            None if budget.tokens is None else budget.tokens - usage.committed_tokens - reserved.tokens,
-            None if budget.requests is None else budget.requests - usage.request_count - reserved.requests,
+            None if budget.usd is None else budget.usd - self._used_usd,
+            None if budget.tokens is None else budget.tokens - self._used_tokens,
+            None if budget.requests is None else budget.requests - self._used_requests,
         )
+
+    def lacks(self, amounts: Amounts) -> Unit | None:
+        """What there is too little of for so much; `None` if it fits."""
+        budget = self.budget
+        if budget.usd is not None and self._used_usd + amounts.usd > budget.usd:
+            return "usd"
+        if budget.tokens is not None and self._used_tokens + amounts.tokens > budget.tokens:
+            return "tokens"
+        if budget.requests is not None and self._used_requests + amounts.requests > budget.requests:
+            return "requests"
+        return None
+
+    @property
+    def _used_usd(self) -> Decimal:
+        return self.usage.committed_usd + self.reserved_usd
+
+    @property
+    def _used_tokens(self) -> int:
+        return self.usage.committed_tokens + self.reserved_tokens
+
+    @property
+    def _used_requests(self) -> int:
+        return self.usage.request_count + self.reserved_requests
 
     @property
     def share(self) -> Decimal:
@@ -113,19 +138,15 @@ class Account:
 
     def reserve(self, amounts: Amounts) -> None:
         """Set so much aside."""
-        self.reserved = Amounts(
-            self.reserved.usd + amounts.usd,
-            self.reserved.tokens + amounts.tokens,
-            self.reserved.requests + amounts.requests,
-        )
+        self.reserved_usd += amounts.usd
+        self.reserved_tokens += amounts.tokens
+        self.reserved_requests += amounts.requests
 
     def free(self, amounts: Amounts) -> None:
         """Give so much back."""
-        self.reserved = Amounts(
-            self.reserved.usd - amounts.usd,
-            self.reserved.tokens - amounts.tokens,
-            self.reserved.requests - amounts.requests,
-        )
+        self.reserved_usd -= amounts.usd
+        self.reserved_tokens -= amounts.tokens
+        self.reserved_requests -= amounts.requests
 
     def crosses_warning(self) -> bool:
         """Whether it has just reached the share that is warned of; true once."""
@@ -198,7 +219,7 @@ class Claim:
         return [
             (account, unit)
             for account in self.accounts
-            if (unit := account.room.lacks(self.amounts)) is not None
+            if (unit := account.lacks(self.amounts)) is not None
         ]
 
 

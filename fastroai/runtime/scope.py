@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from fastroai.errors import TimeBudgetExceeded, attach_usage
 from fastroai.records import RequestRecord, RequestUse, Usage
 from fastroai.runtime.clock import Clock
-from fastroai.runtime.events import EventPlace, Listener, RunEvent
+from fastroai.runtime.events import EventPlace, Listener, RunEvent, both
 from fastroai.runtime.ledger import Account
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Scope:
         attempt: int = 1,
         listener: Listener | None = None,
     ) -> None:
-        """Open a scope under `parent`; `tracer` and `listener` are inherited where they are not given.
+        """Open a scope under `parent`, whose tracer it inherits, unless it is given one, and whose listener.
 
         `deps` are for spend limits whose key depends on them.
         """
@@ -138,7 +138,7 @@ class Scope:
             self.loop = parent.loop
             self.run_id = run_id or parent.run_id
             self.tracer = parent.tracer if tracer is None else tracer
-            self.listener = parent.listener if listener is None else listener
+            self.listener = both(listener, parent.listener)
             self.step_id = name if kind == "step" else parent.step_id
         if limits is not None:
             self._limit(limits, deps)
@@ -329,7 +329,7 @@ class Scope:
             self.account.closed = True
         if error is not None:
             self.mark("failed")
-            attach_usage(error, self.spent())
+            attach_usage(error, self.spent(), self.records)
 
     def time_budget(self) -> Clock | None:
         """The clock for the milliseconds of this scope's budget, if it has any."""

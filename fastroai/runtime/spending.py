@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
@@ -47,13 +47,16 @@ class SharedReservation:
         """Whether its request will end by itself."""
         return self._hold.may_end
 
-    async def acquire(self, amount_usd: Decimal, *, inside: bool) -> SpendBalance | None:
-        """Reserve so much; wait while others' reservations stand in the way.
+    def turn(self, *, inside: bool) -> AbstractAsyncContextManager[None]:
+        """This process's turn to ask for the account; to be held until it is granted or refused.
 
-        Args:
-            amount_usd: The most that the request can cost, in US dollars.
-            inside: Whether this is asked from inside of another request in flight. Then it does not stand
-                behind those of this process that may be waiting for the end of that one.
+        A request that is made from `inside` of another does not stand behind those of this process that may
+        be waiting for the end of that one.
+        """
+        return nullcontext() if inside else self._desk.turnstile(self.claim.account)
+
+    async def acquire(self, amount_usd: Decimal) -> SpendBalance | None:
+        """Reserve so much US dollars; wait while others' reservations stand in the way.
 
         Returns:
             `None` once it is reserved; the balance, if there is nobody left to wait for.
@@ -63,20 +66,19 @@ class SharedReservation:
         """
         self.claim = replace(self.claim, amount_usd=amount_usd)
         self._desk.add(self)
-        async with nullcontext() if inside else self._desk.turnstile(self.claim.account):
-            pause = FIRST_POLL
-            while True:
-                try:
-                    verdict = await self._desk.store.reserve(self.claim)
-                except SpendStoreUnavailable as error:
-                    self._do_without(error)
-                    return None
-                if verdict.granted:
-                    return None
-                if verdict.first and verdict.balance.reserved_usd <= self._desk.held_up(self.claim.account):
-                    return verdict.balance
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, LONGEST_POLL)
+        pause = FIRST_POLL
+        while True:
+            try:
+                verdict = await self._desk.store.reserve(self.claim)
+            except SpendStoreUnavailable as error:
+                self._do_without(error)
+                return None
+            if verdict.granted:
+                return None
+            if verdict.first and verdict.balance.reserved_usd <= self._desk.held_up(self.claim.account):
+                return verdict.balance
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_POLL)
 
     async def mark_sent(self) -> bool:
         """Note that the request goes out now. False if its lease has ended: acquire it again."""

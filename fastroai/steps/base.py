@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN, NotGiven
 from fastroai.steps.config import OnError, StepConfig
-from fastroai.usage import BudgetLike
+from fastroai.usage import BudgetLike, Quote
 
 if TYPE_CHECKING:
     from fastroai.steps.context import StepContext
@@ -47,6 +47,17 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
     @abstractmethod
     def execute(self, context: StepContext[DepsT_contra]) -> Awaitable[OutputT_co]:
         """Do the work. Write it as `async def`."""
+
+    async def estimate(self, context: StepContext[DepsT_contra]) -> Quote:
+        """What the step costs, told before the pipeline runs; its budget need not be taken into account.
+
+        A step is arbitrary code, so nothing is known unless you say it. The context has the inputs and the
+        deps; outputs of other steps are not there yet, and nothing can be spent. Count the retries too:
+        `quote.retried(context.config.retries)`.
+        """
+        return Quote.unknown(
+            "arbitrary code, which may call models; give it a budget, or an estimate() of its own"
+        )
 
 
 class FunctionStep(BaseStep[DepsT, OutputT]):

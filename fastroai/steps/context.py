@@ -173,6 +173,11 @@ class StepContext(Generic[DepsT_co]):
         )
 
     @property
+    def dependencies(self) -> tuple[str, ...]:
+        """Ids of the steps that this one depends on directly."""
+        return self._facts.outputs.dependencies[self._reader]
+
+    @property
     def direct_outputs(self) -> dict[str, object]:
         """Outputs of the steps that this one depends on directly, by id."""
         outputs = self._facts.outputs

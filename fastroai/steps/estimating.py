@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol, runtime_checkable
@@ -58,6 +58,30 @@ class OutputsToCome(Outputs):
 class _ToCome(dict[str, object]):
     def __missing__(self, step_id: str) -> NoReturn:
         raise OutputNotKnown(step_id)
+
+
+class InputsToCome(Mapping[str, object]):
+    """Inputs of a nested run, some or all of which are made of outputs that nobody knows yet."""
+
+    def __init__(self, known: Mapping[str, object], to_come: Mapping[str, str], other: str | None) -> None:
+        """Inputs that are known, names of others with the steps that they come from, and the step that any
+        further name may come from.
+        """
+        self._known, self._to_come, self._other = known, to_come, other
+
+    def __getitem__(self, name: str) -> object:
+        step_id = self._to_come.get(name, None if name in self._known else self._other)
+        if step_id is not None:
+            raise OutputNotKnown(step_id)
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        if self._other is not None:
+            raise OutputNotKnown(self._other)
+        return iter({**self._known, **self._to_come})
+
+    def __len__(self) -> int:
+        return len({**self._known, **self._to_come})
 
 
 _around: Final[ContextVar[tuple[Budget, ...] | None]] = ContextVar("fastroai_estimate", default=None)

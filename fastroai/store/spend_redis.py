@@ -43,7 +43,7 @@ class RedisSpendStore:
             timeout: Seconds to wait for a connection, and for an answer.
 
         Raises:
-            ConfigurationError: the URL is not one of Redis, or the prefix is not printable text without braces.
+            ConfigurationError: the URL cannot be read, or the prefix is not printable text without braces.
             MissingExtraError: redis-py is not installed (`pip install 'fastroai[redis]'`).
         """
         if not prefix or not prefix.isprintable() or "{" in prefix or "}" in prefix:

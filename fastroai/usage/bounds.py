@@ -1,67 +1,55 @@
-"""The most that one request can cost, told before it is sent.
+"""The most that one request can use and cost, told before it is sent.
 
 A bound must hold, so what is not known to be harmless has none. It stands on this:
 
-- A token is at least one byte of text: of the text that is sent, and of the text that the provider may
-  normalise it to. Around it, providers add text of their own: `HIDDEN_INPUT_TOKENS`.
-- What models thought earlier comes back as input in a form whose size says nothing (encrypted, or by
-  reference), but it was billed as output once, so it is no more tokens than that.
-- `max_tokens` limits everything that is billed as output, thinking included.
+- A token is at least one byte of text; for OpenAI's models, it is counted by their own encodings
+  (`tokenizers`). Around texts, providers add tokens of their own (`allowances`, `definitions`, `images`).
+- `max_tokens` limits everything that is billed as output, thinking included (`output_bounds`).
 - No request is larger than the model's context window, for providers refuse it.
-- Of all prices that can apply to a token, the highest is taken: `CostCalculator.upper_prices`.
+- Of all prices that can apply to a token, the highest is taken (`upper_prices`): of all service tiers,
+  unless the request names a standard one; for cache writes, if the request can make any.
 
 It does not hold for a model that is answered by a more expensive one under the same name, nor for a
-provider or gateway that bills more than the prices that are known here.
-
-Bytes are several times as many as tokens. Exact tokenizers will go into `_text_tokens`.
+provider or gateway that bills more than the prices that are known here, or other than it documents.
 """
 
 from __future__ import annotations
 
-import unicodedata
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from decimal import Decimal, localcontext
+from typing import TYPE_CHECKING, Final, Literal
 
-from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import CachePoint, ModelMessagesTypeAdapter, ModelRequest, TextContent
+from pydantic_ai.messages import CachePoint, ModelRequest, UserPromptPart
 from pydantic_ai.models.wrapper import WrapperModel
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_ai.native_tools import WebSearchTool
 
+from fastroai.usage.endpoints import base_url_of, is_first_party
+from fastroai.usage.input_bounds import InputRules, most_input_tokens
 from fastroai.usage.list_prices import is_local
+from fastroai.usage.output_bounds import output_limit
 from fastroai.usage.settings import HARMLESS_SETTINGS, SERVER_SIDE_INPUT_SETTINGS
-from fastroai.usage.upper_prices import UpperPrices
+from fastroai.usage.tokenizers import Count, Tokenizer, bytes_of, encoding_of, is_loaded, tokenizer_of
+from fastroai.usage.upper_prices import PriceConditions, UpperPrices
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelMessage, ModelRequestPart
+    from pydantic_ai.messages import ModelMessage
     from pydantic_ai.models import Model, ModelRequestParameters
     from pydantic_ai.settings import ModelSettings
 
     from fastroai.usage.pricing import CostCalculator
 
-HIDDEN_INPUT_TOKENS: Final[Mapping[str, int]] = {"openai": 1_024, "anthropic": 2_048, "google": 1_024}
-"""Input tokens by provider that are billed without being in the body: what delimits messages and tools, and
-prompts of the provider's own. The largest that is documented is Anthropic's for tool use, of 530 tokens:
-https://docs.anthropic.com/en/docs/tool-use-pricing-and-tokens
-"""
-OTHER_HIDDEN_INPUT_TOKENS: Final = 4_096
-"""The same for every other provider, whose chat templates can hold a default system prompt."""
+__all__ = ["RequestBound", "base_url_of", "prepare_bound", "request_bound"]
 
-_TEXT_OF_REQUESTS: Final = frozenset(
-    {
-        "compaction",
-        "instruction-baseline",
-        "instruction-delta",
-        "model-settings-delta",
-        "retry-feedback",
-        "retry-prompt",
-        "system-prompt",
-        "tool-availability-delta",
-    }
-)
-_TEXT_OF_RESPONSES: Final = frozenset({"text", "thinking", "tool-call"})
-"""Kinds of parts that are always text. Others can stand for more input than their size."""
+_SEARCH_ROUNDS: Final = 10
+"""How often, at most, Anthropic asks the model in one request with tools of its own. Each time it may read a
+full context window: https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons#pause-turn
+"""
+_STANDARD_TIERS: Final = frozenset({"default", "flex"})
+"""Service tiers that are never billed as a faster one. Without any, OpenAI takes that of the project:
+https://developers.openai.com/api/docs/api-reference/responses/create#service_tier
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,36 +61,49 @@ class RequestBound:
     cost_usd: Decimal | None
     """In US dollars."""
     prices: UpperPrices | None = None
-    """Upper prices of its tokens, where its answer can be made shorter."""
+    """What a token costs at most; `None` if that is not known."""
+    least_output_tokens: int | None = None
+    """The smallest `max_tokens` that the provider accepts for it; `None` where it cannot be lowered."""
 
     @property
     def tokens(self) -> int | None:
-        """Input and output together."""
+        """Input and output together; `None` if one of them is not known."""
         if self.input_tokens is None or self.output_tokens is None:
             return None
         return self.input_tokens + self.output_tokens
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> RequestBound | None:
-        """Interim."""
-        if self.prices is None or self.input_tokens is None or self.output_tokens is None:
+        """The same request with the longest answer that costs at most `usd`, and is in all at most `tokens`.
+
+        `None` limits nothing. The `output_tokens` of the answer are the `max_tokens` to send; it is this
+        bound itself where that fits, and nothing needs to be sent. `None` if there is none: the input alone
+        is too much, the answer would be shorter than the provider accepts, or it cannot be limited.
+        """
+        if (usd is None or (self.cost_usd is not None and self.cost_usd <= usd)) and (
+            tokens is None or (self.tokens is not None and self.tokens <= tokens)
+        ):
+            return self
+        if self.least_output_tokens is None:
             return None
-        most = self.output_tokens
-        if usd is not None:
-            rest = usd - (self.prices.cost(self.input_tokens, 0) or 0)
-            if rest < 0:
-                return None
-            if self.prices.output_per_mtok:
-                most = min(most, int(rest * 1_000_000 / self.prices.output_per_mtok))
+        limits = [self.output_tokens]
         if tokens is not None:
-            most = min(most, tokens - self.input_tokens)
-        if most < 16:
+            limits.append(0 if self.input_tokens is None else tokens - self.input_tokens)
+        if usd is not None:
+            limits.append(_affordable(self.prices, self.input_tokens, usd))
+        output = min((limit for limit in limits if limit is not None), default=0)
+        if output < self.least_output_tokens:
             return None
-        return RequestBound(
-            input_tokens=self.input_tokens,
-            output_tokens=most,
-            cost_usd=self.prices.cost(self.input_tokens, most),
-            prices=self.prices,
-        )
+        cost = self.prices.cost(self.input_tokens, output) if self.prices is not None else None
+        return replace(self, output_tokens=output, cost_usd=cost)
+
+
+def _affordable(prices: UpperPrices | None, input_tokens: int | None, usd: Decimal) -> int | None:
+    """The most output that so much pays for, besides the input; `None` if output is free."""
+    with localcontext(prec=100):  # exact: a difference of amounts can have more than 28 digits
+        rest = None if prices is None else prices.cost(input_tokens, 0)
+        if prices is None or rest is None or rest > usd:
+            return 0
+        return int((usd - rest) * 1_000_000 // prices.output_per_mtok) if prices.output_per_mtok else None
 
 
 def request_bound(
@@ -114,28 +115,80 @@ def request_bound(
 ) -> RequestBound:
     """The most that a request can use and cost. Takes what `Model.request` takes, of a model of one provider.
 
-    Native tools are billed in ways that tokens do not bound, and so may be what `extra_body`, beta headers
-    and unusual settings ask for: no bound. Where the input is not only text that is in the body, the
-    model's context window bounds it, if that is known.
+    Most native tools are billed in ways that tokens do not bound, and so may be what `extra_body`, beta
+    headers and unusual settings ask for: no bound. Where the input is not only text and images that are in
+    the body, the model's context window bounds it, if that is known.
     """
-    while isinstance(model, WrapperModel):
-        model = model.wrapped
+    model = _leaf(model)
     name, provider, url = model.model_name, model.system, base_url_of(model)
     if is_local(name, provider) and calculator.upper_prices(name, provider) == UpperPrices():
         return RequestBound(input_tokens=None, output_tokens=None, cost_usd=Decimal(0))
     prepared, parameters = model.prepare_request(settings, parameters)
     given = {setting: value for setting, value in (prepared or {}).items() if value is not None}
-    if parameters.native_tools or not _only_tokens_are_billed(given):
+    if not _only_tokens_are_billed(given):
         return RequestBound(input_tokens=None, output_tokens=None, cost_usd=None)
-    input_tokens = _least(_text_tokens(provider, messages, given, parameters), model.context_window)
-    output_tokens = _output_tokens(model, given)
-    prices = calculator.upper_prices(name, provider, url, input_tokens)
+    if parameters.native_tools:
+        return _bound_of_searches(calculator, model, given, parameters)
+    rules = InputRules.of(provider, url, name, _count_of(model))
+    window = model.context_window
+    input_tokens = _least(most_input_tokens(rules, messages, given, parameters), window)
+    limit = output_limit(model, given, parameters)
+    conditions = _price_conditions(provider, url, messages, given)
+    prices = calculator.upper_prices(name, provider, url, input_tokens, conditions)
     return RequestBound(
         input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        cost_usd=prices.cost(input_tokens, output_tokens) if prices is not None else None,
+        output_tokens=limit.tokens,
+        cost_usd=prices.cost(input_tokens, limit.tokens) if prices is not None else None,
         prices=prices,
+        least_output_tokens=limit.floor,
     )
+
+
+async def prepare_bound(
+    model: Model, messages: Sequence[ModelMessage], parameters: ModelRequestParameters
+) -> None:
+    """Do beforehand, in a thread, what would hold up the event loop in `request_bound`.
+
+    Loads the tokenizer of the model, and tokenizes long texts. Without it the bound holds as well, but the
+    first one takes a second, and long texts that were not tokenized before count as bytes.
+    """
+    model = _leaf(model)
+    if not _has_tokenizer(model):
+        return
+    name = model.model_name
+    tokenizer = tokenizer_of(name) if is_loaded(name) else await asyncio.to_thread(tokenizer_of, name)
+    if tokenizer is None:
+        return
+    texts: list[str] = []
+
+    def collect(text: str) -> int:
+        texts.append(text)
+        return 0
+
+    rules = InputRules.of(model.system, base_url_of(model), name, collect)
+    most_input_tokens(rules, messages, {}, parameters)
+    if tokenizer.is_long(texts):
+        await asyncio.to_thread(tokenizer.prepare, texts)
+
+
+def _leaf(model: Model) -> Model:
+    while isinstance(model, WrapperModel):
+        model = model.wrapped
+    return model
+
+
+def _has_tokenizer(model: Model) -> bool:
+    """Whether it is one of OpenAI's models, asked through OpenAI or Azure, with a known encoding."""
+    return (
+        model.system in ("azure", "openai")
+        and is_first_party(model.system, base_url_of(model))
+        and encoding_of(model.model_name) is not None
+    )
+
+
+def _count_of(model: Model) -> Count:
+    tokenizer: Tokenizer | None = tokenizer_of(model.model_name) if _has_tokenizer(model) else None
+    return bytes_of if tokenizer is None else tokenizer.count
 
 
 def _only_tokens_are_billed(settings: Mapping[str, object]) -> bool:
@@ -144,85 +197,66 @@ def _only_tokens_are_billed(settings: Mapping[str, object]) -> bool:
     return not beta and settings.keys() <= HARMLESS_SETTINGS | SERVER_SIDE_INPUT_SETTINGS
 
 
-def _output_tokens(model: Model, settings: Mapping[str, object]) -> int | None:
-    """The most output that the request asks for, or that the model gives."""
-    profile: Mapping[str, object] = model.profile
-    limits = [profile.get("anthropic_max_output_tokens"), model.context_window]
-    ignored = {*model.unsupported_settings, *_strings(profile.get("openai_unsupported_model_settings"))}
-    if "max_tokens" not in ignored:
-        limits.append(settings.get("max_tokens"))
-    return _least(*(limit for limit in limits if isinstance(limit, int) and limit > 0))
-
-
-def _strings(value: object) -> Sequence[str]:
-    return [str(item) for item in value] if isinstance(value, Sequence) else []
-
-
-def _text_tokens(
-    provider: str,
-    messages: Sequence[ModelMessage],
+def _bound_of_searches(
+    calculator: CostCalculator,
+    model: Model,
     settings: Mapping[str, object],
     parameters: ModelRequestParameters,
-) -> int | None:
-    """No fewer tokens than the body can have; `None` if it refers to input that is not in it."""
-    thoughts = [_thoughts(message) for message in messages]
-    if not SERVER_SIDE_INPUT_SETTINGS.isdisjoint(settings) or any(tokens is None for tokens in thoughts):
-        return None
-    try:
-        bytes_sent = sum(map(_bytes, _body(messages, settings, parameters)))
-    except (PydanticSerializationError, UnicodeError):
-        return None  # nor can it be sent
-    hidden = HIDDEN_INPUT_TOKENS.get(provider, OTHER_HIDDEN_INPUT_TOKENS)
-    return bytes_sent + sum(tokens or 0 for tokens in thoughts) + hidden
+) -> RequestBound:
+    """Of a request with native tools: there is one for Anthropic's web search with `max_uses`, no other."""
+    unbounded = RequestBound(input_tokens=None, output_tokens=None, cost_usd=None)
+    provider, url, window = model.system, base_url_of(model), model.context_window
+    if provider != "anthropic" or window is None or not is_first_party(provider, url):
+        return unbounded
+    searches = 0
+    for tool in parameters.native_tools:
+        if not isinstance(tool, WebSearchTool) or tool.max_uses is None:
+            return unbounded
+        searches += tool.max_uses
+    output = output_limit(model, settings, parameters).tokens
+    input_tokens = _SEARCH_ROUNDS * window
+    output_tokens = None if output is None else _SEARCH_ROUNDS * output
+    prices = calculator.upper_prices(model.model_name, provider, url, input_tokens)
+    if prices is None or prices.per_web_search is None:
+        return replace(unbounded, input_tokens=input_tokens, output_tokens=output_tokens)
+    tokens_usd = prices.cost(input_tokens, output_tokens)
+    cost = None if tokens_usd is None else tokens_usd + searches * prices.per_web_search
+    return RequestBound(input_tokens=input_tokens, output_tokens=output_tokens, cost_usd=cost)
 
 
-def _thoughts(message: ModelMessage) -> int | None:
-    """Tokens that come with a message besides its text; `None` if there is no telling."""
-    if isinstance(message, ModelRequest):
-        return 0 if all(map(_is_text, message.parts)) else None
-    if any(part.part_kind not in _TEXT_OF_RESPONSES for part in message.parts):
-        return None
-    if all(part.part_kind != "thinking" and not part.provider_details for part in message.parts):
-        return 0
-    return message.usage.output_tokens or None
+def _price_conditions(
+    provider: str, url: str | None, messages: Sequence[ModelMessage], settings: Mapping[str, object]
+) -> PriceConditions:
+    """What the request rules out of the prices of its model, at the provider's own address."""
+    if not is_first_party(provider, url):
+        return PriceConditions()
+    if provider == "anthropic":
+        # Nothing is written to the cache unasked, and for 5 minutes where an hour is not asked for.
+        # https://platform.claude.com/docs/en/build-with-claude/prompt-caching
+        cached = list(_cached_for(messages, settings))
+        write: Literal["no", "5m", "1h"] = "1h" if "1h" in cached else "5m" if cached else "no"
+        return PriceConditions(fast=settings.get("anthropic_speed") == "fast", cache_write=write)
+    tier = settings.get("openai_service_tier") or settings.get("service_tier")
+    if provider == "openai" and tier in _STANDARD_TIERS:
+        return PriceConditions(service_tiers=_STANDARD_TIERS)
+    return PriceConditions()
 
 
-def _is_text(part: ModelRequestPart) -> bool:
-    if part.part_kind == "user-prompt":
-        content = [part.content] if isinstance(part.content, str) else part.content
-        return all(isinstance(item, str | TextContent | CachePoint) for item in content)
-    if part.part_kind == "tool-return":
-        return not part.files
-    return part.part_kind in _TEXT_OF_REQUESTS
+def _cached_for(
+    messages: Sequence[ModelMessage], settings: Mapping[str, object]
+) -> Iterator[Literal["5m", "1h"]]:
+    """For how long each thing is cached that a request to Anthropic asks to cache.
 
-
-def _body(
-    messages: Sequence[ModelMessage], settings: Mapping[str, object], parameters: ModelRequestParameters
-) -> Iterator[bytes]:
-    """Everything that goes into the body, at least as long as it is there."""
-    # Each request of a history has the instructions of its time; only the latest are sent.
-    without = {"__all__": {"instructions"}}
-    yield ModelMessagesTypeAdapter.dump_json(list(messages), by_alias=True, exclude=without)
-    if parameters.instruction_parts is None:
-        earlier = [message.instructions or "" for message in messages if isinstance(message, ModelRequest)]
-        yield max(earlier, key=len, default="").encode()
-    yield to_json(parameters, serialize_unknown=True)
-    yield to_json(settings, serialize_unknown=True)
-
-
-def _bytes(text: bytes) -> int:
-    """Bytes of a text, or of what a tokenizer may normalise it to, if that is more."""
-    if text.isascii():
-        return len(text)
-    return max(len(text), len(unicodedata.normalize("NFKD", text.decode()).encode()))
-
-
-def base_url_of(model: Model) -> str | None:
-    """The URL that a model sends to, if it has one."""
-    try:
-        return model.base_url
-    except (AttributeError, UserError):  # what PydanticAI's models raise that have none
-        return None
+    PydanticAI has translated its own `cache` setting into these.
+    """
+    for setting, value in settings.items():
+        if setting.startswith("anthropic_cache") and setting != "anthropic_cache_diagnostics" and value:
+            yield "1h" if value == "1h" else "5m"
+    for message in messages:
+        if isinstance(message, ModelRequest):
+            for part in message.parts:
+                if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
+                    yield from (item.ttl for item in part.content if isinstance(item, CachePoint))
 
 
 def _least(*bounds: int | None) -> int | None:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 _OWN_HOSTS: Final = {
     "anthropic": ("api.anthropic.com",),
     "azure": (".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"),
+    "google": ("generativelanguage.googleapis.com",),
+    "google-cloud": ("aiplatform.googleapis.com", "-aiplatform.googleapis.com"),
     "openai": ("api.openai.com", ".api.openai.com"),  # with regions: eu.api.openai.com
 }
 
@@ -26,11 +28,12 @@ def base_url_of(model: Model) -> str | None:
 
 
 def is_first_party(provider: str, url: str | None) -> bool:
-    """Whether requests go to the API of OpenAI, Azure or Anthropic itself, whose rules are documented.
+    """Whether requests go to the API of OpenAI, Azure, Anthropic or Google itself, with documented rules.
 
     A gateway or a local server under the same name may add text, and may serve another model.
     """
     host = urlsplit(url).hostname if url else None
     return host is not None and any(
-        host.endswith(own) if own.startswith(".") else host == own for own in _OWN_HOSTS.get(provider, ())
+        host.endswith(own) if own.startswith((".", "-")) else host == own
+        for own in _OWN_HOSTS.get(provider, ())
     )

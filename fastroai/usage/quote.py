@@ -82,8 +82,8 @@ class Quote:
             lower_usd=_ZERO,
             expected_usd=_ZERO,
             upper_usd=None,
-            lower_reasons=(because,),
-            expected_reasons=(f"taken as nothing: {because}",),
+            lower_reasons=("nothing is known of it",),
+            expected_reasons=("taken as nothing, as nothing is known of it",),
             upper_reasons=(because,),
         )
 
@@ -189,6 +189,15 @@ class Quote:
             else (stop, *self.expected_reasons),
             upper_reasons=(stop, *(f"without it: {reason}" for reason in self.upper_reasons)),
         )
+
+    def optional(self, because: str) -> Quote:
+        """The same where it may not run at all."""
+        return replace(self, lower_usd=_ZERO, lower_reasons=(because,))
+
+    def expecting(self, usd: Decimal, *because: str) -> Quote:
+        """The same with another expectation, in US dollars, as far as it is within the limits."""
+        usd = max(self.lower_usd, usd if self.upper_usd is None else min(usd, self.upper_usd))
+        return replace(self, expected_usd=usd, expected_reasons=because)
 
     def _own(self, reasons: Reasons) -> Reasons:
         return tuple(f"{self.name}: {reason}" for reason in reasons) if self.name else reasons

@@ -25,7 +25,7 @@ class SpendClaim:
     """What one request wants to reserve."""
 
     id: str
-    """Unique. Claiming again with the same id is the same claim, with the amount of the later one."""
+    """Unique, and not used again once it is settled."""
     account: SpendAccount
     amount_usd: Decimal
     """What the request can cost at most, in US dollars."""
@@ -56,7 +56,8 @@ class SpendVerdict:
     granted: bool
     """Whether the amount is reserved now. Otherwise the claim waits in line."""
     first: bool
-    """Whether no claim in line is older; only then may one that is too large give up or ask for less."""
+    """Whether no other claim is before it in line; only then may one that is too large give up or ask for
+    less."""
     balance: SpendBalance
 
 
@@ -64,20 +65,30 @@ class SpendVerdict:
 class SpendStore(Protocol):
     """Counts what many processes spend together.
 
-    Every operation is atomic where the data is, may be called from any event loop, and can be repeated: after
-    a lost connection the same call has the same effect once. Amounts are exact to 18 decimals of a dollar.
-    Time is the store's own, and never goes back within an account.
+    Every operation is atomic where the data is, may be called from any event loop and thread, and can be
+    repeated: after a lost connection the same call has the same effect once. One that is cancelled after it
+    has begun still takes effect, before anything that is called then: settle what it may have reserved.
 
-    Claims of one account are granted in the order in which they first came: while one waits in line, no later
-    one overtakes it. A claim whose lease ends is given up: dropped if it was waiting or never marked sent,
-    else counted as spent with its full amount, until `settle` says better.
+    Amounts are exact to 18 decimals of a dollar; beyond these, reservations are rounded up, costs half to
+    even, and limits down. Windows are those of the calendar in UTC. Time is the store's own, and never goes
+    back within an account: if its clock is set back, time stands still there until the clock has caught up.
+
+    Claims of one account are granted in the order in which they came: while one waits in line, no later one
+    overtakes it. A claim whose lease ends is given up: dropped if it was waiting or never marked sent, else
+    counted as spent with its full amount, until `settle` says better.
 
     Raises:
         SpendStoreUnavailable: from every operation, if the store cannot be reached or does not answer.
+        ConfigurationError: for amounts that are negative, not finite, or a billion dollars and more.
     """
 
     async def reserve(self, claim: SpendClaim) -> SpendVerdict:
-        """Reserve, if spent + reserved + amount is within the limit and nobody is in line before."""
+        """Reserve, if spent + reserved + amount is within the limit and nobody is in line before.
+
+        Asking again, by the same id, renews the lease. In line, a claim keeps its place whatever it asks for.
+        A reserved one stays reserved if it asks for as much or less, and for more it is a new claim: what it
+        had is free, and its place is the last. One that was sent stays as it is, and is granted no more.
+        """
         ...
 
     async def mark_sent(self, claim: SpendClaim) -> bool:
@@ -87,8 +98,8 @@ class SpendStore(Protocol):
     async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
         """End a claim: what it reserved is free, and `cost_usd` is spent. 0 releases it, or leaves the line.
 
-        A claim that was counted as spent when its lease ended is corrected to `cost_usd`. It is charged to
-        the window that it was reserved in.
+        It is charged to the window that it was reserved in. A claim that was counted as spent when its lease
+        ended is corrected to `cost_usd`, for 7 days. One that is not known, or not any more, changes nothing.
         """
         ...
 

@@ -126,9 +126,8 @@ _loaded: Final[set[str]] = set()
 @cache
 def _load(name: str) -> Tokenizer | None:
     try:
-        encodings = importlib.import_module("bpe_openai")
+        tokenizer = Tokenizer(importlib.import_module("bpe_openai").get_encoding(name))
     except ImportError:
-        return None
-    finally:
-        _loaded.add(name)
-    return Tokenizer(encodings.get_encoding(name))
+        tokenizer = None
+    _loaded.add(name)
+    return tokenizer
