@@ -46,7 +46,8 @@ from fastroai.runtime.options import check_count, check_seconds
 from fastroai.steps import StepConfig, StepContext
 from fastroai.steps.call import AgentCall, Prompt
 from fastroai.tracing import Tracer
-from fastroai.usage import BudgetLike, CostCalculator, Quote, limits_of
+from fastroai.usage import BudgetLike, CostCalculator, Quote
+from fastroai.usage.limits import limits_of
 
 RunOutputT = TypeVar("RunOutputT")
 StepDepsT = TypeVar("StepDepsT")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fastroai.runtime.options import check_count, check_seconds
-from fastroai.usage import limits_of
+from fastroai.usage.limits import limits_of
 
 if TYPE_CHECKING:
     from pydantic_ai import ModelSettings

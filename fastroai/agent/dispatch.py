@@ -29,7 +29,7 @@ from fastroai.runtime import Clock, Scope, Send, current_scope
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.steps.call import AgentCall
 from fastroai.tracing import attributes, log_metrics
-from fastroai.usage import Limits
+from fastroai.usage.limits import Limits
 
 logger = logging.getLogger("fastroai.agent")
 

@@ -39,6 +39,7 @@ from fastroai.agent.models import ModelCache
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import (
     BudgetRefused,
+    BudgetView,
     Charge,
     Reservation,
     Scope,
@@ -51,7 +52,7 @@ from fastroai.runtime import (
     retry_after,
     step_down_if_due,
 )
-from fastroai.tracing import attributes, log_metrics
+from fastroai.tracing import AttributeValue, attributes, log_metrics
 from fastroai.usage import CostCalculator, ModelFallback, RequestBound, base_url_of, request_bound
 
 REQUEST_RETRY_DELAY: Final = 0.5
@@ -203,6 +204,7 @@ class _Attempt:
     run: AgentRun | None
     reservation: Reservation[_Terms] | None = None
     charge: Charge | None = None
+    waited_ms: float = 0.0
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     started: float = field(default_factory=perf_counter)
 
@@ -210,6 +212,7 @@ class _Attempt:
         """Wait until it may go out; then it is perhaps another request than was asked for."""
         self.reservation = await admit(self.scope, self.terms)
         self.terms = self.reservation.terms
+        self.waited_ms = (perf_counter() - self.started) * 1000
         self.started_at, self.started = datetime.now(UTC), perf_counter()
         return self.reservation
 
@@ -264,6 +267,16 @@ class _Attempt:
             stop.partial_response = response
             await self.scope.emit(BudgetRefused(**self.scope.place(), error=stop))
             raise stop
+
+    def budget_attributes(self) -> dict[str, AttributeValue]:
+        """For the span of the request."""
+        assert self.reservation is not None
+        return attributes.budget_attributes(
+            reserved_usd=self.terms.bound.cost_usd,
+            share=BudgetView(self.scope).share,
+            waited_ms=self.waited_ms,
+            lowered=self.reservation.short is not None,
+        )
 
     def mark_retried(self) -> None:
         """Another attempt follows."""
@@ -427,8 +440,11 @@ class MeteredModel(WrapperModel):
                         with reservation.around():
                             yield stream
                     except BaseException as error:
-                        attempt.abandon(stream.get(), error)
+                        response = stream.get()
+                        attempt.abandon(response, error)
                         await self._conclude(attempt, trace_id, error)
+                        if isinstance(error, Exception):  # what is wrong with a cut answer is that it is cut
+                            await attempt.check_uncut(response)
                         raise
                     response = stream.get()
                     attempt.abandon(response, None)
@@ -496,6 +512,8 @@ class MeteredModel(WrapperModel):
         tracer = attempt.scope.tracer
         if tracer is not None and trace_id:
             log_metrics(tracer, trace_id, attributes.response_attributes(attempt.charge.record))
+            if attempt.reservation.is_limited:
+                log_metrics(tracer, trace_id, attempt.budget_attributes())
         # Whoever is cancelled has no time to wait for listeners; they are told with the next event.
         if error is None or isinstance(error, Exception):
             await attempt.reservation.conclude()

@@ -8,9 +8,12 @@ from fastroai.pipelines.result import PipelineResult, PipelineUsage, StepTiming
 from fastroai.pipelines.router import BasePipeline, SplitPipeline
 from fastroai.pipelines.stream import PipelineStream
 from fastroai.runtime import (
+    BudgetRefused,
+    BudgetWarning,
     RunEvent,
     RunFinished,
     RunStarted,
+    SpendRecorded,
     StepFailed,
     StepFinished,
     StepRetried,
@@ -35,6 +38,8 @@ from fastroai.steps import (
 __all__ = [
     "BasePipeline",
     "BaseStep",
+    "BudgetRefused",
+    "BudgetWarning",
     "ConversationState",
     "ConversationStatus",
     "ExecutionConfig",
@@ -48,6 +53,7 @@ __all__ = [
     "RunEvent",
     "RunFinished",
     "RunStarted",
+    "SpendRecorded",
     "SplitPipeline",
     "StepConfig",
     "StepContext",

@@ -16,7 +16,8 @@ from fastroai.runtime import Scope
 from fastroai.steps import BaseStep, ResolvedConfig, StepContext
 from fastroai.steps.context import RunFacts
 from fastroai.steps.estimating import OutputNotKnown, nothing_paid
-from fastroai.usage import Limits, Quote
+from fastroai.usage import Quote
+from fastroai.usage.limits import Limits
 
 RUNS_REMEMBERED: Final = 50
 

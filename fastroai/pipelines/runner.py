@@ -244,7 +244,7 @@ class PipelineRunner:
                 self.failure = StepExecutionError(step_id, error)
                 self.failure.__cause__ = error
         if self.scope.listener is not None:
-            await self.scope.listener(
+            await self.scope.emit(
                 StepFailed(
                     run_id=self.scope.run_id,
                     pipeline=self.facts.pipeline,

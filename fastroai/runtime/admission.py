@@ -80,6 +80,8 @@ class RequestTerms(Protocol):
 
 logger = logging.getLogger("fastroai.runtime")
 
+_LEAST_USD: Final = Decimal("1e-18")
+
 TermsT = TypeVar("TermsT", bound=RequestTerms)
 
 _around: Final[ContextVar[tuple[Reservation[Any], ...]]] = ContextVar("fastroai_requests", default=())
@@ -108,6 +110,11 @@ class Reservation(Generic[TermsT]):
         """What it holds, until it has ended."""
         return self._hold if self._open else None
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether any budget or spend limit holds for it."""
+        return bool(self._hold.accounts or self.shared)
+
     async def share(self) -> None:
         """Reserve with the spend limits above, one after the other, and note with each that it goes out.
 
@@ -128,7 +135,7 @@ class Reservation(Generic[TermsT]):
         with _waiting_inside(self.scope, self.outer):
             async with shared.turn(inside=bool(self.outer)):
                 while True:
-                    balance = await shared.acquire(self.terms.bound.cost_usd or Decimal(0))
+                    balance = await shared.acquire(_usd_to_reserve(self.terms))
                     if balance is None:
                         return
                     left = shared.limit.usd - balance.spent_usd - balance.reserved_usd
@@ -144,11 +151,13 @@ class Reservation(Generic[TermsT]):
     def around(self) -> Iterator[None]:
         """What runs inside belongs to the request: it ends after that, and not before."""
         before = _around.get()
-        _around.set((*before, self))
+        inside = (*before, self)
+        _around.set(inside)
         try:
             yield
         finally:
-            _around.set(before)  # not by its token: a stream may be left in another context
+            if _around.get() is inside:  # a stream may be left in another context, where this is not set
+                _around.set(before)
 
     def _on_stall(self, stalled: bool) -> None:
         with self.scope.lock:
@@ -352,8 +361,8 @@ class _Place(Generic[TermsT]):
         _check_all(cheaper, self.accounts)
         amounts = _amounts(cheaper, self.accounts)
         with self.scope.lock:
-            if self._claim.hold is not None:
-                return True  # there was room meanwhile
+            if self._claim.state != "alone":
+                return True  # there is room now, or somebody to wait for
             self.terms = self._whole = cheaper
             changed = self._ledger.amend(self._claim, amounts)
         _wake(changed)
@@ -362,10 +371,10 @@ class _Place(Generic[TermsT]):
     def _lower_or_refuse(self) -> None:
         """Ask for as long an answer as there is room for. Raises `BudgetExceeded` if there is too little."""
         with self.scope.lock:
-            if self._claim.hold is not None:
+            if self._claim.state != "alone":
                 return
             if shortages := self._claim.short():
-                self.short = _refusal(self.scope, self._claim, *shortages[0])
+                self.short = _refusal(self.scope, self.terms, *shortages[0])
                 self.terms = self._affordable(self.short)
             changed = self._ledger.amend(self._claim, _amounts(self.terms, self.accounts))
         _wake(changed)
@@ -410,11 +419,16 @@ def _wake(claims: Iterable[Claim]) -> None:
 
 
 def _amounts(terms: RequestTerms, accounts: tuple[Account, ...]) -> Amounts:
-    """What to reserve. What is not known is not limited: that was checked."""
+    """What to reserve. Where that is not known, and allowed, at least something must be left."""
     if all(account.budget.usd is None and account.budget.tokens is None for account in accounts):
         return Amounts()
-    bound = terms.bound
-    return Amounts(bound.cost_usd or Decimal(0), bound.tokens or 0)
+    tokens = terms.bound.tokens
+    return Amounts(_usd_to_reserve(terms), 1 if tokens is None else tokens)
+
+
+def _usd_to_reserve(terms: RequestTerms) -> Decimal:
+    cost_usd = terms.bound.cost_usd
+    return _LEAST_USD if cost_usd is None else cost_usd
 
 
 def _check_all(terms: RequestTerms, accounts: Iterable[Account]) -> None:
@@ -439,21 +453,22 @@ def _check(
         raise UnboundedRequestError(terms.model, terms.provider)
 
 
-def _refusal(scope: Scope, claim: Claim, account: Account, unit: Unit) -> BudgetExceeded:
+def _refusal(scope: Scope, terms: RequestTerms, account: Account, unit: Unit) -> BudgetExceeded:
     budget, usage = account.budget, account.usage
     if unit == "usd":
         assert budget.microcents is not None
+        cost_usd = terms.bound.cost_usd
         return CostBudgetExceeded(
             budget.microcents,
             usd_to_microcents(usage.committed_usd),
             scope.step_id,
-            usd_to_microcents(claim.amounts.usd),
+            None if cost_usd is None else usd_to_microcents(cost_usd),
             account.path,
         )
     if unit == "tokens":
         assert budget.tokens is not None
         return TokenBudgetExceeded(
-            budget.tokens, usage.committed_tokens, scope.step_id, claim.amounts.tokens, account.path
+            budget.tokens, usage.committed_tokens, scope.step_id, terms.bound.tokens, account.path
         )
     assert budget.requests is not None
     return RequestBudgetExceeded(budget.requests, usage.request_count, scope.step_id, None, account.path)

@@ -15,7 +15,8 @@ from fastroai.records import RequestRecord, Usage, usd_to_microcents
 from fastroai.runtime.events import Listener, RunEvent
 from fastroai.runtime.ledger import Account, Room
 from fastroai.runtime.scope import Scope, current_scope
-from fastroai.usage import UsageReport, limits_of
+from fastroai.usage import UsageReport
+from fastroai.usage.limits import limits_of
 
 if TYPE_CHECKING:
     from fastroai.tracing import Tracer
@@ -121,9 +122,15 @@ class BudgetScope(BudgetView):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if exc is None or isinstance(exc, Exception):
-            await self._scope.tell()
-        await self._scope.__aexit__(exc_type, exc, traceback)
+        try:
+            await self._scope.end_inside()
+            if exc is None or isinstance(exc, Exception):
+                await self._scope.tell()
+        except BaseException as error:
+            exc_type, exc, traceback = type(error), error, error.__traceback__
+            raise
+        finally:
+            await self._scope.__aexit__(exc_type, exc, traceback)
 
     def __enter__(self) -> Self:
         if self._scope.budget is not None and self._scope.budget.ms is not None:

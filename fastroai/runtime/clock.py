@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from fastroai.errors import TimeLimitExceeded
+from fastroai.runtime.wakeup import running_loop
 
 
 class Clock:
@@ -17,7 +18,7 @@ class Clock:
     is inside and raises `TimeLimitExceeded`. An outer deadline passes through an inner clock unchanged.
     """
 
-    __slots__ = ("_error", "_left", "_pauses", "_timeout", "seconds", "what")
+    __slots__ = ("_error", "_left", "_loop", "_pauses", "_timeout", "seconds", "what")
 
     def __init__(
         self, seconds: float | None, what: str, *, error: Callable[[], BaseException] | None = None
@@ -25,11 +26,13 @@ class Clock:
         """Bound `what`, as errors call it; `error` makes another exception than `TimeLimitExceeded`."""
         self.seconds, self.what, self._error = seconds, what, error
         self._timeout: asyncio.Timeout | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._pauses = 0
         self._left = 0.0
 
     async def __aenter__(self) -> Clock:
         if self.seconds is not None:
+            self._loop = asyncio.get_running_loop()
             self._timeout = asyncio.timeout(self.seconds)
             await self._timeout.__aenter__()
         return self
@@ -54,16 +57,24 @@ class Clock:
         """Seconds until it runs out; `None` when it bounds nothing now, or is paused."""
         if self._timeout is None or self._pauses or (deadline := self._timeout.when()) is None:
             return None
-        return deadline - asyncio.get_running_loop().time()
+        assert self._loop is not None
+        return deadline - self._loop.time()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop counting for a while."""
-        self._pause()
+        """Stop counting for a while. Works in worker threads too."""
+        self._on_its_loop(self._pause)
         try:
             yield
         finally:
-            self._resume()
+            self._on_its_loop(self._resume)
+
+    def _on_its_loop(self, change: Callable[[], None]) -> None:
+        """Timeouts belong to the thread of their loop."""
+        if self._loop is None or self._loop is running_loop():
+            change()
+        else:
+            self._loop.call_soon_threadsafe(change)
 
     def _pause(self) -> None:
         self._pauses += 1
@@ -72,7 +83,8 @@ class Clock:
             return
         deadline = timeout.when()
         assert deadline is not None
-        self._left = deadline - asyncio.get_running_loop().time()
+        assert self._loop is not None
+        self._left = deadline - self._loop.time()
         timeout.reschedule(None)
 
     def _resume(self) -> None:
@@ -80,4 +92,5 @@ class Clock:
         timeout = self._timeout
         if self._pauses or timeout is None or timeout.expired():
             return
-        timeout.reschedule(asyncio.get_running_loop().time() + self._left)
+        assert self._loop is not None
+        timeout.reschedule(self._loop.time() + self._left)

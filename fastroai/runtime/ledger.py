@@ -214,12 +214,20 @@ class Claim:
             room = room.within(account.room)
         return room
 
+    def start_waiting(self) -> None:
+        """Those inside of which it is made cannot end before it."""
+        for hold in self.around:
+            hold.dependents += 1
+
+    def stop_waiting(self) -> None:
+        """They can end again."""
+        for hold in self.around:
+            hold.dependents -= 1
+
     def short(self) -> list[tuple[Account, Unit]]:
         """The accounts in which it does not fit, and what they lack."""
         return [
-            (account, unit)
-            for account in self.accounts
-            if (unit := account.lacks(self.amounts)) is not None
+            (account, unit) for account in self.accounts if (unit := account.lacks(self.amounts)) is not None
         ]
 
 
@@ -252,8 +260,7 @@ class Ledger:
             self._grant(claim)
             return []
         self._line_of(claim)[claim] = None
-        for hold in claim.around:
-            hold.dependents += 1
+        claim.start_waiting()
         return [changed for changed in self.review() if changed is not claim]
 
     def amend(self, claim: Claim, amounts: Amounts) -> list[Claim]:
@@ -263,7 +270,8 @@ class Ledger:
 
     def leave(self, claim: Claim) -> list[Claim]:
         """Take a claim out of the line. Returns the claims that this changes."""
-        self._remove(claim)
+        claim.stop_waiting()
+        del self._line_of(claim)[claim]
         return self.review()
 
     def end(self, hold: Hold) -> list[Claim]:
@@ -285,8 +293,9 @@ class Ledger:
         return self._inner if claim.around else self._line
 
     def review(self) -> list[Claim]:
-        """Grant what fits, in line; find out who is alone."""
-        changed: list[Claim] = []
+        """Grant what fits, in line; find out who is alone, and who is so no more."""
+        granted: list[Claim] = []
+        alone: list[Claim] = []
         taken: set[Account] = set()  # accounts for which somebody waits
         for claim in chain(self._inner, self._line):
             if not taken.isdisjoint(claim.accounts):
@@ -296,16 +305,18 @@ class Ledger:
             short = [account for account, _ in claim.short()]
             if not short:
                 self._grant(claim)
-                changed.append(claim)
+                claim.stop_waiting()
+                granted.append(claim)
                 continue
             taken.update(short)
-            if claim.state == "waiting" and not self._others_end(taken=short):
+            if self._others_end(taken=short):
+                claim.state = "waiting"
+            elif claim.state == "waiting":
                 claim.state = "alone"
-                changed.append(claim)
-        for claim in changed:
-            if claim.state == "granted":
-                self._remove(claim)
-        return changed
+                alone.append(claim)
+        for claim in granted:
+            del self._line_of(claim)[claim]
+        return granted + alone
 
     def _others_end(self, *, taken: list[Account]) -> bool:
         """Whether some request that holds part of these accounts will end by itself."""
@@ -317,11 +328,6 @@ class Ledger:
         self._open[claim.hold] = None
         for account in claim.accounts:
             account.reserve(claim.amounts)
-
-    def _remove(self, claim: Claim) -> None:
-        del self._line_of(claim)[claim]
-        for hold in claim.around:
-            hold.dependents -= 1
 
 
 def _least(one: NumberT | None, other: NumberT | None) -> NumberT | None:

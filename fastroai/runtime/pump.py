@@ -43,6 +43,8 @@ class Pump(Generic[T]):
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._flow = Flow()
+        self._blocked = 0
+        self._alarm: asyncio.TimerHandle | None = None
 
     @property
     def started(self) -> bool:
@@ -85,12 +87,21 @@ class Pump(Generic[T]):
         self._queue.put_nowait(item)
 
     async def _wait_for_room(self) -> None:
-        alarm = asyncio.get_running_loop().call_later(STALLED_AFTER, self._flow.stall)
+        self._blocked += 1
+        self._set_alarm()
         try:
             await self._room.acquire()
         finally:
-            alarm.cancel()
+            self._blocked -= 1
             self._flow.resume()
+            self._set_alarm()  # several may send, and one item read lets only one of them go on
+
+    def _set_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._blocked:
+            self._alarm = asyncio.get_running_loop().call_later(STALLED_AFTER, self._flow.stall)
 
     async def _finish(self) -> None:
         assert self._task is not None

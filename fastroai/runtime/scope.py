@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import replace
@@ -20,10 +21,12 @@ from fastroai.records import RequestRecord, RequestUse, Usage
 from fastroai.runtime.clock import Clock
 from fastroai.runtime.events import EventPlace, Listener, RunEvent, both
 from fastroai.runtime.ledger import Account
+from fastroai.runtime.wakeup import running_loop
 
 if TYPE_CHECKING:
     from fastroai.tracing import Tracer
-    from fastroai.usage import Budget, Ceiling, Limits
+    from fastroai.usage import Budget
+    from fastroai.usage.limits import Ceiling, Limits
 
 ScopeKind = Literal["pipeline", "router", "step", "call", "agent", "budget"]
 Closer = Callable[[], Awaitable[None]]
@@ -34,13 +37,6 @@ _current: Final[ContextVar[Scope | None]] = ContextVar("fastroai_scope", default
 def current_scope() -> Scope | None:
     """The innermost open scope of this task or thread; `None` outside of any run."""
     return _current.get()
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 class Charge:
@@ -111,7 +107,7 @@ class Scope:
         self.attempt = attempt
         self._usage: Usage | None = None
         self._charges: list[Charge] | None = None
-        self._events: list[RunEvent] | None = None
+        self._events: deque[tuple[Listener, RunEvent]] | None = None
         self.time: Clock | None = None
         """The clock of its budget, once it runs."""
         self.budget: Budget | None = None
@@ -127,7 +123,7 @@ class Scope:
         if parent is None:
             self.root = self
             self.lock = threading.Lock()
-            self.loop = _running_loop()
+            self.loop = running_loop()
             self.run_id = run_id or uuid.uuid4().hex
             self.tracer = tracer
             self.listener = listener
@@ -264,21 +260,22 @@ class Scope:
 
     async def emit(self, event: RunEvent) -> None:
         """Tell whoever listens to this run, after what was noted before."""
+        await self.tell()
         if self.listener is not None:
-            await self.tell()
             await self.listener(event)
 
     def note(self, event: RunEvent) -> None:
         """Have an event told as soon as somebody can wait for the listener: at the next `emit` or `tell`."""
         if self.listener is not None:
             if self.root._events is None:
-                self.root._events = []
-            self.root._events.append(event)
+                self.root._events = deque()
+            self.root._events.append((self.listener, event))
 
     async def tell(self) -> None:
-        """Tell what was noted."""
-        while self.listener is not None and self.root._events:
-            await self.listener(self.root._events.pop(0))
+        """Tell what was noted anywhere in the run."""
+        while self.root._events:
+            listener, event = self.root._events.popleft()
+            await listener(event)
 
     def place(self) -> EventPlace:
         """Where events of this scope happen: in the innermost pipeline, else in the outermost scope."""
@@ -367,6 +364,9 @@ class Scope:
         try:
             try:
                 await self.end_inside()
+            except BaseException as error:
+                exc_type, exc, traceback = type(error), error, error.__traceback__
+                raise
             finally:
                 if self.time is not None:
                     await self.time.__aexit__(exc_type, exc, traceback)

@@ -18,7 +18,8 @@ from fastroai.usage import SpendClaim
 if TYPE_CHECKING:
     from fastroai.runtime.ledger import Hold
     from fastroai.runtime.scope import Scope
-    from fastroai.usage import Ceiling, SpendBalance
+    from fastroai.usage import SpendBalance
+    from fastroai.usage.limits import Ceiling
 
 logger = logging.getLogger("fastroai.runtime")
 

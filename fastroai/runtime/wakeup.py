@@ -6,6 +6,14 @@ import asyncio
 from contextlib import suppress
 
 
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs in this thread, if one does."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 class Wakeup:
     """Something that one coroutine waits for, and anyone may set, once."""
 
@@ -21,11 +29,7 @@ class Wakeup:
 
     def set(self) -> None:
         """Wake who waits. Nothing happens where its loop is closed: it waits no more."""
-        try:
-            running: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
-        except RuntimeError:
-            running = None
-        if running is self._loop:
+        if running_loop() is self._loop:
             self._finish()
             return
         with suppress(RuntimeError):  # the loop is closed

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fastroai.agent.response import ChatResponse
     from fastroai.agent.stream import ChatStream
     from fastroai.tracing import Tracer
-    from fastroai.usage import Limits
+    from fastroai.usage.limits import Limits
 
 Prompt: TypeAlias = "str | Sequence[UserContent] | None"
 """What PydanticAI takes as a prompt: text, or text and other content."""

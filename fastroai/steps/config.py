@@ -12,7 +12,8 @@ from typing import Final, Literal
 from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN, NotGiven, first_given
 from fastroai.runtime.options import check_count, check_seconds
-from fastroai.usage import BudgetLike, Limits, limits_of
+from fastroai.usage import BudgetLike
+from fastroai.usage.limits import Limits, limits_of
 
 OnError = Literal["fail", "continue"]
 

@@ -30,7 +30,8 @@ from fastroai.steps.spending import price_record
 from fastroai.steps.threads import thread_limiter
 from fastroai.steps.usage import StepUsage
 from fastroai.tracing import NoOpTracer, Tracer
-from fastroai.usage import BudgetLike, CostCalculator, Limits, limits_of
+from fastroai.usage import BudgetLike, CostCalculator
+from fastroai.usage.limits import Limits, limits_of
 
 if TYPE_CHECKING:
     from pydantic_ai import AgentModelSettings, UsageLimits

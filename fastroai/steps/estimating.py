@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, runtime_checkable
 
 from fastroai.runtime import Scope, current_scope
 from fastroai.steps.outputs import Outputs
-from fastroai.usage import Budget, Limits, Quote
+from fastroai.usage import Budget, Quote
+from fastroai.usage.limits import Limits
 
 if TYPE_CHECKING:
     from fastroai.steps.call import AgentCall

@@ -190,8 +190,12 @@ class _PostgresDriver:
                 connection.execute(files("fastroai.store").joinpath("spend_postgres.sql").read_bytes())
 
     def _is_made(self, connection: Connection[tuple[Any, ...]]) -> bool:
-        last_made = "SELECT to_regprocedure(format('%%I.spend_balance_v1(text, text)', %s::text)) IS NOT NULL"
-        return connection.execute(last_made, [self.schema]).fetchone() == (True,)
+        # Not to_regprocedure(), which would ask a cache that remembers what was not there before the lock.
+        last_made = (
+            "SELECT FROM pg_proc JOIN pg_namespace ON pg_namespace.oid = pronamespace "
+            "WHERE nspname = %s AND proname = 'spend_balance_v1'"
+        )
+        return connection.execute(last_made, [self.schema]).fetchone() is not None
 
     def close(self, connection: Connection[tuple[Any, ...]]) -> None:
         connection.close()

@@ -88,6 +88,10 @@ BEGIN
 
     account.seen := greatest(account.seen, clock_timestamp());
     FOR claim IN SELECT * FROM spend_claim WHERE account_id = account.id AND lease_until <= account.seen LOOP
+        IF claim.state = 'lapsed' THEN
+            DELETE FROM spend_claim WHERE account_id = account.id AND id = claim.id;
+            CONTINUE;
+        END IF;
         account := spend_take_out_v1(account, claim);
         IF claim.state = 'sent' AND claim.closes_at = account.closes_at THEN
             account.spent_usd := account.spent_usd + claim.amount_usd;

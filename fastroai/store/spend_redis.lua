@@ -105,10 +105,14 @@ local function counts(claim)
   return claim.state ~= 'waiting' and claim.closes == closes
 end
 
-local function take_out(claim)
+local function remove(claim)
   redis.call('HDEL', CLAIMS, claim.id)
   redis.call('ZREM', LINE, claim.id)
   redis.call('ZREM', LEASES, claim.id)
+end
+
+local function take_out(claim)
+  remove(claim)
   if counts(claim) and claim.state == 'lapsed' then
     spent = minus(spent, claim.amount)
   elseif counts(claim) then
@@ -117,6 +121,10 @@ local function take_out(claim)
 end
 
 local function lease_over(claim)
+  if claim.state == 'lapsed' then
+    remove(claim)
+    return
+  end
   take_out(claim)
   if claim.state == 'sent' and counts(claim) then
     spent = plus(spent, claim.amount)

@@ -49,6 +49,15 @@ COST_COMPLETE: Final = "fastroai.cost.complete"
 COST_BOUND_USD: Final = "fastroai.cost.bound_usd"
 """What an unmeasured request can have cost at most, in US dollars, as a decimal string."""
 
+BUDGET_RESERVED_USD: Final = "fastroai.budget.reserved_usd"
+"""What was set aside for a request before it was sent, in US dollars, exact, as a string."""
+BUDGET_SHARE: Final = "fastroai.budget.share"
+"""The share that is spent, after a request, of the budget that is nearest to its end."""
+BUDGET_WAITED_MS: Final = "fastroai.budget.waited_ms"
+"""How long a request waited for others under the same budget."""
+BUDGET_LOWERED: Final = "fastroai.budget.lowered"
+"""Whether a request was given a lower `max_tokens` because the budget could pay for no more."""
+
 RUN_ID: Final = "fastroai.run.id"
 PIPELINE_NAME: Final = "fastroai.pipeline.name"
 STEP_ID: Final = "fastroai.step.id"
@@ -176,6 +185,20 @@ def response_attributes(record: RequestRecord) -> dict[str, AttributeValue]:
             COST_MICROCENTS: None if record.cost_usd is None else usd_to_microcents(record.cost_usd),
             COST_BOUND_USD: None if record.bound_usd is None or measured else _exact(record.bound_usd),
             COST_COMPLETE: measured and record.cost_usd is not None,
+        }
+    )
+
+
+def budget_attributes(
+    *, reserved_usd: Decimal | None, share: Decimal, waited_ms: float, lowered: bool
+) -> dict[str, AttributeValue]:
+    """What the budgets had to do with a request."""
+    return _given(
+        {
+            BUDGET_RESERVED_USD: None if reserved_usd is None else _exact(reserved_usd),
+            BUDGET_SHARE: float(share),
+            BUDGET_WAITED_MS: waited_ms,
+            BUDGET_LOWERED: lowered or None,
         }
     )
 

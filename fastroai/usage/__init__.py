@@ -2,7 +2,7 @@
 
 from fastroai.usage.bounds import RequestBound, base_url_of, request_bound
 from fastroai.usage.budget import Budget, ModelFallback, OnUncertain
-from fastroai.usage.limits import BudgetLike, Ceiling, Limits, limits_of
+from fastroai.usage.limits import BudgetLike
 from fastroai.usage.money import dollars_to_microcents, format_cost, microcents_to_dollars
 from fastroai.usage.overrides import PricingOverride
 from fastroai.usage.pricing import CostCalculator, UnpricedModelWarning
@@ -10,7 +10,7 @@ from fastroai.usage.quote import Quote
 from fastroai.usage.references import ModelReference, model_reference
 from fastroai.usage.report import UsageReport
 from fastroai.usage.report_rows import UsageRow
-from fastroai.usage.spend_limit import SpendLimit
+from fastroai.usage.spend_limit import SpendLimit, SpendStatus
 from fastroai.usage.spend_store import (
     SpendAccount,
     SpendBalance,
@@ -28,9 +28,7 @@ from fastroai.usage.updates import (
 __all__ = [
     "Budget",
     "BudgetLike",
-    "Ceiling",
     "CostCalculator",
-    "Limits",
     "ModelFallback",
     "ModelReference",
     "OnUncertain",
@@ -41,6 +39,7 @@ __all__ = [
     "SpendBalance",
     "SpendClaim",
     "SpendLimit",
+    "SpendStatus",
     "SpendStore",
     "SpendVerdict",
     "UnpricedModelWarning",
@@ -50,7 +49,6 @@ __all__ = [
     "base_url_of",
     "dollars_to_microcents",
     "format_cost",
-    "limits_of",
     "microcents_to_dollars",
     "model_reference",
     "refresh_prices",

@@ -64,7 +64,7 @@ def image_tokens(provider: str, url: str | None, model: str, detail: str) -> int
 
     `detail` is OpenAI's: `low`, `high`, `original` or `auto`.
     """
-    if not is_first_party(provider, url):
+    if provider not in ("anthropic", "azure", "openai") or not is_first_party(provider, url):
         return None
     if provider == "anthropic":
         return _CLAUDE_SMALL_TOKENS if model.startswith(_CLAUDE_SMALL) else _CLAUDE_TOKENS

@@ -181,6 +181,9 @@ class OpenAccount:
         held.amount = amount
 
     def _lease_over(self, held: ClaimRow) -> None:
+        if held.state == "lapsed":
+            self._claims.remove(held.id)
+            return
         self._take_out(held)
         if held.state == "sent" and self._counts(held):
             self._row.spent += held.amount
@@ -188,7 +191,7 @@ class OpenAccount:
             self._claims.add(held)
 
     def _take_out(self, held: ClaimRow) -> None:
-        """Forget a claim, and what of its amount counts in this window."""
+        """Forget a claim, and that its amount counts in this window."""
         self._claims.remove(held.id)
         if self._counts(held):
             if held.state == "lapsed":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import unicodedata
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
@@ -125,9 +126,11 @@ _loaded: Final[set[str]] = set()
 
 @cache
 def _load(name: str) -> Tokenizer | None:
-    try:
-        tokenizer = Tokenizer(importlib.import_module("bpe_openai").get_encoding(name))
-    except ImportError:
-        tokenizer = None
+    with warnings.catch_warnings():  # it reads its data in a deprecated way
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            tokenizer = Tokenizer(importlib.import_module("bpe_openai").get_encoding(name))
+        except ImportError:
+            tokenizer = None
     _loaded.add(name)
     return tokenizer

@@ -15,6 +15,7 @@ from fastroai.records import Usage as SpentUsage
 from fastroai.runtime import Scope
 from fastroai.testing import Ledger, LedgerEntry, ModelServer
 from fastroai.usage import Budget
+from fastroai.usage.limits import limits_of
 
 
 @dataclass(frozen=True)
@@ -205,5 +206,5 @@ class Account:
 @asynccontextmanager
 async def open_account(server: ModelServer, budget: Budget | None = None) -> AsyncIterator[Account]:
     """A run around what is inside, as a pipeline's is, so that its records outlive an exception."""
-    async with Scope("pipeline", "test", parent=None, budget=budget) as scope:
+    async with Scope("pipeline", "test", parent=None, limits=limits_of(budget)) as scope:
         yield Account(server, scope)

@@ -18,6 +18,7 @@ PACKAGES = (
     "fastroai.errors",
     "fastroai.pipelines",
     "fastroai.steps",
+    "fastroai.store",
     "fastroai.testing",
     "fastroai.tools",
     "fastroai.tracing",

@@ -21,7 +21,7 @@ from fastroai import (
     step,
     usage_of,
 )
-from fastroai.usage import Limits
+from fastroai.usage.limits import Limits
 
 
 @step

@@ -10,7 +10,8 @@ from fastroai.errors import usage_of
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import Clock, RunEvent, RunStarted, Scope, current_scope
 from fastroai.tracing import NoOpTracer
-from fastroai.usage import Budget, Limits
+from fastroai.usage import Budget
+from fastroai.usage.limits import Limits
 
 
 def record(cost: str = "0.01") -> RequestRecord:

@@ -7,7 +7,8 @@ from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN
 from fastroai.steps import ExecutionConfig, PipelineConfig, ResolvedConfig, StepConfig
 from fastroai.steps.config import limits_in, resolve
-from fastroai.usage import Budget, Limits
+from fastroai.usage import Budget
+from fastroai.usage.limits import Limits
 
 
 def test_what_nobody_gives_has_a_default() -> None:
