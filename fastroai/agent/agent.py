@@ -61,7 +61,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
     """A PydanticAI agent that knows what every call cost, exactly.
 
     The same constructor and `run` signature as `pydantic_ai.Agent`, plus what is FastroAI's. It keeps no
-    state between calls. `agent.agent` is the PydanticAI agent inside.
+    conversation between calls. `agent.agent` is the PydanticAI agent inside.
 
         agent = FastroAgent("openai:gpt-5-mini", instructions="Be brief.")
         response = await agent.run("What is the capital of France?")

@@ -17,6 +17,9 @@ from fastroai.agent.metering import MeteredModel
 from fastroai.agent.probe import FirstRequest
 from fastroai.records import Tokens
 from fastroai.usage import CostCalculator, RequestBound, base_url_of, request_bound
+from fastroai.usage.bounds import prepare_bound
+
+_ALL_UNBOUNDED = RequestBound(input_tokens=None, output_tokens=None, cost_usd=None)
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,8 @@ class Candidate:
     ) -> Candidate:
         """The candidate `model`; fallback models `prepare` the messages for each of theirs."""
         messages = model.prepare_messages(first.messages, first.parameters) if prepare else first.messages
-        tokens = await input_tokens(model, messages, first.parameters)
-        return cls(model, messages, first, tokens, calculator)
+        await prepare_bound(model, messages, first.parameters)
+        return cls(model, messages, first, input_tokens(model, messages, first.parameters), calculator)
 
     @property
     def name(self) -> str:
@@ -54,11 +57,11 @@ class Candidate:
     @cached_property
     def full_window_usd(self) -> Decimal | None:
         """The most of a request whose input is whatever the model takes; `None` where nothing bounds that."""
+        if self.bound.cost_usd is None or self.first.parameters.native_tools:
+            return self.bound.cost_usd  # with tools of the provider, it is that of full windows already
         window = self.model.context_window
         prices = self.calculator.upper_prices(self.name, self.model.system, base_url_of(self.model), window)
-        if prices is None or self.bound.cost_usd is None:
-            return None
-        return prices.cost(window, self.bound.output_tokens)
+        return None if prices is None else prices.cost(window, self.bound.output_tokens)
 
     @cached_property
     def priced(self) -> bool:
@@ -84,11 +87,13 @@ class Candidate:
             return f"no price is known for {self.name}"
         if self.first.parameters.native_tools:
             return "the provider's own tools are billed in ways that tokens do not bound"
+        if self.bound == _ALL_UNBOUNDED:
+            return f"the settings for {self.name} can ask for more than tokens of the request and its answer"
         if self.bound.output_tokens is None:
             return f"nothing bounds the answer of {self.name}: set max_tokens"
         if self.bound.input_tokens is None:
             return f"nothing bounds the input of {self.name}: its context window is not known"
-        return f"{self.name} bills more than tokens, or its settings can ask for more than the request says"
+        return f"{self.name} is billed by more than tokens"
 
 
 def leaves(model: Model) -> list[Model]:

@@ -101,13 +101,17 @@ class _Plan:
         """One request to the cheapest candidate, all of its input from a cache, and the shortest answer."""
         costs = []
         for candidate in (*self.asked, *self.cheaper):
-            least = candidate.tokens.least if self.unknown_prompt is None else 1
+            least = candidate.tokens.least if self._is_sent_whole else 1
             costs.append((candidate.least_usd(least), least, candidate))
             if not candidate.priced:
                 return _ZERO, f"no price is known for {candidate.name}"
         usd, least, cheapest = min(costs, key=lambda cost: cost[0])
         tokens = f"{least:,} input and {self.first.shortest_answer} output tokens"
         return usd, f"1 request to {cheapest.name} of no less than {tokens}, at its lowest prices"
+
+    @property
+    def _is_sent_whole(self) -> bool:
+        return self.unknown_prompt is None and "openai_truncation" not in (self.first.settings or {})
 
     # --- at most ---
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -26,15 +25,12 @@ from pydantic_core import to_json
 
 from fastroai.usage import base_url_of
 from fastroai.usage.endpoints import is_first_party
-from fastroai.usage.tokenizers import Tokenizer, tokenizer_of
+from fastroai.usage.tokenizers import LONGEST_INLINE, is_loaded, tokenizer_of
 
 BYTES_PER_TOKEN: Final = 4
-"""Of English text, about, where no tokenizer is at hand."""
+"""Of English text, about, where nothing counts it."""
 TOKENS_PER_FILE: Final = 1_000
 """What an image, a document and the like are taken for."""
-
-_LONGEST_COUNTED: Final = 200_000
-"""Letters; a text that is longer may be more than the tokenizer can count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +41,29 @@ class InputTokens:
     likely: int
 
 
-async def input_tokens(
+def input_tokens(
     model: Model, messages: Sequence[ModelMessage], parameters: ModelRequestParameters
 ) -> InputTokens:
-    """Count the input of a request to a model, in a thread where that takes long."""
-    said, other = list(_said(messages, parameters)), list(_other(messages, parameters))
-    files = TOKENS_PER_FILE * sum(map(_files, messages))
-    tokenizer = await asyncio.to_thread(tokenizer_of, model.model_name) if model.system == "openai" else None
-    if tokenizer is None:
-        bytes_sent = sum(len(text.encode(errors="replace")) for text in (*said, *other))
-        return InputTokens(least=1, likely=files + max(1, -(-bytes_sent // BYTES_PER_TOKEN)))
-    counts = await asyncio.to_thread(_count, tokenizer, [*said, *other])
-    least = sum(count for text, count in zip(said, counts, strict=False) if len(text) <= _LONGEST_COUNTED)
-    own_api = is_first_party(model.system, base_url_of(model))
-    return InputTokens(least=max(1, least) if own_api else 1, likely=files + max(1, sum(counts)))
+    """Count the input of a request: exactly where a tokenizer is known, else by its bytes.
+
+    `prepare_bound` comes before it: it loads the tokenizer.
+    """
+    tokenizer = None
+    if is_first_party(model.system, base_url_of(model)) and is_loaded(model.model_name):
+        tokenizer = tokenizer_of(model.model_name)
+    least, likely = 0, TOKENS_PER_FILE * sum(map(_files, messages))
+    for text in _said(messages, parameters):
+        if tokenizer is not None and len(text) <= LONGEST_INLINE:
+            least += tokenizer.count(text)
+            likely += tokenizer.count(text)
+        else:
+            likely += _by_bytes(text)
+    likely += sum(map(_by_bytes, _other(messages, parameters)))
+    return InputTokens(least=max(1, least), likely=max(1, likely))
 
 
-def _count(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
-    tokenizer.prepare(texts)
-    return [tokenizer.count(text) for text in texts]
+def _by_bytes(text: str) -> int:
+    return -(-len(text.encode(errors="replace")) // BYTES_PER_TOKEN)
 
 
 def _said(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> Iterator[str]:

@@ -86,7 +86,7 @@ def _found(
     most, why = _answers(tools, facts.tool_manager.default_max_retries, facts.max_output_retries)
     limit = facts.usage_limits.request_limit
     if limit is not None and (most is None or limit < most):
-        most, why = limit, f"{why}, up to PydanticAI's request_limit={limit}"
+        most, why = limit, f"{why}, up to request_limit={limit}"
     code = [
         f"tool {tool.tool_def.name!r}" for tool in tools if tool.tool_def.kind in ("function", "unapproved")
     ]
@@ -117,10 +117,7 @@ def _answers(
         return None, "as a model that calls tools is asked again"
     if tools and tool_retries:
         # Retries are counted for each name, and a model can make up any number of names.
-        return (
-            None,
-            "as a model that calls tools which do not exist is asked again, unless retries=0",
-        )
+        return None, "as a model that calls tools which do not exist is asked again, unless retries=0"
     retries = output_retries + sum(tool.max_retries for tool in tools)
     return 1 + retries, "as a model whose output cannot be used is asked again, unless retries=0"
 

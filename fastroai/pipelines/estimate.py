@@ -111,17 +111,19 @@ def _with_past_runs(quote: Quote, past: PastRuns) -> Quote:
 
 def one_of(name: str, pipelines: Mapping[str, Quote]) -> Quote:
     """The quote of a router that sends its inputs to one of these."""
+    if not pipelines:
+        return Quote.unknown("no pipeline is registered", name=name)
     uppers = [quote.upper_usd for quote in pipelines.values() if quote.upper_usd is not None]
-    some = "its pipeline" if len(pipelines) == 1 else "one of its pipelines, and it is not known which:"
+    unsure = "it is not known which of its pipelines runs: the"
+    alone = ("its pipeline",) if len(pipelines) == 1 else None
     return Quote(
         name=name,
         lower_usd=min(quote.lower_usd for quote in pipelines.values()),
         expected_usd=max(quote.expected_usd for quote in pipelines.values()),
         upper_usd=max(uppers) if len(uppers) == len(pipelines) else None,
-        lower_reasons=(f"{some} the cheapest" if len(pipelines) > 1 else some,),
-        expected_reasons=(f"{some} the most expensive" if len(pipelines) > 1 else some,),
-        upper_reasons=_why_unbounded(pipelines)
-        or (f"{some} the most expensive" if len(pipelines) > 1 else some,),
+        lower_reasons=alone or (f"{unsure} cheapest",),
+        expected_reasons=alone or (f"{unsure} most expensive",),
+        upper_reasons=_why_unbounded(pipelines) or alone or (f"{unsure} most expensive",),
         parts=dict(pipelines),
     )
 

@@ -133,7 +133,7 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
         depends on what is not known yet, the quote is for any of the pipelines. Fallbacks count at most.
         """
         given: Mapping[str, Any] = {} if inputs is None else inputs
-        routing = Quote.exactly(0, "its route calls no model")
+        calls_model = False
         names = list(self._pipelines)
         async with nothing_paid():
             try:
@@ -141,10 +141,10 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
             except OutputNotKnown:
                 pass
             except ScopeClosedError:
-                routing = Quote.unknown("its route calls a model")
+                calls_model = True
         quotes = {name: in_turn(await self._estimate_chain(name, given, deps)) for name in names}
         quote = one_of(self.name, quotes)
-        return quote if routing.upper_usd == 0 else quote + routing
+        return quote.unbounded("its route calls a model") if calls_model else quote
 
     async def _estimate_chain(
         self, name: str | None, inputs: Mapping[str, Any], deps: DepsT | None

@@ -48,7 +48,7 @@ class BudgetView:
     """The budgets that some code is under, for code that wants to decide for itself.
 
         if ctx.budget.remaining.usd is not None and ctx.budget.remaining.usd < Decimal("0.02"):
-            return short_answer
+            question = f"In one sentence: {question}"
 
     Spend limits, which are kept in a store, are not in it: `await limit.status()` tells of those.
     """

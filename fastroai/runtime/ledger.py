@@ -238,12 +238,13 @@ class Ledger:
     from inside a request in flight go before all others, which may be waiting for the end of that request.
     """
 
-    __slots__ = ("_inner", "_line", "_open")
+    __slots__ = ("_alone", "_inner", "_line", "_open")
 
     def __init__(self) -> None:
         self._inner: OrderedDict[Claim, None] = OrderedDict()
         self._line: OrderedDict[Claim, None] = OrderedDict()
         self._open: dict[Hold, None] = {}
+        self._alone: list[Claim] = []
 
     @property
     def is_idle(self) -> bool:
@@ -294,33 +295,45 @@ class Ledger:
 
     def review(self) -> list[Claim]:
         """Grant what fits, in line; find out who is alone, and who is so no more."""
+        if not self._someone_waits:
+            return []
         granted: list[Claim] = []
-        alone: list[Claim] = []
-        taken: set[Account] = set()  # accounts for which somebody waits
-        for claim in chain(self._inner, self._line):
-            if not taken.isdisjoint(claim.accounts):
-                if claim.accounts[-1] in taken:
-                    break  # everyone behind draws on the outermost account too
-                continue
-            short = [account for account, _ in claim.short()]
-            if not short:
+        for claim, lacking in self._first_in_line():
+            if not lacking:
                 self._grant(claim)
                 claim.stop_waiting()
                 granted.append(claim)
-                continue
-            taken.update(short)
-            if self._others_end(taken=short):
-                claim.state = "waiting"
-            elif claim.state == "waiting":
-                claim.state = "alone"
-                alone.append(claim)
         for claim in granted:
             del self._line_of(claim)[claim]
-        return granted + alone
+        return granted + self._left_alone()
 
-    def _others_end(self, *, taken: list[Account]) -> bool:
-        """Whether some request that holds part of these accounts will end by itself."""
-        return any(hold.may_end and any(account in hold.accounts for account in taken) for hold in self._open)
+    def _first_in_line(self) -> Iterator[tuple[Claim, set[Account]]]:
+        """Those who wait and whom no earlier one stands before, with the accounts in which they do not fit."""
+        taken: set[Account] = set()  # accounts for which somebody waits
+        for claim in chain(self._inner, self._line):
+            outermost = claim.accounts[-1]
+            if taken.isdisjoint(claim.accounts):
+                lacking = {account for account, _ in claim.short()}
+                taken |= lacking
+                yield claim, lacking
+            elif outermost in taken and outermost.parent is None and not outermost.closed:
+                return  # everyone behind draws on it too
+
+    def _left_alone(self) -> list[Claim]:
+        """Note for whom there is nobody to wait for, now that all are gone who could go. Returns the new ones."""
+        alone = [claim for claim, lacking in self._first_in_line() if not self._some_end(lacking)]
+        news = [claim for claim in alone if claim.state == "waiting"]
+        for claim in self._alone:
+            if claim.state == "alone":
+                claim.state = "waiting"
+        for claim in alone:
+            claim.state = "alone"
+        self._alone = alone
+        return news
+
+    def _some_end(self, accounts: set[Account]) -> bool:
+        """Whether some request that holds part of one of these accounts will end by itself."""
+        return any(hold.may_end and not accounts.isdisjoint(hold.accounts) for hold in self._open)
 
     def _grant(self, claim: Claim) -> None:
         claim.hold = Hold(claim.accounts, claim.amounts)

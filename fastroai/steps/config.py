@@ -51,6 +51,8 @@ class ExecutionConfig:
         check_count("retries", first_given(self.retries, default=0), required=True)
         check_seconds("retry_delay", first_given(self.retry_delay, default=0.0), zero=True)
         limits_in(self)
+        if isinstance(self.budget, list):
+            object.__setattr__(self, "budget", tuple(self.budget))  # a config is a value, which has a hash
         trace = first_given(self.trace, default=True)
         if not isinstance(trace, bool):
             raise ConfigurationError("trace", trace, "True or False")

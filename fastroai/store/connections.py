@@ -97,7 +97,7 @@ class Connections(Generic[ConnectionT]):
             await asyncio.wait([answer], timeout=patience)
         except asyncio.CancelledError:
             if not future.cancel():
-                await _wait_uncancelled(answer, patience)
+                await _wait_uncancelled(answer, self._driver.timeout * _PATIENCE)
                 job.give_up()
             raise
         if not answer.done():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
@@ -24,13 +24,15 @@ _POSITIVE: Final = "a positive amount of US dollars, at least one microcent ($0.
 class ModelFallback:
     """Stepping down to a cheaper model before a budget stops the run.
 
-    ModelFallback(at=0.8, use="openai:gpt-5-nano")
+        Budget(usd=1, fallback=ModelFallback(at=0.8, use="openai:gpt-5-nano"))
+
+    The response says which model answered, and is priced as such.
     """
 
     at: float
     """The share of the budget, above 0 and at most 1, from which on new requests use the other model. A
     request that the rest of the budget cannot pay for uses it earlier."""
-    use: Model | str
+    use: Model | str = field(hash=False)  # PydanticAI's models have no hash
     """The model: `provider:model`, or a PydanticAI `Model`."""
 
     def __post_init__(self) -> None:

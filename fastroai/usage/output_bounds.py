@@ -38,7 +38,7 @@ _ANTHROPIC_DEFAULT: Final = 16_384
 """What PydanticAI sends as `max_tokens`, which Anthropic requires, where nothing says how much, ..."""
 _ANTHROPIC_AFTER_THINKING: Final = 4_096
 """... and at least beyond a budget for thinking."""
-_THINKS_BESIDES: Final = frozenset({"grok", "xai"})
+_THINKS_BESIDES: Final = frozenset({"xai"})
 """Providers that count reasoning tokens apart from the completion that `max_tokens` is for:
 https://docs.cloud.google.com/vertex-ai/generative-ai/docs/partner-models/grok/capabilities/reasoning
 """

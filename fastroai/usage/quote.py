@@ -194,6 +194,11 @@ class Quote:
         """The same where it may not run at all."""
         return replace(self, lower_usd=_ZERO, lower_reasons=(because,))
 
+    def unbounded(self, because: str) -> Quote:
+        """The same, and whatever else it costs."""
+        reasons = (because,) if self.upper_usd is not None else (because, *self.upper_reasons)
+        return replace(self, upper_usd=None, upper_reasons=reasons)
+
     def expecting(self, usd: Decimal, *because: str) -> Quote:
         """The same with another expectation, in US dollars, as far as it is within the limits."""
         usd = max(self.lower_usd, usd if self.upper_usd is None else min(usd, self.upper_usd))

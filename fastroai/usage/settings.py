@@ -1,4 +1,19 @@
-"""Settings of model requests, sorted by what they can add to the bill."""
+"""Settings of model requests, sorted by what they can add to the bill.
+
+Those that change prices are harmless where `bounds` takes the price that they lead to: service tiers, cache
+writes, Claude's fast mode. So is a prediction, whose rejected tokens are billed as output: `output_bounds`.
+
+Not here, on purpose, with what each can do:
+
+- `extra_body`, `openai_native_tools`, `openrouter_preset`: anything, as several answers (`n`), or tools of
+  the provider's own.
+- `anthropic_betas`: more than `max_tokens` (interleaved thinking), or a larger window at a price of its own.
+- `anthropic_context_management`, `openai_context_management`: further passes of the model over the input.
+- `openrouter_models`, `openrouter_provider`: another model, or a dearer provider of it.
+- `openai_reasoning_mode`, `openai_background`, `openai_moderation`, `google_model_armor_config`: work that is
+  billed apart, or goes on after the request.
+- `anthropic_container`, `anthropic_task_budget`, `citations`: input that nothing documents the size of.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +101,9 @@ HARMLESS_SETTINGS: Final = frozenset(
         "xai_reasoning_effort",
     }
 )
-"""Settings that add nothing but tokens of the body and of the answer. Names that are not here might."""
+"""Settings that add nothing but tokens of the body and of the answer, at prices that the bound takes into
+account. Names that are not here might.
+"""
 
 SERVER_SIDE_INPUT_SETTINGS: Final = frozenset(
     {

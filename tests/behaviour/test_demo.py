@@ -286,17 +286,18 @@ def test_a_busy_provider_is_asked_again(run: Run, docs: Path, provider: ModelSer
 
 def test_the_budget_stops_what_is_left_and_what_is_paid_is_on_the_account(run: Run, docs: Path) -> None:
     add(docs, "0001", "0002", "0003", "0004")
-    outcome = run("--concurrency", "1", "--budget", "0.003")
+    outcome = run("--concurrency", "1", "--budget", "0.01")
     assert outcome.code == 1
     outcomes = [document["outcome"] for document in outcome.report["documents"].values()]
     assert outcomes[0] == "answered"
     assert outcomes[-1] == "stopped by the budget"
     assert "by the budget" in outcome.printed
-    assert outcome.printed.count("FAILED cost budget of support desk is used up") >= 1
+    assert "FAILED budget of 10,000 microcents of support desk is used up in step 'write'" in outcome.printed
     total = Decimal(outcome.report["total"]["cost_usd"])
     documents_cost = [Decimal(row["cost_usd"]) for row in outcome.report["documents"].values()]
     assert sum(documents_cost) == total
-    assert documents_cost[-1] == 0, "nothing is sent for what comes after the stop"
+    assert total <= Decimal("0.01")
+    assert not list(outcome.out.glob("0004-*")), "its reply was too dear"
     assert outcome.report["ledger"]["differences"] == []
 
 

@@ -36,6 +36,12 @@ PRINTS = {
         r"total: \$0\.0000",
     ],
     "plain_agents": [r"A poem about sheep\.(\n.*)*gpt-5-nano: \$0\.0000", r"Sheep, at length\. \$0\.0000"],
+    "quote": [
+        r"^agent: \$0\.000001\d* to \$0\.00\d+, expected \$0\.0008\d*$",
+        r"^  check: \$0\.00 to \$0\.002, expected \$0\.00$",
+        r"^0 requests sent so far$",
+        r"^it cost \$0\.0000\d+; the next one is expected to: \$0\.0000",
+    ],
     "record_usage": [r"search: search-engine, \$0\.005$", r"total: \$0\.0050"],
     "retries_and_timeouts": [
         r"\['released', 'released', 'settled'\]",

@@ -3,37 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from decimal import Decimal
+from typing import Literal
 
-from hypothesis import assume, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fastroai.records import RequestRecord, Tokens, Usage
+from fastroai.records import RequestOutcome, RequestRecord, Tokens, Usage
 from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Ledger
 from fastroai.usage import Budget
 
 CENT = Decimal("0.01")
 
-some_amounts = st.builds(
-    Amounts,
-    usd=st.integers(0, 12).map(lambda cents: cents * CENT),
-    tokens=st.integers(0, 12),
-    requests=st.just(1),
-)
+Kind = Literal["ask", "ask inside", "refuse", "lower", "amend", "cancel", "end", "shrink", "stall", "close"]
+ENDS: tuple[RequestOutcome, ...] = ("settled", "released", "unmeasured")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Something that happens to the ledger; to which of those that it can happen to, `which` tells."""
+
+    kind: Kind
+    which: int
+    where: int
+    cents: int
+    tokens: int
+
+    @property
+    def amounts(self) -> Amounts:
+        return Amounts(self.cents * CENT, self.tokens)
 
 
 @st.composite
 def budgets(draw: st.DrawFn) -> Budget:
-    """A budget of any of the units; one that limits nothing here has milliseconds."""
-    cents = draw(st.none() | st.integers(1, 25))
+    """A budget of any of the units, perhaps of none that is counted here."""
+    cents = draw(st.integers(1, 25) | st.none())
     return Budget(
         usd=None if cents is None else cents * CENT,
         tokens=draw(st.none() | st.integers(1, 25)),
-        requests=draw(st.none() | st.integers(1, 6)),
+        requests=draw(st.none() | st.integers(1, 5)),
         ms=1,
     )
+
+
+trees = st.lists(st.tuples(budgets(), st.integers(0, 5)), min_size=1, max_size=6)
+"""Budgets, and which of those before it each is under."""
+
+operations = st.builds(
+    Operation,
+    kind=st.sampled_from(
+        ("ask", "ask", "ask", "ask inside", "ask inside", "end", "end", "refuse", "lower", "amend", "cancel")
+        + ("shrink", "stall", "close")
+    ),
+    which=st.integers(0, 7),
+    where=st.integers(0, 5),
+    cents=st.integers(0, 12),
+    tokens=st.integers(0, 12),
+)
 
 
 def total(amounts: Iterable[Amounts]) -> Amounts:
@@ -50,231 +77,202 @@ def reserved(account: Account) -> Amounts:
     return Amounts(account.reserved_usd, account.reserved_tokens, account.reserved_requests)
 
 
-class Bookkeeping(RuleBasedStateMachine):
+class Bookkeeping:
     """Does anything to a ledger, and looks after each operation whether the laws hold."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, tree: Sequence[tuple[Budget, int]]) -> None:
         self.accounts: list[Account] = []
+        for budget, parent in tree:
+            above = self.accounts[parent % len(self.accounts)] if self.accounts else None
+            self.accounts.append(Account(budget, Usage(), above))
+        self.ledger: Ledger = self.accounts[0].ledger
         self.line: list[Claim] = []
         """Who waits, in the order in which they came."""
         self.holds: dict[Hold, tuple[Hold, ...]] = {}
         """What is open, and inside of what."""
-
-    @property
-    def ledger(self) -> Ledger:
-        return self.accounts[0].ledger
-
-    @initialize(first=budgets(), more=st.lists(st.tuples(budgets(), st.integers(0, 5)), max_size=5))
-    def plant(self, first: Budget, more: Sequence[tuple[Budget, int]]) -> None:
-        self.accounts = [Account(first, Usage())]
-        for budget, parent in more:
-            self.accounts.append(Account(budget, Usage(), self.accounts[parent % len(self.accounts)]))
+        self.told_that_they_are_alone: set[Claim] = set()
 
     # --- what can happen ---
 
-    @rule(data=st.data(), amounts=some_amounts)
-    def ask(self, data: st.DataObject, amounts: Amounts) -> None:
-        """A request is made in some scope; perhaps from inside of others, of the same scope or further out."""
-        account = data.draw(st.sampled_from(self.accounts))
+    def perform(self, operation: Operation) -> None:
+        match operation.kind:
+            case "ask" | "ask inside":
+                self.ask(operation, inside=operation.kind == "ask inside")
+            case "refuse" if self.alone:
+                self.leave(self.alone[operation.which % len(self.alone)])
+            case "lower" if self.alone:
+                self.lower(self.alone[operation.which % len(self.alone)])
+            case "amend" if self.line:
+                claim = self.line[operation.which % len(self.line)]
+                self.check(claim, self.ledger.amend(claim, operation.amounts))
+            case "cancel" if self.line:
+                self.leave(self.line[operation.which % len(self.line)])
+            case "end" if self.holds:
+                self.end(self.hold(operation), ENDS[operation.where % 3], spent=operation.cents % 5)
+            case "shrink" if self.holds:
+                hold = self.hold(operation)
+                smaller = Amounts(min(hold.amounts.usd, operation.amounts.usd), hold.amounts.tokens // 2)
+                self.check(None, self.ledger.shrink(hold, smaller))
+            case "stall" if self.holds:  # or, the second time, goes on
+                hold = self.hold(operation)
+                hold.stalled = not hold.stalled
+                self.check(None, hold.review())
+            case "close":  # while requests that were made in it are in flight
+                self.accounts[operation.where % len(self.accounts)].closed = True
+            case _:
+                return
+        self.check_laws()
+
+    def hold(self, operation: Operation) -> Hold:
+        return list(self.holds)[operation.which % len(self.holds)]
+
+    def ask(self, operation: Operation, *, inside: bool) -> None:
+        """A request is made in some scope; perhaps from inside of one of the same scope or further out."""
+        account = self.accounts[operation.where % len(self.accounts)]
         accounts = tuple(each for each in account.lineage() if not each.closed)
-        assume(accounts)
-        within = [hold for hold in self.holds if set(hold.accounts) <= set(accounts)]
-        around = data.draw(st.just(()) | st.sampled_from(within).map(self.inside_of)) if within else ()
-        claim = Claim(accounts, amounts, around)
-        self.line.append(claim)
-        self.check(claim, self.ledger.ask(claim))
-
-    def inside_of(self, hold: Hold) -> tuple[Hold, ...]:
-        return (*self.holds[hold], hold)
-
-    @precondition(lambda self: self.alone)
-    @rule(data=st.data())
-    def refuse(self, data: st.DataObject) -> None:
-        """One that is alone gives up."""
-        self.leave(data.draw(st.sampled_from(self.alone)))
-
-    @precondition(lambda self: self.alone)
-    @rule(data=st.data())
-    def lower(self, data: st.DataObject) -> None:
-        """One that is alone asks for no more than there is room for."""
-        claim = data.draw(st.sampled_from(self.alone))
-        room = claim.room
-        assume(room.requests is None or room.requests > 0)
-        usd = claim.amounts.usd if room.usd is None else min(claim.amounts.usd, room.usd)
-        tokens = claim.amounts.tokens if room.tokens is None else min(claim.amounts.tokens, room.tokens)
-        self.check(claim, self.ledger.amend(claim, Amounts(usd, tokens)))
-        assert claim.state == "granted", "it was alone, and asks for what there is"
-
-    @precondition(lambda self: self.line)
-    @rule(data=st.data(), amounts=some_amounts)
-    def amend(self, data: st.DataObject, amounts: Amounts) -> None:
-        claim = data.draw(st.sampled_from(self.line))
-        self.check(claim, self.ledger.amend(claim, amounts))
-
-    @precondition(lambda self: self.line)
-    @rule(data=st.data())
-    def cancel(self, data: st.DataObject) -> None:
-        """Whoever waits can be cancelled."""
-        self.leave(data.draw(st.sampled_from(self.line)))
+        outer = [hold for hold in self.holds if set(hold.accounts) <= set(accounts)]
+        around: tuple[Hold, ...] = ()
+        if inside and outer:
+            hold = outer[operation.which % len(outer)]
+            around = (*self.holds[hold], hold)
+        if accounts:
+            claim = Claim(accounts, operation.amounts, around)
+            self.line.append(claim)
+            self.check(claim, self.ledger.ask(claim))
 
     def leave(self, claim: Claim) -> None:
         self.line.remove(claim)
         self.check(None, self.ledger.leave(claim))
 
-    @precondition(lambda self: self.holds)
-    @rule(data=st.data(), parts=st.integers(0, 4), fate=st.sampled_from(("settled", "released", "unmeasured")))
-    def end(self, data: st.DataObject, parts: int, fate: str) -> None:
-        """A request ends, and has cost no more than it held."""
-        self.finish(data.draw(st.sampled_from(list(self.holds))), fate, parts)
+    def lower(self, claim: Claim) -> None:
+        """One that is alone asks for no more than there is room for."""
+        room = claim.room
+        if room.requests is not None and room.requests < 1:
+            return
+        usd = claim.amounts.usd if room.usd is None else min(claim.amounts.usd, room.usd)
+        tokens = claim.amounts.tokens if room.tokens is None else min(claim.amounts.tokens, room.tokens)
+        self.check(claim, self.ledger.amend(claim, Amounts(usd, tokens)))
+        assert claim.state == "granted", "it was alone, and asks for what there is"
 
-    def finish(self, hold: Hold, fate: str, parts: int = 4) -> None:
-        usd, tokens = hold.amounts.usd * parts / 4, hold.amounts.tokens * parts // 4
+    def end(self, hold: Hold, outcome: RequestOutcome, *, spent: int) -> None:
+        """A request ends, and has cost no more than it held: so many quarters of it."""
+        usd, tokens = hold.amounts.usd * spent / 4, hold.amounts.tokens * spent // 4
         record = RequestRecord(
             model="m",
             provider="p",
-            outcome=fate,  # type: ignore[arg-type]
-            tokens=Tokens(input_tokens=tokens),
-            cost_usd=usd if fate == "settled" else None,
+            outcome=outcome,
+            tokens=Tokens(input_tokens=0 if outcome == "released" else tokens),
+            cost_usd=usd if outcome == "settled" else None,
+            bound_usd=hold.amounts.usd if outcome == "unmeasured" else None,
+            bound_tokens=hold.amounts.tokens if outcome == "unmeasured" else None,
         )
-        if fate == "unmeasured":
-            record = replace(record, bound_usd=hold.amounts.usd, bound_tokens=hold.amounts.tokens)
         for account in hold.accounts:
             account.usage.add(record)
         del self.holds[hold]
         self.check(None, hold.end())
 
-    @precondition(lambda self: self.holds)
-    @rule(data=st.data(), parts=st.integers(0, 3))
-    def shrink(self, data: st.DataObject, parts: int) -> None:
-        hold = data.draw(st.sampled_from(list(self.holds)))
-        smaller = Amounts(hold.amounts.usd * parts / 4, hold.amounts.tokens * parts // 4)
-        self.check(None, self.ledger.shrink(hold, smaller))
-
-    @precondition(lambda self: self.holds)
-    @rule(data=st.data())
-    def stall(self, data: st.DataObject) -> None:
-        """A stream is read no more, or again."""
-        hold = data.draw(st.sampled_from(list(self.holds)))
-        hold.stalled = not hold.stalled
-        self.check(None, hold.review())
-
-    @rule(data=st.data())
-    def close(self, data: st.DataObject) -> None:
-        """A scope ends while requests that were made in it are in flight."""
-        data.draw(st.sampled_from(self.accounts)).closed = True
-
-    # --- what must hold ---
+    # --- what must hold of an operation ---
 
     def check(self, asking: Claim | None, changed: Sequence[Claim]) -> None:
-        """What an operation has changed, it has told."""
-        granted = [claim for claim in self.line if claim.state == "granted"]
+        """Whom it has granted something or left alone, it has told, and it has let nobody overtake others."""
+        granted = [claim for claim in self.in_order() if claim.state == "granted"]
         assert len(set(changed)) == len(changed)
         assert set(granted) <= {*changed, asking}, "granted, and not told"
+        for position, claim in enumerate(granted):
+            self.nobody_was_overtaken_by(claim, by=granted[position:])
         for claim in granted:
             assert claim.hold is not None
-            self.nobody_was_overtaken_by(claim, [each for each in granted if each is not claim])
             self.line.remove(claim)
             self.holds[claim.hold] = claim.around
-        alone = {claim for claim in self.line if claim.state == "alone"}
+        alone = set(self.alone)
         assert alone <= {*self.told_that_they_are_alone, *changed, asking}, "alone, and not told"
         self.told_that_they_are_alone = alone
 
-    told_that_they_are_alone: set[Claim] = set()
-
-    def nobody_was_overtaken_by(self, claim: Claim, others: Sequence[Claim]) -> None:
-        """First come, first served, but for requests from inside of others, which go before all that are not."""
-        for earlier in self.in_order(self.line):
+    def nobody_was_overtaken_by(self, claim: Claim, *, by: Sequence[Claim]) -> None:
+        """What it got, nobody waited for who was before it, though those `by` it and after it had nothing."""
+        holds = [each.hold for each in by if each.hold is not None]
+        for hold in holds:
+            for account in hold.accounts:
+                account.free(hold.amounts)
+        waited_for: set[Account] = set()
+        for earlier in self.in_order():
             if earlier is claim:
-                return
-            if earlier.state == "granted":
-                continue
-            later = [each.hold for each in (*others, claim) if self.goes_before(earlier, each)]
-            waited_for = {
-                account for account in earlier.accounts if self.lacked(account, earlier, later)
-            }
-            assert waited_for.isdisjoint(claim.accounts), "a later claim took what an earlier one waits for"
+                break
+            if earlier.state != "granted" and waited_for.isdisjoint(earlier.accounts):
+                waited_for.update(account for account, _ in earlier.short())
+        assert waited_for.isdisjoint(claim.accounts), "it took what an earlier one waits for"
+        for hold in holds:
+            for account in hold.accounts:
+                account.reserve(hold.amounts)
 
-    def goes_before(self, one: Claim, other: Claim) -> bool:
-        order = self.in_order(self.line)
-        return order.index(one) < order.index(other)
-
-    def lacked(self, account: Account, claim: Claim, without: Sequence[Hold | None]) -> bool:
-        """Whether an account had too little for a claim before some others got theirs."""
-        taken = [hold.amounts for hold in without if hold is not None and account in hold.accounts]
-        for amounts in taken:
-            account.free(amounts)
-        lacked = account.lacks(claim.amounts) is not None
-        for amounts in taken:
-            account.reserve(amounts)
-        return lacked
-
-    @staticmethod
-    def in_order(claims: Sequence[Claim]) -> list[Claim]:
-        return sorted(claims, key=lambda claim: not claim.around)  # sorting is stable
+    def in_order(self) -> list[Claim]:
+        """First come, first served; but requests from inside of others go before all that are not."""
+        return sorted(self.line, key=lambda claim: not claim.around)  # sorting is stable
 
     @property
     def alone(self) -> list[Claim]:
         return [claim for claim in self.line if claim.state == "alone"]
 
-    @invariant()
-    def no_budget_is_crossed(self) -> None:
-        for account in self.accounts:
-            room = account.room
-            assert room.usd is None or room.usd >= 0
-            assert room.tokens is None or room.tokens >= 0
-            assert room.requests is None or room.requests >= 0
+    # --- what must hold at any time ---
 
-    @invariant()
-    def what_is_reserved_is_what_is_held(self) -> None:
+    def check_laws(self) -> None:
         for account in self.accounts:
-            held = total(hold.amounts for hold in self.holds if account in hold.accounts)
-            assert reserved(account) == held
+            self.check_balance(account)
+        self.check_who_waits()
+        assert self.ledger.is_idle == (not self.holds and not self.line)
+
+    def check_balance(self, account: Account) -> None:
+        """No budget is crossed, and what is reserved is what is held, here and below."""
+        usage, budget, aside = account.usage, account.budget, reserved(account)
+        assert aside == total(hold.amounts for hold in self.holds if account in hold.accounts)
+        assert budget.usd is None or usage.committed_usd + aside.usd <= budget.usd
+        assert budget.tokens is None or usage.committed_tokens + aside.tokens <= budget.tokens
+        assert budget.requests is None or usage.request_count + aside.requests <= budget.requests
+        if not any(each.closed for each in self.accounts):
             children = [reserved(child) for child in self.accounts if child.parent is account]
-            own = [hold.amounts for hold in self.holds if hold.accounts[0] is account]
-            if not any(each.closed for each in self.accounts):
-                assert reserved(account) == total((*children, *own))
+            assert aside == total(
+                (*children, *(hold.amounts for hold in self.holds if hold.accounts[0] is account))
+            )
 
-    @invariant()
-    def whoever_waits_waits_for_somebody_and_whoever_does_not_fit_is_alone(self) -> None:
-        """Of the claims that no earlier one stands before, all who fit have gone; the others wait for a hold
-        that may end, or are told that there is none."""
+    def check_who_waits(self) -> None:
+        """Of the claims that no earlier one stands before, those that fit have gone; the others wait for a
+        request that may end, or have been told that there is none."""
         waited_for: set[Account] = set()
-        for claim in self.in_order(self.line):
+        for claim in self.in_order():
             assert claim.state != "granted"
             if not waited_for.isdisjoint(claim.accounts):
                 assert claim.state == "waiting", "somebody is before it, who will go or leave"
                 continue
             short = {account for account, _ in claim.short()}
             assert short, "it fits, and nobody is before it"
-            others_end = any(hold.may_end and not short.isdisjoint(hold.accounts) for hold in self.holds)
-            assert claim.state == ("waiting" if others_end else "alone")
+            somebody_ends = any(hold.may_end and not short.isdisjoint(hold.accounts) for hold in self.holds)
+            assert claim.state == ("waiting" if somebody_ends else "alone")
             waited_for |= short
 
-    @invariant()
-    def idle_is_when_nothing_is_held_and_nobody_waits(self) -> None:
-        if self.accounts:
-            assert self.ledger.is_idle == (not self.holds and not self.line)
-
-    def teardown(self) -> None:
+    def finish(self) -> None:
         """Everything comes to its end: nobody waits for ever, and nothing stays reserved."""
-        if not self.accounts:
-            return
         while self.line:
             able = [hold for hold in self.holds if hold.may_end]
             if self.alone:
                 self.leave(self.alone[0])
             else:
                 assert able, "they wait, and nothing will end"
-                self.finish(able[0], "settled")
-            self.whoever_waits_waits_for_somebody_and_whoever_does_not_fit_is_alone()
+                self.end(able[0], "settled", spent=4)
+            self.check_laws()
         for hold in list(self.holds):
             assert not hold.dependents
-            self.finish(hold, "settled")
+            self.end(hold, "settled", spent=4)
         assert self.ledger.is_idle
         for account in self.accounts:
             assert reserved(account) == Amounts(requests=0)
 
 
-TestBookkeeping = Bookkeeping.TestCase
-TestBookkeeping.settings = settings(deadline=None, stateful_step_count=30)
+@settings(deadline=None, max_examples=max(400, settings().max_examples))
+@given(trees, st.lists(operations, max_size=30))
+def test_whatever_happens_the_books_are_right_and_nobody_waits_for_ever(
+    tree: list[tuple[Budget, int]], happens: list[Operation]
+) -> None:
+    books = Bookkeeping(tree)
+    for operation in happens:
+        books.perform(operation)
+    books.finish()

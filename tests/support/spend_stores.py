@@ -39,6 +39,10 @@ class Kept(Protocol):
         """Let time pass; if negative, set the clock back."""
         ...
 
+    def clear(self) -> None:
+        """Forget everything, quickly."""
+        ...
+
 
 @dataclass
 class KeptInMemory:
@@ -56,6 +60,8 @@ class KeptInMemory:
 
     def pass_time(self, seconds: float) -> None:
         self.offset += timedelta(seconds=seconds)
+
+    def clear(self) -> None: ...
 
     def end(self) -> None: ...
 
@@ -103,9 +109,12 @@ class KeptInRedis:
             for claim, _ in self.client.zrange(key, 0, -1, withscores=True):
                 self.client.zincrby(key, -age, claim)
 
-    def end(self) -> None:
+    def clear(self) -> None:
         for key in self.keys():
             self.client.delete(key)
+
+    def end(self) -> None:
+        self.clear()
         self.client.close()
 
 
@@ -133,6 +142,9 @@ class KeptInPostgres:
         self.execute(
             "UPDATE spend_claim SET lease_until = lease_until - %s, closes_at = closes_at - %s", age, age
         )
+
+    def clear(self) -> None:
+        self.execute("DELETE FROM spend_account")
 
     def end(self) -> None:
         self.connection.execute(SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(Identifier(self.schema)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 
 from pydantic import BaseModel
 from pydantic_ai import Agent
@@ -18,6 +18,7 @@ from fastroai import (
     FastroAgent,
     Pipeline,
     PipelineResult,
+    Quote,
     StepConfig,
     StepContext,
     StreamChunk,
@@ -115,6 +116,17 @@ class Router(BasePipeline[Deps, str]):
 router = Router()
 router.register_pipeline("p", pipeline)
 assert_type(router.as_step(), BaseStep[Deps, str])
+
+
+async def estimates() -> None:
+    quote = await category_agent.estimate("hi", deps=Deps("a"))
+    assert_type(quote, Quote)
+    assert_type(quote.upper_usd, Decimal | None)
+    assert_type(text_agent.estimate_sync("hi"), Quote)
+    assert_type(await pipeline.estimate({"text": "x"}, Deps("a")), Quote)
+    assert_type(router.estimate_sync({"text": "x"}), Quote)
+    assert_type(quote + quote * 3, Quote)
+    assert_type(sum([quote, quote]), Quote | Literal[0])
 
 
 @safe_tool(timeout=5)

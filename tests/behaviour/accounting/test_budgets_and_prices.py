@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from pydantic_ai import Agent
@@ -19,8 +20,8 @@ from fastroai.errors import ConfigurationError, UnboundedRequestError, usage_of
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
 from fastroai.usage import UnpricedModelWarning
 
-CALLS_WEATHER = Reply(tool_calls=[ToolCall("weather", {"city": "Paris"})], usage=Usage(2_000, 500))
-"""$0.0015 for gpt-5-mini, $0.0045 for claude-haiku-4-5."""
+CALLS_WEATHER = Reply(tool_calls=[ToolCall("weather", {"city": "Paris"})], usage=Usage(200, 16))
+OK = Reply("ok", usage=Usage(200, 16))
 
 UNKNOWN = ["openai:my-own-model", "openai-chat:my-own-model", "anthropic:my-own-model"]
 
@@ -28,6 +29,15 @@ UNKNOWN = ["openai:my-own-model", "openai-chat:my-own-model", "anthropic:my-own-
 def weather(city: str) -> str:
     """The weather."""
     return f"rain in {city}"
+
+
+async def most_of_one_request(model: Model, *, max_tokens: int = 16, **options: Any) -> int:
+    """Microcents that an agent's first request can cost at most: a budget that cannot pay for it says so."""
+    agent = FastroAgent(model, max_tokens=max_tokens, **options)
+    with pytest.raises(CostBudgetExceeded) as caught:
+        await agent.run("?", cost_budget=1)
+    assert caught.value.requested_microcents is not None
+    return caught.value.requested_microcents + 1  # it is rounded
 
 
 # --- budgets ---
@@ -39,10 +49,10 @@ async def test_a_budget_used_up_in_a_tool_loop_stops_before_the_next_request(
     server: ModelServer, model: Model, account: Account, budget_of: str, streamed: bool
 ) -> None:
     server.rule(None, CALLS_WEATHER)
-    agent = FastroAgent(
-        model, name="looper", tools=[weather], cost_budget=1_000 if budget_of == "agent" else None
-    )
-    for_call = 1_000 if budget_of == "call" else None
+    microcents = await most_of_one_request(model, tools=[weather])
+    assert server.ledger.entries == ()
+    of_agent, for_call = (microcents, None) if budget_of == "agent" else (None, microcents)
+    agent = FastroAgent(model, name="looper", tools=[weather], max_tokens=16, cost_budget=of_agent)
     with pytest.raises(CostBudgetExceeded) as caught:
         if streamed:
             async for _ in agent.run_stream("?", cost_budget=for_call):
@@ -51,20 +61,33 @@ async def test_a_budget_used_up_in_a_tool_loop_stops_before_the_next_request(
             await agent.run("?", cost_budget=for_call)
     error = caught.value
     [entry] = server.ledger.entries
-    assert error.budget_microcents == 1_000
+    assert error.budget_microcents == microcents
     assert error.actual_microcents == round(listed_cost(entry) * 1_000_000)
     assert error.requested_microcents is not None
+    assert error.actual_microcents + error.requested_microcents > microcents
     assert error.step_id is None
     assert error.scope_path == ("test", "looper")
     account.assert_matches(error.usage)
     assert account.outcomes == ["settled"]
 
 
+async def test_a_budget_that_cannot_pay_for_one_request_sends_none(
+    server: ModelServer, model: Model, account: Account
+) -> None:
+    agent = FastroAgent(model, max_tokens=16)
+    microcents = await most_of_one_request(model)
+    with pytest.raises(CostBudgetExceeded) as caught:
+        await agent.run("?", cost_budget=1)
+    assert (caught.value.actual_microcents, caught.value.requested_microcents) == (0, microcents - 1)
+    assert server.ledger.entries == ()
+    assert account.records == []
+
+
 async def test_the_budget_of_a_call_goes_before_that_of_the_agent(
     server: ModelServer, model: Model, account: Account
 ) -> None:
-    server.script(CALLS_WEATHER, Reply("Rain", usage=Usage(2_100, 3)))
-    agent = FastroAgent(model, tools=[weather], cost_budget=1)
+    server.script(CALLS_WEATHER, Reply("Rain", usage=Usage(230, 3)))
+    agent = FastroAgent(model, tools=[weather], max_tokens=16, cost_budget=1)
     response = await agent.run("?", cost_budget=1_000_000)
     account.assert_matches(response.usage)
     assert response.request_count == 2
@@ -73,21 +96,36 @@ async def test_the_budget_of_a_call_goes_before_that_of_the_agent(
 async def test_each_call_has_the_whole_budget_of_its_agent(
     server: ModelServer, model: Model, account: Account
 ) -> None:
-    server.rule(None, Reply("ok", usage=Usage(2_000, 500)))
-    agent = FastroAgent(model, cost_budget=1_000)
+    server.rule(None, OK)
+    agent = FastroAgent(model, max_tokens=16, cost_budget=await most_of_one_request(model))
     await asyncio.gather(*(agent.run("?") for _ in range(3)))
     account.assert_matches()
     assert len(account.records) == 3
 
 
 async def test_a_budget_around_agents_bounds_all_of_them_together(server: ModelServer, model: Model) -> None:
-    server.rule(None, Reply("ok", usage=Usage(2_000, 500)))
-    async with open_account(server, Budget(microcents=1_000)) as account:
-        await FastroAgent(model).run("?")
+    server.rule(None, OK)
+    microcents = await most_of_one_request(model)
+    async with open_account(server, Budget(microcents=microcents)) as account:
+        await FastroAgent(model, max_tokens=16).run("?")
         with pytest.raises(CostBudgetExceeded) as caught:
-            await FastroAgent(model, cost_budget=1_000_000).run("?")
+            await FastroAgent(model, max_tokens=16, cost_budget=1_000_000).run("?")
         account.assert_matches()
     assert caught.value.scope_path == ("test",)
+    assert len(server.ledger.entries) == 1
+
+
+async def test_agents_side_by_side_do_not_pass_the_budget_around_them(
+    server: ModelServer, model: Model
+) -> None:
+    server.rule(None, OK)
+    microcents = await most_of_one_request(model)
+    async with open_account(server, Budget(microcents=microcents)) as account:
+        runs = (FastroAgent(model, max_tokens=16).run("?") for _ in range(8))
+        answers = await asyncio.gather(*runs, return_exceptions=True)
+        stops = [answer for answer in answers if isinstance(answer, CostBudgetExceeded)]
+        assert len(stops) == 7
+        account.assert_matches()
     assert len(server.ledger.entries) == 1
 
 
@@ -95,36 +133,66 @@ async def test_the_bound_of_an_unmeasured_request_counts_against_the_budget(
     server: ModelServer, model: Model, account: Account
 ) -> None:
     server.script(Reply("lost", usage=Usage(20, 5), fault=Fault.disconnect()))
+    microcents = await most_of_one_request(model, max_tokens=1_000)
     agent = FastroAgent(model, max_tokens=1_000, request_retries=1)
     with pytest.raises(CostBudgetExceeded) as caught:
-        await agent.run("?", cost_budget=1_000)
+        await agent.run("?", cost_budget=microcents)
     account.assert_matches(caught.value.usage)
     assert account.outcomes == ["unmeasured"]
     assert account.usage.cost_usd == 0
-    assert caught.value.actual_microcents >= 2_000
+    assert caught.value.actual_microcents == caught.value.requested_microcents == microcents - 1
 
 
 async def test_a_refused_request_leaves_the_budget_as_it_was(
     server: ModelServer, model: Model, account: Account
 ) -> None:
+    server.rule(None, OK)
+    microcents = await most_of_one_request(model)
     server.fail_next(1, Fault.status(503))
-    response = await FastroAgent(model, cost_budget=1).run("?")
+    response = await FastroAgent(model, max_tokens=16, cost_budget=microcents).run("?")
     account.assert_matches(response.usage)
     assert account.outcomes == ["released", "settled"]
 
 
-async def test_a_request_without_a_bound_that_got_lost_stops_a_budget(
+def agent_without_a_bound(server: ModelServer) -> FastroAgent[None, str]:
+    """At a dollar per million tokens."""
+    prices = CostCalculator(pricing_overrides={"my-own-model": {"input_per_mtok": 1, "output_per_mtok": 1}})
+    return FastroAgent(server.model("openai:my-own-model"), cost_calculator=prices, request_retries=1)
+
+
+async def test_a_budget_refuses_a_request_without_a_bound_before_it_is_sent(
     server: ModelServer, account: Account
 ) -> None:
-    server.script(Reply("lost", usage=Usage(20, 5), fault=Fault.disconnect()))
-    priced = CostCalculator(pricing_overrides={"my-own-model": {"input_per_mtok": 1, "output_per_mtok": 1}})
-    agent = FastroAgent(server.model("openai:my-own-model"), cost_calculator=priced)
-    with pytest.raises(UnboundedRequestError):
+    agent = agent_without_a_bound(server)
+    with pytest.raises(UnboundedRequestError, match="set max_tokens on the agent, or on_unbounded='allow'"):
         await agent.run("?", cost_budget=1_000_000)
-    assert account.outcomes == ["unmeasured"]
+    assert account.records == []
+    assert server.ledger.entries == ()
+    await agent.run("?", cost_budget=1_000_000, model_settings={"max_tokens": 100})
+    assert account.outcomes == ["settled"]
+
+
+async def test_a_budget_that_allows_requests_without_a_bound_stops_when_it_is_used_up(
+    server: ModelServer,
+) -> None:
+    server.script(Reply("ok", usage=Usage(60, 10)))
+    async with open_account(server, Budget(microcents=70, on_unbounded="allow")) as account:
+        await agent_without_a_bound(server).run("?")
+        with pytest.raises(CostBudgetExceeded) as caught:
+            await agent_without_a_bound(server).run("?")
+    assert (caught.value.actual_microcents, caught.value.requested_microcents) == (70, None)
+    assert account.outcomes == ["settled"]
+
+
+async def test_a_budget_that_allows_requests_without_a_bound_goes_on_after_a_lost_one(
+    server: ModelServer,
+) -> None:
+    server.script(Reply("lost", fault=Fault.disconnect()), Reply("ok", usage=Usage(60, 10)))
+    async with open_account(server, Budget(microcents=100, on_unbounded="allow")) as account:
+        await agent_without_a_bound(server).run("?")
+    assert account.outcomes == ["unmeasured", "settled"]
     assert account.records[0].bound_usd is None
     assert account.usage.unbounded_requests == 1
-    assert len(server.ledger.entries) == 1
 
 
 @pytest.mark.parametrize("microcents", [0, -5, 1.5, True])

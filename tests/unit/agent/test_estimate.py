@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -49,14 +50,17 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.usage import RequestUsage
 from support.agents import TOKEN_IS_MICROCENT, paid_agent
 
-from fastroai import Budget, CostCalculator, FastroAgent, Pipeline, StepContext, UnpricedModelError, step
+from fastroai import Budget, CostCalculator, FastroAgent, Pipeline, StepContext, step
 from fastroai.agent.input_tokens import TOKENS_PER_FILE, input_tokens
-from fastroai.agent.learned import CALLS_REMEMBERED, MODELS_REMEMBERED
+from fastroai.agent.learned import CALLS_REMEMBERED, MODELS_REMEMBERED, Learned
 from fastroai.agent.probe import first_request
 from fastroai.errors import RunningLoopError
+from fastroai.records import Usage
 from fastroai.runtime import Scope
 from fastroai.steps.call import AgentCall
-from fastroai.usage import Limits, ModelFallback, Quote, request_bound
+from fastroai.usage import ModelFallback, Quote, request_bound
+from fastroai.usage.bounds import prepare_bound
+from fastroai.usage.limits import Limits
 
 OPENAI = OpenAIProvider(api_key="none")
 GPT = OpenAIResponsesModel("gpt-5-mini", provider=OPENAI)
@@ -396,14 +400,26 @@ async def test_a_wrapper_of_the_users_own_may_send_any_number_of_requests() -> N
             {"model": OpenAIResponsesModel("unheard-of", provider=OPENAI)},
             "no price is known for unheard-of",
         ),
+        (
+            {"model": OpenAIResponsesModel("gpt-4o-search-preview", provider=OPENAI)},
+            "gpt-4o-search-preview is billed by more than tokens",
+        ),
         ({"capabilities": [NativeTool(WebSearchTool())]}, "the provider's own tools are billed"),
-        ({"model_settings": {"extra_body": {"n": 5}}}, "can ask for more than the request says"),
+        ({"model_settings": {"extra_body": {"n": 5}}}, "can ask for more than tokens of the request"),
     ],
 )
 async def test_a_request_without_a_bound_leaves_a_call_without_limit(
     options: dict[str, Any], why: str
 ) -> None:
     assert why in await reasons(once(**options))
+
+
+async def test_searches_of_the_provider_fill_context_windows_from_the_first_request_on() -> None:
+    searches = NativeTool(WebSearchTool(max_uses=2))
+    one = await once(model=CLAUDE, capabilities=[searches]).estimate("hi")
+    again = await once(model=CLAUDE, capabilities=[searches], retries=1).estimate("hi")
+    assert one.upper_usd is not None
+    assert again.upper_usd == 2 * one.upper_usd
 
 
 def answers(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -477,6 +493,13 @@ async def test_the_least_is_one_cached_request_with_one_token_of_answer() -> Non
     assert quote.lower_reasons == (
         "1 request to claude-haiku-4-5 of no less than 1 input and 1 output tokens, at its lowest prices",
     )
+
+
+async def test_the_least_has_the_tokens_of_the_text() -> None:
+    one, whole = await once().estimate("hello"), await once().estimate("hello " * 1_000)
+    assert whole.lower_usd - one.lower_usd == 1_000 * Decimal("0.0125") / 1_000_000
+    cut = await once(model_settings={"openai_truncation": "auto"}).estimate("hello " * 1_000)
+    assert cut.lower_usd == one.lower_usd
 
 
 async def test_an_output_that_may_be_nothing_may_take_no_token() -> None:
@@ -587,10 +610,12 @@ async def test_calls_that_fail_or_whose_cost_is_not_known_teach_nothing() -> Non
     with pytest.raises(OSError, match="down"):
         await agent.run("?")
     assert "an assumption" in (await agent.estimate("?")).expected_reasons[0]
-    unpriced = FastroAgent(OpenAIResponsesModel("unheard-of", provider=OPENAI), cost_budget=100)
-    with pytest.raises(UnpricedModelError):
-        await unpriced.run("?")
-    assert "taken as nothing" in (await unpriced.estimate("?")).expected_reasons[0]
+    response = await paid_agent().run("?")
+    learned = Learned()
+    learned.add(replace(response, usage=Usage(unpriced_requests=1)))
+    assert learned.usual("paid") is None
+    learned.add(response)
+    assert learned.usual("paid") is not None
 
 
 async def test_experience_is_kept_by_model_and_bounded() -> None:
@@ -603,8 +628,9 @@ async def test_experience_is_kept_by_model_and_bounded() -> None:
     assert usual.calls == CALLS_REMEMBERED
     for number in range(MODELS_REMEMBERED):
         name = f"paid-{number}"
-        await agent.run("a", model=FunctionModel(answers, model_name=name), cost_budget=None)
-    assert learned.usual("paid") is None or len(learned._calls) <= MODELS_REMEMBERED
+        await agent.run("a", model=FunctionModel(answers, model_name=name))
+    assert learned.usual("paid") is None
+    assert learned.usual("paid-0") is not None
 
 
 # --- ways to ask ---
@@ -632,7 +658,9 @@ async def test_the_model_of_the_call_counts() -> None:
 async def counted(
     model: Any, *messages: ModelMessage, agent: FastroAgent[Any, Any] | None = None
 ) -> tuple[int, int]:
-    tokens = await input_tokens(model, messages, await parameters_of(agent or once()))
+    parameters = await parameters_of(agent or once())
+    await prepare_bound(model, messages, parameters)
+    tokens = input_tokens(model, messages, parameters)
     return tokens.least, tokens.likely
 
 
@@ -642,7 +670,7 @@ async def test_text_is_counted_by_the_tokenizer_of_its_model() -> None:
     elsewhere = OpenAIResponsesModel(
         "gpt-5-mini", provider=OpenAIProvider(api_key="none", base_url="http://127.0.0.1:1/v1")
     )
-    assert await counted(elsewhere, request) == (1, 10)  # who knows what counts there
+    assert await counted(elsewhere, request) == (1, 11)  # who knows what counts there
     assert await counted(CLAUDE, request) == (1, 11)
 
 

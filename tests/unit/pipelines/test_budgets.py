@@ -134,18 +134,17 @@ async def test_a_budget_of_a_call_is_for_all_of_its_attempts() -> None:
 
     @step
     async def ask(ctx: StepContext) -> None:
-        budget = Budget(microcents=200, on_unbounded="allow")  # what failed in the model is unmeasured
-        await ctx.run(failing, "go", budget=budget, retries=5, retry_delay=0)
+        await ctx.run(failing, "go", cost_budget=400, retries=5, retry_delay=0)
 
     async def fail_after_paying(dispatch: object) -> None:
         nonlocal attempts
         attempts += 1
         await agent.run("paid for")
-        raise ValueError("and failed")
+        raise ValueError("and failed")  # in the model: charged at its bound
 
     failing = paid_agent(100, before=fail_after_paying)
     with pytest.raises(StepExecutionError) as caught:
         await Pipeline("p", {"ask": ask}).execute()
     stop = caught.value.original_error
     assert isinstance(stop, CostBudgetExceeded)
-    assert (attempts, stop.actual_microcents) == (2, 200)
+    assert (attempts, stop.actual_microcents) == (2, 400)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from fastroai.pipelines import (
     RunEvent,
     RunFinished,
     RunStarted,
+    SpendRecorded,
     StepContext,
     StepFailed,
     StepFinished,
@@ -58,8 +60,10 @@ async def test_events_come_in_the_order_in_which_things_happen() -> None:
     assert told(events) == [
         "RunStarted p",
         "StepStarted a",
+        "SpendRecorded p",
         "StepFinished a",
         "StepStarted b",
+        "SpendRecorded p",
         "StepFinished b",
         "RunFinished p",
     ]
@@ -72,7 +76,7 @@ async def test_each_event_says_what_there_is_to_know() -> None:
     pipeline = Pipeline[Any, Any]("p", {"a": works, "b": works}, {"b": ["a"]})
     stream = pipeline.stream()
     events = [event async for event in stream]
-    started, a_started, a_finished, b_started, _, finished = events
+    started, a_started, a_spent, a_finished, b_started, _, _, finished = events
     assert isinstance(started, RunStarted)
     assert started.steps == ("a", "b")
     assert isinstance(a_started, StepStarted)
@@ -81,6 +85,9 @@ async def test_each_event_says_what_there_is_to_know() -> None:
         "it needs no other step",
         "'a' was the last that it needed",
     )
+    assert isinstance(a_spent, SpendRecorded)
+    assert (a_spent.record.step_id, a_spent.record.cost_usd) == ("a", Decimal("0.0001"))
+    assert a_spent.scope_path == ("p", "a", "agent")
     assert isinstance(a_finished, StepFinished)
     assert (a_finished.output, a_finished.usage.cost_microcents) == ("output of a", 100)
     assert a_finished.duration_ms > 0
@@ -176,6 +183,7 @@ async def test_nested_pipelines_tell_their_own_events() -> None:
         "StepStarted nested",
         "RunStarted inner",
         "StepStarted x",
+        "SpendRecorded inner",
         "StepFinished x",
         "RunFinished inner",
         "StepFinished nested",

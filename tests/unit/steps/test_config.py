@@ -18,7 +18,7 @@ def test_what_nobody_gives_has_a_default() -> None:
         retries=0,
         request_retries=None,
         retry_delay=1.0,
-        budget=None,
+        limits=None,
         trace=True,
         on_error="fail",
     )
@@ -78,8 +78,7 @@ def test_what_is_for_the_pipeline_as_a_whole_is_not_inherited(option: str) -> No
 def test_a_steps_own_limits_are_its_own() -> None:
     resolved = resolve(StepConfig(total_timeout=3), StepConfig(cost_budget=7), pipeline=PipelineConfig())
     assert resolved.total_timeout == 3
-    assert resolved.limits is not None
-    assert resolved.limits.microcents == 7
+    assert resolved.limits == Limits(Budget(microcents=7))
 
 
 def test_no_budget_by_step_id_lifts_the_steps_own() -> None:

@@ -177,7 +177,7 @@ async def test_a_mapped_agent_is_tried_again_as_the_step_says(monkeypatch: pytes
 async def test_a_mapped_step_inherits_what_holds_for_the_step_around_it() -> None:
     @step
     async def inner(ctx: StepContext) -> tuple[Any, ...]:
-        return ctx.config.timeout, ctx.config.retries, ctx.config.total_timeout, ctx.config.budget
+        return ctx.config.timeout, ctx.config.retries, ctx.config.total_timeout, ctx.config.limits
 
     @step(timeout=7)
     async def own(ctx: StepContext) -> float | None:
@@ -214,11 +214,12 @@ async def test_the_items_share_the_steps_budget() -> None:
 
     error = await failure_of(fan_out)
     assert isinstance(error, CostBudgetExceeded)
-    assert error.actual_microcents == 300
+    assert (error.actual_microcents, error.requested_microcents) == (200, 100)
+    assert error.usage.request_count == 2
 
 
 async def test_a_mapped_step_may_have_a_budget_for_each_item() -> None:
-    @step(cost_budget=150)
+    @step(cost_budget=250)
     async def inner(ctx: StepContext) -> None:
         for _ in range(ctx.get_input("item")):
             await ctx.run(paid_agent(100), "hello")

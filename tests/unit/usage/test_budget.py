@@ -3,9 +3,10 @@ import pickle
 from decimal import Decimal
 
 import pytest
+from pydantic_ai.models.test import TestModel
 
-from fastroai.errors import ConfigurationError
-from fastroai.usage import Budget
+from fastroai.errors import ConfigurationError, UnknownModelError
+from fastroai.usage import Budget, ModelFallback
 
 
 @pytest.mark.parametrize("usd", [Decimal("0.5"), "0.5", 0.5, "0.50"])
@@ -47,13 +48,26 @@ def test_microcents_are_a_positive_whole_number(microcents: object) -> None:
         Budget(microcents=microcents)  # type: ignore[arg-type]
 
 
-def test_a_budget_has_exactly_one_amount() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"Budget='nothing': expected exactly one of usd= and microcents="
-    ):
+def test_a_budget_has_a_limit_and_one_form_of_money_at_most() -> None:
+    with pytest.raises(ConfigurationError, match="Budget='nothing': expected a limit: usd= or microcents="):
         Budget()
-    with pytest.raises(ConfigurationError, match="exactly one of usd= and microcents="):
+    with pytest.raises(ConfigurationError, match="only one of usd= and microcents="):
         Budget(usd=1, microcents=1_000_000)
+
+
+def test_a_budget_is_of_money_of_tokens_of_requests_of_time_or_of_several() -> None:
+    budget = Budget(microcents=5, tokens=1_000, requests=3, ms=60_000)
+    assert (budget.microcents, budget.tokens, budget.requests, budget.ms) == (5, 1_000, 3, 60_000)
+    budget = Budget(tokens=1)
+    assert (budget.usd, budget.microcents, budget.tokens) == (None, None, 1)
+    assert (budget.requests, budget.ms, budget.fallback) == (None, None, None)
+
+
+@pytest.mark.parametrize("option", ["tokens", "requests", "ms"])
+@pytest.mark.parametrize("count", [0, -1, 0.5, float("nan"), True, "1"])
+def test_a_limit_that_is_counted_is_a_positive_whole_number(option: str, count: object) -> None:
+    with pytest.raises(ConfigurationError, match=f"{option}=.* at least 1"):
+        Budget(**{option: count})  # type: ignore[arg-type]
 
 
 def test_a_budget_refuses_the_uncertain_unless_told_otherwise() -> None:
@@ -66,6 +80,27 @@ def test_a_budget_refuses_the_uncertain_unless_told_otherwise() -> None:
 def test_a_misspelt_choice_is_refused(option: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{option}='alow': expected 'refuse' or 'allow'"):
         Budget(usd=1, **{option: "alow"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("at", [0, -0.1, 1.1, True, "0.8", float("nan")])
+def test_a_fallback_has_a_share_of_the_budget(at: object) -> None:
+    with pytest.raises(ConfigurationError, match="at=.*: expected a share of the budget"):
+        ModelFallback(at=at, use="openai:gpt-5-nano")  # type: ignore[arg-type]
+
+
+def test_a_fallback_names_a_model_and_its_provider() -> None:
+    with pytest.raises(UnknownModelError):
+        ModelFallback(at=0.8, use="no-such-model")
+    with pytest.raises(ConfigurationError, match="use=5: expected a model"):
+        ModelFallback(at=0.8, use=5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="fallback='openai:gpt-5-nano': expected a ModelFallback"):
+        Budget(usd=1, fallback="openai:gpt-5-nano")  # type: ignore[arg-type]
+
+
+def test_a_budget_that_steps_down_to_a_model_can_be_hashed() -> None:
+    model = TestModel()
+    one, other = (Budget(usd=1, fallback=ModelFallback(at=0.8, use=model)) for _ in range(2))
+    assert len({one, other}) == 1
 
 
 def test_a_budget_cannot_be_changed_and_can_be_pickled_and_hashed() -> None:

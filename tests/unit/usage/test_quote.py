@@ -169,6 +169,12 @@ def test_a_budget_that_is_not_of_money_bounds_no_money() -> None:
     assert made.within(None) is made
 
 
+def test_a_quote_can_lose_its_limit() -> None:
+    made = quote("1", "2", "3").unbounded("its route calls a model")
+    assert (made.upper_usd, made.upper_reasons) == (None, ("its route calls a model",))
+    assert made.unbounded("and more").upper_reasons == ("and more", "its route calls a model")
+
+
 def test_the_reason_for_a_total_without_limit_is_that_of_its_part() -> None:
     made = Quote.total("pipeline", {"a": quote("1", "2", "3"), "b": Quote.unknown("arbitrary code")})
     assert made.upper_usd is None

@@ -17,7 +17,9 @@ from fastroai.usage.tokenizers import (
     tokenizer_of,
 )
 
-words = st.sampled_from(["a", " the", "12", "345", "\n\n", "  ", "<|endoftext|>", "é", "漢字", "kiểu", "'ll", '"'])
+words = st.sampled_from(
+    ["a", " the", "12", "345", "\n\n", "  ", "<|endoftext|>", "é", "漢字", "kiểu", "'ll", '"']
+)
 texts = st.one_of(st.text(max_size=80), st.lists(words, max_size=12).map("".join))
 
 

@@ -1,6 +1,8 @@
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
+from genai_prices.data_snapshot import set_custom_snapshot
 from genai_prices.data_units import unit_data
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +10,8 @@ from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage
 
 from fastroai.usage import CostCalculator, PricingOverride
-from fastroai.usage.upper_prices import UpperPrices
+from fastroai.usage import upper_prices as module
+from fastroai.usage.upper_prices import ANY_PRICE, PriceConditions, UpperPrices
 
 
 def upper(
@@ -88,6 +91,74 @@ class TestOverrides:
         calculator = CostCalculator({key: {"input_per_mtok": 1, "output_per_mtok": 9}})
         assert calculator.upper_prices("gpt-plain", "openai") == upper(2, 9)
         assert calculator.upper_prices("gpt-tiered", "openai", None, 0) == upper(2, 8)
+
+
+class TestConditions:
+    """What a request rules out does not count."""
+
+    @pytest.mark.usefixtures("list_prices")
+    @pytest.mark.parametrize(
+        ("tiers", "expected"),
+        [({"default", "flex"}, upper(2, 8)), ({"priority"}, upper(5, 8)), ((), upper(2, 8))],
+    )
+    def test_service_tiers(self, tiers: set[str], expected: UpperPrices) -> None:
+        conditions = PriceConditions(service_tiers=frozenset(tiers))
+        assert CostCalculator().upper_prices("gpt-variants", "openai", conditions=conditions) == expected
+
+    @pytest.mark.parametrize(("fast", "price"), [(True, 50), (False, 25)])
+    def test_the_fast_mode(self, fast: bool, price: int) -> None:
+        conditions = PriceConditions(fast=fast)
+        found = CostCalculator().upper_prices("claude-opus-4-8", "anthropic", conditions=conditions)
+        assert found is not None
+        assert found.output_per_mtok == price
+
+    @pytest.mark.parametrize(
+        ("conditions", "listed", "overridden"),
+        [
+            (PriceConditions(cache_write="no"), "3", 2),
+            (PriceConditions(cache_write="5m"), "3.75", 3),
+            (PriceConditions(cache_write="1h"), "6", 4),
+            (ANY_PRICE, "6", 4),
+        ],
+    )
+    def test_cache_writes(self, conditions: PriceConditions, listed: str, overridden: int) -> None:
+        def input_price(calculator: CostCalculator) -> Decimal:
+            found = calculator.upper_prices("claude-sonnet-4-5", "anthropic", None, 1, conditions)
+            assert found is not None
+            return found.input_per_mtok
+
+        assert input_price(CostCalculator()) == Decimal(listed)
+        prices: PricingOverride = {
+            "input_per_mtok": 2,
+            "output_per_mtok": 8,
+            "cache_write_per_mtok": 3,
+            "cache_write_1h_per_mtok": 4,
+        }
+        assert input_price(CostCalculator({"claude-sonnet-4-5": prices})) == overridden
+
+
+class TestRemembering:
+    """Looking up prices takes 100 µs, so it is done once an hour."""
+
+    @pytest.mark.usefixtures("list_prices")
+    def test_other_list_prices_count_at_once(self) -> None:
+        assert CostCalculator().upper_prices("gpt-plain", "openai") == upper(2, 8)
+        set_custom_snapshot(None)
+        assert CostCalculator().upper_prices("gpt-plain", "openai") is None
+
+    @pytest.mark.usefixtures("list_prices")
+    def test_prices_of_later_dates_count_in_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Clock:
+            at = datetime(2998, 12, 31, tzinfo=UTC)
+
+            @classmethod
+            def now(cls, zone: object) -> datetime:
+                return cls.at
+
+        monkeypatch.setattr(module, "datetime", Clock)
+        assert CostCalculator().upper_prices("gpt-dated", "openai") == upper(3, 8)
+        Clock.at += timedelta(days=2)
+        assert CostCalculator().upper_prices("gpt-dated", "openai") == upper(3, 7)
 
 
 @pytest.mark.parametrize("provider", ["test", "function"])

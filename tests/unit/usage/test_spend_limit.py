@@ -1,0 +1,222 @@
+import dataclasses
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from fastroai.errors import ConfigurationError
+from fastroai.usage import SpendAccount, SpendClaim, SpendLimit, SpendStatus
+from fastroai.usage.memory_spend_store import MemorySpendStore
+
+
+@dataclass
+class Deps:
+    tenant: Any = "acme"
+
+
+def tenant_of(deps: Deps) -> str:
+    return deps.tenant  # type: ignore[no-any-return]
+
+
+# --- what it is ---
+
+
+def test_a_limit_is_exact_however_it_is_written() -> None:
+    for usd in (Decimal("0.5"), "0.5", 0.5):
+        assert (SpendLimit(usd=usd).usd, SpendLimit(usd=usd).microcents) == (Decimal("0.5"), 500_000)
+    assert SpendLimit(microcents=500_000) == SpendLimit(usd="0.5")
+    assert SpendLimit(usd=Decimal("0.1234567")).microcents == 123_457
+
+
+def test_what_is_not_said_is_the_cautious_choice() -> None:
+    limit = SpendLimit(usd=1)
+    assert (limit.window, limit.key, limit.warn_at, limit.lease) == ("day", "default", 0.8, 30.0)
+    assert (limit.on_unpriced, limit.on_unbounded, limit.on_unavailable) == ("refuse", "refuse", "refuse")
+
+
+def test_a_limit_cannot_be_changed_and_can_be_compared() -> None:
+    limit = SpendLimit(usd=1, key=tenant_of)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        limit.usd = Decimal(9)  # type: ignore[misc]
+    assert (
+        len({limit, SpendLimit(microcents=1_000_000, key=tenant_of), SpendLimit(usd=2, key=tenant_of)}) == 2
+    )
+
+
+# --- what cannot be meant ---
+
+
+@pytest.mark.parametrize(
+    "usd", [0, 0.0, "0", -1, -0.5, "nan", float("inf"), True, "a lot", Decimal("0.0000001"), [1]]
+)
+def test_a_limit_that_allows_nothing_or_anything_is_refused(usd: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"usd=.*a positive amount of US dollars"):
+        SpendLimit(usd=usd)  # type: ignore[arg-type]
+
+
+def test_a_float_with_a_rounding_error_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"usd=0.30000000000000004: .* pass a string or a Decimal"):
+        SpendLimit(usd=0.1 + 0.2)
+
+
+def test_a_limit_above_what_stores_can_count_is_refused() -> None:
+    assert SpendLimit(usd="999999999.99").usd == Decimal("999999999.99")
+    with pytest.raises(ConfigurationError, match="below a billion"):
+        SpendLimit(usd=10**9)
+
+
+@pytest.mark.parametrize("microcents", [0, -1, 0.5, True, "1"])
+def test_microcents_are_a_positive_whole_number(microcents: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"microcents=.*at least 1"):
+        SpendLimit(microcents=microcents)  # type: ignore[arg-type]
+
+
+def test_a_limit_has_exactly_one_amount() -> None:
+    with pytest.raises(
+        ConfigurationError, match="SpendLimit='nothing': expected exactly one of usd= and microcents="
+    ):
+        SpendLimit()
+    with pytest.raises(
+        ConfigurationError, match=r"SpendLimit=\{'usd': 1, .*exactly one of usd= and microcents="
+    ):
+        SpendLimit(usd=1, microcents=1_000_000)
+
+
+def test_an_unknown_window_is_refused_with_the_nearest_known_one() -> None:
+    expected = "window='dayly': expected one of 'hour', 'day', 'month', 'total'. Did you mean 'day'?"
+    with pytest.raises(ConfigurationError, match=re.escape(expected)):
+        SpendLimit(usd=1, window="dayly")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="window=7: expected one of 'hour'"):
+        SpendLimit(usd=1, window=7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("option", ["on_unpriced", "on_unbounded", "on_unavailable"])
+def test_a_misspelt_choice_is_refused(option: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{option}='alow': expected 'refuse' or 'allow'"):
+        SpendLimit(usd=1, **{option: "alow"})  # type: ignore[arg-type]
+    assert getattr(SpendLimit(usd=1, **{option: "allow"}), option) == "allow"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("share", [0, -0.1, 1.01, float("nan"), True, "0.8"])
+def test_a_warning_comes_at_a_share_of_the_limit(share: object) -> None:
+    with pytest.raises(ConfigurationError, match="warn_at=.*a share of the limit, above 0 and at most 1"):
+        SpendLimit(usd=1, warn_at=share)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("share", [None, 1, 0.5])
+def test_a_warning_can_come_at_the_end_or_never(share: float | None) -> None:
+    assert SpendLimit(usd=1, warn_at=share).warn_at == share
+
+
+@pytest.mark.parametrize("lease", [0, -1, float("nan"), float("inf"), 86_401, True, None, "30"])
+def test_a_lease_is_a_number_of_seconds(lease: object) -> None:
+    with pytest.raises(ConfigurationError, match="lease=.*seconds, above 0 and at most 86,400"):
+        SpendLimit(usd=1, lease=lease)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("store", ["sqlite", object(), MemorySpendStore])
+def test_what_is_no_store_is_refused(store: object) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"store=.*a SpendStore, such as SQLiteSpendStore\('spend.db'\)"
+    ):
+        SpendLimit(usd=1, store=store)  # type: ignore[arg-type]
+
+
+# --- keys ---
+
+
+def test_a_key_is_text_or_comes_from_the_deps() -> None:
+    assert SpendLimit(usd=1, key="team a").account_for(None) == SpendAccount(key="team a", window="day")
+    account = SpendLimit(usd=1, key=tenant_of, window="month").account_for(Deps("größe 🦔"))
+    assert account == SpendAccount(key="größe 🦔", window="month")
+
+
+@pytest.mark.parametrize("key", ["", "k" * 201, "line\nbreak", "nul\0", "\ud800", None, 7, b"key"])
+def test_a_key_that_no_store_can_keep_is_refused(key: object) -> None:
+    with pytest.raises(ConfigurationError, match="key=.*printable text of 1 to 200 characters"):
+        SpendLimit(usd=1, key=key)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="key='tenant_of': .*; the function gave") as caught:
+        SpendLimit(usd=1, key=tenant_of).account_for(Deps(key))
+    assert caught.value.value == "tenant_of"
+
+
+def test_a_key_function_that_fails_is_named_and_so_is_why() -> None:
+    with pytest.raises(ConfigurationError, match="key='tenant_of': .*raised AttributeError") as caught:
+        SpendLimit(usd=1, key=tenant_of).account_for(None)
+    assert isinstance(caught.value.__cause__, AttributeError)
+
+
+def test_an_async_key_function_is_refused_before_it_is_called() -> None:
+    async def tenant(deps: Deps) -> str:
+        return ""
+
+    with pytest.raises(ConfigurationError, match="key='.*tenant': .*a function that is not async"):
+        SpendLimit(usd=1, key=tenant)  # type: ignore[arg-type]
+
+
+def test_an_object_that_gives_keys_is_named_by_what_it_is() -> None:
+    class Keys:
+        def __call__(self, deps: object) -> str:
+            return ""
+
+        def __repr__(self) -> str:
+            return "<keys>"
+
+    with pytest.raises(ConfigurationError, match="key='<keys>': .*the function gave ''"):
+        SpendLimit(usd=1, key=Keys()).account_for(None)
+
+
+# --- status ---
+
+
+async def test_the_status_says_what_is_spent_reserved_and_left() -> None:
+    store = MemorySpendStore(clock=lambda: datetime(2026, 3, 10, 12, 30, tzinfo=UTC))
+    limit = SpendLimit(usd="0.5", key=tenant_of, store=store)
+
+    async def reserve(name: str, amount: str) -> SpendClaim:
+        claim = SpendClaim(
+            id=name,
+            account=limit.account_for(Deps()),
+            amount_usd=Decimal(amount),
+            limit_usd=limit.usd,
+            lease=limit.lease,
+        )
+        assert (await store.reserve(claim)).granted
+        return claim
+
+    await store.settle(await reserve("a", "0.1"), Decimal("0.0000015"))
+    await reserve("b", "0.2")
+    status = await limit.status(Deps())
+    assert status == SpendStatus(
+        key="acme",
+        window="day",
+        limit_usd=Decimal("0.5"),
+        spent_usd=Decimal("0.0000015"),
+        reserved_usd=Decimal("0.2"),
+        now=datetime(2026, 3, 10, 12, 30, tzinfo=UTC),
+        resets_at=datetime(2026, 3, 11, tzinfo=UTC),
+    )
+    assert status.remaining_usd == Decimal("0.2999985")
+    assert (status.limit_microcents, status.spent_microcents) == (500_000, 2)
+    assert (status.reserved_microcents, status.remaining_microcents) == (200_000, 299_998)
+    assert (await limit.status(Deps("other"))).spent_usd == 0
+
+
+async def test_what_is_left_is_never_less_than_nothing() -> None:
+    store = MemorySpendStore()
+    limit = SpendLimit(usd=1, window="total", store=store)
+    claim = SpendClaim(
+        id="a", account=limit.account_for(None), amount_usd=Decimal(0), limit_usd=limit.usd, lease=30
+    )
+    await store.reserve(claim)
+    await store.settle(claim, Decimal(3))
+    status = await limit.status()
+    assert (status.spent_usd, status.remaining_usd, status.resets_at) == (3, 0, None)
+
+
+async def test_the_status_of_a_limit_by_deps_needs_deps() -> None:
+    with pytest.raises(ConfigurationError, match="tenant_of"):
+        await SpendLimit(usd=1, key=tenant_of).status()
