@@ -1,4 +1,4 @@
-"""What holds for every test: each live run that it makes is one that its state machine can replay."""
+"""What holds for every test: its runs can be replayed, and its budgets hold nothing when it is over."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from support.servers import postgres_dsn, redis_url
 
 from fastroai.pipelines.machine import PipelineMachine
+from fastroai.runtime.ledger import Account
 
 __all__ = ["postgres_dsn", "redis_url"]
 """Fixtures for all tests."""
@@ -35,6 +36,26 @@ def live_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[PipelineMachine]
     yield machines
     for machine in machines:
         assert_replays(machine)
+
+
+@pytest.fixture(autouse=True)
+def accounts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Account]]:
+    """The budgets of a test: in the end nothing is reserved of any, and nobody waits for it."""
+    opened: list[Account] = []
+
+    class RecordedAccount(Account):
+        __slots__ = ()
+
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            opened.append(self)
+
+    monkeypatch.setattr("fastroai.runtime.scope.Account", RecordedAccount)
+    yield opened
+    for account in opened:
+        assert account.ledger.is_idle, f"the budget of {account.path} still holds something"
+        reserved = account.reserved_usd, account.reserved_tokens, account.reserved_requests
+        assert not any(reserved), f"reserved of {account.path}: {reserved}"
 
 
 def assert_replays(machine: PipelineMachine) -> None:

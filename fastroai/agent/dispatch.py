@@ -254,13 +254,14 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
 
 
 def _to_go_on_with(messages: list[ModelMessage]) -> list[ModelMessage]:
-    """What a run can go on from: without the empty message that PydanticAI leaves where it was interrupted.
+    """What a run can go on from: without an answer that was cut, and without an empty message at its end.
 
-    Tool calls that have no return yet are then made again. Where others beside them had returned, PydanticAI
-    keeps those and tells the model which ones were interrupted.
+    PydanticAI would take the beginning of a streamed answer for all of it. Tool calls that have no return yet
+    are made again. Where others beside them had returned, PydanticAI keeps those and tells the model which
+    ones were interrupted.
     """
     last = messages[-1] if messages else None
-    if last is not None and last.state == "interrupted" and not last.parts:
+    if last is not None and last.state == "interrupted" and (last.kind == "response" or not last.parts):
         return messages[:-1]
     return messages
 

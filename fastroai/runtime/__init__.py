@@ -1,6 +1,12 @@
 """Scopes, the ledger, the clock, failures and retries, events: what every run stands on."""
 
-from fastroai.runtime.admission import RequestTerms, Reservation, admit, step_down_if_due
+from fastroai.runtime.admission import (
+    RequestTerms,
+    Reservation,
+    admit,
+    record_spending,
+    step_down_if_due,
+)
 from fastroai.runtime.budget_scope import BudgetScope, BudgetView, Remaining, budget_scope
 from fastroai.runtime.clock import Clock
 from fastroai.runtime.events import (
@@ -67,6 +73,7 @@ __all__ = [
     "is_transport_failure",
     "mark_exhausted",
     "may_retry",
+    "record_spending",
     "retry_after",
     "run_blocking",
     "step_down_if_due",

@@ -97,6 +97,8 @@ class Reservation(Generic[TermsT]):
         """The request as it was admitted: perhaps with a lower `max_tokens`, or to another model."""
         self.short: BudgetExceeded | None = None
         """Where `max_tokens` was lowered: the stop to raise if the answer is cut there."""
+        self.short_of: tuple[Account, Unit] | SharedReservation | None = None
+        """Where there was too little for more."""
         self.shared: list[SharedReservation] = []
         self.outer = [outer.hold for outer in _around.get() if outer.hold is not None]
         """What the requests hold inside of which this one is made."""
@@ -132,7 +134,7 @@ class Reservation(Generic[TermsT]):
                 await self._acquire(shared)
 
     async def _acquire(self, shared: SharedReservation) -> None:
-        with _waiting_inside(self.scope, self.outer):
+        with _sharing_inside(self.scope, self.outer):
             async with shared.turn(inside=bool(self.outer)):
                 while True:
                     balance = await shared.acquire(_usd_to_reserve(self.terms))
@@ -143,6 +145,7 @@ class Reservation(Generic[TermsT]):
                     lowered = self.terms.lowered(usd=left, tokens=None)
                     if lowered is None:
                         raise refusal
+                    self.short_of = shared
                     self._lower(lowered, refusal)
 
     # --- while it is in flight ---
@@ -215,32 +218,25 @@ class Reservation(Generic[TermsT]):
         with self.scope.lock:
             charge = None if record is None else self.scope.count(record)
             changed = self._hold.end()
-            accounts = self._hold.accounts if self.scope.listener is not None else ()
-            warned = [account for account in accounts if account.crosses_warning()]
+            if self.short is not None and isinstance(self.short_of, tuple):
+                self.short.committed = _committed(*self.short_of)
+            warned = _to_warn_of(self.scope, () if record is None else self._hold.accounts)
         if self._flow is not None:
             self._flow.forget(self._on_stall)
         _wake(changed)
         for shared in self.shared:
             if (ending := shared.end(cost_usd)) is not None:
                 self._endings.append((shared, ending))
-        if self.scope.listener is not None:
-            self._note(record, warned)
-        return charge
-
-    def _note(self, record: RequestRecord | None, warned: list[Account]) -> None:
-        scope, place = self.scope, self.scope.place()
         if record is not None:
-            scope.note(SpendRecorded(**place, record=record, scope_path=scope.path))
-        for account in warned:
-            warning = BudgetWarning(
-                **place, scope_path=account.path, share=account.share, limit_usd=account.budget.usd
-            )
-            scope.note(warning)
+            _note(self.scope, record, warned)
+        return charge
 
     async def conclude(self) -> None:
         """Wait until shared ceilings have it in their books, and tell listeners."""
         for shared, ending in self._endings:
             balance = await asyncio.shield(ending)  # whoever waits may be cancelled; the ending goes on
+            if balance is not None and self.short is not None and shared is self.short_of:
+                self.short.committed = usd_to_microcents(balance.spent_usd)
             if balance is not None and shared.crosses_warning(balance, self._cost_usd):
                 self.scope.note(
                     BudgetWarning(
@@ -277,7 +273,7 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
             place = _Place(scope, accounts, terms)
             await place.take()
             reservation = Reservation(scope, place.terms, place.hold, flow)
-            reservation.short = place.short
+            reservation.short, reservation.short_of = place.short, place.short_of
         else:
             reservation = Reservation(scope, terms, Hold((), Amounts()), flow)
         if scope.ceilings:
@@ -290,6 +286,14 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
         await scope.emit(BudgetRefused(**scope.place(), error=error))
         raise
     return reservation
+
+
+def record_spending(scope: Scope, record: RequestRecord) -> None:
+    """Charge what was spent without being admitted, and have it told with the next event."""
+    scope.charge(record)
+    with scope.lock:
+        warned = _to_warn_of(scope, _open_accounts(scope))
+    _note(scope, record, warned)
 
 
 def step_down_if_due(scope: Scope, terms: TermsT) -> TermsT:
@@ -308,6 +312,7 @@ class _Place(Generic[TermsT]):
         self.scope, self.accounts = scope, accounts
         self.terms = terms
         self.short: BudgetExceeded | None = None
+        self.short_of: tuple[Account, Unit] | None = None
         self._whole = terms
         self._ledger = accounts[0].ledger
         _check_all(terms, accounts)
@@ -373,9 +378,9 @@ class _Place(Generic[TermsT]):
         with self.scope.lock:
             if self._claim.state != "alone":
                 return
-            if shortages := self._claim.short():
-                self.short = _refusal(self.scope, self.terms, *shortages[0])
-                self.terms = self._affordable(self.short)
+            self.short_of = self._claim.short()[0]
+            self.short = _refusal(self.scope, self.terms, *self.short_of)
+            self.terms = self._affordable(self.short)
             changed = self._ledger.amend(self._claim, _amounts(self.terms, self.accounts))
         _wake(changed)
 
@@ -396,20 +401,31 @@ def _open_accounts(scope: Scope) -> tuple[Account, ...]:
 
 
 @contextmanager
-def _waiting_inside(scope: Scope, outer: Iterable[Hold]) -> Iterator[None]:
-    """While a request waits, those inside of which it is made cannot end."""
-    changed: list[Claim] = []
+def _sharing_inside(scope: Scope, outer: Iterable[Hold]) -> Iterator[None]:
+    """While a request waits for a spend limit, those inside of which it is made cannot end."""
     with scope.lock:
         for hold in outer:
-            hold.dependents += 1
-            changed += hold.review()
-    _wake(changed)
+            hold.shared_dependents += 1
     try:
         yield
     finally:
         with scope.lock:
             for hold in outer:
-                hold.dependents -= 1
+                hold.shared_dependents -= 1
+
+
+def _to_warn_of(scope: Scope, accounts: Iterable[Account]) -> list[Account]:
+    return [] if scope.listener is None else [account for account in accounts if account.crosses_warning()]
+
+
+def _note(scope: Scope, record: RequestRecord, warned: Iterable[Account]) -> None:
+    if scope.listener is None:
+        return
+    place = scope.place()
+    scope.note(SpendRecorded(**place, record=record, scope_path=scope.path))
+    for account in warned:
+        share, limit_usd = account.share, account.budget.usd
+        scope.note(BudgetWarning(**place, scope_path=account.path, share=share, limit_usd=limit_usd))
 
 
 def _wake(claims: Iterable[Claim]) -> None:
@@ -453,22 +469,22 @@ def _check(
         raise UnboundedRequestError(terms.model, terms.provider)
 
 
+def _committed(account: Account, unit: Unit) -> int:
+    usage = account.usage
+    if unit == "usd":
+        return usd_to_microcents(usage.committed_usd)
+    return usage.committed_tokens if unit == "tokens" else usage.request_count
+
+
 def _refusal(scope: Scope, terms: RequestTerms, account: Account, unit: Unit) -> BudgetExceeded:
-    budget, usage = account.budget, account.usage
+    budget, committed = account.budget, _committed(account, unit)
     if unit == "usd":
         assert budget.microcents is not None
         cost_usd = terms.bound.cost_usd
-        return CostBudgetExceeded(
-            budget.microcents,
-            usd_to_microcents(usage.committed_usd),
-            scope.step_id,
-            None if cost_usd is None else usd_to_microcents(cost_usd),
-            account.path,
-        )
+        requested = None if cost_usd is None else usd_to_microcents(cost_usd)
+        return CostBudgetExceeded(budget.microcents, committed, scope.step_id, requested, account.path)
     if unit == "tokens":
         assert budget.tokens is not None
-        return TokenBudgetExceeded(
-            budget.tokens, usage.committed_tokens, scope.step_id, terms.bound.tokens, account.path
-        )
+        return TokenBudgetExceeded(budget.tokens, committed, scope.step_id, terms.bound.tokens, account.path)
     assert budget.requests is not None
-    return RequestBudgetExceeded(budget.requests, usage.request_count, scope.step_id, None, account.path)
+    return RequestBudgetExceeded(budget.requests, committed, scope.step_id, None, account.path)

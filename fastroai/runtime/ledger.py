@@ -159,14 +159,16 @@ class Account:
 class Hold:
     """What one request in flight has reserved."""
 
-    __slots__ = ("accounts", "amounts", "dependents", "ledger", "stalled")
+    __slots__ = ("accounts", "amounts", "dependents", "ledger", "shared_dependents", "stalled")
 
     def __init__(self, accounts: tuple[Account, ...], amounts: Amounts) -> None:
         """Hold `amounts` of `accounts`; of none, where nothing limits the request."""
         self.accounts, self.amounts = accounts, amounts
         self.ledger: Ledger | None = accounts[0].ledger if accounts else None
         self.dependents = 0
-        """Requests that wait inside of this one: it ends after them."""
+        """Requests that wait in line inside of this one: it ends after them."""
+        self.shared_dependents = 0
+        """Those that wait for a spend limit: what this one has reserved there ends after them."""
         self.stalled = False
         """Whether nobody reads what it streams."""
 
@@ -308,7 +310,7 @@ class Ledger:
         return granted + self._left_alone()
 
     def _first_in_line(self) -> Iterator[tuple[Claim, set[Account]]]:
-        """Those who wait and whom no earlier one stands before, with the accounts in which they do not fit."""
+        """Those whom no earlier one stands before, with the accounts in which they do not fit."""
         taken: set[Account] = set()  # accounts for which somebody waits
         for claim in chain(self._inner, self._line):
             outermost = claim.accounts[-1]
@@ -320,7 +322,7 @@ class Ledger:
                 return  # everyone behind draws on it too
 
     def _left_alone(self) -> list[Claim]:
-        """Note for whom there is nobody to wait for, now that all are gone who could go. Returns the new ones."""
+        """Note who has nobody to wait for, now that all are gone who could go. Returns the new ones."""
         alone = [claim for claim, lacking in self._first_in_line() if not self._some_end(lacking)]
         news = [claim for claim in alone if claim.state == "waiting"]
         for claim in self._alone:

@@ -107,7 +107,6 @@ class Scope:
         self.attempt = attempt
         self._usage: Usage | None = None
         self._charges: list[Charge] | None = None
-        self._events: deque[tuple[Listener, RunEvent]] | None = None
         self.time: Clock | None = None
         """The clock of its budget, once it runs."""
         self.budget: Budget | None = None
@@ -120,8 +119,10 @@ class Scope:
         self._clocks: list[Clock] | None = None
         self.loop: asyncio.AbstractEventLoop | None
         self.lock: threading.Lock
+        self._events: deque[tuple[Listener, RunEvent]]
         if parent is None:
             self.root = self
+            self._events = deque()
             self.lock = threading.Lock()
             self.loop = running_loop()
             self.run_id = run_id or uuid.uuid4().hex
@@ -267,8 +268,6 @@ class Scope:
     def note(self, event: RunEvent) -> None:
         """Have an event told as soon as somebody can wait for the listener: at the next `emit` or `tell`."""
         if self.listener is not None:
-            if self.root._events is None:
-                self.root._events = deque()
             self.root._events.append((self.listener, event))
 
     async def tell(self) -> None:

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Coroutine
 from decimal import Decimal
+from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -65,9 +66,10 @@ class SpendDesk:
 
     def __init__(self, store: SpendStore) -> None:
         self.store = store
-        self._live: set[LeaseHolder] = set()
+        self._live: dict[LeaseHolder, float] = {}
+        """With the time at which the lease was last renewed, at the latest."""
         self._turnstiles: dict[SpendAccount, Turnstile] = {}
-        self._renewing = False
+        self._renewing: set[float] = set()
 
     def turnstile(self, account: SpendAccount) -> Turnstile:
         """What lets the requests of this process ask for an account one after the other."""
@@ -78,41 +80,49 @@ class SpendDesk:
 
     def add(self, holder: LeaseHolder) -> None:
         """Keep its lease from ending, from now on."""
+        lease = holder.claim.lease
         with self._lock:
-            self._live.add(holder)
-            if self._renewing:
+            self._live[holder] = monotonic()
+            if lease in self._renewing:
                 return
-            self._renewing = True
-        _in_background(self._renew_leases(), _renewals)
+            self._renewing.add(lease)
+        _in_background(self._renew_leases(lease), _renewals)
 
     def remove(self, holder: LeaseHolder) -> None:
         """Let its lease end."""
         with self._lock:
-            self._live.discard(holder)
+            self._live.pop(holder, None)
 
     def held_up(self, account: SpendAccount) -> Decimal:
-        """US dollars reserved by requests of this process of which there is no telling when they end."""
+        """US dollars reserved by requests of this process of which there is no telling when they end.
+
+        Once their leases have ended, which nobody renews, they are spent, and reserved no more.
+        """
+        now = monotonic()
         with self._lock:
             held_up = [
                 holder.claim.amount_usd
-                for holder in self._live
-                if holder.claim.account == account and not holder.may_end
+                for holder, renewed in self._live.items()
+                if holder.claim.account == account
+                and not holder.may_end
+                and now < renewed + holder.claim.lease
             ]
         return sum(held_up, Decimal(0))
 
-    async def _renew_leases(self) -> None:
+    async def _renew_leases(self, lease: float) -> None:
         while True:
             with self._lock:
-                if not self._live:
-                    self._renewing = False
+                if not any(holder.claim.lease == lease for holder in self._live):
+                    self._renewing.discard(lease)
                     return
-                pause = min(holder.claim.lease for holder in self._live) / RENEWALS_PER_LEASE
-            await asyncio.sleep(pause)
+            await asyncio.sleep(lease / RENEWALS_PER_LEASE)
+            now = monotonic()
             with self._lock:
-                claims = [holder.claim for holder in self._live if holder.may_end]
+                ending = [holder for holder in self._live if holder.claim.lease == lease and holder.may_end]
+                self._live.update(dict.fromkeys(ending, now))
             try:
-                if claims:
-                    await self.store.renew(claims)
+                if ending:
+                    await self.store.renew([holder.claim for holder in ending])
             except SpendStoreUnavailable as error:
                 logger.warning("leases could not be renewed: %s", error)
 

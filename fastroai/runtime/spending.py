@@ -46,7 +46,7 @@ class SharedReservation:
     @property
     def may_end(self) -> bool:
         """Whether its request will end by itself."""
-        return self._hold.may_end
+        return self._hold.may_end and not self._hold.shared_dependents
 
     def turn(self, *, inside: bool) -> AbstractAsyncContextManager[None]:
         """This process's turn to ask for the account; to be held until it is granted or refused.
@@ -120,4 +120,5 @@ class SharedReservation:
         if self.limit.on_unavailable == "refuse":
             raise error
         logger.warning("spend limit %r is not kept: %s", self.claim.account.key, error)
+        self._desk.remove(self)
         self._counted = False

@@ -18,7 +18,15 @@ from typing_extensions import TypeVar
 
 from fastroai.errors import MissingInputError, ScopeClosedError
 from fastroai.records import NOT_GIVEN, NotGiven, RequestRecord, Tokens
-from fastroai.runtime import BudgetView, Clock, Scope, StepRetried, TextChunk, run_blocking
+from fastroai.runtime import (
+    BudgetView,
+    Clock,
+    Scope,
+    StepRetried,
+    TextChunk,
+    record_spending,
+    run_blocking,
+)
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.steps.base import BaseStep
 from fastroai.steps.call import AgentCall, AgentLike, Prompt, check_agent
@@ -446,7 +454,7 @@ class StepContext(Generic[DepsT_co]):
             cost_calculator or self._facts.calculator, model, provider, Tokens(**counts), cost_usd
         )
         record = replace(record, step_id=self.step_id)
-        self._scope.charge(record)
+        record_spending(self._scope, record)
         return record
 
     # --- for the runner and for steps of other kinds ---

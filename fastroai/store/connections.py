@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from anyio import CancelScope
 
-from fastroai.errors import SpendStoreUnavailable
+from fastroai.errors import ConfigurationError, SpendStoreUnavailable
 from fastroai.store.workers import Workers
 
 ConnectionT = TypeVar("ConnectionT")
@@ -70,6 +70,8 @@ class Connections(Generic[ConnectionT]):
     """
 
     def __init__(self, driver: Driver[ConnectionT], limit: int) -> None:
+        if not driver.timeout > 0:
+            raise ConfigurationError("timeout", driver.timeout, "seconds, above 0")
         self._driver, self._limit = driver, limit
         self._start()
         _all_connections.add(self)

@@ -46,11 +46,13 @@ class PostgresSpendStore:
             timeout: Seconds to wait for a connection, and for an answer.
 
         Raises:
-            ConfigurationError: the connection string cannot be read, or the schema is no name of one.
+            ConfigurationError: the connection string cannot be read, the schema is no plain name, or the
+                timeout is not above 0.
             MissingExtraError: psycopg is not installed (`pip install 'fastroai[postgres]'`).
         """
-        if not schema.isprintable() or not 0 < len(schema.encode()) <= _LONGEST_NAME:
-            raise ConfigurationError("schema", schema, f"a name of at most {_LONGEST_NAME} bytes")
+        if not schema.isidentifier() or len(schema.encode()) > _LONGEST_NAME:
+            expected = f"letters, digits and underscores, at most {_LONGEST_NAME} bytes"
+            raise ConfigurationError("schema", schema, expected)
         self._driver = _PostgresDriver(dsn, schema, timeout)
         self._connections = Connections(self._driver, _CONNECTIONS)
 
@@ -174,7 +176,8 @@ class _PostgresDriver:
     def _prepare(self, connection: Connection[tuple[Any, ...]]) -> None:
         connection.execute(
             "SELECT set_config('statement_timeout', %s, false), "
-            "set_config('default_transaction_isolation', 'read committed', false)",
+            "set_config('default_transaction_isolation', 'read committed', false), "
+            "set_config('DateStyle', 'ISO', false)",
             [str(ceil(self.timeout * 1000))],
         )
         if self._is_made(connection):

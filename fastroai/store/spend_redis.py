@@ -43,7 +43,8 @@ class RedisSpendStore:
             timeout: Seconds to wait for a connection, and for an answer.
 
         Raises:
-            ConfigurationError: the URL cannot be read, or the prefix is not printable text without braces.
+            ConfigurationError: the URL cannot be read, the prefix is not printable text without braces, or
+                the timeout is not above 0.
             MissingExtraError: redis-py is not installed (`pip install 'fastroai[redis]'`).
         """
         if not prefix or not prefix.isprintable() or "{" in prefix or "}" in prefix:

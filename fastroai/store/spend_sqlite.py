@@ -73,7 +73,7 @@ class SQLiteSpendStore:
             clock: Gives the time, with its time zone. The same for all processes, as that of a machine is.
 
         Raises:
-            ConfigurationError: `path` is no file's.
+            ConfigurationError: `path` is no file's, or `timeout` is not above 0.
         """
         name = os.fspath(path)
         if not name or name.startswith(":memory:"):

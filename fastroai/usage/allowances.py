@@ -69,14 +69,16 @@ ANTHROPIC: Final = Allowances(
     output_format=1_024,
 )
 GATEWAY: Final = Allowances(
-    # OpenAI's, Anthropic's or Google's models under their name, but not at their address, or not documented.
+    # OpenAI's, Anthropic's or Google's models under their name, but not at their address, or not documented;
+    # or an open model behind their API, whose template tells it of tools in some hundred tokens. With tools,
+    # both together are twice the largest prompt that is documented, see above.
     request=1_024,
     message=32,
     call=64,
     result=64,
     tool=64,
-    tools=1_024,
-    output_format=1_024,
+    tools=512,
+    output_format=512,
 )
 OTHER: Final = Allowances(
     # A chat template can hold a default system prompt: that of gpt-oss has 70 tokens, others have hundreds.

@@ -44,12 +44,16 @@ _AUTO_IS_HIGH: Final = ("gpt-5.4", "gpt-5-", "gpt-4.1-", "o4-mini")
 """Of the models with patches, those for which `auto` is at most `high`; else it is `original`."""
 _CLAUDE_SMALL: Final = (
     "claude-3",
-    "claude-haiku-4",
+    "claude-haiku-4-5",
     "claude-opus-4-0",
     "claude-opus-4-1",
+    "claude-opus-4-20250514",
     "claude-opus-4-5",
     "claude-opus-4-6",
-    "claude-sonnet-4",
+    "claude-sonnet-4-0",
+    "claude-sonnet-4-20250514",
+    "claude-sonnet-4-5",
+    "claude-sonnet-4-6",
 )
 """Models of Anthropic before those with high resolution."""
 _CLAUDE_SMALL_TOKENS: Final = 1_600

@@ -67,7 +67,8 @@ class SpendStore(Protocol):
 
     Every operation is atomic where the data is, may be called from any event loop and thread, and can be
     repeated: after a lost connection the same call has the same effect once. One that is cancelled after it
-    has begun still takes effect, before anything that is called then: settle what it may have reserved.
+    has begun still takes effect, before anything that is called then: settle what it may have reserved. One
+    that found the store unavailable may have taken effect, or may still; what it leaves ends with its lease.
 
     Amounts are exact to 18 decimals of a dollar; beyond these, reservations are rounded up, costs half to
     even, and limits down. Windows are those of the calendar in UTC. Time is the store's own, and never goes

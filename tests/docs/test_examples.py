@@ -19,7 +19,11 @@ from fastroai.testing import ModelServer
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 PRINTS = {
-    "budget": [r"cost budget of book is used up in step 'write'", r"requests: (\d+) made, \1 received"],
+    "budget": [
+        r"budget of 4,000 microcents of book is used up in step 'write'",
+        r"spent: [1-3]\d\d\d of 4000 microcents",
+        r"went on, for \$0\.0001",
+    ],
     "chat": [r"Your name is Ada\."],
     "conversation": [r"What is the number of your order\?", r"-> It is on its way\."],
     "failing_step": [
@@ -48,6 +52,11 @@ PRINTS = {
         r"Baa, at last\. after 2 requests, 1 unmeasured",
     ],
     "router": [r"gpt-5-nano \(settled\)", r"gpt-5 \(released\), gpt-5-nano \(settled\)"],
+    "spend_limit": [
+        r"ada: 5 of 5 answered for \$0\.0000",
+        r"grace: 1\d\d of 200 answered for \$0\.00",
+        r"(within the limit: True, until 00:00 UTC\n(.|\n)*){2}",
+    ],
     "streaming": [r"what it would cost\.\n\.\.\. \$0\.0000", r"'Once upon a time' is enough\."],
     "structured_output": [r"Ticket\(category='billing', urgent=True\) after 2 requests"],
     "tools": [r"temperature\(\{'city': 'Atlantis'\}\)", r"2 requests, \$0\.0000"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal
+from typing import Literal, get_args
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,12 +50,12 @@ def budgets(draw: st.DrawFn) -> Budget:
 trees = st.lists(st.tuples(budgets(), st.integers(0, 5)), min_size=1, max_size=6)
 """Budgets, and which of those before it each is under."""
 
+KINDS: tuple[Kind, ...] = get_args(Kind)
+OFTEN: tuple[Kind, ...] = ("ask", "ask", "ask inside", "end")
+
 operations = st.builds(
     Operation,
-    kind=st.sampled_from(
-        ("ask", "ask", "ask", "ask inside", "ask inside", "end", "end", "refuse", "lower", "amend", "cancel")
-        + ("shrink", "stall", "close")
-    ),
+    kind=st.sampled_from((*KINDS, *OFTEN)),
     which=st.integers(0, 7),
     where=st.integers(0, 5),
     cents=st.integers(0, 12),

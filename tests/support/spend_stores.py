@@ -88,7 +88,7 @@ class KeptInRedis:
     def another(self) -> RedisSpendStore:
         return RedisSpendStore(self.url, prefix=self.prefix)
 
-    def keys(self, part: str = "*") -> list[str]:
+    def names(self, part: str = "*") -> list[str]:
         return list(self.client.scan_iter(f"{self.prefix}:*:{part}"))
 
     def pass_time(self, seconds: float) -> None:
@@ -98,19 +98,19 @@ class KeptInRedis:
         def older(time: str) -> int:
             return int(time) - age if int(time) else 0
 
-        for key in self.keys("account"):
+        for key in self.names("account"):
             kept = self.client.hgetall(key)
             self.client.hset(key, mapping={name: older(kept[name]) for name in ("seen", "closes")})
-        for key in self.keys("claims"):
+        for key in self.names("claims"):
             for claim, text in self.client.hgetall(key).items():
                 state, amount, closes = text.split()
                 self.client.hset(key, claim, f"{state} {amount} {older(closes)}")
-        for key in self.keys("leases"):
+        for key in self.names("leases"):
             for claim, _ in self.client.zrange(key, 0, -1, withscores=True):
                 self.client.zincrby(key, -age, claim)
 
     def clear(self) -> None:
-        for key in self.keys():
+        for key in self.names():
             self.client.delete(key)
 
     def end(self) -> None:
@@ -123,8 +123,8 @@ class KeptInPostgres:
 
     skipped = timedelta(0)
 
-    def __init__(self, dsn: str) -> None:
-        self.dsn, self.schema = dsn, f"test {uuid.uuid4().hex}"
+    def __init__(self, dsn: str, schema: str | None = None) -> None:
+        self.dsn, self.schema = dsn, schema or f"test_{uuid.uuid4().hex}"
         self.store = self.another()
         self.connection = psycopg.connect(dsn, autocommit=True)
 

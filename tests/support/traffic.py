@@ -1,8 +1,8 @@
-"""Requests as applications make them, and what they would use: made up, for no recorded traffic is free to use.
+"""Requests as applications make them, and what they would use. They are made up, not recorded.
 
-The prose is that of this project's documentation. Each kind makes as many runs as the others. `max_tokens` is
-what somebody sets who knows the answers: the longest ones just fit, so answers use a third of it to all of it,
-evenly. A tool loop has one `max_tokens` for all its requests, as agents have, and its calls are short.
+The prose is that of Python's own help. There are as many runs of each kind. `max_tokens` is what
+somebody sets who knows the answers: the longest ones just fit, and the others are evenly as short as a third
+of it. A tool loop has one `max_tokens` for all its requests, as agents have, and its calls are short.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pydoc_data.topics import topics
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -30,7 +30,7 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
 from .bodies import body_of
-from .cookbook import function_tokens, message_tokens
+from .cookbook import function_tokens, message_tokens, tokens
 
 Kind = Literal["short chats", "RAG", "tool loops", "extraction", "long answers"]
 KINDS: tuple[Kind, ...] = ("short chats", "RAG", "tool loops", "extraction", "long answers")
@@ -131,23 +131,27 @@ INVOICE = ToolDefinition(
     parameters_json_schema=Invoice.model_json_schema(),
 )
 SUPPORT = (
-    "You are the assistant of a shop for garden tools. Answer in the language of the customer, politely and in at "
-    "most three short paragraphs. Never promise a refund before you have looked at the order. If you do not know "
-    "something, say so, and offer to ask a colleague."
+    "You are the assistant of a shop for garden tools. Answer in the language of the customer, politely and "
+    "in at most three short paragraphs. Never promise a refund before you have looked at the order. If you "
+    "do not know something, say so, and offer to ask a colleague."
 )
 GROUNDED = (
-    "Answer the question from the passages only. Name the passages that you used in brackets. If they do not hold "
-    "the answer, say that you do not know."
+    "Answer the question from the passages only. Name the passages that you used in brackets. If they do not "
+    "hold the answer, say that you do not know."
 )
 EXTRACT = "Extract the invoice. Leave nothing out, and invent nothing."
+
+
+def _size(calls: Sequence[ToolCallPart]) -> int:
+    """Tokens of calls, and about as many as delimit them."""
+    return sum(tokens(call.tool_name) + tokens(call.args_as_json_str()) + 8 for call in calls)
 
 
 class _Traffic:
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        docs = Path(__file__).parents[2] / "docs"
-        prose = "\n\n".join(path.read_text("utf-8") for path in sorted(docs.glob("*/*.md")))
-        self._passages = [text for text in prose.split("\n\n") if len(text) > 120]
+        self._passage = random.Random(1)  # its own, so that other prose leaves the rest as it is
+        self._passages = [text for page in topics.values() for text in page.split("\n\n") if len(text) > 120]
 
     def run(self, kind: Kind) -> Iterator[Exchange]:
         if kind == "short chats":
@@ -169,14 +173,13 @@ class _Traffic:
         history: list[ModelMessage] = []
         for _ in range(self._pick(1, 5)):
             history.append(ModelRequest(parts=[UserPromptPart(self._sentence())]))
-            yield self._exchange("short chats", list(history), 250, instructions=SUPPORT)
+            yield self._exchange("short chats", history, 250, instructions=SUPPORT)
             history.append(ModelResponse(parts=[TextPart(self._prose(500))]))
 
     def _tool_loop(self) -> Iterator[Exchange]:
         tools = self._chance.sample(TOOLS, self._pick(3, 6))
         messages: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart(self._prose(400))])]
         for turn in range(self._pick(1, 3)):
-            yield self._exchange("tool loops", list(messages), 400, SUPPORT, tools, called=self._pick(20, 50))
             calls = [
                 ToolCallPart(
                     tool.name, self._arguments(), tool_call_id=f"call_{turn}{number}abcdefghijklmnop"
@@ -187,8 +190,9 @@ class _Traffic:
                 ToolReturnPart(call.tool_name, self._orders(), tool_call_id=call.tool_call_id)
                 for call in calls
             ]
+            yield self._exchange("tool loops", messages, 400, SUPPORT, tools, output_tokens=_size(calls))
             messages += [ModelResponse(parts=calls), ModelRequest(parts=results)]
-        yield self._exchange("tool loops", list(messages), 400, SUPPORT, tools)
+        yield self._exchange("tool loops", messages, 400, SUPPORT, tools)
 
     def _exchange(
         self,
@@ -198,7 +202,7 @@ class _Traffic:
         instructions: str = "You are helpful.",
         tools: Sequence[ToolDefinition] = (),
         output: Sequence[ToolDefinition] = (),
-        called: int | None = None,
+        output_tokens: int | None = None,
     ) -> Exchange:
         answer = int(max_tokens * self._chance.uniform(SHORTEST, LONGEST))
         parameters = ModelRequestParameters(
@@ -207,7 +211,7 @@ class _Traffic:
             output_mode="tool" if output else "text",
             instruction_parts=[InstructionPart(content=instructions)],
         )
-        return Exchange(kind, list(messages), max_tokens, called or answer, parameters)
+        return Exchange(kind, list(messages), max_tokens, output_tokens or answer, parameters)
 
     def _pick(self, least: int, most: int) -> int:
         return self._chance.randint(least, most)
@@ -215,7 +219,7 @@ class _Traffic:
     def _prose(self, letters: int) -> str:
         text = ""
         while len(text) < letters:
-            text += self._chance.choice(self._passages) + "\n\n"
+            text += self._passage.choice(self._passages) + "\n\n"
         return text[:letters]
 
     def _sentence(self) -> str:

@@ -1,8 +1,10 @@
 import inspect
 import pickle
+from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
 from fastroai import errors
 from fastroai.errors import (
@@ -18,10 +20,16 @@ from fastroai.errors import (
     MissingInputError,
     PipelineValidationError,
     PriceUpdateError,
+    RequestBudgetExceeded,
     RunningLoopError,
     ScopeClosedError,
+    SpendLimitExceeded,
+    SpendStoreUnavailable,
     StepExecutionError,
+    StoppedRun,
+    TimeBudgetExceeded,
     TimeLimitExceeded,
+    TokenBudgetExceeded,
     UnboundedRequestError,
     UnknownModelError,
     UnknownPipelineError,
@@ -29,11 +37,21 @@ from fastroai.errors import (
     attach_usage,
     error_chain,
     nearest_hint,
+    records_of,
     usage_of,
 )
-from fastroai.records import Usage
+from fastroai.records import RequestRecord, Usage
 
 SPENT = Usage(request_count=2, cost_usd=Decimal("0.0123"))
+RECORDS = (RequestRecord(model="m", provider="p", outcome="settled", cost_usd=Decimal("0.0123")),)
+MESSAGES: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart("hello")])]
+
+CUT = CostBudgetExceeded(500_000, 498_000, "s", 9_000, ("p",))
+CUT.partial_response = ModelResponse(parts=[TextPart("Once upon")])
+CUT.stopped_runs = [StoppedRun("inner", []), StoppedRun("writer", MESSAGES)]
+SHARED = SpendLimitExceeded(5_000_000, 4_990_000, None, 20_000, ("p",))
+SHARED.key, SHARED.window, SHARED.resets_at = "tenant", "day", datetime(2026, 3, 2, tzinfo=UTC)
+
 EXAMPLES: list[tuple[FastroAIError, str]] = [
     (FastroAIError("something"), "something"),
     (ConfigurationError("retries", -1, "0 or more"), "retries=-1: expected 0 or more"),
@@ -57,11 +75,37 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (TimeLimitExceeded("step 's'", 1.5), "step 's' took longer than 1.5 s"),
     (DispatchSkippedError("no credit"), "agent call skipped: no credit"),
     (DispatchSkippedError(), "agent call skipped"),
-    (BudgetExceeded("used up"), "used up"),
-    (CostBudgetExceeded(500_000, 498_000), "cost budget is used up: 498,000 of 500,000 microcents"),
+    (BudgetExceeded(500, 498), "is used up: 498 committed; the next request was not sent"),
+    (
+        CostBudgetExceeded(500_000, 498_000),
+        "budget of 500,000 microcents is used up: 498,000 committed; the next request was not sent. "
+        "Raise the budget ($0.5), set a lower max_tokens, or do less",
+    ),
     (
         CostBudgetExceeded(500_000, 498_000, "s", 9_000, ("p", "s")),
-        "cost budget of p / s is used up in step 's'",
+        "budget of 500,000 microcents of p / s is used up in step 's': 498,000 committed; "
+        "the next request, of up to 9,000, was not sent",
+    ),
+    (CUT, "498,000 committed; it paid for the beginning of the last answer (error.partial_response)"),
+    (
+        SHARED,
+        "budget of 5,000,000 microcents of p is used up: 4,990,000 committed; the next request, of up to "
+        "20,000, was not sent. Wait until 2026-03-02 00:00 UTC, or raise the limit of 'tenant' (day)",
+    ),
+    (SpendLimitExceeded(5_000_000, 4_990_000), "Raise the limit of"),
+    (
+        TokenBudgetExceeded(1_000, 990, "s", 50, ("p",)),
+        "budget of 1,000 tokens of p is used up in step 's': 990 committed; the next request, of up to 50, "
+        "was not sent. Raise the budget, or do less",
+    ),
+    (RequestBudgetExceeded(20, 20), "budget of 20 requests is used up: 20 committed"),
+    (
+        TimeBudgetExceeded(500, 500, None, None, ("p",)),
+        "budget of 500 milliseconds of p is used up: 500 committed; what was running was cancelled",
+    ),
+    (
+        SpendStoreUnavailable("RedisSpendStore(...)", "no connection"),
+        "spend store RedisSpendStore(...) is unavailable: no connection; the request was not sent",
     ),
     (UnpricedModelError("m", "p"), "CostCalculator(pricing_overrides={'p:m': {'input_per_mtok': ..."),
     (UnboundedRequestError("m", "p"), "set max_tokens on the agent"),
@@ -97,11 +141,11 @@ def test_errors_say_what_is_wrong_and_what_to_do(error: FastroAIError, message: 
 
 @pytest.mark.parametrize("error", [error for error, _ in EXAMPLES], ids=map(of_type, EXAMPLES))
 def test_errors_survive_pickling_with_what_was_spent(error: FastroAIError) -> None:
-    attach_usage(error, SPENT)
+    attach_usage(error, SPENT, RECORDS)
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)
     assert str(copy) == str(error)
-    assert copy.usage == SPENT
+    assert (copy.usage, records_of(copy)) == (SPENT, RECORDS)
     facts = {name: value for name, value in vars(error).items() if name != "original_error"}
     assert {name: vars(copy)[name] for name in facts} == facts
 
@@ -138,11 +182,17 @@ def test_errors_are_the_builtin_ones_that_callers_expect(
     assert issubclass(error, builtin)
 
 
-def test_only_timeouts_and_downloads_are_worth_trying_again() -> None:
+def test_only_timeouts_stores_and_downloads_are_worth_trying_again() -> None:
     assert [type(error).__name__ for error, _ in EXAMPLES if error.retryable] == [
         "TimeLimitExceeded",
+        "SpendStoreUnavailable",
         "PriceUpdateError",
     ]
+
+
+def test_a_budget_stop_has_the_messages_of_the_outermost_agent_run_that_it_stopped() -> None:
+    assert CUT.messages is MESSAGES
+    assert SHARED.messages == []
 
 
 def test_the_longer_name_of_the_cost_budget_error_is_the_same_class() -> None:
@@ -152,6 +202,7 @@ def test_the_longer_name_of_the_cost_budget_error_is_the_same_class() -> None:
 def test_an_error_that_never_left_a_run_has_spent_nothing() -> None:
     assert FastroAIError("x").usage == Usage()
     assert usage_of(ValueError("x")) is None
+    assert records_of(ValueError("x")) == ()
 
 
 def test_usage_of_works_for_foreign_errors_and_is_a_snapshot() -> None:

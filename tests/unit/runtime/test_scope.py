@@ -4,11 +4,11 @@ import threading
 from decimal import Decimal
 
 import pytest
-from support.virtual_time import in_virtual_time
+from support.virtual_time import in_virtual_time, now
 
-from fastroai.errors import usage_of
+from fastroai.errors import TimeBudgetExceeded, usage_of
 from fastroai.records import RequestRecord, Tokens
-from fastroai.runtime import Clock, RunEvent, RunStarted, Scope, current_scope
+from fastroai.runtime import Clock, Listener, RunEvent, RunStarted, Scope, current_scope
 from fastroai.tracing import NoOpTracer
 from fastroai.usage import Budget
 from fastroai.usage.limits import Limits
@@ -221,6 +221,44 @@ async def test_a_cancellation_while_closing_leaves_nothing_open() -> None:
         await task
     assert ended == [2, 1]
     assert scope.closed
+
+
+@in_virtual_time
+async def test_time_that_runs_out_while_closing_is_a_stop_of_the_budget() -> None:
+    async def never_ends() -> None:
+        await asyncio.Event().wait()
+
+    async def work() -> None:
+        async with Scope("step", "s", parent=None, limits=Limits(Budget(ms=2_000))) as scope:
+            scope.on_close(never_ends)
+
+    with pytest.raises(TimeBudgetExceeded) as caught:
+        await work()
+    assert (caught.value.limit, caught.value.scope_path) == (2_000, ("s",))
+    assert now() == 2
+    assert current_scope() is None
+
+
+async def test_what_was_noted_is_told_before_what_happens_next_and_to_whoever_listens_there() -> None:
+    outside: list[str] = []
+    inside: list[str] = []
+
+    def listener(heard: list[str]) -> Listener:
+        async def listen(event: RunEvent) -> None:
+            heard.append(event.run_id)
+
+        return listen
+
+    def event(name: str) -> RunEvent:
+        return RunEvent(run_id=name, pipeline="p", path=("p",))
+
+    run = Scope("pipeline", "p", parent=None, listener=listener(outside))
+    step = Scope("step", "s", parent=run, listener=listener(inside))
+    step.note(event("noted inside"))
+    run.note(event("noted outside"))
+    await run.emit(event("emitted outside"))
+    assert outside == ["noted inside", "noted outside", "emitted outside"]
+    assert inside == ["noted inside"]
 
 
 async def test_an_error_that_leaves_has_what_was_spent() -> None:

@@ -12,7 +12,6 @@ from support.spend_stores import account, claim
 from fastroai.errors import ConfigurationError, SpendStoreUnavailable
 from fastroai.store import SQLiteSpendStore
 
-
 LOCKED = "database is locked|no answer"  # the latter on a machine that is slow to look
 
 

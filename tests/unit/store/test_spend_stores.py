@@ -165,6 +165,18 @@ async def test_what_was_sent_stays_as_it_is(kept: Kept) -> None:
     assert await amounts(kept) == (0, 3)
 
 
+async def test_a_reservation_that_was_cancelled_can_be_given_back(kept: Kept) -> None:
+    for turns in range(6):
+        task = asyncio.create_task(kept.store.reserve(claim("a", 10)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        balance = await kept.store.settle(claim("a", 10), Decimal(0))
+        assert (balance.spent_usd, balance.reserved_usd) == (0, 0)
+    assert await amounts(kept) == (0, 0)
+
+
 # --- the line ---
 
 

@@ -1,0 +1,153 @@
+"""Processes that reserve with a store of spending, as they are told through a pipe."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Barrier
+from typing import Any
+
+from fastroai.store import PostgresSpendStore, RedisSpendStore, SQLiteSpendStore
+from fastroai.usage import SpendAccount, SpendClaim, SpendStore
+
+STORES: Mapping[str, type] = {
+    "sqlite": SQLiteSpendStore,
+    "redis": RedisSpendStore,
+    "postgres": PostgresSpendStore,
+}
+POLL = 0.005
+SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which store."""
+
+    kind: str
+    where: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def open(self) -> Any:
+        return STORES[self.kind](self.where, **self.options)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to do."""
+
+    do: str
+    place: Place
+    amount: Decimal
+    limit: Decimal
+    cost: Decimal = Decimal(0)
+    count: int = 1
+    key: str = "shared"
+
+    def claims(self, worker: str) -> list[SpendClaim]:
+        account = SpendAccount(key=self.key, window="total")
+        return [
+            SpendClaim(
+                id=f"{worker} {number}",
+                account=account,
+                amount_usd=self.amount,
+                limit_usd=self.limit,
+                lease=30,
+            )
+            for number in range(self.count)
+        ]
+
+
+class Deed:
+    """One task, done by one process."""
+
+    def __init__(self, worker: str, task: Task, store: SpendStore) -> None:
+        self.task, self.store = task, store
+        self.claims = task.claims(worker)
+
+    async def nothing(self) -> int:
+        """Let the others do it."""
+        return 0
+
+    async def rush(self) -> int:
+        """Ask for everything at once, and twice: how many are granted."""
+        verdicts = await asyncio.gather(*(self.store.reserve(claim) for claim in self.claims * 2))
+        return sum(verdict.granted for verdict in verdicts[self.task.count :])
+
+    async def spend(self) -> int:
+        """Wait until each is granted, send it, and settle it: how many times the limit was seen crossed."""
+        return sum(await asyncio.gather(*map(self._spend, self.claims)))
+
+    async def _spend(self, claim: SpendClaim) -> int:
+        crossed = 0
+        granted = False
+        while not granted:
+            verdict = await self.store.reserve(claim)
+            crossed += verdict.balance.spent_usd + verdict.balance.reserved_usd > self.task.limit
+            if not (granted := verdict.granted):
+                await asyncio.sleep(POLL)
+        assert await self.store.mark_sent(claim)
+        await self.store.settle(claim, self.task.cost)
+        return crossed
+
+    async def hold(self) -> int:
+        """Reserve all, and send every other one."""
+        for number, claim in enumerate(self.claims):
+            assert (await self.store.reserve(claim)).granted
+            if number % 2:
+                assert await self.store.mark_sent(claim)
+        return len(self.claims)
+
+
+def work(name: str, pipe: Connection, barrier: Barrier) -> None:
+    """Do one task after the other. Each begins in all processes at once, and ends before the next begins."""
+    place, store = None, None
+    while True:
+        task: Task = pipe.recv()
+        if task.place != place:
+            place, store = task.place, task.place.open()
+        barrier.wait(SECONDS)
+        pipe.send(asyncio.run(getattr(Deed(name, task, store), task.do)()))
+
+
+class Workers:
+    """Some processes, which live until they are ended."""
+
+    def __init__(self, count: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.barrier = context.Barrier(count)  # kept, because it would be gone with its last name
+        self.pipes: list[Connection] = []
+        self.processes: list[BaseProcess] = []
+        for number in range(count):
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=work, args=(f"worker {number}", theirs, self.barrier), daemon=True
+            )
+            process.start()
+            theirs.close()
+            self.pipes.append(ours)
+            self.processes.append(process)
+
+    def do(self, task: Task, by: int | None = None) -> list[Any]:
+        """Have all of them do it, or the first so many, released at a barrier."""
+        count = len(self.pipes) if by is None else by
+        for number, pipe in enumerate(self.pipes):
+            pipe.send(task if number < count else replace(task, do="nothing"))
+        return [self._answer(pipe) for pipe in self.pipes][:count]
+
+    def _answer(self, pipe: Connection) -> Any:
+        assert pipe.poll(SECONDS), "a worker does not answer"
+        return pipe.recv()
+
+    def end(self) -> None:
+        """Kill them."""
+        for process in self.processes:
+            process.kill()
+            process.join(SECONDS)
+            process.close()
+        for pipe in self.pipes:
+            pipe.close()

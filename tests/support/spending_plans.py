@@ -1,0 +1,122 @@
+"""Random work that spends: trees of budgets, agents that call agents, streams, failures, cancellations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from hypothesis import strategies as st
+
+from fastroai.usage import Budget
+
+Way = Literal["run", "stream", "slow stream", "left stream", "abandoned stream", "handler", "events"]
+"""How an agent is called; a `handler` is told of the events of a `run`, in the midst of its requests."""
+
+Fate = Literal["refused", "no connection", "breaks"]
+"""What becomes of an attempt at a request: unbilled, never sent, or nobody knows."""
+
+Mode = Literal["one by one", "side by side", "pipeline", "map"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of an agent. A token of output costs a microcent."""
+
+    way: Way
+    wants: int
+    """Tokens of output of each answer, if `max_tokens` let it."""
+    max_tokens: int
+    seconds: float
+    fates: tuple[Fate, ...]
+    """Of the first attempts at its requests; after them all goes well."""
+    extra_attempts: int
+    rejected: bool
+    """Whether its first answer is not accepted."""
+    spare: bool
+    """Whether another model answers where the first does not."""
+    timeout: float | None
+    budget: Budget | None
+    in_tool: tuple[Work, ...] = ()
+    """What a tool does that the model calls first."""
+    inside: tuple[Work, ...] = ()
+    """What whoever handles its stream does after the first chunk."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Several things under one budget."""
+
+    mode: Mode
+    budget: Budget | None
+    members: tuple[Work, ...]
+    cancelled_after: float | None = None
+    limit: int | None = None
+    """How many at once, in a pipeline or a map."""
+
+
+Work: TypeAlias = Call | Group
+
+
+@st.composite
+def budgets(draw: st.DrawFn) -> Budget:
+    """Budgets that are soon used up: a request reserves some 5,000 tokens, mostly of input."""
+    limits = {
+        "microcents": draw(st.none() | st.integers(5, 150)),
+        "tokens": draw(st.none() | st.none() | st.integers(1, 8).map(lambda requests: requests * 6_000)),
+        "requests": draw(st.none() | st.none() | st.integers(1, 6)),
+    }
+    if not any(limits.values()):
+        limits["microcents"] = 60
+    return Budget(**limits, ms=draw(st.sampled_from((None, None, None, None, 2_000, 9_000))))
+
+
+_SECONDS = (0.0, 0.0, 0.5, 2.0, 7.0)
+
+
+def calls(inside: st.SearchStrategy[Work] | None = None) -> st.SearchStrategy[Call]:
+    """Calls of an agent, with work inside of them or without."""
+    more = st.just(()) if inside is None else st.lists(inside, max_size=2).map(tuple)
+    return st.builds(
+        Call,
+        way=st.sampled_from(
+            ("run", "run", "run", "stream", "slow stream", "left stream", "abandoned stream", "handler", "events")
+        ),
+        wants=st.integers(1, 30),
+        max_tokens=st.integers(1, 50),
+        seconds=st.sampled_from(_SECONDS),
+        fates=st.lists(st.sampled_from(("refused", "no connection", "breaks")), max_size=2).map(tuple)
+        | st.just(()),
+        extra_attempts=st.integers(0, 2),
+        rejected=st.booleans(),
+        spare=st.sampled_from((False, False, True)),
+        timeout=st.sampled_from((None, None, None, 1.5, 5.0)),
+        budget=st.none() | st.none() | budgets(),
+        in_tool=more,
+        inside=more,
+    )
+
+
+def groups(members: st.SearchStrategy[Work]) -> st.SearchStrategy[Group]:
+    """Several things under one budget."""
+    return st.builds(
+        Group,
+        mode=st.sampled_from(("one by one", "side by side", "side by side", "pipeline", "map")),
+        budget=st.none() | budgets(),
+        members=st.lists(members, min_size=1, max_size=5).map(tuple),
+        cancelled_after=st.sampled_from((None, None, None, 1.0, 4.0)),
+        limit=st.none() | st.integers(1, 3),
+    )
+
+
+work: st.SearchStrategy[Work] = st.recursive(
+    calls(), lambda inner: groups(inner) | calls(inner), max_leaves=14
+)
+"""Anything that spends."""
+
+runs: st.SearchStrategy[Group] = st.builds(
+    Group,
+    mode=st.sampled_from(("one by one", "side by side", "side by side")),
+    budget=budgets(),
+    members=st.lists(work, min_size=1, max_size=5).map(tuple),
+)
+"""What a whole run does, under a budget of its own."""

@@ -1,0 +1,413 @@
+"""Does what a plan of `spending_plans` says, and watches every request from its admission to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import aclosing, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from itertools import count
+from typing import Any
+
+import pytest
+from pydantic_ai import ModelRetry, RunContext
+from pydantic_ai.exceptions import ModelAPIError, ModelConnectionError, ModelHTTPError, UnexpectedModelBehavior
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.fallback import FallbackModel
+from support.scripted import Answer, ScriptedModel
+from support.spending_plans import Call, Fate, Group, Work
+
+from fastroai import BudgetExceeded, FastroAgent, Pipeline, PipelineConfig, StepContext, budget_scope, step
+from fastroai.errors import StepExecutionError, TimeLimitExceeded
+from fastroai.records import Usage
+from fastroai.runtime import Reservation, Scope, admission
+from fastroai.runtime.ledger import Account, Amounts
+from fastroai.usage import Budget, CostCalculator
+
+A_TOKEN_OF_OUTPUT_IS_A_MICROCENT = CostCalculator(
+    pricing_overrides={
+        f"scripted:{name}": {"input_per_mtok": 0, "output_per_mtok": 1} for name in ("paid", "spare")
+    }
+)
+MICROCENT = Decimal("0.000001")
+
+EXPECTED = (
+    BudgetExceeded,
+    TimeLimitExceeded,
+    StepExecutionError,
+    ModelAPIError,
+    UnexpectedModelBehavior,
+    TimeoutError,
+    ExceptionGroup,
+)
+"""What work may fail with; anything else fails the test."""
+
+
+def failure(fate: Fate, name: str) -> ModelAPIError:
+    if fate == "refused":
+        return ModelHTTPError(429, name)
+    if fate == "no connection":
+        return ModelConnectionError(name, "refused", phase="connect")
+    return ModelAPIError(name, "the connection broke")
+
+
+@dataclass(eq=False)
+class Conversation:
+    """A call of an agent under way."""
+
+    call: Call
+    fates: list[Fate]
+    inside_of: tuple[Conversation, ...]
+    reading: bool = True
+    """Whether somebody waits for what it streams."""
+    rejected: bool = False
+
+
+@dataclass(eq=False)
+class Sent:
+    """A request that reached the model, and what it costs there."""
+
+    accounts: tuple[Account, ...]
+    tokens: int
+    cost_usd: Decimal
+    billed: bool
+
+
+@dataclass(eq=False)
+class Asked:
+    """A request between being made and being sent."""
+
+    conversation: Conversation
+    scope: Scope
+
+
+_current: ContextVar[tuple[Conversation, ...]] = ContextVar("inside_of", default=())
+
+
+@dataclass
+class SpendingRun:
+    """One run of a plan."""
+
+    accounts: list[Account] = field(default_factory=list)
+    scopes: list[Scope] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
+    admitted: list[tuple[Conversation, Reservation[Any]]] = field(default_factory=list)
+    refusals: int = 0
+    lowered: int = 0
+
+    def __post_init__(self) -> None:
+        self._numbers = count()
+        self._conversations: dict[str, Conversation] = {}
+        self._left: list[object] = []
+        self._admit = admission.admit
+        self.agent: FastroAgent[Any, str] = FastroAgent(
+            ScriptedModel(self.answer),
+            name="agent",
+            tools=[self.act],
+            retries=1,
+            cost_calculator=A_TOKEN_OF_OUTPUT_IS_A_MICROCENT,
+        )
+        self.agent.agent.output_validator(self.validate)  # type: ignore[attr-defined]
+        self.spare = FallbackModel(ScriptedModel(self.answer), ScriptedModel(self.answer, "spare"))
+
+    def watch(self, patch: pytest.MonkeyPatch) -> None:
+        """See every scope, account and admission from now on."""
+        accounts, scopes, init = self.accounts, self.scopes, Scope.__init__
+
+        class WatchedAccount(Account):
+            def __init__(self, *args: Any) -> None:
+                super().__init__(*args)
+                accounts.append(self)
+
+        def watched_init(scope: Scope, *args: Any, **options: Any) -> None:
+            init(scope, *args, **options)
+            scopes.append(scope)
+
+        patch.setattr("fastroai.runtime.scope.Account", WatchedAccount)
+        patch.setattr(Scope, "__init__", watched_init)
+        patch.setattr("fastroai.agent.metering.admit", self.admit)
+
+    # --- doing it ---
+
+    async def perform(self, work: Work) -> None:
+        """Do something, and fail as it fails."""
+        if isinstance(work, Call):
+            await self.call(work)
+        else:
+            async with asyncio.timeout(work.cancelled_after):
+                await self.perform_all(work)
+
+    async def attempt(self, work: Work) -> None:
+        """Do something; others go on if it fails."""
+        try:
+            await self.perform(work)
+        except EXPECTED:
+            pass
+
+    async def perform_all(self, group: Group) -> None:
+        if group.mode in ("pipeline", "map"):
+            await self.pipeline(group)
+            return
+        async with nullcontext() if group.budget is None else budget_scope(group.budget):
+            if group.mode == "one by one":
+                for member in group.members:
+                    await self.attempt(member)
+            else:
+                async with asyncio.TaskGroup() as tasks:
+                    for member in group.members:
+                        tasks.create_task(self.attempt(member))
+
+    async def pipeline(self, group: Group) -> None:
+        run = self
+
+        @step
+        async def one(ctx: StepContext[Any]) -> str:
+            await run.perform(group.members[ctx.get_input("item")])
+            return "done"
+
+        @step
+        async def all_of_them(ctx: StepContext[Any]) -> str:
+            await ctx.map(one, range(len(group.members)), concurrency=group.limit or 10)
+            return "done"
+
+        def alone(member: Work) -> Any:
+            @step
+            async def perform(ctx: StepContext[Any]) -> str:
+                await run.perform(member)
+                return "done"
+
+            return perform
+
+        steps = {f"s{number}": alone(member) for number, member in enumerate(group.members)}
+        pipeline: Pipeline[Any, Any] = Pipeline(
+            "p",
+            {"map": all_of_them} if group.mode == "map" else steps,
+            output_step="map" if group.mode == "map" else "s0",
+            config=PipelineConfig(budget=group.budget, max_concurrency=group.limit),
+        )
+        await pipeline.execute()
+
+    async def call(self, call: Call) -> None:
+        number = str(next(self._numbers))
+        conversation = Conversation(call, list(call.fates), _current.get())
+        self._conversations[number] = conversation
+        options: dict[str, Any] = {
+            "model": self.spare if call.spare else None,
+            "model_settings": {"max_tokens": call.max_tokens},
+            "timeout": call.timeout,
+            "request_retries": call.extra_attempts,
+            "budget": call.budget,
+        }
+        match call.way:
+            case "run":
+                await self.agent.run(number, **options)
+            case "handler":
+                handler = self.handler(conversation)
+                await self.agent.run(number, event_stream_handler=handler, **options)
+            case "events":
+                await self.read(conversation, self.agent.run_stream_events(number, **options))
+            case _:
+                await self.read(conversation, self.agent.run_stream(number, **options))
+
+    def handler(self, conversation: Conversation) -> Callable[..., Any]:
+        async def handle(context: RunContext[Any], events: Any) -> None:
+            inside = list(conversation.call.inside)
+            async for _ in events:
+                token = _current.set((*_current.get(), conversation))
+                try:
+                    while inside:
+                        await self.attempt(inside.pop(0))
+                finally:
+                    _current.reset(token)
+
+        return handle
+
+    async def read(self, conversation: Conversation, stream: Any) -> None:
+        chunks = aiter(stream)
+        if conversation.call.way == "abandoned stream":
+            await self.next_of(chunks, conversation)
+            self._left.append(chunks)  # somebody keeps it, and never looks at it again
+            return
+        async with aclosing(chunks):
+            inside = list(conversation.call.inside)
+            while await self.next_of(chunks, conversation):
+                if conversation.call.way == "left stream":
+                    return
+                if conversation.call.way == "slow stream":
+                    await asyncio.sleep(3)
+                while inside:
+                    await self.attempt(inside.pop(0))
+
+    async def next_of(self, chunks: Any, conversation: Conversation) -> bool:
+        conversation.reading = True
+        try:
+            await anext(chunks)
+        except StopAsyncIteration:
+            return False
+        finally:
+            conversation.reading = False
+        return True
+
+    async def act(self, context: RunContext[Any], number: str) -> str:
+        """Do what is to be done in the tool."""
+        for work in self._conversations[number].call.in_tool:
+            await self.attempt(work)
+        return "done"
+
+    async def validate(self, context: RunContext[Any], output: str) -> str:
+        conversation = self._conversations[str(context.prompt)]
+        if conversation.call.rejected and not conversation.rejected and not context.partial_output:
+            conversation.rejected = True
+            raise ModelRetry("not good enough")
+        return output
+
+    # --- what the model does ---
+
+    def answer(self, name: str, messages: list[ModelMessage], max_tokens: int | None) -> Answer:
+        number = number_of(messages)
+        conversation = self._conversations[number]
+        call = conversation.call
+        answer = Answer(call.wants, seconds=call.seconds)
+        if max_tokens is not None and max_tokens < call.wants:
+            answer = replace(answer, output_tokens=max_tokens, cut=True)
+        if call.in_tool and not _has_returned(messages) and not answer.cut:
+            answer = replace(answer, tool_call=ToolCallPart("act", {"number": number}))
+        if conversation.fates:
+            fate = conversation.fates.pop(0)
+            answer = replace(answer, failure=failure(fate, name), breaks=fate == "breaks")
+        scope = _scope_now()
+        accounts = () if scope.account is None else tuple(each for each in scope.account.lineage())
+        tokens = answer.input_tokens + answer.output_tokens
+        billed = answer.failure is None or answer.breaks
+        self.sent.append(Sent(accounts, tokens, answer.output_tokens * MICROCENT, billed))
+        return answer
+
+    # --- watching it ---
+
+    async def admit(self, scope: Scope, terms: Any) -> Reservation[Any]:
+        """In place of `admit`: the same, and a look at what it decides."""
+        asked = Asked(self._conversations[number_of(terms.messages)], scope)
+        self.asked.append(asked)
+        try:
+            reservation = await self._admit(scope, terms)
+        except BudgetExceeded:
+            self.refusals += 1
+            self.check_refused(asked, terms)
+            raise
+        finally:
+            self.asked.remove(asked)
+            self.check_rooms()
+        if reservation.short is not None:
+            self.lowered += 1
+            self.check_lowered(asked, terms, reservation)
+        self.admitted.append((asked.conversation, reservation))
+        return reservation
+
+    def check_rooms(self) -> None:
+        for account in self.accounts:
+            room = account.room
+            assert room.usd is None or room.usd >= 0
+            assert room.tokens is None or room.tokens >= 0
+            assert room.requests is None or room.requests >= 0
+
+    def check_refused(self, asked: Asked, terms: Any) -> None:
+        """What is left pays for no answer at all, and nobody is in flight who could give something back."""
+        accounts = _open_accounts(asked.scope)
+        least = Amounts(MICROCENT * terms.bound.least_output_tokens, terms.bound.input_tokens + 1)
+        assert any(account.lacks(least) for account in accounts), "the budgets could have paid for an answer"
+        self.check_nobody_was_to_be_waited_for(asked, terms, accounts)
+
+    def check_lowered(self, asked: Asked, terms: Any, reservation: Reservation[Any]) -> None:
+        """The same, before it got its place; and it got as much as there was."""
+        hold = reservation.hold
+        assert hold is not None
+        assert reservation.terms.bound.output_tokens < terms.bound.output_tokens
+        for account in hold.accounts:
+            account.free(hold.amounts)
+        self.check_nobody_was_to_be_waited_for(asked, terms, hold.accounts)
+        more = Amounts(hold.amounts.usd + MICROCENT, hold.amounts.tokens + 1)
+        assert any(account.lacks(more) for account in hold.accounts), "there was more to be had"
+        for account in hold.accounts:
+            account.reserve(hold.amounts)
+
+    def check_nobody_was_to_be_waited_for(
+        self, asked: Asked, terms: Any, accounts: Sequence[Account]
+    ) -> None:
+        whole = Amounts(terms.bound.cost_usd, terms.bound.tokens)
+        short = {account for account in accounts if account.lacks(whole)}
+        assert short, "it would have fitted"
+        held_up = {outer for each in (*self.asked, asked) for outer in each.conversation.inside_of}
+        for conversation, reservation in self.admitted:
+            if reservation.hold is None or short.isdisjoint(reservation.hold.accounts):
+                continue
+            streamed = conversation.call.way not in ("run", "handler")
+            assert conversation in held_up or (streamed and not conversation.reading), (
+                "a request in flight could have given something back"
+            )
+
+    # --- afterwards ---
+
+    def check_books(self) -> None:
+        """Nothing is crossed, nothing is left reserved, nothing is counted twice or not at all."""
+        assert not self.asked
+        assert all(reservation.hold is None for _, reservation in self.admitted)
+        for account in self.accounts:
+            assert account.ledger.is_idle
+            assert (account.reserved_usd, account.reserved_tokens, account.reserved_requests) == (0, 0, 0)
+            self.check_spent(account.budget, account.usage)
+            billed = [sent for sent in self.sent if sent.billed and account in sent.accounts]
+            limit = account.budget
+            assert limit.usd is None or sum(sent.cost_usd for sent in billed) <= limit.usd
+            assert limit.tokens is None or sum(sent.tokens for sent in billed) <= limit.tokens
+            assert limit.requests is None or len(billed) <= limit.requests
+        for scope in self.scopes:
+            self.check_sums(scope)
+
+    def check_spent(self, budget: Budget, usage: Usage) -> None:
+        assert budget.usd is None or usage.committed_usd <= budget.usd
+        assert budget.tokens is None or usage.committed_tokens <= budget.tokens
+        assert budget.requests is None or usage.request_count <= budget.requests
+
+    def check_sums(self, scope: Scope) -> None:
+        """What a scope has spent is what its children have, and its own requests."""
+        children = [child for child in self.scopes if child.parent is scope]
+        below = [charge for child in children for charge in child.charges]
+        assert len(set(map(id, below))) == len(below)
+        assert set(map(id, below)) <= set(map(id, scope.charges))
+        own = [reservation for _, reservation in self.admitted if reservation.scope is scope]
+        assert len(scope.charges) == len(below) + len(own)
+        usage = replace(scope.spent(), agent_calls=0)
+        assert usage == Usage.of(scope.records)
+        calls = sum(child.usage.agent_calls for child in children) + (scope.kind == "agent")
+        assert scope.usage.agent_calls == calls
+
+
+def number_of(messages: Sequence[ModelMessage]) -> str:
+    """Of the conversation, which is its first prompt."""
+    parts = (part for message in messages for part in message.parts)
+    return next(str(part.content) for part in parts if isinstance(part, UserPromptPart))
+
+
+def _has_returned(messages: Sequence[ModelMessage]) -> bool:
+    return any(
+        isinstance(part, ToolReturnPart)
+        for message in messages
+        if isinstance(message, ModelRequest)
+        for part in message.parts
+    )
+
+
+def _scope_now() -> Scope:
+    from fastroai.runtime import current_scope
+
+    scope = current_scope()
+    assert scope is not None
+    return scope
+
+
+def _open_accounts(scope: Scope) -> tuple[Account, ...]:
+    account = scope.account
+    return () if account is None else tuple(each for each in account.lineage() if not each.closed)

@@ -1,0 +1,67 @@
+"""Processes that share a store: released at a barrier, and killed while they hold something."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from support.spend_stores import Kept, KeptInPostgres, KeptInRedis, account, claim
+from support.spend_worker import Place, Task, Workers
+
+PROCESSES = 4
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    some = Workers(PROCESSES)
+    yield some
+    some.end()
+
+
+def task(kept: Kept, do: str, amount: str, limit: str, **more: Any) -> Task:
+    if isinstance(kept, KeptInRedis):
+        place = Place("redis", kept.url, {"prefix": kept.prefix})
+    elif isinstance(kept, KeptInPostgres):
+        place = Place("postgres", kept.dsn, {"schema": kept.schema})
+    else:
+        place = Place("sqlite", str(kept.path))  # type: ignore[attr-defined]
+    return Task(do, place, Decimal(amount), Decimal(limit), **more)
+
+
+async def test_processes_that_start_at_once_reserve_all_that_fits_and_no_more(
+    shared: Kept, workers: Workers
+) -> None:
+    granted = workers.do(task(shared, "rush", "0.1", "5.05", count=20))
+    assert sum(granted) == 50
+    balance = await shared.store.balance(account(key="shared"))
+    assert (balance.spent_usd, balance.reserved_usd) == (0, 5)
+    assert not (
+        await shared.store.reserve(claim("last", "0.01", limit="5.05", of=account(key="shared")))
+    ).first
+
+
+async def test_processes_that_wait_for_each_other_are_all_served(shared: Kept, workers: Workers) -> None:
+    cost = Decimal("0.050000000000000001")
+    crossed = workers.do(task(shared, "spend", "1", "3", cost=cost, count=10))
+    assert crossed == [0] * PROCESSES
+    balance = await shared.store.balance(account(key="shared"))
+    assert (balance.spent_usd, balance.reserved_usd) == (40 * cost, 0)
+
+
+async def test_what_a_killed_process_held_is_free_if_unsent_and_spent_if_sent(shared: Kept) -> None:
+    killed = Workers(1)
+    try:
+        assert killed.do(task(shared, "hold", "1", "10", count=7)) == [7]
+    finally:
+        killed.end()
+    of = account(key="shared")
+    held = await shared.store.balance(of)
+    assert (held.spent_usd, held.reserved_usd) == (0, 7)
+    assert not (await shared.store.reserve(claim("mine", 7, of=of, lease=1000))).granted
+
+    shared.pass_time(31)
+    assert (await shared.store.reserve(claim("mine", 7, of=of))).granted
+    left = await shared.store.balance(of)
+    assert (left.spent_usd, left.reserved_usd) == (3, 7)
+    late = claim("worker 0 1", of=of)
+    assert (await shared.store.settle(late, Decimal("0.5"))).spent_usd == Decimal("2.5")
