@@ -71,6 +71,7 @@ def ratios(
 
 
 async def reserved_over_spent() -> AsyncIterator[Row]:
+    tokenizers.tokenizer_of("gpt-5-mini")  # loaded
     exchanges = traffic(runs=40)
     for model in (chat_model("gpt-4.1-mini"), responses_model("gpt-5-mini")):
         sizes = [await openai_input_tokens(model, exchange) for exchange in exchanges]
@@ -97,6 +98,7 @@ def _row(what: str, ratio: float, aim: bool = False) -> Row:
 
 
 async def time_of_bounds() -> AsyncIterator[Row]:
+    tokenizers.tokenizer_of("gpt-5-mini")  # loaded
     exchanges = traffic()
     loops = [exchange for exchange in exchanges if exchange.kind == "tool loops"]
     loop = max(loops, key=lambda exchange: len(exchange.messages))

@@ -53,7 +53,14 @@ from fastroai.runtime import (
     step_down_if_due,
 )
 from fastroai.tracing import AttributeValue, attributes, log_metrics
-from fastroai.usage import CostCalculator, ModelFallback, RequestBound, base_url_of, request_bound
+from fastroai.usage import (
+    CostCalculator,
+    ModelFallback,
+    RequestBound,
+    base_url_of,
+    prepare_bound,
+    request_bound,
+)
 
 REQUEST_RETRY_DELAY: Final = 0.5
 """Seconds; the base of the backoff between attempts at a request, as in the providers' own SDKs."""
@@ -170,6 +177,8 @@ class _Terms:
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> _Terms | None:
         bound = self.bound.lowered(usd=usd, tokens=tokens)
+        if bound is self.bound:
+            return self
         if bound is None or bound.output_tokens is None:
             return None
         settings: ModelSettings = {**(self.settings or {}), "max_tokens": bound.output_tokens}
@@ -210,6 +219,8 @@ class _Attempt:
 
     async def admit(self) -> Reservation[_Terms]:
         """Wait until it may go out; then it is perhaps another request than was asked for."""
+        if self.scope.account is not None or self.scope.ceilings:
+            await prepare_bound(self.terms.wrapped, self.terms.messages, self.terms.parameters)
         self.reservation = await admit(self.scope, self.terms)
         self.terms = self.reservation.terms
         self.waited_ms = (perf_counter() - self.started) * 1000

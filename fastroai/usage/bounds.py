@@ -117,7 +117,7 @@ def request_bound(
 
     Most native tools are billed in ways that tokens do not bound, and so may be what `extra_body`, beta
     headers and unusual settings ask for: no bound. Where the input is not only text and images that are in
-    the body, the model's context window bounds it, if that is known.
+    the body, the model's context window bounds it, if that is known. `prepare_bound` makes it tight.
     """
     model = _leaf(model)
     name, provider, url = model.model_name, model.system, base_url_of(model)
@@ -149,8 +149,8 @@ async def prepare_bound(
 ) -> None:
     """Do beforehand, in a thread, what would hold up the event loop in `request_bound`.
 
-    Loads the tokenizer of the model, and tokenizes long texts. Without it the bound holds as well, but the
-    first one takes a second, and long texts that were not tokenized before count as bytes.
+    Loads the tokenizer of the model, and tokenizes long texts. Without it the bound holds as well, but texts
+    count as bytes: all of them before the tokenizer is loaded, then the long ones that it has not seen.
     """
     model = _leaf(model)
     if not _has_tokenizer(model):
@@ -187,7 +187,9 @@ def _has_tokenizer(model: Model) -> bool:
 
 
 def _count_of(model: Model) -> Count:
-    tokenizer: Tokenizer | None = tokenizer_of(model.model_name) if _has_tokenizer(model) else None
+    """How to count: loading a tokenizer takes a second, which `prepare_bound` waits for in a thread."""
+    name = model.model_name
+    tokenizer: Tokenizer | None = tokenizer_of(name) if _has_tokenizer(model) and is_loaded(name) else None
     return bytes_of if tokenizer is None else tokenizer.count
 
 

@@ -50,7 +50,7 @@ async def test_a_budget_used_up_in_a_tool_loop_stops_before_the_next_request(
 ) -> None:
     server.rule(None, CALLS_WEATHER)
     microcents = await most_of_one_request(model, tools=[weather])
-    assert server.ledger.entries == ()
+    assert account.records == []
     of_agent, for_call = (microcents, None) if budget_of == "agent" else (None, microcents)
     agent = FastroAgent(model, name="looper", tools=[weather], max_tokens=16, cost_budget=of_agent)
     with pytest.raises(CostBudgetExceeded) as caught:

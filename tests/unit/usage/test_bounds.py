@@ -93,9 +93,17 @@ def test_there_are_the_models_that_these_tests_speak_of() -> None:
 
 
 class TestInput:
-    def test_models_of_openai_are_counted_in_tokens(self) -> None:
+    async def test_models_of_openai_are_counted_in_tokens(self) -> None:
         text = "What is the capital of France?"
+        await prepare_bound(GPT, ask(text), ModelRequestParameters())
         assert bound(ask(text)).input_tokens == OPENAI.request + OPENAI.message + tokens(text)
+
+    def test_before_their_tokenizer_is_loaded_they_are_counted_in_bytes(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tokenizers, "_loaded", set())
+        text = "What is the capital of France?"
+        assert bound(ask(text)).input_tokens == OPENAI.request + OPENAI.message + len(text)
 
     def test_others_are_counted_in_bytes(self) -> None:
         text = "What is the capital of France?"
