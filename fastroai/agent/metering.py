@@ -212,6 +212,7 @@ class _Attempt:
     number: int
     run: AgentRun | None
     reservation: Reservation[_Terms] | None = None
+    stream: StreamedResponse | None = None
     charge: Charge | None = None
     waited_ms: float = 0.0
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -264,12 +265,19 @@ class _Attempt:
 
         Whatever the error is, it refuses nothing any more, and it may be that of whoever read the stream.
         """
+        if self.charge is not None:
+            return  # when its scope ended
         assert self.reservation is not None
         if error is None or _is_measured(response, streamed=True, system=self.terms.provider):
             self.settle(response)
             return
         record = self._record("unmeasured", response=response, error=attributes.error_summary(error))
         self.charge = self.reservation.charge_unmeasured(record)
+
+    async def abandon_forgotten(self) -> None:
+        """Its scope ends, and whoever read the stream has not closed it: charge it now."""
+        assert self.stream is not None
+        self.abandon(self.stream.get(), None)
 
     async def check_uncut(self, response: ModelResponse) -> None:
         """Raise the stop of a budget that could pay for no more than the beginning of an answer."""
@@ -447,6 +455,8 @@ class MeteredModel(WrapperModel):
                         raise
                     failure = error
                 else:
+                    attempt.stream = stream
+                    scope.on_close(attempt.abandon_forgotten)
                     try:
                         with reservation.around():
                             yield stream
@@ -457,6 +467,8 @@ class MeteredModel(WrapperModel):
                         if isinstance(error, Exception):  # what is wrong with a cut answer is that it is cut
                             await attempt.check_uncut(response)
                         raise
+                    finally:
+                        scope.forget_closer(attempt.abandon_forgotten)
                     response = stream.get()
                     attempt.abandon(response, None)
                     await self._conclude(attempt, trace_id)

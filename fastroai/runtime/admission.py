@@ -452,7 +452,9 @@ def _check_all(terms: RequestTerms, accounts: Iterable[Account]) -> None:
         budget = account.budget
         counts_money = budget.usd is not None
         _check(terms, budget, counts_money=counts_money, counts_tokens=budget.tokens is not None)
-        if counts_money and budget.on_unbounded == "refuse" and account.usage.unbounded_requests:
+        # Models without a price that are allowed are not counted, whether they answer or not.
+        strict = "allow" not in (budget.on_unbounded, budget.on_unpriced)
+        if counts_money and strict and account.usage.unbounded_requests:
             raise UnboundedRequestError(terms.model, terms.provider)
 
 

@@ -121,7 +121,10 @@ class ScriptedStream(StreamedResponse):
                 raise answer.failure
         if (call := answer.tool_call) is not None:
             yield self._parts_manager.handle_tool_call_part(
-                vendor_part_id="call", tool_name=call.tool_name, args=call.args, tool_call_id=call.tool_call_id
+                vendor_part_id="call",
+                tool_name=call.tool_name,
+                args=call.args,
+                tool_call_id=call.tool_call_id,
             )
         self._usage, self.finish_reason = answer.usage, answer.finish_reason
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from hypothesis import strategies as st
-
-from fastroai.usage import Budget
 
 Way = Literal["run", "stream", "slow stream", "left stream", "abandoned stream", "handler", "events"]
 """How an agent is called; a `handler` is told of the events of a `run`, in the midst of its requests."""
@@ -16,6 +14,18 @@ Fate = Literal["refused", "no connection", "breaks"]
 """What becomes of an attempt at a request: unbilled, never sent, or nobody knows."""
 
 Mode = Literal["one by one", "side by side", "pipeline", "map"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """A budget, in plain numbers."""
+
+    microcents: int | None = None
+    tokens: int | None = None
+    requests: int | None = None
+    ms: int | None = None
+    fallback_at: float | None = None
+    """The share from which on a cheaper model is used."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,7 @@ class Call:
     spare: bool
     """Whether another model answers where the first does not."""
     timeout: float | None
-    budget: Budget | None
+    budget: Limits | None
     in_tool: tuple[Work, ...] = ()
     """What a tool does that the model calls first."""
     inside: tuple[Work, ...] = ()
@@ -47,7 +57,7 @@ class Group:
     """Several things under one budget."""
 
     mode: Mode
-    budget: Budget | None
+    budget: Limits | None
     members: tuple[Work, ...]
     cancelled_after: float | None = None
     limit: int | None = None
@@ -58,19 +68,23 @@ Work: TypeAlias = Call | Group
 
 
 @st.composite
-def budgets(draw: st.DrawFn) -> Budget:
+def limits(draw: st.DrawFn) -> Limits:
     """Budgets that are soon used up: a request reserves some 5,000 tokens, mostly of input."""
-    limits = {
-        "microcents": draw(st.none() | st.integers(5, 150)),
-        "tokens": draw(st.none() | st.none() | st.integers(1, 8).map(lambda requests: requests * 6_000)),
-        "requests": draw(st.none() | st.none() | st.integers(1, 6)),
-    }
-    if not any(limits.values()):
-        limits["microcents"] = 60
-    return Budget(**limits, ms=draw(st.sampled_from((None, None, None, None, 2_000, 9_000))))
+    microcents = draw(st.integers(5, 300) | st.none())
+    tokens = draw(st.none() | st.none() | st.integers(1, 12).map(lambda requests: requests * 6_000))
+    requests = draw(st.none() | st.none() | st.integers(1, 8))
+    if microcents is tokens is requests is None:
+        microcents = 60
+    return Limits(
+        microcents=microcents,
+        tokens=tokens,
+        requests=requests,
+        ms=draw(st.sampled_from((*[None] * 6, 2_000, 9_000))),
+        fallback_at=draw(st.sampled_from((None, None, None, 0.5, 1.0))),
+    )
 
 
-_SECONDS = (0.0, 0.0, 0.5, 2.0, 7.0)
+_SECONDS = (0.0, 0.5, 2.0, 7.0)
 
 
 def calls(inside: st.SearchStrategy[Work] | None = None) -> st.SearchStrategy[Call]:
@@ -78,19 +92,16 @@ def calls(inside: st.SearchStrategy[Work] | None = None) -> st.SearchStrategy[Ca
     more = st.just(()) if inside is None else st.lists(inside, max_size=2).map(tuple)
     return st.builds(
         Call,
-        way=st.sampled_from(
-            ("run", "run", "run", "stream", "slow stream", "left stream", "abandoned stream", "handler", "events")
-        ),
+        way=st.sampled_from(("run", "run", "run", *get_args(Way))),
         wants=st.integers(1, 30),
         max_tokens=st.integers(1, 50),
         seconds=st.sampled_from(_SECONDS),
-        fates=st.lists(st.sampled_from(("refused", "no connection", "breaks")), max_size=2).map(tuple)
-        | st.just(()),
+        fates=st.just(()) | st.just(()) | st.lists(st.sampled_from(get_args(Fate)), max_size=2).map(tuple),
         extra_attempts=st.integers(0, 2),
-        rejected=st.booleans(),
-        spare=st.sampled_from((False, False, True)),
-        timeout=st.sampled_from((None, None, None, 1.5, 5.0)),
-        budget=st.none() | st.none() | budgets(),
+        rejected=st.sampled_from((False, False, False, True)),
+        spare=st.sampled_from((False, False, False, True)),
+        timeout=st.sampled_from((*[None] * 5, 1.5, 5.0)),
+        budget=st.none() | st.none() | limits(),
         in_tool=more,
         inside=more,
     )
@@ -101,22 +112,22 @@ def groups(members: st.SearchStrategy[Work]) -> st.SearchStrategy[Group]:
     return st.builds(
         Group,
         mode=st.sampled_from(("one by one", "side by side", "side by side", "pipeline", "map")),
-        budget=st.none() | budgets(),
-        members=st.lists(members, min_size=1, max_size=5).map(tuple),
-        cancelled_after=st.sampled_from((None, None, None, 1.0, 4.0)),
+        budget=st.none() | limits(),
+        members=st.lists(members, min_size=1, max_size=6).map(tuple),
+        cancelled_after=st.sampled_from((*[None] * 5, 1.0, 4.0)),
         limit=st.none() | st.integers(1, 3),
     )
 
 
 work: st.SearchStrategy[Work] = st.recursive(
-    calls(), lambda inner: groups(inner) | calls(inner), max_leaves=14
+    calls(), lambda inner: groups(inner) | calls(inner), max_leaves=15
 )
 """Anything that spends."""
 
 runs: st.SearchStrategy[Group] = st.builds(
     Group,
     mode=st.sampled_from(("one by one", "side by side", "side by side")),
-    budget=budgets(),
-    members=st.lists(work, min_size=1, max_size=5).map(tuple),
+    budget=limits(),
+    members=st.lists(work, min_size=2, max_size=6).map(tuple),
 )
 """What a whole run does, under a budget of its own."""

@@ -13,25 +13,34 @@ from typing import Any
 
 import pytest
 from pydantic_ai import ModelRetry, RunContext
-from pydantic_ai.exceptions import ModelAPIError, ModelConnectionError, ModelHTTPError, UnexpectedModelBehavior
+from pydantic_ai.exceptions import (
+    ModelAPIError,
+    ModelConnectionError,
+    ModelHTTPError,
+    UnexpectedModelBehavior,
+)
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.fallback import FallbackModel
 from support.scripted import Answer, ScriptedModel
-from support.spending_plans import Call, Fate, Group, Work
+from support.spending_plans import Call, Fate, Group, Limits, Work
+from support.virtual_time import now
 
 from fastroai import BudgetExceeded, FastroAgent, Pipeline, PipelineConfig, StepContext, budget_scope, step
 from fastroai.errors import StepExecutionError, TimeLimitExceeded
 from fastroai.records import Usage
-from fastroai.runtime import Reservation, Scope, admission
+from fastroai.runtime import Reservation, Scope, admission, current_scope
 from fastroai.runtime.ledger import Account, Amounts
-from fastroai.usage import Budget, CostCalculator
+from fastroai.usage import Budget, CostCalculator, ModelFallback
 
-A_TOKEN_OF_OUTPUT_IS_A_MICROCENT = CostCalculator(
+MICROCENTS_PER_TOKEN = {"paid": Decimal(1), "spare": Decimal(1), "cheap": Decimal("0.3")}
+"""What the models cost, for a token of output; input is free."""
+
+CALCULATOR = CostCalculator(
     pricing_overrides={
-        f"scripted:{name}": {"input_per_mtok": 0, "output_per_mtok": 1} for name in ("paid", "spare")
+        f"scripted:{name}": {"input_per_mtok": 0, "output_per_mtok": price}
+        for name, price in MICROCENTS_PER_TOKEN.items()
     }
 )
-MICROCENT = Decimal("0.000001")
 
 EXPECTED = (
     BudgetExceeded,
@@ -95,8 +104,9 @@ class SpendingRun:
     sent: list[Sent] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
     admitted: list[tuple[Conversation, Reservation[Any]]] = field(default_factory=list)
-    refusals: int = 0
+    refused: int = 0
     lowered: int = 0
+    waited: int = 0
 
     def __post_init__(self) -> None:
         self._numbers = count()
@@ -108,9 +118,10 @@ class SpendingRun:
             name="agent",
             tools=[self.act],
             retries=1,
-            cost_calculator=A_TOKEN_OF_OUTPUT_IS_A_MICROCENT,
+            cost_calculator=CALCULATOR,
         )
         self.agent.agent.output_validator(self.validate)  # type: ignore[attr-defined]
+        self.cheap = ScriptedModel(self.answer, "cheap")
         self.spare = FallbackModel(ScriptedModel(self.answer), ScriptedModel(self.answer, "spare"))
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
@@ -147,11 +158,24 @@ class SpendingRun:
         except EXPECTED:
             pass
 
+    def budget(self, limits: Limits | None) -> Budget | None:
+        if limits is None:
+            return None
+        at = limits.fallback_at
+        return Budget(
+            microcents=limits.microcents,
+            tokens=limits.tokens,
+            requests=limits.requests,
+            ms=limits.ms,
+            fallback=None if at is None else ModelFallback(at=at, use=self.cheap),
+        )
+
     async def perform_all(self, group: Group) -> None:
         if group.mode in ("pipeline", "map"):
             await self.pipeline(group)
             return
-        async with nullcontext() if group.budget is None else budget_scope(group.budget):
+        budget = self.budget(group.budget)
+        async with nullcontext() if budget is None else budget_scope(budget):
             if group.mode == "one by one":
                 for member in group.members:
                     await self.attempt(member)
@@ -186,7 +210,7 @@ class SpendingRun:
             "p",
             {"map": all_of_them} if group.mode == "map" else steps,
             output_step="map" if group.mode == "map" else "s0",
-            config=PipelineConfig(budget=group.budget, max_concurrency=group.limit),
+            config=PipelineConfig(budget=self.budget(group.budget), max_concurrency=group.limit),
         )
         await pipeline.execute()
 
@@ -199,7 +223,7 @@ class SpendingRun:
             "model_settings": {"max_tokens": call.max_tokens},
             "timeout": call.timeout,
             "request_retries": call.extra_attempts,
-            "budget": call.budget,
+            "budget": self.budget(call.budget),
         }
         match call.way:
             case "run":
@@ -278,11 +302,12 @@ class SpendingRun:
         if conversation.fates:
             fate = conversation.fates.pop(0)
             answer = replace(answer, failure=failure(fate, name), breaks=fate == "breaks")
-        scope = _scope_now()
+        scope = current_scope()
+        assert scope is not None
         accounts = () if scope.account is None else tuple(each for each in scope.account.lineage())
         tokens = answer.input_tokens + answer.output_tokens
         billed = answer.failure is None or answer.breaks
-        self.sent.append(Sent(accounts, tokens, answer.output_tokens * MICROCENT, billed))
+        self.sent.append(Sent(accounts, tokens, _cost_usd(name, answer.output_tokens), billed))
         return answer
 
     # --- watching it ---
@@ -291,14 +316,17 @@ class SpendingRun:
         """In place of `admit`: the same, and a look at what it decides."""
         asked = Asked(self._conversations[number_of(terms.messages)], scope)
         self.asked.append(asked)
+        self.check_stepped_down(asked, terms)
+        asked_at = now()
         try:
             reservation = await self._admit(scope, terms)
         except BudgetExceeded:
-            self.refusals += 1
+            self.refused += 1
             self.check_refused(asked, terms)
             raise
         finally:
             self.asked.remove(asked)
+            self.waited += now() > asked_at
             self.check_rooms()
         if reservation.short is not None:
             self.lowered += 1
@@ -313,10 +341,19 @@ class SpendingRun:
             assert room.tokens is None or room.tokens >= 0
             assert room.requests is None or room.requests >= 0
 
+    def check_stepped_down(self, asked: Asked, terms: Any) -> None:
+        """Where the share of a fallback is spent, the request is to the cheaper model."""
+        for account in _open_accounts(asked.scope):
+            fallback = account.budget.fallback
+            if fallback is not None and account.share >= Decimal(str(fallback.at)):
+                assert terms.model == "cheap"
+
     def check_refused(self, asked: Asked, terms: Any) -> None:
         """What is left pays for no answer at all, and nobody is in flight who could give something back."""
         accounts = _open_accounts(asked.scope)
-        least = Amounts(MICROCENT * terms.bound.least_output_tokens, terms.bound.input_tokens + 1)
+        terms = _cheapest(terms, accounts)
+        floor = terms.bound.least_output_tokens
+        least = Amounts(_cost_usd(terms.model, floor), terms.bound.input_tokens + floor)
         assert any(account.lacks(least) for account in accounts), "the budgets could have paid for an answer"
         self.check_nobody_was_to_be_waited_for(asked, terms, accounts)
 
@@ -324,11 +361,13 @@ class SpendingRun:
         """The same, before it got its place; and it got as much as there was."""
         hold = reservation.hold
         assert hold is not None
+        terms = _cheapest(terms, hold.accounts)
+        assert reservation.terms.model == terms.model
         assert reservation.terms.bound.output_tokens < terms.bound.output_tokens
         for account in hold.accounts:
             account.free(hold.amounts)
         self.check_nobody_was_to_be_waited_for(asked, terms, hold.accounts)
-        more = Amounts(hold.amounts.usd + MICROCENT, hold.amounts.tokens + 1)
+        more = Amounts(hold.amounts.usd + _cost_usd(terms.model, 1), hold.amounts.tokens + 1)
         assert any(account.lacks(more) for account in hold.accounts), "there was more to be had"
         for account in hold.accounts:
             account.reserve(hold.amounts)
@@ -400,12 +439,14 @@ def _has_returned(messages: Sequence[ModelMessage]) -> bool:
     )
 
 
-def _scope_now() -> Scope:
-    from fastroai.runtime import current_scope
+def _cost_usd(model: str, output_tokens: int) -> Decimal:
+    return MICROCENTS_PER_TOKEN[model] * output_tokens / 1_000_000
 
-    scope = current_scope()
-    assert scope is not None
-    return scope
+
+def _cheapest(terms: Any, accounts: Sequence[Account]) -> Any:
+    """The request to the cheaper model of the innermost budget that names one."""
+    fallbacks = [account.budget.fallback for account in accounts if account.budget.fallback is not None]
+    return terms.stepped_down(fallbacks[0]) if fallbacks else terms
 
 
 def _open_accounts(scope: Scope) -> tuple[Account, ...]:

@@ -329,6 +329,13 @@ async def test_after_a_lost_request_that_nothing_bounds_a_budget_of_money_holds_
     assert allowing.usage.unbounded_requests == 1
 
 
+async def test_a_lost_request_to_a_model_whose_price_may_be_unknown_stops_nothing() -> None:
+    run = run_with(Budget(microcents=50, on_unpriced="allow"))
+    (await admit(run, Terms(UNBOUNDED, priced=False))).charge_unmeasured(LOST)
+    (await admit(run, request(50))).settle(settled(50))
+    assert left(run) == 0
+
+
 # --- waiting ---
 
 

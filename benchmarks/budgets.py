@@ -1,0 +1,354 @@
+"""What budgets cost each request, and how much runs at once when they come to their end.
+
+Parallelism in the last 10 %: 50 workers send one request after the other, in virtual time, on a budget of
+1,000 requests of the average price. It is the average number of requests in flight, over time, from the
+moment at which 90 % of the budget is spent until all of it is, or until the last answer that it paid for is
+there. The bare alternative is the same without a budget, over the same spending. Answers take as long as they
+have tokens, and are up to as long as their `max_tokens`; what is reserved for one is `bound ÷ spent` times the
+average.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import partial
+from itertools import product
+
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from benchmarks.measure import Row, Run, medians
+from fastroai.agent import FastroAgent
+from fastroai.errors import CostBudgetExceeded
+from fastroai.records import RequestRecord, Tokens
+from fastroai.runtime import Scope, admit
+from fastroai.testing import ModelServer, Reply, Usage
+from fastroai.usage import Budget, CostCalculator, RequestBound
+from fastroai.usage.budget import ModelFallback
+from fastroai.usage.limits import limits_of
+from fastroai.usage.upper_prices import UpperPrices
+from tests.support.virtual_time import VirtualTimeLoop
+
+AIM_SECONDS = 30e-6
+"""For a request under five budgets."""
+AT_ONCE = 10
+"""Requests in flight that the budget with a line before it has room for."""
+PRICES = UpperPrices(input_per_mtok=Decimal("0.25"), output_per_mtok=Decimal(2))
+
+
+@dataclass
+class Terms:
+    """A request that has its bound."""
+
+    bound: RequestBound
+    model: str = "gpt-5-mini"
+    provider: str = "openai"
+    is_local: bool = False
+    streamed: bool = False
+    priced: bool = True
+
+    def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Terms | None:
+        bound = self.bound.lowered(usd=usd, tokens=tokens)
+        return None if bound is None else replace(self, bound=bound)
+
+    def stepped_down(self, fallback: ModelFallback) -> Terms:
+        return self
+
+
+def terms(input_tokens: int, max_tokens: int) -> Terms:
+    return Terms(
+        RequestBound(
+            input_tokens=input_tokens,
+            output_tokens=max_tokens,
+            cost_usd=PRICES.cost(input_tokens, max_tokens),
+            prices=PRICES,
+            least_output_tokens=1,
+        )
+    )
+
+
+def answered(input_tokens: int, output_tokens: int) -> RequestRecord:
+    return RequestRecord(
+        model="gpt-5-mini",
+        provider="openai",
+        outcome="settled",
+        tokens=Tokens(input_tokens=input_tokens, output_tokens=output_tokens),
+        cost_usd=PRICES.cost(input_tokens, output_tokens),
+    )
+
+
+TYPICAL, ANSWER = terms(1_000, 500), answered(900, 200)
+
+
+# --- each request ---
+
+
+def nested_scope(depth: int, budget: Budget | None) -> Scope:
+    """The innermost of so many scopes, each with the budget."""
+    scope = Scope("pipeline", "run", parent=None, limits=limits_of(budget))
+    for level in range(1, depth):
+        scope = Scope("step", f"level {level}", parent=scope, limits=limits_of(budget))
+    return scope
+
+
+async def spend(scope: Scope, requests: int) -> None:
+    for _ in range(requests):
+        reservation = await admit(scope, TYPICAL)
+        reservation.settle(ANSWER)
+        await reservation.conclude()
+
+
+async def spend_side_by_side(scopes: list[Scope], requests: int) -> None:
+    """Each is in flight while others ask for their turn."""
+
+    async def one(scope: Scope) -> None:
+        for _ in range(requests):
+            reservation = await admit(scope, TYPICAL)
+            await asyncio.sleep(0)
+            reservation.settle(ANSWER)
+            await reservation.conclude()
+
+    await asyncio.gather(*map(one, scopes))
+
+
+async def admission_and_settlement() -> AsyncIterator[Row]:
+    """One after the other, after none or many finished ones."""
+    requests, large = 500, Budget(usd=1_000_000)
+    cases = list(product((1, 5), (0, 10_000, 100_000)))
+    runs: dict[str, Run] = {}
+    for (depth, finished), budget in product(cases, (None, large)):
+        # What a run has done stays with it, so those with little behind them start anew each time.
+        scope = nested_scope(depth, budget)
+        for _ in range(finished):
+            scope.charge(ANSWER)
+        runs[f"{depth} {finished} {budget is large}"] = (
+            partial(spend, scope, requests)
+            if finished
+            else lambda depth=depth, budget=budget: spend(nested_scope(depth, budget), requests)  # type: ignore[misc]
+        )
+    took = await medians(runs, rounds=20)
+    for depth, finished in cases:
+        ours, bare = (took[f"{depth} {finished} {limited}"] / requests for limited in (True, False))
+        aimed = depth == 5
+        yield Row(
+            f"admission and settlement, depth {depth}, after {finished:,} requests; bare: without budgets",
+            _microseconds(ours),
+            _microseconds(bare),
+            ours / bare,
+            f"≤ {AIM_SECONDS * 1e6:.0f} µs" if aimed else "",
+            ours <= AIM_SECONDS if aimed else None,
+        )
+
+
+async def admission_in_line() -> AsyncIterator[Row]:
+    """With 1,000 that wait for room."""
+    in_line, each = 1_000, 3
+    assert TYPICAL.bound.cost_usd is not None
+    assert ANSWER.cost_usd is not None
+    spent = ANSWER.cost_usd * in_line * each
+    narrow = Budget(usd=spent + AT_ONCE * TYPICAL.bound.cost_usd)
+    free = Budget(usd=1_000_000)
+
+    def in_one_line(budget: Budget | None, depth: int) -> Run:
+        async def run() -> None:
+            await spend_side_by_side([nested_scope(depth, budget)] * in_line, each)
+
+        return run
+
+    async def beside_a_line() -> None:
+        """All of a step wait for its first request, while another step sends its own."""
+        run = Scope("pipeline", "run", parent=None, limits=limits_of(free))
+        short, long = (Scope("step", name, parent=run, limits=limits_of(free)) for name in ("a", "b"))
+        only_one = Scope("step", "c", parent=short, limits=limits_of(Budget(usd=TYPICAL.bound.cost_usd)))
+        first = await admit(only_one, TYPICAL)
+        waiting = [asyncio.ensure_future(admit(only_one, TYPICAL)) for _ in range(in_line)]
+        await asyncio.sleep(0)
+        await spend(long, 300)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        first.give_back()
+
+    took = await medians(
+        {
+            "none": in_one_line(None, 1),
+            "none 5": in_one_line(None, 5),
+            "free": in_one_line(free, 5),
+            "line": in_one_line(narrow, 1),
+            "line 5": in_one_line(narrow, 5),
+        },
+        rounds=7,
+        warm_up=1,
+    )
+    count = in_line * each
+    for depth, key, bare in ((1, "line", "none"), (5, "line 5", "none 5")):
+        yield Row(
+            f"  … {in_line:,} tasks at once, of which {AT_ONCE} fit and the others wait, depth {depth}",
+            _microseconds(took[key] / count),
+            _microseconds(took[bare] / count),
+            took[key] / took[bare],
+        )
+
+
+# --- whole runs ---
+
+
+def priced_agent(budget: Budget | None) -> FastroAgent[object, str]:
+    """An agent whose requests have a price and a bound, and no provider."""
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse(parts=[TextPart("Paris")])
+
+    calculator = CostCalculator(
+        pricing_overrides={"function:paid": {"input_per_mtok": Decimal("0.25"), "output_per_mtok": 2}}
+    )
+    model = FunctionModel(answer, model_name="paid")
+    return FastroAgent(model, cost_calculator=calculator, max_tokens=100, budget=budget)
+
+
+async def agent_run_with_budget() -> AsyncIterator[Row]:
+    budget = Budget(usd=1_000, requests=1_000_000)
+    bare, ours = priced_agent(None), priced_agent(budget)
+    with ModelServer() as server:
+        server.rule(None, Reply("Paris", usage=Usage(20, 2)))
+        model = server.model("openai:gpt-5-mini")
+        bare_call, our_call = (FastroAgent(model, max_tokens=100, budget=each) for each in (None, budget))
+        took = await medians(
+            {
+                "bare": lambda: bare.run("What is the capital of France?"),
+                "ours": lambda: ours.run("What is the capital of France?"),
+            },
+            rounds=300,
+            warm_up=20,
+        ) | await medians(
+            {
+                "bare call": lambda: bare_call.run("What is the capital of France?"),
+                "our call": lambda: our_call.run("What is the capital of France?"),
+            },
+            rounds=60,
+            warm_up=5,
+        )
+    for what, key, without in (
+        ("agent run with a budget, model without latency; bare: FastroAgent without one", "ours", "bare"),
+        ("  … asking a server on loopback", "our call", "bare call"),
+    ):
+        yield Row(
+            what,
+            _microseconds(took[key]),
+            _microseconds(took[without]),
+            took[key] / took[without],
+        )
+
+
+# --- the last of a budget ---
+
+
+@dataclass
+class Spree:
+    """Workers that spend until the budget refuses, in virtual time."""
+
+    most_tokens: int
+    """`max_tokens` of each request."""
+    spread: float
+    """How far answers are from the average length, at most."""
+    limited: bool
+    workers: int = 50
+    requests: int = 1_000
+    input_tokens: int = 400
+    average_tokens: int = 400
+    spent: Decimal = Decimal(0)
+    in_flight: int = 0
+    last_ended: float = 0.0
+    steps: list[tuple[float, int]] = field(default_factory=list)
+    """From when on how many were in flight, since 90 % were spent."""
+    chance: random.Random = field(default_factory=lambda: random.Random(7))
+
+    @property
+    def limit(self) -> Decimal:
+        average = PRICES.cost(self.input_tokens, self.average_tokens)
+        assert average is not None
+        return average * self.requests
+
+    async def run(self) -> None:
+        scope = nested_scope(1, Budget(usd=self.limit) if self.limited else None)
+        await asyncio.gather(*(self._work(scope) for _ in range(self.workers)))
+
+    async def _work(self, scope: Scope) -> None:
+        while self.spent < self.limit:
+            try:
+                reservation = await admit(scope, terms(self.input_tokens, self.most_tokens))
+            except CostBudgetExceeded:
+                return
+            wanted = round(self.average_tokens * self.chance.uniform(1 - self.spread, 1 + self.spread))
+            tokens = min(wanted, reservation.terms.bound.output_tokens or 0)
+            self._count(+1)
+            await asyncio.sleep(0.5 + tokens / 100)
+            record = answered(self.input_tokens, tokens)
+            assert record.cost_usd is not None
+            within = self.spent < self.limit
+            self.spent += record.cost_usd
+            reservation.settle(record)
+            self._count(-1)
+            if within:
+                self.last_ended = asyncio.get_running_loop().time()
+
+    def _count(self, change: int) -> None:
+        self.in_flight += change
+        if self.spent >= self.limit * Decimal("0.9"):
+            self.steps.append((asyncio.get_running_loop().time(), self.in_flight))
+
+    @property
+    def average_in_flight(self) -> float:
+        ends = [*(time for time, _ in self.steps[1:]), self.last_ended]
+        spans = [
+            (min(end, self.last_ended) - time, count)
+            for (time, count), end in zip(self.steps, ends, strict=True)
+            if time < self.last_ended
+        ]
+        return sum(span * count for span, count in spans) / sum(span for span, _ in spans)
+
+
+async def in_virtual_time(spree: Spree) -> Spree:
+    def run() -> None:
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            runner.run(spree.run())
+
+    await asyncio.to_thread(run)
+    return spree
+
+
+async def parallelism_left() -> AsyncIterator[Row]:
+    for ratio in (1.2, 1.6, 2.5, None):
+        make = _spree_of(ratio)
+        ours, bare = await in_virtual_time(make(True)), await in_virtual_time(make(False))
+        share = ours.spent / ours.limit
+        shown = "max_tokens not set (128,000)" if ratio is None else f"bound ÷ spent = {ratio}"
+        yield Row(
+            f"in flight in the last 10 % of a budget, {shown}; {share:.1%} of it spent",
+            f"{ours.average_in_flight:.1f}",
+            f"{bare.average_in_flight:.1f}",
+            ours.average_in_flight / bare.average_in_flight,
+        )
+
+
+def _spree_of(ratio: float | None) -> Callable[[bool], Spree]:
+    """With bounds of so many times what is spent on average; `None`: of the model's longest answer."""
+    if ratio is None:
+        return lambda limited: Spree(128_000, 0.9, limited)
+    input_usd, average_usd = PRICES.cost(400, 0), PRICES.cost(400, 400)
+    assert input_usd is not None
+    assert average_usd is not None
+    output_usd = average_usd * Decimal(str(ratio)) - input_usd
+    most = int(output_usd * 1_000_000 / PRICES.output_per_mtok)
+    return lambda limited: Spree(most, min(most / 400 - 1, 0.9), limited)
+
+
+def _microseconds(seconds: float) -> str:
+    return f"{seconds * 1e6:,.1f} µs" if seconds < 1e-3 else f"{seconds * 1e6:,.0f} µs"
+
+
+BENCHMARKS = (admission_and_settlement, admission_in_line, agent_run_with_budget, parallelism_left)
