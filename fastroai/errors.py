@@ -183,7 +183,7 @@ class MissingExtraError(FastroAIError, ImportError):
         self.feature, self.extra, self.package = feature, extra, package
 
     def __str__(self) -> str:
-        return f"{self.feature} needs {self.package}: pip install 'fastroai[{self.extra}]'"
+        return f"{self.feature} needs {self.package}, which the extra {self.extra!r} of fastroai brings along"
 
 
 class PipelineValidationError(FastroAIError, ValueError):
@@ -329,6 +329,8 @@ class BudgetExceeded(FastroAIError):
         """What the refused request could have used at most; `None` if that is not known."""
         self.scope_path = scope_path
         """Where the budget is set, from the outermost scope inwards."""
+        self.reserved = 0
+        """What was reserved of it for requests in flight that there was no waiting for: open streams."""
         self.partial_response: ModelResponse | None = None
         """The answer that was cut, where the budget paid for the beginning of one."""
         self.stopped_runs: list[StoppedRun] = []
@@ -342,9 +344,10 @@ class BudgetExceeded(FastroAIError):
     def __str__(self) -> str:
         where = f" in step {self.step_id!r}" if self.step_id else ""
         whose = f" of {' / '.join(self.scope_path)}" if self.scope_path else ""
+        in_flight = f", {self.reserved:,} reserved by requests in flight" if self.reserved else ""
         return (
-            f"budget of {self.limit:,} {self.unit}{whose} is used up{where}: {self.committed:,} committed; "
-            f"{self._stopped}. {self._advice}"
+            f"budget of {self.limit:,} {self.unit}{whose} has no room{where}: {self.committed:,} committed"
+            f"{in_flight}; {self._stopped}. {self._advice}"
         )
 
     @property
@@ -400,8 +403,12 @@ class SpendLimitExceeded(CostBudgetExceeded):
 
     @property
     def _advice(self) -> str:
-        when = f"Wait until {self.resets_at:%Y-%m-%d %H:%M} UTC, or raise" if self.resets_at else "Raise"
-        return f"{when} the limit of {self.key!r} ({self.window})"
+        raise_it = f"raise the limit of {self.key!r} ({self.window})"
+        if self.requested is not None and self.requested > self.limit:
+            return f"Set a lower max_tokens, or {raise_it}"
+        if self.resets_at is None:
+            return f"To go on, {raise_it}"
+        return f"Wait until {self.resets_at:%Y-%m-%d %H:%M} UTC, or {raise_it}"
 
 
 class TokenBudgetExceeded(BudgetExceeded):
@@ -437,8 +444,8 @@ class SpendStoreUnavailable(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"spend store {self.store} is unavailable: {self.reason}; the request was not sent. "
-            "SpendLimit(on_unavailable='allow') would send requests uncounted"
+            f"spend store {self.store} is unavailable: {self.reason}; "
+            "SpendLimit(on_unavailable='allow') sends requests uncounted"
         )
 
 
@@ -455,12 +462,12 @@ class UnpricedModelError(FastroAIError):
             f"no price is known for model {key!r}, and a cost budget cannot hold without one; add one: "
             f"CostCalculator(pricing_overrides={{{key!r}: "
             "{'input_per_mtok': ..., 'output_per_mtok': ...}}) as cost_calculator= of the agent, "
-            "or set on_unpriced='allow' on the Budget"
+            "or set on_unpriced='allow' on the Budget or SpendLimit"
         )
 
 
 class UnboundedRequestError(FastroAIError):
-    """A budget of money is set and nothing bounds what a request can cost."""
+    """A budget is set, and nothing bounds what a request can use of it."""
 
     def __init__(self, model: str, provider: str) -> None:
         super().__init__(model, provider)
@@ -468,8 +475,8 @@ class UnboundedRequestError(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"nothing bounds what a request to {self.provider}:{self.model} can cost, so a cost budget "
-            "cannot hold; set max_tokens on the agent, or on_unbounded='allow' on the Budget"
+            f"nothing bounds what a request to {self.provider}:{self.model} can use, so no budget of it can "
+            "hold; set max_tokens on the agent, or on_unbounded='allow' on the Budget or SpendLimit"
         )
 
 

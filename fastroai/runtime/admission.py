@@ -6,9 +6,9 @@ and `charge_unmeasured` of its reservation.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -103,7 +103,7 @@ class Reservation(Generic[TermsT]):
         self.outer = [outer.hold for outer in _around.get() if outer.hold is not None]
         """What the requests hold inside of which this one is made."""
         self._hold, self._flow, self._open = hold, flow, True
-        self._endings: list[tuple[SharedReservation, asyncio.Future[SpendBalance | None]]] = []
+        self._endings: list[tuple[SharedReservation, Future[SpendBalance | None]]] = []
         if flow is not None:
             flow.watch(self._on_stall)
 
@@ -140,9 +140,8 @@ class Reservation(Generic[TermsT]):
                     balance = await shared.acquire(_usd_to_reserve(self.terms))
                     if balance is None:
                         return
-                    left = shared.limit.usd - balance.spent_usd - balance.reserved_usd
                     refusal = shared.refusal(self.scope, balance)
-                    lowered = self.terms.lowered(usd=left, tokens=None)
+                    lowered = self.terms.lowered(usd=shared.left_of(balance), tokens=None)
                     if lowered is None:
                         raise refusal
                     self.short_of = shared
@@ -234,7 +233,7 @@ class Reservation(Generic[TermsT]):
     async def conclude(self) -> None:
         """Wait until shared ceilings have it in their books, and tell listeners."""
         for shared, ending in self._endings:
-            balance = await asyncio.shield(ending)  # whoever waits may be cancelled; the ending goes on
+            balance = await _result_of(ending)
             if balance is not None and self.short is not None and shared is self.short_of:
                 self.short.committed = usd_to_microcents(balance.spent_usd)
             if balance is not None and shared.crosses_warning(balance, self._cost_usd):
@@ -392,6 +391,14 @@ class _Place(Generic[TermsT]):
         if lowered is None:
             raise refusal
         return lowered
+
+
+async def _result_of(ending: Future[SpendBalance | None]) -> SpendBalance | None:
+    """Wait for it. Whoever waits may be cancelled; the ending goes on."""
+    ended = Wakeup()
+    ending.add_done_callback(lambda _: ended.set())
+    await ended.wait()
+    return ending.result()
 
 
 def _open_accounts(scope: Scope) -> tuple[Account, ...]:

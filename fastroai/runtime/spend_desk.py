@@ -68,7 +68,7 @@ class SpendDesk:
         self.store = store
         self._live: dict[LeaseHolder, float] = {}
         """With the time at which the lease was last renewed, at the latest."""
-        self._turnstiles: dict[SpendAccount, Turnstile] = {}
+        self._turnstiles: WeakValueDictionary[SpendAccount, Turnstile] = WeakValueDictionary()
         self._renewing: set[float] = set()
 
     def turnstile(self, account: SpendAccount) -> Turnstile:
@@ -128,16 +128,9 @@ class SpendDesk:
 
     # --- endings ---
 
-    def settle(self, claim: SpendClaim, cost_usd: Decimal) -> asyncio.Future[SpendBalance | None] | None:
-        """Settle in the background. The future is done when that was tried once; then it is tried again.
-
-        `None` where no loop runs that could wait for it.
-        """
-        future = _in_background(self._settle(claim, cost_usd), _endings)
-        try:
-            return asyncio.wrap_future(future)
-        except RuntimeError:
-            return None
+    def settle(self, claim: SpendClaim, cost_usd: Decimal) -> concurrent.futures.Future[SpendBalance | None]:
+        """Settle in the background. The future is done when that was tried once; then it is tried again."""
+        return _in_background(self._settle(claim, cost_usd), _endings)
 
     async def _settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance | None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from decimal import Decimal
@@ -14,6 +15,7 @@ from fastroai.errors import SpendLimitExceeded, SpendStoreUnavailable
 from fastroai.records import usd_to_microcents
 from fastroai.runtime.spend_desk import SpendDesk
 from fastroai.usage import SpendClaim
+from fastroai.usage.spend_amounts import spend_units, spend_usd
 
 if TYPE_CHECKING:
     from fastroai.runtime.ledger import Hold
@@ -72,7 +74,9 @@ class SharedReservation:
             try:
                 verdict = await self._desk.store.reserve(self.claim)
             except SpendStoreUnavailable as error:
-                self._do_without(error)
+                self._allow(error)
+                self._desk.remove(self)
+                self._counted = False
                 return None
             if verdict.granted:
                 return None
@@ -88,13 +92,18 @@ class SharedReservation:
         try:
             return await self._desk.store.mark_sent(self.claim)
         except SpendStoreUnavailable as error:
-            self._do_without(error)
-            return True
+            self._allow(error)
+            return True  # it is reserved, and counted if the store is there again when the answer is
 
-    def end(self, cost_usd: Decimal) -> asyncio.Future[SpendBalance | None] | None:
+    def end(self, cost_usd: Decimal) -> Future[SpendBalance | None] | None:
         """Charge what the request cost, or 0. Done in the background; wait for the result to see it done."""
         self._desk.remove(self)
         return self._desk.settle(self.claim, cost_usd) if self._counted else None
+
+    def left_of(self, balance: SpendBalance) -> Decimal:
+        """US dollars that the limit has left; in the units of stores, or what they round up would not fit."""
+        used = spend_units(balance.spent_usd, "cost") + spend_units(balance.reserved_usd, "cost")
+        return spend_usd(spend_units(self.limit.usd, "limit") - used)
 
     def crosses_warning(self, balance: SpendBalance, cost_usd: Decimal) -> bool:
         """Whether it was this cost that brought the spending over the share that is warned of."""
@@ -116,9 +125,8 @@ class SharedReservation:
         error.resets_at = balance.resets_at
         return error
 
-    def _do_without(self, error: SpendStoreUnavailable) -> None:
+    def _allow(self, error: SpendStoreUnavailable) -> None:
+        """Let a request go out without the store, where the limit says so; else raise `error`."""
         if self.limit.on_unavailable == "refuse":
             raise error
         logger.warning("spend limit %r is not kept: %s", self.claim.account.key, error)
-        self._desk.remove(self)
-        self._counted = False

@@ -47,7 +47,12 @@ class Limits:
             known = lowest.get(key)
             if known is None or ceiling.limit.usd < known.limit.usd:
                 lowest[key] = ceiling
-        return tuple(sorted(lowest.values(), key=lambda each: (each.account.window, each.account.key)))
+        return tuple(sorted(lowest.values(), key=_place))
+
+
+def _place(ceiling: Ceiling) -> tuple[str, str, str]:
+    # The store too: the same account in two stores is two accounts.
+    return ceiling.account.window, ceiling.account.key, repr(ceiling.limit.store)
 
 
 def limits_of(budget: BudgetLike | None, cost_budget: int | None = None) -> Limits | None:

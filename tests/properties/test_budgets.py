@@ -1,40 +1,52 @@
-"""Live budgets, in virtual time: random trees of work that runs side by side, fails, waits and is cancelled."""
+"""Live budgets: random trees of work that runs side by side, waits, fails, and is cancelled."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import concurrent.futures
+import threading
+from contextvars import copy_context
 
 import pytest
 from hypothesis import given, settings
-from support.spending_plans import Group, runs
+from hypothesis import strategies as st
+from support.spending_plans import Call, Group, Limits, limits, quick_calls, runs, shared_limits
 from support.spending_runs import SpendingRun
 from support.virtual_time import VirtualTimeLoop
 
+from fastroai import budget_scope
+from fastroai.runtime import spend_desk
+
+LONGEST = 60.0
+"""Seconds."""
+
 
 @pytest.fixture(autouse=True)
-def no_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing here waits for a thread: where all tasks wait, they wait for ever."""
-    monkeypatch.setattr("support.virtual_time.THREAD_PATIENCE", 0.0)
-    yield
+def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts at a request follow each other at once."""
+    monkeypatch.setattr("fastroai.agent.metering.REQUEST_RETRY_DELAY", 0.0)
 
 
 def assert_no_task_of_ours_is_left() -> None:
-    """PydanticAI forgets tasks of its own where it is cancelled at certain moments; they have sent nothing."""
+    """Where it is cancelled at certain moments, PydanticAI forgets tasks of its own; they have sent nothing."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     left = [task for task in tasks if "pydantic_ai" not in task.get_coro().cr_code.co_filename]
     assert not left, f"still running: {left}"
 
 
-def carried_out(plan: Group) -> SpendingRun:
-    """What became of a plan."""
-    run = SpendingRun()
+def carried_out(plan: Group, *, ceiling: int = 1_000_000, patience: float = 0.0) -> SpendingRun:
+    """What became of a plan, in virtual time: if everything waits, nothing will ever happen.
+
+    With some patience, for threads that do something meanwhile.
+    """
+    run = SpendingRun(ceiling)
 
     async def main() -> None:
         await run.attempt(plan)
         assert_no_task_of_ours_is_left()
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("support.virtual_time.THREAD_PATIENCE", patience)
         run.watch(patch)
         with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
             try:
@@ -44,8 +56,43 @@ def carried_out(plan: Group) -> SpendingRun:
     return run
 
 
-@settings(deadline=None, max_examples=max(300, settings().max_examples))
-@given(runs)
+@settings(deadline=None, max_examples=max(150, settings().max_examples))
+@given(runs(limits()))
 def test_budgets_hold_and_nobody_waits_for_ever(plan: Group) -> None:
-    run = carried_out(plan)
+    carried_out(plan).check_books()
+
+
+@settings(deadline=None, max_examples=max(50, settings().max_examples // 10))
+@given(runs(shared_limits), st.integers(5, 200))
+def test_shared_ceilings_hold_too(plan: Group, ceiling: int) -> None:
+    """The ends of requests reach the store from a thread, in real time, so timers may come before them."""
+    run = carried_out(plan, ceiling=ceiling, patience=10.0)
+    concurrent.futures.wait(list(spend_desk._endings), timeout=LONGEST)
+    run.check_books()
+    asyncio.run(run.check_ceiling())
+
+
+@settings(deadline=None, max_examples=max(40, settings().max_examples // 10))
+@given(limits(timed=False), st.lists(st.lists(quick_calls, min_size=1, max_size=3), min_size=2, max_size=4))
+def test_budgets_hold_across_threads_each_with_a_loop_of_its_own(
+    budget: Limits, threads: list[list[Call]]
+) -> None:
+    run = SpendingRun(looks_on=True)
+
+    async def perform(calls: list[Call]) -> None:
+        for call in calls:
+            await run.attempt(call)
+
+    with pytest.MonkeyPatch.context() as patch:
+        run.watch(patch)
+        with budget_scope(run.own_budget(budget)):
+            started = [
+                threading.Thread(target=copy_context().run, args=(asyncio.run, perform(calls)), daemon=True)
+                for calls in threads
+            ]
+            for thread in started:
+                thread.start()
+            for thread in started:
+                thread.join(LONGEST)
+    assert not any(thread.is_alive() for thread in started), "somebody waits for ever"
     run.check_books()

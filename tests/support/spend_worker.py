@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from multiprocessing.connection import Connection
@@ -117,15 +117,23 @@ def work(name: str, pipe: Connection, barrier: Barrier) -> None:
 class Workers:
     """Some processes, which live until they are ended."""
 
-    def __init__(self, count: int) -> None:
-        context = multiprocessing.get_context("spawn")
+    def __init__(
+        self,
+        count: int,
+        target: Callable[[str, Connection, Barrier], None] = work,
+        preloaded: Sequence[str] = (),
+    ) -> None:
+        """They run `target`. What is `preloaded` is imported once, by a process that they are forked from."""
+        context: Any = multiprocessing.get_context("forkserver" if preloaded else "spawn")
+        if preloaded:
+            context.set_forkserver_preload(list(preloaded))
         self.barrier = context.Barrier(count)  # kept, because it would be gone with its last name
         self.pipes: list[Connection] = []
         self.processes: list[BaseProcess] = []
         for number in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=work, args=(f"worker {number}", theirs, self.barrier), daemon=True
+                target=target, args=(f"worker {number}", theirs, self.barrier), daemon=True
             )
             process.start()
             theirs.close()
@@ -137,9 +145,10 @@ class Workers:
         count = len(self.pipes) if by is None else by
         for number, pipe in enumerate(self.pipes):
             pipe.send(task if number < count else replace(task, do="nothing"))
-        return [self._answer(pipe) for pipe in self.pipes][:count]
+        return [self.answer(pipe) for pipe in self.pipes][:count]
 
-    def _answer(self, pipe: Connection) -> Any:
+    def answer(self, pipe: Connection) -> Any:
+        """What a process says next."""
         assert pipe.poll(SECONDS), "a worker does not answer"
         return pipe.recv()
 

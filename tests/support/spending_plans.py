@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 from hypothesis import strategies as st
@@ -26,6 +26,8 @@ class Limits:
     ms: int | None = None
     fallback_at: float | None = None
     """The share from which on a cheaper model is used."""
+    shared: bool = False
+    """Whether there is a `SpendLimit` beside it, the same for all."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ Work: TypeAlias = Call | Group
 
 
 @st.composite
-def limits(draw: st.DrawFn) -> Limits:
+def limits(draw: st.DrawFn, *, timed: bool = True) -> Limits:
     """Budgets that are soon used up: a request reserves some 5,000 tokens, mostly of input."""
     microcents = draw(st.integers(5, 300) | st.none())
     tokens = draw(st.none() | st.none() | st.integers(1, 12).map(lambda requests: requests * 6_000))
@@ -79,7 +81,7 @@ def limits(draw: st.DrawFn) -> Limits:
         microcents=microcents,
         tokens=tokens,
         requests=requests,
-        ms=draw(st.sampled_from((*[None] * 6, 2_000, 9_000))),
+        ms=draw(st.sampled_from((*[None] * 6, 2_000, 9_000))) if timed else None,
         fallback_at=draw(st.sampled_from((None, None, None, 0.5, 1.0))),
     )
 
@@ -87,7 +89,13 @@ def limits(draw: st.DrawFn) -> Limits:
 _SECONDS = (0.0, 0.5, 2.0, 7.0)
 
 
-def calls(inside: st.SearchStrategy[Work] | None = None) -> st.SearchStrategy[Call]:
+shared_limits = st.builds(lambda budget, shared: replace(budget, shared=shared), limits(), st.booleans())
+"""The same, some of them beside a ceiling that they share."""
+
+
+def calls(
+    budgets: st.SearchStrategy[Limits], inside: st.SearchStrategy[Work] | None = None
+) -> st.SearchStrategy[Call]:
     """Calls of an agent, with work inside of them or without."""
     more = st.just(()) if inside is None else st.lists(inside, max_size=2).map(tuple)
     return st.builds(
@@ -101,33 +109,38 @@ def calls(inside: st.SearchStrategy[Work] | None = None) -> st.SearchStrategy[Ca
         rejected=st.sampled_from((False, False, False, True)),
         spare=st.sampled_from((False, False, False, True)),
         timeout=st.sampled_from((*[None] * 5, 1.5, 5.0)),
-        budget=st.none() | st.none() | limits(),
+        budget=st.none() | st.none() | budgets,
         in_tool=more,
         inside=more,
     )
 
 
-def groups(members: st.SearchStrategy[Work]) -> st.SearchStrategy[Group]:
+quick_calls: st.SearchStrategy[Call] = calls(limits(timed=False)).map(
+    lambda call: replace(call, way="run", seconds=0.0, timeout=None)
+)
+"""Calls that take no time."""
+
+
+def groups(budgets: st.SearchStrategy[Limits], members: st.SearchStrategy[Work]) -> st.SearchStrategy[Group]:
     """Several things under one budget."""
     return st.builds(
         Group,
         mode=st.sampled_from(("one by one", "side by side", "side by side", "pipeline", "map")),
-        budget=st.none() | limits(),
+        budget=st.none() | budgets,
         members=st.lists(members, min_size=1, max_size=6).map(tuple),
         cancelled_after=st.sampled_from((*[None] * 5, 1.0, 4.0)),
         limit=st.none() | st.integers(1, 3),
     )
 
 
-work: st.SearchStrategy[Work] = st.recursive(
-    calls(), lambda inner: groups(inner) | calls(inner), max_leaves=15
-)
-"""Anything that spends."""
-
-runs: st.SearchStrategy[Group] = st.builds(
-    Group,
-    mode=st.sampled_from(("one by one", "side by side", "side by side")),
-    budget=limits(),
-    members=st.lists(work, min_size=2, max_size=6).map(tuple),
-)
-"""What a whole run does, under a budget of its own."""
+def runs(budgets: st.SearchStrategy[Limits]) -> st.SearchStrategy[Group]:
+    """What a whole run does, under a budget of its own."""
+    work: st.SearchStrategy[Work] = st.recursive(
+        calls(budgets), lambda inner: groups(budgets, inner) | calls(budgets, inner), max_leaves=15
+    )
+    return st.builds(
+        Group,
+        mode=st.sampled_from(("one by one", "side by side", "side by side")),
+        budget=budgets,
+        members=st.lists(work, min_size=2, max_size=6).map(tuple),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -21,16 +21,17 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.fallback import FallbackModel
+
+from fastroai import BudgetExceeded, FastroAgent, Pipeline, PipelineConfig, StepContext, budget_scope, step
+from fastroai.errors import SpendLimitExceeded, StepExecutionError, TimeLimitExceeded
+from fastroai.records import RequestRecord, Usage
+from fastroai.runtime import Charge, Reservation, Scope, admission, current_scope
+from fastroai.runtime.ledger import Account, Amounts
+from fastroai.usage import Budget, BudgetLike, CostCalculator, ModelFallback, SpendLimit
+from fastroai.usage.memory_spend_store import MemorySpendStore
 from support.scripted import Answer, ScriptedModel
 from support.spending_plans import Call, Fate, Group, Limits, Work
 from support.virtual_time import now
-
-from fastroai import BudgetExceeded, FastroAgent, Pipeline, PipelineConfig, StepContext, budget_scope, step
-from fastroai.errors import StepExecutionError, TimeLimitExceeded
-from fastroai.records import Usage
-from fastroai.runtime import Reservation, Scope, admission, current_scope
-from fastroai.runtime.ledger import Account, Amounts
-from fastroai.usage import Budget, CostCalculator, ModelFallback
 
 MICROCENTS_PER_TOKEN = {"paid": Decimal(1), "spare": Decimal(1), "cheap": Decimal("0.3")}
 """What the models cost, for a token of output; input is free."""
@@ -99,16 +100,23 @@ _current: ContextVar[tuple[Conversation, ...]] = ContextVar("inside_of", default
 class SpendingRun:
     """One run of a plan."""
 
+    ceiling_microcents: int = 1_000_000
+    looks_on: bool = False
+    """Whether it only looks on: while several threads run, nothing holds still to be looked at."""
     accounts: list[Account] = field(default_factory=list)
     scopes: list[Scope] = field(default_factory=list)
     sent: list[Sent] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
     admitted: list[tuple[Conversation, Reservation[Any]]] = field(default_factory=list)
+    ended: dict[Reservation[Any], Charge] = field(default_factory=dict)
     refused: int = 0
     lowered: int = 0
     waited: int = 0
 
     def __post_init__(self) -> None:
+        self.ceiling = SpendLimit(
+            microcents=self.ceiling_microcents, window="total", store=MemorySpendStore()
+        )
         self._numbers = count()
         self._conversations: dict[str, Conversation] = {}
         self._left: list[object] = []
@@ -153,14 +161,16 @@ class SpendingRun:
 
     async def attempt(self, work: Work) -> None:
         """Do something; others go on if it fails."""
-        try:
+        with suppress(*EXPECTED):
             await self.perform(work)
-        except EXPECTED:
-            pass
 
-    def budget(self, limits: Limits | None) -> Budget | None:
+    def budget(self, limits: Limits | None) -> BudgetLike | None:
         if limits is None:
             return None
+        budget = self.own_budget(limits)
+        return [budget, self.ceiling] if limits.shared else budget
+
+    def own_budget(self, limits: Limits) -> Budget:
         at = limits.fallback_at
         return Budget(
             microcents=limits.microcents,
@@ -320,9 +330,9 @@ class SpendingRun:
         asked_at = now()
         try:
             reservation = await self._admit(scope, terms)
-        except BudgetExceeded:
+        except BudgetExceeded as stop:
             self.refused += 1
-            self.check_refused(asked, terms)
+            self.check_refused(asked, terms, stop)
             raise
         finally:
             self.asked.remove(asked)
@@ -332,9 +342,22 @@ class SpendingRun:
             self.lowered += 1
             self.check_lowered(asked, terms, reservation)
         self.admitted.append((asked.conversation, reservation))
+        for ending in ("settle", "release", "charge_unmeasured"):
+            setattr(reservation, ending, self.noted(reservation, getattr(reservation, ending)))
         return reservation
 
+    def noted(
+        self, reservation: Reservation[Any], end: Callable[[RequestRecord], Charge]
+    ) -> Callable[[RequestRecord], Charge]:
+        def ended(record: RequestRecord) -> Charge:
+            self.ended[reservation] = charge = end(record)
+            return charge
+
+        return ended
+
     def check_rooms(self) -> None:
+        if self.looks_on:
+            return
         for account in self.accounts:
             room = account.room
             assert room.usd is None or room.usd >= 0
@@ -343,13 +366,20 @@ class SpendingRun:
 
     def check_stepped_down(self, asked: Asked, terms: Any) -> None:
         """Where the share of a fallback is spent, the request is to the cheaper model."""
+        if self.looks_on:
+            return
         for account in _open_accounts(asked.scope):
             fallback = account.budget.fallback
             if fallback is not None and account.share >= Decimal(str(fallback.at)):
                 assert terms.model == "cheap"
 
-    def check_refused(self, asked: Asked, terms: Any) -> None:
+    def check_refused(self, asked: Asked, terms: Any, stop: BudgetExceeded) -> None:
         """What is left pays for no answer at all, and nobody is in flight who could give something back."""
+        if self.looks_on:
+            return
+        if isinstance(stop, SpendLimitExceeded):
+            self.check_nobody_shares(asked)
+            return
         accounts = _open_accounts(asked.scope)
         terms = _cheapest(terms, accounts)
         floor = terms.bound.least_output_tokens
@@ -359,6 +389,11 @@ class SpendingRun:
 
     def check_lowered(self, asked: Asked, terms: Any, reservation: Reservation[Any]) -> None:
         """The same, before it got its place; and it got as much as there was."""
+        if self.looks_on:
+            return
+        if isinstance(reservation.short, SpendLimitExceeded):
+            self.check_nobody_shares(asked)
+            return
         hold = reservation.hold
         assert hold is not None
         terms = _cheapest(terms, hold.accounts)
@@ -378,10 +413,28 @@ class SpendingRun:
         whole = Amounts(terms.bound.cost_usd, terms.bound.tokens)
         short = {account for account in accounts if account.lacks(whole)}
         assert short, "it would have fitted"
+        others = [
+            (conversation, reservation)
+            for conversation, reservation in self.admitted
+            if reservation.hold is not None and not short.isdisjoint(reservation.hold.accounts)
+        ]
+        self.check_all_held_up(asked, others)
+
+    def check_nobody_shares(self, asked: Asked) -> None:
+        """Of the requests that have reserved something with the `SpendLimit`, none will end by itself."""
+        others = [
+            (conversation, reservation)
+            for conversation, reservation in self.admitted
+            if reservation.hold is not None and reservation.shared
+        ]
+        self.check_all_held_up(asked, others)
+
+    def check_all_held_up(
+        self, asked: Asked, others: Sequence[tuple[Conversation, Reservation[Any]]]
+    ) -> None:
+        """They are streams that nobody reads, or end after one that is being asked for."""
         held_up = {outer for each in (*self.asked, asked) for outer in each.conversation.inside_of}
-        for conversation, reservation in self.admitted:
-            if reservation.hold is None or short.isdisjoint(reservation.hold.accounts):
-                continue
+        for conversation, _ in others:
             streamed = conversation.call.way not in ("run", "handler")
             assert conversation in held_up or (streamed and not conversation.reading), (
                 "a request in flight could have given something back"
@@ -404,6 +457,14 @@ class SpendingRun:
             assert limit.requests is None or len(billed) <= limit.requests
         for scope in self.scopes:
             self.check_sums(scope)
+
+    async def check_ceiling(self) -> None:
+        """The store has every request that the `SpendLimit` held for, and nothing is left reserved."""
+        status = await self.ceiling.status()
+        shared = [reservation for _, reservation in self.admitted if reservation.shared]
+        assert status.reserved_usd == 0
+        assert status.spent_usd <= status.limit_usd
+        assert status.spent_usd == Usage.of([self.ended[one].record for one in shared]).committed_usd
 
     def check_spent(self, budget: Budget, usage: Usage) -> None:
         assert budget.usd is None or usage.committed_usd <= budget.usd

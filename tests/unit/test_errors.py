@@ -75,33 +75,33 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (TimeLimitExceeded("step 's'", 1.5), "step 's' took longer than 1.5 s"),
     (DispatchSkippedError("no credit"), "agent call skipped: no credit"),
     (DispatchSkippedError(), "agent call skipped"),
-    (BudgetExceeded(500, 498), "is used up: 498 committed; the next request was not sent"),
+    (BudgetExceeded(500, 498), "has no room: 498 committed; the next request was not sent"),
     (
         CostBudgetExceeded(500_000, 498_000),
-        "budget of 500,000 microcents is used up: 498,000 committed; the next request was not sent. "
+        "budget of 500,000 microcents has no room: 498,000 committed; the next request was not sent. "
         "Raise the budget ($0.5), set a lower max_tokens, or do less",
     ),
     (
         CostBudgetExceeded(500_000, 498_000, "s", 9_000, ("p", "s")),
-        "budget of 500,000 microcents of p / s is used up in step 's': 498,000 committed; "
+        "budget of 500,000 microcents of p / s has no room in step 's': 498,000 committed; "
         "the next request, of up to 9,000, was not sent",
     ),
     (CUT, "498,000 committed; it paid for the beginning of the last answer (error.partial_response)"),
     (
         SHARED,
-        "budget of 5,000,000 microcents of p is used up: 4,990,000 committed; the next request, of up to "
+        "budget of 5,000,000 microcents of p has no room: 4,990,000 committed; the next request, of up to "
         "20,000, was not sent. Wait until 2026-03-02 00:00 UTC, or raise the limit of 'tenant' (day)",
     ),
     (SpendLimitExceeded(5_000_000, 4_990_000), "Raise the limit of"),
     (
         TokenBudgetExceeded(1_000, 990, "s", 50, ("p",)),
-        "budget of 1,000 tokens of p is used up in step 's': 990 committed; the next request, of up to 50, "
+        "budget of 1,000 tokens of p has no room in step 's': 990 committed; the next request, of up to 50, "
         "was not sent. Raise the budget, or do less",
     ),
-    (RequestBudgetExceeded(20, 20), "budget of 20 requests is used up: 20 committed"),
+    (RequestBudgetExceeded(20, 20), "budget of 20 requests has no room: 20 committed"),
     (
         TimeBudgetExceeded(500, 500, None, None, ("p",)),
-        "budget of 500 milliseconds of p is used up: 500 committed; what was running was cancelled",
+        "budget of 500 milliseconds of p has no room: 500 committed; what was running was cancelled",
     ),
     (
         SpendStoreUnavailable("RedisSpendStore(...)", "no connection"),

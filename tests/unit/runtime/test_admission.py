@@ -703,18 +703,21 @@ async def test_whoever_waits_for_a_stream_is_told_when_nobody_reads_it_any_more(
     stream.settle(settled(60))
 
 
-async def test_a_stream_that_is_read_again_is_waited_for_again() -> None:
-    run, flow = run_with(Budget(microcents=100)), Flow()
+@pytest.mark.parametrize("fallback", [None, CHEAPER])
+async def test_a_stream_that_is_read_again_is_waited_for_again(fallback: ModelFallback | None) -> None:
+    run, flow = run_with(Budget(microcents=100, fallback=fallback)), Flow()
     stream = await sent_through(flow, run, request(60, streamed=True))
     flow.stall()
     flow.resume()
-    task = await waiting(run, request(60))
+    task = await waiting(run, request(60, least=1))
     flow.stall()
     flow.resume()  # before the other one has noticed
     await let_all_wait()
     assert not task.done()
     stream.settle(settled(40))
-    (await task).settle(settled(60))
+    reservation = await task
+    assert reservation.terms == request(60, least=1)
+    reservation.settle(settled(60))
 
 
 async def test_a_stream_that_has_ended_does_not_listen_any_more() -> None:
@@ -782,9 +785,9 @@ async def test_of_several_who_send_those_who_cannot_go_on_are_not_waited_for() -
     assert await anext(pump) == "first"
     await asyncio.sleep(STALLED_AFTER * 2)
     assert await anext(pump) == "second"
-    assert await anext(pump) == "last of this one"
+    await let_all_wait()  # one of the two can go on now, and not the stream
     assert (await refusal(run, request(60))).committed == 0
-    assert [item async for item in pump] == ["streamed"] * 3
+    assert [item async for item in pump] == ["last of this one", *["streamed"] * 3]
 
 
 # --- threads and event loops ---

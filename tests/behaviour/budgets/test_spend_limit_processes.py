@@ -1,0 +1,215 @@
+"""The proof of a spend limit: eight processes, one model server, and one of them is killed.
+
+Judged by the server's own ledger and the published prices, not by what FastroAI says that it has spent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ModelRequest, UserPromptPart
+from pydantic_ai.models import ModelRequestParameters
+from support.accounting import listed_cost
+from support.budget_worker import (
+    LINES,
+    MAX_TOKENS,
+    MODEL,
+    PRELOADED,
+    SHARED,
+    TAKEN,
+    Outcome,
+    Work,
+    work,
+)
+from support.spend_stores import SHARED_KINDS, Kept, account, claim, kept_in
+from support.spend_worker import SECONDS, Place, Workers
+
+from fastroai import CostCalculator, FastroAgent, SpendLimit
+from fastroai.testing import Fault, LedgerEntry, ModelServer, Reply
+from fastroai.usage import RequestBound, SpendBalance, SpendClaim, SpendStore, SpendVerdict, request_bound
+
+PROCESSES = 8
+REQUESTS_EACH = 3
+HELD = 2
+"""Requests that the killed process had sent, and as many that it had not."""
+TEXT = "word " * 120
+"""150 tokens, as the server counts them: a request costs a fourth of what it can cost."""
+
+
+@pytest.fixture
+async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Kept]:
+    async with kept_in(request.param, request, tmp_path) as new:
+        yield new
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    some = Workers(PROCESSES, work, PRELOADED)
+    yield some
+    some.end()
+
+
+def place_of(kept: Any) -> Place:
+    """How another process opens the store."""
+    if hasattr(kept, "prefix"):
+        return Place("redis", kept.url, {"prefix": kept.prefix})
+    if hasattr(kept, "schema"):
+        return Place("postgres", kept.dsn, {"schema": kept.schema})
+    return Place("sqlite", str(kept.path))
+
+
+def bound_of(server: ModelServer, max_tokens: int) -> RequestBound:
+    """Of any request here: their prompts are equally long."""
+    return request_bound(
+        CostCalculator(),
+        server.model(MODEL),
+        [ModelRequest(parts=[UserPromptPart("work 0")])],
+        {"max_tokens": max_tokens},
+        ModelRequestParameters(),
+    )
+
+
+def cost_of(bound: RequestBound) -> Decimal:
+    assert bound.cost_usd is not None
+    return bound.cost_usd
+
+
+def is_asked(entry: LedgerEntry, *first_words: str) -> bool:
+    return entry.body["messages"][-1]["content"].split()[0] in first_words
+
+
+@dataclass
+class Books:
+    """What the model server billed, against what the store says."""
+
+    server: ModelServer
+    store: SpendStore
+
+    def entries(self, *first_words: str) -> list[LedgerEntry]:
+        return [entry for entry in self.server.ledger.billed if is_asked(entry, *first_words)]
+
+    @property
+    def answered_usd(self) -> Decimal:
+        """What all answers cost by the published prices."""
+        return sum(map(listed_cost, self.entries("work", "patience")), Decimal(0))
+
+    async def balance(self) -> SpendBalance:
+        return await self.store.balance(account(key=SHARED))
+
+    async def wait_for(self, condition: Callable[[SpendBalance], bool]) -> None:
+        """A store tells nobody of what changes in it, so it is asked."""
+        end = time.monotonic() + SECONDS
+        while not condition(balance := await self.balance()):
+            assert time.monotonic() < end, f"still {balance}"
+            await asyncio.sleep(0.01)
+
+
+class Witness:
+    """A store, with a note of whether a claim had to wait."""
+
+    def __init__(self, store: SpendStore) -> None:
+        self._store = store
+        self.waited = asyncio.Event()
+
+    async def reserve(self, claim: SpendClaim) -> SpendVerdict:
+        verdict = await self._store.reserve(claim)
+        if not verdict.granted:
+            self.waited.set()
+        return verdict
+
+    async def mark_sent(self, claim: SpendClaim) -> bool:
+        return await self._store.mark_sent(claim)
+
+    async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
+        return await self._store.settle(claim, cost_usd)
+
+    async def renew(self, claims: Collection[SpendClaim]) -> None:
+        await self._store.renew(claims)
+
+    async def balance(self, account: Any) -> SpendBalance:
+        return await self._store.balance(account)
+
+
+def answered(workers: Workers, count: int) -> list[Outcome]:
+    """The outcomes of the first so many processes."""
+    return [workers.answer(pipe) for pipe in workers.pipes[:count]]
+
+
+@pytest.mark.parametrize("kept", SHARED_KINDS, indirect=True)
+async def test_eight_processes_never_cross_their_limit_and_use_it_up_though_one_is_killed(
+    kept: Kept, workers: Workers, server: ModelServer
+) -> None:
+    server.rule(lambda request: request.prompt.startswith("hang"), Reply(fault=Fault.hang()))
+    server.rule(None, Reply(TEXT))
+    books = Books(server, kept.store)
+    survivors = PROCESSES - 1
+    bound_usd = cost_of(bound_of(server, MAX_TOKENS))
+    least_usd = cost_of(bound_of(server, 1))
+    request_usd = Decimal("0.0003005")  # 2 tokens in for $0.25, and 150 out for $2.00, by the million
+    room_usd = 3 * bound_usd
+    limit_usd = survivors * REQUESTS_EACH * request_usd + 2 * HELD * bound_usd + room_usd
+    holder = claim("holder", str(limit_usd), limit=str(limit_usd), of=account(key=TAKEN), lease=1_000)
+    assert (await kept.store.reserve(holder)).granted
+
+    # All at once: there is room for the answers of all, but for the bounds of only a few at a time.
+    common = {"place": place_of(kept), "environment": server.environment(), "limit_usd": limit_usd}
+    for pipe in workers.pipes[:survivors]:
+        pipe.send(Work("ask", count=REQUESTS_EACH, **common))  # type: ignore[arg-type]
+    workers.pipes[-1].send(Work("hold", count=HELD, **common))  # type: ignore[arg-type]
+    outcomes = await asyncio.to_thread(answered, workers, survivors)
+    assert [outcome.answers for outcome in outcomes] == [REQUESTS_EACH] * survivors
+    assert [listed_cost(entry) for entry in books.entries("work")] == [request_usd] * len(outcomes) * 3
+
+    # The last one holds its own still, sent and unsent. It is killed.
+    await server.ledger.wait_for(survivors * REQUESTS_EACH + HELD, timeout=SECONDS)
+    await books.wait_for(lambda balance: balance.reserved_usd == 2 * HELD * bound_usd)
+    assert (
+        (await books.balance()).spent_usd == books.answered_usd == limit_usd - 2 * HELD * bound_usd - room_usd
+    )
+    assert len(books.entries("hang")) == HELD
+    assert not books.entries("wait")
+    workers.processes[-1].kill()
+    workers.processes[-1].join(SECONDS)
+
+    # Who needs what the dead one has not sent waits for it, and gets it when the leases are over.
+    witness = Witness(kept.store)
+    limit = SpendLimit(usd=limit_usd, window="total", key=SHARED, store=witness)
+    agent = FastroAgent(server.model(MODEL), max_tokens=6 * MAX_TOKENS)
+    assert room_usd < cost_of(bound_of(server, 6 * MAX_TOKENS)) <= room_usd + HELD * bound_usd
+    patient = asyncio.create_task(agent.run("patience", budget=limit))
+    await asyncio.wait_for(witness.waited.wait(), SECONDS)
+    assert not books.entries("patience")
+    kept.pass_time(31)
+    response = await asyncio.wait_for(patient, SECONDS)
+    assert response.output == TEXT
+    sent_usd = HELD * bound_usd
+    await books.wait_for(lambda balance: balance.reserved_usd == 0)
+    assert (await books.balance()).spent_usd == books.answered_usd + sent_usd
+    assert all(listed_cost(entry) <= bound_usd for entry in books.entries("hang"))
+
+    # The others use up what is left, all at once again.
+    for pipe in workers.pipes[:survivors]:
+        pipe.send(Work("exhaust", **common))  # type: ignore[arg-type]
+    await asyncio.to_thread(workers.barrier.wait, SECONDS)
+    outcomes = await asyncio.to_thread(answered, workers, survivors)
+    balance = await books.balance()
+    assert balance.spent_usd == books.answered_usd + sent_usd
+    assert balance.reserved_usd == 0
+    assert balance.spent_usd <= limit_usd, "crossed"
+    paid = sum(outcome.answers + outcome.cuts for outcome in outcomes)
+    assert len(books.entries("work")) == survivors * REQUESTS_EACH + paid
+    refusals = [committed for outcome in outcomes for committed in outcome.refusals]
+    assert len(refusals) == survivors * LINES
+    for committed in refusals:
+        left_usd = limit_usd - Decimal(committed) / 1_000_000
+        assert left_usd < least_usd + Decimal("0.000001"), "refused what could have been paid"
+    await kept.store.settle(holder, Decimal(0))
+    taken = await kept.store.balance(account(key=TAKEN))
+    assert (taken.spent_usd, taken.reserved_usd) == (0, 0)
