@@ -407,7 +407,7 @@ class SpendLimitExceeded(CostBudgetExceeded):
         if self.requested is not None and self.requested > self.limit:
             return f"Set a lower max_tokens, or {raise_it}"
         if self.resets_at is None:
-            return f"To go on, {raise_it}"
+            return f"R{raise_it[1:]}"
         return f"Wait until {self.resets_at:%Y-%m-%d %H:%M} UTC, or {raise_it}"
 
 

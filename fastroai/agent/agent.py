@@ -47,7 +47,7 @@ from fastroai.steps import StepConfig, StepContext
 from fastroai.steps.call import AgentCall, Prompt
 from fastroai.tracing import Tracer
 from fastroai.usage import BudgetLike, CostCalculator, Quote
-from fastroai.usage.limits import limits_of
+from fastroai.usage.limits import Limits, limits_of
 
 RunOutputT = TypeVar("RunOutputT")
 StepDepsT = TypeVar("StepDepsT")
@@ -215,7 +215,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             deferred_model=deferred_model,
             timeout=_first(timeout, config.timeout, None),
             request_retries=_first(request_retries, config.request_retries, DEFAULT_REQUEST_RETRIES),
-            limits=limits_of(budget, cost_budget) or limits_of(config.budget, config.cost_budget),
+            limits=_over(limits_of(budget, cost_budget), limits_of(config.budget, config.cost_budget)),
             on_before_dispatch=on_before_dispatch or config.on_before_dispatch,
             on_after_dispatch=on_after_dispatch or config.on_after_dispatch,
         )
@@ -893,6 +893,10 @@ def _first(given: T | None, configured: T | None, default: D) -> T | D:
     if given is not None:
         return given
     return default if configured is None else configured
+
+
+def _over(given: Limits | None, configured: Limits | None) -> Limits | None:
+    return configured if given is None else given.over(configured)
 
 
 def _refuse_beside_agent(**options: object) -> None:

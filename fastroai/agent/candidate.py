@@ -13,7 +13,7 @@ from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
 
 from fastroai.agent.input_tokens import InputTokens, input_tokens
-from fastroai.agent.metering import MeteredModel
+from fastroai.agent.metering import MeteredModel, OwnedModel
 from fastroai.agent.probe import FirstRequest
 from fastroai.records import Tokens
 from fastroai.usage import CostCalculator, RequestBound, base_url_of, request_bound
@@ -110,5 +110,5 @@ def own_wrappers(model: Model) -> list[str]:
     if not isinstance(model, WrapperModel):
         return []
     kind = type(model)
-    known = kind is MeteredModel or kind.__module__.startswith("pydantic_ai.")
+    known = kind in (MeteredModel, OwnedModel) or kind.__module__.startswith("pydantic_ai.")
     return [*([] if known else [kind.__name__]), *own_wrappers(model.wrapped)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -26,6 +27,7 @@ from fastroai.agent.response import ChatResponse, StreamChunk
 from fastroai.agent.stream import OnScope, ResponseEvent
 from fastroai.errors import BudgetExceeded, StoppedRun
 from fastroai.runtime import Clock, Scope, Send, current_scope
+from fastroai.runtime.flow import read_by_this_task
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.steps.call import AgentCall
 from fastroai.tracing import attributes, log_metrics
@@ -150,10 +152,12 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             "agent",
             self.name,
             parent=parent,
-            limits=call.limits or self.limits,
+            limits=self.limits if call.limits is None else call.limits.over(self.limits),
             deps=call.deps,
             tracer=call.tracer,
         )
+        scope.reading = read_by_this_task()
+        self._build_fallbacks(scope)
         dispatch = Dispatch(
             agent_name=self.name,
             model=_model_name(call.model or self.agent.model),
@@ -173,10 +177,14 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
                 await call_hook(self.on_before_dispatch, dispatch)
                 scope.count_agent_call()
                 try:
-                    async with Clock(self._timeout(call), f"agent {self.name!r}") as clock:
+                    async with Clock(self._timeout(call), f"agent {self.name!r}", of_attempt=True) as clock:
                         scope.add_clock(clock)
                         with capture_run_messages() as messages:
                             yield _Attempt(scope, clock, dispatch, run, trace_id, perf_counter())
+                except asyncio.CancelledError:
+                    if parent is not None:
+                        parent.keep_stopped(StoppedRun(self.name, _to_go_on_with(messages)))
+                    raise
                 except Exception as error:
                     dispatch.error = error
                     raise
@@ -187,6 +195,12 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             raise
         finally:
             current_agent_run.reset(token)
+
+    def _build_fallbacks(self, scope: Scope) -> None:
+        """See now that the models can be built which budgets may step down to, not when they are needed."""
+        for account in () if scope.account is None else scope.account.lineage():
+            if account.budget.fallback is not None:
+                self.meter.fallback_model(account.budget.fallback)
 
     async def _after(self, dispatch: Dispatch) -> None:
         if dispatch.response is None and dispatch.error is None:

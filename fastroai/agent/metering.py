@@ -105,6 +105,8 @@ class Metered(AbstractCapability[Any]):
         if known is not None and known[0] is model:
             return known[1]
         wrapper = self._meter(model)
+        if not isinstance(wrapper, MeteredModel):
+            wrapper = OwnedModel(wrapper)
         if len(self._wrapped) >= 16:
             self._wrapped.clear()
         self._wrapped[id(model)] = (model, wrapper)
@@ -361,15 +363,13 @@ def _tokens(usage: RequestUsage) -> Tokens:
     )
 
 
-class MeteredModel(WrapperModel):
-    """A model whose requests are admitted, retried, priced and charged in the scope that they happen in."""
+class OwnedModel(WrapperModel):
+    """A model that belongs to the agent, which opens and closes it; a request must do neither.
 
-    def __init__(self, wrapped: Model, meter: Metered) -> None:
-        super().__init__(wrapped)
-        self._meter = meter
+    A `FallbackModel` would wait at its lock otherwise, which several event loops must not share.
+    """
 
     async def __aenter__(self) -> Self:
-        # The model inside belongs to the agent, which opens and closes it; a request must do neither.
         return self
 
     async def __aexit__(
@@ -379,6 +379,14 @@ class MeteredModel(WrapperModel):
         exc_tb: TracebackType | None,
     ) -> bool | None:
         return None
+
+
+class MeteredModel(OwnedModel):
+    """A model whose requests are admitted, retried, priced and charged in the scope that they happen in."""
+
+    def __init__(self, wrapped: Model, meter: Metered) -> None:
+        super().__init__(wrapped)
+        self._meter = meter
 
     async def request(
         self,

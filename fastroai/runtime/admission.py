@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from decimal import Decimal
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
 from fastroai.errors import (
@@ -100,12 +101,13 @@ class Reservation(Generic[TermsT]):
         self.short_of: tuple[Account, Unit] | SharedReservation | None = None
         """Where there was too little for more."""
         self.shared: list[SharedReservation] = []
-        self.outer = [outer.hold for outer in _around.get() if outer.hold is not None]
+        self.outer = _holds_around(scope)
         """What the requests hold inside of which this one is made."""
         self._hold, self._flow, self._open = hold, flow, True
         self._endings: list[tuple[SharedReservation, Future[SpendBalance | None]]] = []
         if flow is not None:
             flow.watch(self._on_stall)
+            flow.holds.add(hold)
 
     @property
     def hold(self) -> Hold | None:
@@ -134,7 +136,7 @@ class Reservation(Generic[TermsT]):
                 await self._acquire(shared)
 
     async def _acquire(self, shared: SharedReservation) -> None:
-        with _sharing_inside(self.scope, self.outer):
+        with _sharing_inside(self.scope, self.outer), self.scope.in_line():
             async with shared.turn(inside=bool(self.outer)):
                 while True:
                     balance = await shared.acquire(_usd_to_reserve(self.terms))
@@ -222,6 +224,7 @@ class Reservation(Generic[TermsT]):
             warned = _to_warn_of(self.scope, () if record is None else self._hold.accounts)
         if self._flow is not None:
             self._flow.forget(self._on_stall)
+            self._flow.holds.discard(self._hold)
         _wake(changed)
         for shared in self.shared:
             if (ending := shared.end(cost_usd)) is not None:
@@ -278,8 +281,10 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
         if scope.ceilings:
             try:
                 await reservation.share()
-            except BaseException:
+            except BaseException as error:
                 reservation.give_back()
+                if isinstance(error, BudgetExceeded):
+                    await reservation.conclude()  # so that whoever is told finds nothing of it in the stores
                 raise
     except BudgetExceeded as error:
         await scope.emit(BudgetRefused(**scope.place(), error=error))
@@ -315,11 +320,7 @@ class _Place(Generic[TermsT]):
         self._whole = terms
         self._ledger = accounts[0].ledger
         _check_all(terms, accounts)
-        around = tuple(
-            outer.hold
-            for outer in _around.get()
-            if outer.hold is not None and outer.hold.ledger is self._ledger
-        )
+        around = tuple(hold for hold in _holds_around(scope) if hold.ledger is self._ledger)
         self._claim = Claim(accounts, _amounts(terms, accounts), around)
 
     @property
@@ -353,7 +354,8 @@ class _Place(Generic[TermsT]):
                 return
             wakeup = Wakeup()
             self._claim.wake = wakeup.set
-        await wakeup.wait()
+        with self.scope.in_line():
+            await wakeup.wait()
 
     def _step_down(self) -> bool:
         """Ask for a cheaper model instead, if a budget names one and that was not done yet."""
@@ -399,6 +401,15 @@ async def _result_of(ending: Future[SpendBalance | None]) -> SpendBalance | None
     ending.add_done_callback(lambda _: ended.set())
     await ended.wait()
     return ending.result()
+
+
+def _holds_around(scope: Scope) -> tuple[Hold, ...]:
+    """What those requests hold that do not end before one that is made here: it is made inside of them, or by
+    whoever reads their streams.
+    """
+    inside = (outer.hold for outer in _around.get() if outer.hold is not None)
+    reading = (hold for each in scope.lineage() for flow in each.reading for hold in list(flow.holds))
+    return tuple(dict.fromkeys(chain(inside, reading)))
 
 
 def _open_accounts(scope: Scope) -> tuple[Account, ...]:
@@ -485,7 +496,19 @@ def _committed(account: Account, unit: Unit) -> int:
     return usage.committed_tokens if unit == "tokens" else usage.request_count
 
 
+def _reserved(account: Account, unit: Unit) -> int:
+    if unit == "usd":
+        return usd_to_microcents(account.reserved_usd)
+    return account.reserved_tokens if unit == "tokens" else account.reserved_requests
+
+
 def _refusal(scope: Scope, terms: RequestTerms, account: Account, unit: Unit) -> BudgetExceeded:
+    stop = _stop(scope, terms, account, unit)
+    stop.reserved = _reserved(account, unit)
+    return stop
+
+
+def _stop(scope: Scope, terms: RequestTerms, account: Account, unit: Unit) -> BudgetExceeded:
     budget, committed = account.budget, _committed(account, unit)
     if unit == "usd":
         assert budget.microcents is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from fastroai.usage import BudgetLike
 
 OnEvent = Callable[[RunEvent], Awaitable[None] | None]
+
+logger = logging.getLogger("fastroai.runtime")
 
 _NO_LIMIT: Final = Room(None, None, None)
 
@@ -185,8 +188,11 @@ def budget_scope(
 
 def _listener(on_event: OnEvent) -> Listener:
     async def listen(event: RunEvent) -> None:
-        told = on_event(event)
-        if inspect.isawaitable(told):
-            await told
+        try:
+            told = on_event(event)
+            if inspect.isawaitable(told):
+                await told
+        except Exception:
+            logger.exception("on_event failed on %s; the run is not affected", type(event).__name__)
 
     return listen

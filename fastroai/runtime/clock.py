@@ -18,13 +18,21 @@ class Clock:
     is inside and raises `TimeLimitExceeded`. An outer deadline passes through an inner clock unchanged.
     """
 
-    __slots__ = ("_error", "_left", "_loop", "_pauses", "_timeout", "seconds", "what")
+    __slots__ = ("_error", "_left", "_loop", "_pauses", "_timeout", "of_attempt", "seconds", "what")
 
     def __init__(
-        self, seconds: float | None, what: str, *, error: Callable[[], BaseException] | None = None
+        self,
+        seconds: float | None,
+        what: str,
+        *,
+        error: Callable[[], BaseException] | None = None,
+        of_attempt: bool = False,
     ) -> None:
-        """Bound `what`, as errors call it; `error` makes another exception than `TimeLimitExceeded`."""
-        self.seconds, self.what, self._error = seconds, what, error
+        """Bound `what`, as errors call it; `error` makes another exception than `TimeLimitExceeded`.
+
+        The clock `of_attempt` bounds work that is done, not the time before it may be begun.
+        """
+        self.seconds, self.what, self._error, self.of_attempt = seconds, what, error, of_attempt
         self._timeout: asyncio.Timeout | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pauses = 0
@@ -52,6 +60,11 @@ class Clock:
             assert self.seconds is not None
             exceeded = TimeLimitExceeded(self.what, self.seconds) if self._error is None else self._error()
             raise exceeded from error.__cause__
+
+    @property
+    def ran_out(self) -> bool:
+        """Whether it has cancelled what is inside."""
+        return self._timeout is not None and self._timeout.expired()
 
     def remaining(self) -> float | None:
         """Seconds until it runs out; `None` when it bounds nothing now, or is paused."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from fastroai.runtime.ledger import Hold
 
 STALLED_AFTER: Final = 1.0
 """Seconds for which a consumer can leave an item lying before others stop waiting for its stream."""
@@ -13,10 +17,26 @@ STALLED_AFTER: Final = 1.0
 class Flow:
     """What goes through one pump."""
 
-    __slots__ = ("_watchers",)
+    __slots__ = ("_watchers", "holds", "reader")
 
     def __init__(self) -> None:
         self._watchers: set[Callable[[bool], None]] = set()
+        self.holds: set[Hold] = set()
+        """What the requests hold whose answers go through it."""
+        self.reader: asyncio.Task[Any] | None = None
+        """The task that reads it, until its end."""
+
+    def read(self) -> None:
+        """The running task asks for the next item."""
+        task = asyncio.current_task()
+        if self.reader is not task:
+            self.reader = task
+            going_on = (flow for flow in _read_here.get() if flow.reader is not None and flow is not self)
+            _read_here.set((*going_on, self))
+
+    def end(self) -> None:
+        """Nothing more goes through."""
+        self.reader = None
 
     def watch(self, watcher: Callable[[bool], None]) -> None:
         """Have `watcher(stalled)` called when nobody reads any more, and when somebody does again."""
@@ -38,6 +58,17 @@ class Flow:
         for watcher in list(self._watchers):
             watcher(stalled)
 
+
+def read_by_this_task() -> tuple[Flow, ...]:
+    """The streams that go on when the running task reads on: they do not end before what it awaits now."""
+    flows = _read_here.get()
+    if not flows:
+        return ()
+    task = asyncio.current_task()
+    return tuple(flow for flow in flows if flow.reader is task)
+
+
+_read_here: Final[ContextVar[tuple[Flow, ...]]] = ContextVar("fastroai_flows_read", default=())
 
 current_flow: Final[ContextVar[Flow | None]] = ContextVar("fastroai_flow", default=None)
 """The innermost stream that the running code produces items for."""

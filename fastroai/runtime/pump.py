@@ -59,6 +59,7 @@ class Pump(Generic[T]):
             raise StopAsyncIteration
         if self._task is None:
             self._start()
+        self._flow.read()
         item = await self._queue.get()
         if not isinstance(item, _End):
             self._room.release()
@@ -106,6 +107,7 @@ class Pump(Generic[T]):
     async def _finish(self) -> None:
         assert self._task is not None
         self._closed = True
+        self._flow.end()
         if self._scope is not None:
             self._scope.forget_closer(self.aclose)
         await self._task
@@ -115,6 +117,7 @@ class Pump(Generic[T]):
         if self._closed:
             return
         self._closed = True
+        self._flow.end()
         if self._scope is not None:
             self._scope.forget_closer(self.aclose)
         if self._task is not None:

@@ -11,12 +11,13 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal
 
-from fastroai.errors import TimeBudgetExceeded, attach_usage
+from fastroai.errors import StoppedRun, TimeBudgetExceeded, attach_usage
 from fastroai.records import RequestRecord, RequestUse, Usage
 from fastroai.runtime.clock import Clock
 from fastroai.runtime.events import EventPlace, Listener, RunEvent, both
@@ -24,6 +25,7 @@ from fastroai.runtime.ledger import Account
 from fastroai.runtime.wakeup import running_loop
 
 if TYPE_CHECKING:
+    from fastroai.runtime.flow import Flow
     from fastroai.tracing import Tracer
     from fastroai.usage import Budget
     from fastroai.usage.limits import Ceiling, Limits
@@ -64,6 +66,7 @@ class Scope:
         "_clocks",
         "_closers",
         "_events",
+        "_stopped_runs",
         "_token",
         "_usage",
         "account",
@@ -77,6 +80,7 @@ class Scope:
         "loop",
         "name",
         "parent",
+        "reading",
         "root",
         "run_id",
         "step_id",
@@ -107,6 +111,9 @@ class Scope:
         self.attempt = attempt
         self._usage: Usage | None = None
         self._charges: list[Charge] | None = None
+        self._stopped_runs: list[StoppedRun] | None = None
+        self.reading: tuple[Flow, ...] = ()
+        """Streams that whoever made it is reading, which go on after it has ended."""
         self.time: Clock | None = None
         """The clock of its budget, once it runs."""
         self.budget: Budget | None = None
@@ -242,6 +249,18 @@ class Scope:
         if self._clocks is not None:
             self._clocks.remove(clock)
 
+    @contextmanager
+    def in_line(self) -> Iterator[None]:
+        """A request waits for others here: attempts at a call and at a step lose no time by that."""
+        with ExitStack() as stack:
+            for scope in self.lineage():
+                for clock in scope._clocks or ():
+                    if clock.of_attempt:
+                        stack.enter_context(clock.paused())
+                if scope.kind == "step":
+                    break  # what is around it is for more than this request
+            yield
+
     def time_left(self) -> float | None:
         """Seconds until the nearest deadline of this scope and its ancestors; `None` without one."""
         left = [
@@ -334,9 +353,20 @@ class Scope:
         self.time = Clock(
             ms / 1000,
             f"{self.kind} {self.name!r}",
-            error=lambda: TimeBudgetExceeded(ms, ms, self.step_id, None, self.path),
+            error=lambda: self._out_of_time(ms),
         )
         return self.time
+
+    def _out_of_time(self, ms: int) -> TimeBudgetExceeded:
+        error = TimeBudgetExceeded(ms, ms, self.step_id, None, self.path)
+        error.stopped_runs = self._stopped_runs or []
+        return error
+
+    def keep_stopped(self, run: StoppedRun) -> None:
+        """Keep what an agent run can go on from that was cancelled here, for those whose time has run out."""
+        for scope in self.lineage():
+            if scope.time is not None and scope.time.ran_out:
+                scope._stopped_runs = [*(scope._stopped_runs or ()), run]
 
     def enter(self) -> None:
         """Make this the current scope, until `leave`; for code that is not async."""

@@ -124,7 +124,7 @@ class SpendDesk:
                 if ending:
                     await self.store.renew([holder.claim for holder in ending])
             except SpendStoreUnavailable as error:
-                logger.warning("leases could not be renewed: %s", error)
+                logger.warning("leases at %s could not be renewed: %s", error.store, error.reason)
 
     # --- endings ---
 
@@ -136,7 +136,8 @@ class SpendDesk:
         try:
             return await self.store.settle(claim, cost_usd)
         except SpendStoreUnavailable as error:
-            logger.warning("$%f of %r is not settled yet: %s", cost_usd, claim.account.key, error)
+            log = logger.warning if cost_usd else logger.debug  # where nothing is to be paid, leases end
+            log("$%f of %r is not settled yet: %s", cost_usd, claim.account.key, error.reason)
         _in_background(self._settle_late(claim, cost_usd), _endings)
         return None
 
@@ -152,7 +153,8 @@ class SpendDesk:
             except SpendStoreUnavailable:
                 continue
             return
-        logger.error(
+        log = logger.error if cost_usd else logger.debug
+        log(
             "$%f of %r could not be settled; the store counts the bound of $%f once the lease has ended",
             cost_usd,
             claim.account.key,

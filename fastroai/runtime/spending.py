@@ -123,10 +123,11 @@ class SharedReservation:
         )
         error.key, error.window = self.claim.account.key, self.claim.account.window
         error.resets_at = balance.resets_at
+        error.reserved = usd_to_microcents(balance.reserved_usd)
         return error
 
     def _allow(self, error: SpendStoreUnavailable) -> None:
         """Let a request go out without the store, where the limit says so; else raise `error`."""
         if self.limit.on_unavailable == "refuse":
             raise error
-        logger.warning("spend limit %r is not kept: %s", self.claim.account.key, error)
+        logger.warning("spend limit %r is not kept: %s", self.claim.account.key, error.reason)

@@ -8,9 +8,9 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-from fastroai.errors import RunningLoopError
+from fastroai.errors import RunningLoopError, attach_usage, records_of, usage_of
 from fastroai.runtime.scope import Scope, current_scope
 from fastroai.runtime.tasks import end_task
 
@@ -76,12 +76,8 @@ def run_blocking(call: Callable[[], Coroutine[Any, Any, T]], *, called: str, ins
         raise RunningLoopError(called, instead)
     scope = current_scope()
     if scope is not None and scope.loop is not None and scope.loop.is_running():
-        outcome = wait_for(asyncio.run_coroutine_threadsafe(_carry(_run_within(scope, call)), scope.loop))
-    else:
-        outcome = wait_for(asyncio.run_coroutine_threadsafe(_carry(call()), _background.get()))
-    if isinstance(outcome, _Exit):
-        raise outcome.error
-    return outcome
+        return _Handover(_run_within(scope, call)).wait(scope.loop)
+    return _Handover(call()).wait(_background.get())
 
 
 class _Exit:
@@ -91,12 +87,43 @@ class _Exit:
         self.error = error
 
 
-async def _carry(coroutine: Coroutine[Any, Any, T]) -> T | _Exit:
-    """Hand an exit over as a value: a task that raises it stops its loop, and nobody would ever be told."""
-    try:
-        return await coroutine
-    except (SystemExit, KeyboardInterrupt) as error:
-        return _Exit(error)
+class _Handover(Generic[T]):
+    """A coroutine that another thread's loop runs while this thread waits."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+
+    def wait(self, loop: asyncio.AbstractEventLoop) -> T:
+        """Its result. An interrupt cancels it, waits for its end, and has what it spent."""
+        future = asyncio.run_coroutine_threadsafe(self._carry(), loop)
+        try:
+            outcome = future.result()
+        except concurrent.futures.CancelledError:
+            raise asyncio.CancelledError from None  # the other one is an Exception, which a step might retry
+        except BaseException as error:
+            if not future.done():
+                future.cancel()
+                self._ended.wait(timeout=10.0)
+                if self._error is not None and (spent := usage_of(self._error)) is not None:
+                    attach_usage(error, spent, records_of(self._error))
+            raise
+        if isinstance(outcome, _Exit):
+            raise outcome.error
+        return outcome
+
+    async def _carry(self) -> T | _Exit:
+        """Hand an exit over as a value: a task that raises it stops its loop, and nobody would be told."""
+        try:
+            return await self._coroutine
+        except (SystemExit, KeyboardInterrupt) as error:
+            return _Exit(error)
+        except BaseException as error:
+            self._error = error
+            raise
+        finally:
+            self._ended.set()
 
 
 async def _run_within(scope: Scope, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -110,16 +137,3 @@ async def _run_within(scope: Scope, call: Callable[[], Coroutine[Any, Any, T]]) 
         return await call()
     finally:
         holder.forget_closer(end)
-
-
-def wait_for(future: concurrent.futures.Future[T]) -> T:
-    """The result of a coroutine on another thread's loop; an interrupt cancels it and waits for its end."""
-    try:
-        return future.result()
-    except concurrent.futures.CancelledError:
-        raise asyncio.CancelledError from None  # the other one is an Exception, which a step might retry
-    except BaseException:
-        if not future.done():
-            future.cancel()
-            concurrent.futures.wait([future], timeout=10.0)
-        raise

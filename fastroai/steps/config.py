@@ -6,6 +6,7 @@ Most specific first: the call (`ctx.run(..., timeout=)`), `step_configs[step_id]
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -116,6 +117,19 @@ def _says_a_budget(config: ExecutionConfig) -> bool:
     return not (isinstance(config.budget, NotGiven) and isinstance(config.cost_budget, NotGiven))
 
 
+def _most_specific_limits(own: Sequence[StepConfig]) -> Limits | None:
+    """The limits of a step: a budget goes before less specific ones, `None` lifts them all."""
+    limits: Limits | None = None
+    for config in own:
+        if not _says_a_budget(config):
+            continue
+        said = limits_in(config)
+        if said is None:
+            return limits
+        limits = said if limits is None else limits.over(said)
+    return limits
+
+
 def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:
     """The settings of a step: its own configs, most specific first, then what it inherits."""
     chain = (*own, pipeline)
@@ -126,7 +140,7 @@ def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:
         retries=retries or 0,
         request_retries=retries,
         retry_delay=first_given(*(config.retry_delay for config in chain), default=DEFAULT_RETRY_DELAY),
-        limits=next((limits_in(config) for config in own if _says_a_budget(config)), None),
+        limits=_most_specific_limits(own),
         trace=first_given(*(config.trace for config in chain), default=True),
         on_error=first_given(*(config.on_error for config in chain), default="fail"),
     )

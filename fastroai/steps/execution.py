@@ -57,7 +57,7 @@ async def _attempts(
         nonlocal context
         scope.attempt = attempt
         context = StepContext(scope, facts, deps, config, started)
-        async with Clock(config.timeout, f"step {scope.name!r}") as clock:
+        async with Clock(config.timeout, f"step {scope.name!r}", of_attempt=True) as clock:
             context.attach_clock(clock)
             scope.add_clock(clock)
             try:

@@ -48,7 +48,7 @@ class PostgresSpendStore:
         Raises:
             ConfigurationError: the connection string cannot be read, the schema is no plain name, or the
                 timeout is not above 0.
-            MissingExtraError: psycopg is not installed (`pip install 'fastroai[postgres]'`).
+            MissingExtraError: psycopg is not installed (the extra `postgres`).
         """
         if not schema.isidentifier() or len(schema.encode()) > _LONGEST_NAME:
             expected = f"letters, digits and underscores, at most {_LONGEST_NAME} bytes"

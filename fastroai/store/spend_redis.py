@@ -45,7 +45,7 @@ class RedisSpendStore:
         Raises:
             ConfigurationError: the URL cannot be read, the prefix is not printable text without braces, or
                 the timeout is not above 0.
-            MissingExtraError: redis-py is not installed (`pip install 'fastroai[redis]'`).
+            MissingExtraError: redis-py is not installed (the extra `redis`).
         """
         if not prefix or not prefix.isprintable() or "{" in prefix or "}" in prefix:
             raise ConfigurationError("prefix", prefix, "printable text without braces")

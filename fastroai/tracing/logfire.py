@@ -27,7 +27,7 @@ class LogfireTracer(SpanTracer):
     Exceptions and cancellation are recorded as by `OpenTelemetryTracer`.
 
     Raises:
-        MissingExtraError: logfire is not installed (`pip install 'fastroai[logfire]'`).
+        MissingExtraError: logfire is not installed (the extra `logfire`).
     """
 
     def __init__(self, instance: Logfire | None = None) -> None:

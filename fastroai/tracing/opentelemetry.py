@@ -18,7 +18,7 @@ class OpenTelemetryTracer(SpanTracer):
 
     Args:
         tracer_provider: Where the spans go; the global provider if not given. Without an SDK
-            (`pip install 'fastroai[otel]'`) that is nowhere, and the trace id is empty.
+            (the extra `otel`) that is nowhere, and the trace id is empty.
 
     An exception that leaves a span gives it status `ERROR` and `error.type`. It is recorded as an event once,
     on the innermost span. Cancellation leaves the status unset and sets `fastroai.cancelled`: the operation

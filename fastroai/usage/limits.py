@@ -30,6 +30,15 @@ class Limits:
     budget: Budget | None = None
     spend_limits: tuple[SpendLimit, ...] = ()
 
+    def over(self, other: Limits | None) -> Limits:
+        """These in the place of less specific ones: another budget, but all the spend limits of both.
+
+        A ceiling that is shared with others is not lifted by a budget for one call.
+        """
+        if other is None:
+            return self
+        return Limits(self.budget or other.budget, (*self.spend_limits, *other.spend_limits))
+
     def ceilings(self, deps: object, *, within: tuple[Ceiling, ...] = ()) -> tuple[Ceiling, ...]:
         """The spend limits that hold under these and those of `within`, each account once.
 

@@ -28,7 +28,7 @@ def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_no_task_of_ours_is_left() -> None:
-    """Where it is cancelled at certain moments, PydanticAI forgets tasks of its own; they have sent nothing."""
+    """Cancelled at certain moments, PydanticAI forgets tasks of its own; they have sent nothing."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     left = [task for task in tasks if "pydantic_ai" not in task.get_coro().cr_code.co_filename]
     assert not left, f"still running: {left}"

@@ -105,7 +105,8 @@ class Deed:
 
 def work(name: str, pipe: Connection, barrier: Barrier) -> None:
     """Do one task after the other. Each begins in all processes at once, and ends before the next begins."""
-    place, store = None, None
+    place: Place | None = None
+    store: Any = None
     while True:
         task: Task = pipe.recv()
         if task.place != place:

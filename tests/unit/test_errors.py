@@ -59,7 +59,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (UnknownModelError("llama-3", ("groq:llama-3",)), "write it as one of 'groq:llama-3'"),
     (
         MissingExtraError("LogfireTracer", "logfire", "logfire"),
-        "needs logfire: pip install 'fastroai[logfire]'",
+        "needs logfire, which the extra 'logfire' of fastroai brings along",
     ),
     (PipelineValidationError("p", ("no steps",)), "pipeline 'p': no steps"),
     (PipelineValidationError("p", ("one", "two")), "pipeline 'p' has 2 problems:\n  - one\n  - two"),
@@ -105,7 +105,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     ),
     (
         SpendStoreUnavailable("RedisSpendStore(...)", "no connection"),
-        "spend store RedisSpendStore(...) is unavailable: no connection; the request was not sent",
+        "spend store RedisSpendStore(...) is unavailable: no connection; SpendLimit(on_unavailable=",
     ),
     (UnpricedModelError("m", "p"), "CostCalculator(pricing_overrides={'p:m': {'input_per_mtok': ..."),
     (UnboundedRequestError("m", "p"), "set max_tokens on the agent"),

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ModelRequest, UserPromptPart
-from pydantic_ai.models import ModelRequestParameters
 from support.accounting import listed_cost
+from support.bounds import bound_of
 from support.budget_worker import (
     LINES,
     MAX_TOKENS,
@@ -31,16 +30,16 @@ from support.budget_worker import (
 from support.spend_stores import SHARED_KINDS, Kept, account, claim, kept_in
 from support.spend_worker import SECONDS, Place, Workers
 
-from fastroai import CostCalculator, FastroAgent, SpendLimit
+from fastroai import FastroAgent, SpendLimit
 from fastroai.testing import Fault, LedgerEntry, ModelServer, Reply
-from fastroai.usage import RequestBound, SpendBalance, SpendClaim, SpendStore, SpendVerdict, request_bound
+from fastroai.usage import SpendBalance, SpendClaim, SpendStore, SpendVerdict
 
 PROCESSES = 8
 REQUESTS_EACH = 3
 HELD = 2
 """Requests that the killed process had sent, and as many that it had not."""
-TEXT = "word " * 120
-"""150 tokens, as the server counts them: a request costs a fourth of what it can cost."""
+TEXT = "word " * 152
+"""190 tokens, as the server counts them: a request costs a third of what it can cost."""
 
 
 @pytest.fixture
@@ -65,20 +64,10 @@ def place_of(kept: Any) -> Place:
     return Place("sqlite", str(kept.path))
 
 
-def bound_of(server: ModelServer, max_tokens: int) -> RequestBound:
-    """Of any request here: their prompts are equally long."""
-    return request_bound(
-        CostCalculator(),
-        server.model(MODEL),
-        [ModelRequest(parts=[UserPromptPart("work 0")])],
-        {"max_tokens": max_tokens},
-        ModelRequestParameters(),
-    )
-
-
-def cost_of(bound: RequestBound) -> Decimal:
-    assert bound.cost_usd is not None
-    return bound.cost_usd
+def most_usd(server: ModelServer, prompt: str, max_tokens: int) -> Decimal:
+    cost_usd = bound_of(server.model(MODEL), prompt, max_tokens).cost_usd
+    assert cost_usd is not None
+    return cost_usd
 
 
 def is_asked(entry: LedgerEntry, *first_words: str) -> bool:
@@ -150,9 +139,9 @@ async def test_eight_processes_never_cross_their_limit_and_use_it_up_though_one_
     server.rule(None, Reply(TEXT))
     books = Books(server, kept.store)
     survivors = PROCESSES - 1
-    bound_usd = cost_of(bound_of(server, MAX_TOKENS))
-    least_usd = cost_of(bound_of(server, 1))
-    request_usd = Decimal("0.0003005")  # 2 tokens in for $0.25, and 150 out for $2.00, by the million
+    bound_usd = most_usd(server, "work 0", MAX_TOKENS)
+    least_usd = most_usd(server, "work 0", 1)
+    request_usd = Decimal("0.0003805")  # 2 tokens in for $0.25, and 190 out for $2.00, by the million
     room_usd = 3 * bound_usd
     limit_usd = survivors * REQUESTS_EACH * request_usd + 2 * HELD * bound_usd + room_usd
     holder = claim("holder", str(limit_usd), limit=str(limit_usd), of=account(key=TAKEN), lease=1_000)
@@ -165,7 +154,9 @@ async def test_eight_processes_never_cross_their_limit_and_use_it_up_though_one_
     workers.pipes[-1].send(Work("hold", count=HELD, **common))  # type: ignore[arg-type]
     outcomes = await asyncio.to_thread(answered, workers, survivors)
     assert [outcome.answers for outcome in outcomes] == [REQUESTS_EACH] * survivors
-    assert [listed_cost(entry) for entry in books.entries("work")] == [request_usd] * len(outcomes) * 3
+    assert [listed_cost(entry) for entry in books.entries("work")] == [
+        request_usd
+    ] * survivors * REQUESTS_EACH
 
     # The last one holds its own still, sent and unsent. It is killed.
     await server.ledger.wait_for(survivors * REQUESTS_EACH + HELD, timeout=SECONDS)
@@ -182,7 +173,7 @@ async def test_eight_processes_never_cross_their_limit_and_use_it_up_though_one_
     witness = Witness(kept.store)
     limit = SpendLimit(usd=limit_usd, window="total", key=SHARED, store=witness)
     agent = FastroAgent(server.model(MODEL), max_tokens=6 * MAX_TOKENS)
-    assert room_usd < cost_of(bound_of(server, 6 * MAX_TOKENS)) <= room_usd + HELD * bound_usd
+    assert room_usd < most_usd(server, "patience", 6 * MAX_TOKENS) <= room_usd + HELD * bound_usd
     patient = asyncio.create_task(agent.run("patience", budget=limit))
     await asyncio.wait_for(witness.waited.wait(), SECONDS)
     assert not books.entries("patience")

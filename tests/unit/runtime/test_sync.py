@@ -1,6 +1,8 @@
 import asyncio
 import concurrent.futures
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
@@ -11,7 +13,6 @@ from support.leftovers import assert_no_task_is_left
 
 from fastroai.errors import RunningLoopError
 from fastroai.runtime import Scope, current_scope, run_blocking
-from fastroai.runtime.sync import wait_for
 
 T = TypeVar("T")
 WHO: ContextVar[str] = ContextVar("who", default="nobody")
@@ -165,32 +166,29 @@ async def test_a_call_made_after_its_scope_has_ended_ends_with_the_nearest_that_
         await thread
 
 
-def test_an_interrupt_while_waiting_cancels_the_call_and_waits_for_its_end() -> None:
-    ended = threading.Event()
-    started = threading.Event()
+INTERRUPTED = """
+import asyncio, os, signal
+from fastroai.errors import records_of, usage_of
+from fastroai.records import RequestRecord
+from fastroai.runtime import Scope, run_blocking
 
-    async def never() -> None:
-        started.set()
+async def spend_and_hang():
+    async with Scope("agent", "a", parent=None) as scope:
+        scope.charge(RequestRecord(model="m", provider="p", outcome="unmeasured"))
         try:
+            asyncio.get_running_loop().call_later(0.1, os.kill, os.getpid(), signal.SIGINT)
             await asyncio.Event().wait()
         finally:
-            ended.set()
+            print("ended")
 
-    class Interrupted(concurrent.futures.Future[None]):
-        """Raises the interrupt in the thread that waits, as a signal handler would."""
+signal.signal(signal.SIGINT, signal.default_int_handler)
+try:
+    run_blocking(spend_and_hang, called="run_sync", instead="run")
+except KeyboardInterrupt as error:
+    print(usage_of(error).unmeasured_requests, len(records_of(error)))
+"""
 
-        def result(self, timeout: float | None = None) -> None:
-            started.wait(10)
-            raise KeyboardInterrupt
 
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    future = asyncio.run_coroutine_threadsafe(never(), loop)
-    future.__class__ = Interrupted
-    with pytest.raises(KeyboardInterrupt):
-        wait_for(future)
-    assert ended.is_set()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+def test_an_interrupt_waits_for_the_end_of_the_call_and_has_what_it_spent() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60)
+    assert (done.stdout.split(), done.stderr) == (["ended", "1", "1"], "")
