@@ -2,10 +2,10 @@
 
 Parallelism in the last 10 %: 50 workers send one request after the other, in virtual time, on a budget of
 1,000 requests of the average price. It is the average number of requests in flight, over time, from the
-moment at which 90 % of the budget is spent until all of it is, or until the last answer that it paid for is
-there. The bare alternative is the same without a budget, over the same spending. Answers take as long as they
-have tokens, and are up to as long as their `max_tokens`; what is reserved for one is `bound ÷ spent` times the
-average.
+moment at which 90 % of the budget is spent until the last answer is there that it pays for; and, because the
+last few requests go one by one and take most of that time, until 99 % of it is spent. The bare alternative is
+the same without a budget, over the same spending. Answers take the longer, the more tokens they have, and
+have up to as many as their `max_tokens`; what is reserved for one is `bound ÷ spent` times the average.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -52,10 +52,12 @@ class Terms:
     priced: bool = True
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Terms | None:
+        """The same with the longest answer that so much pays for."""
         bound = self.bound.lowered(usd=usd, tokens=tokens)
         return None if bound is None else replace(self, bound=bound)
 
     def stepped_down(self, fallback: ModelFallback) -> Terms:
+        """There is no other model."""
         return self
 
 
@@ -154,36 +156,35 @@ async def admission_in_line() -> AsyncIterator[Row]:
     free = Budget(usd=1_000_000)
 
     def in_one_line(budget: Budget | None, depth: int) -> Run:
-        async def run() -> None:
+        async def in_line_once() -> None:
             await spend_side_by_side([nested_scope(depth, budget)] * in_line, each)
 
-        return run
+        return in_line_once
 
-    async def beside_a_line() -> None:
-        """All of a step wait for its first request, while another step sends its own."""
-        run = Scope("pipeline", "run", parent=None, limits=limits_of(free))
-        short, long = (Scope("step", name, parent=run, limits=limits_of(free)) for name in ("a", "b"))
-        only_one = Scope("step", "c", parent=short, limits=limits_of(Budget(usd=TYPICAL.bound.cost_usd)))
-        first = await admit(only_one, TYPICAL)
-        waiting = [asyncio.ensure_future(admit(only_one, TYPICAL)) for _ in range(in_line)]
-        await asyncio.sleep(0)
-        await spend(long, 300)
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-        first.give_back()
+    run = nested_scope(1, free)
+    step = Scope("step", "waits", parent=run, limits=limits_of(Budget(usd=TYPICAL.bound.cost_usd)))
+    other = Scope("step", "passes", parent=run, limits=limits_of(free))
+    first = await admit(step, TYPICAL)
+    waiting = [asyncio.create_task(admit(step, TYPICAL)) for _ in range(in_line)]
+    await asyncio.sleep(0)
+    alone = nested_scope(2, free)
 
     took = await medians(
         {
             "none": in_one_line(None, 1),
             "none 5": in_one_line(None, 5),
-            "free": in_one_line(free, 5),
             "line": in_one_line(narrow, 1),
             "line 5": in_one_line(narrow, 5),
+            "passes": partial(spend, other, 100),
+            "alone": partial(spend, alone, 100),
         },
         rounds=7,
         warm_up=1,
     )
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    first.give_back()
     count = in_line * each
     for depth, key, bare in ((1, "line", "none"), (5, "line 5", "none 5")):
         yield Row(
@@ -192,6 +193,12 @@ async def admission_in_line() -> AsyncIterator[Row]:
             _microseconds(took[bare] / count),
             took[key] / took[bare],
         )
+    yield Row(
+        f"  … in one step, while {in_line:,} wait for the budget of another; bare: while none wait",
+        _microseconds(took["passes"] / 100),
+        _microseconds(took["alone"] / 100),
+        took["passes"] / took["alone"],
+    )
 
 
 # --- whole runs ---
@@ -262,18 +269,19 @@ class Spree:
     average_tokens: int = 400
     spent: Decimal = Decimal(0)
     in_flight: int = 0
-    last_ended: float = 0.0
-    steps: list[tuple[float, int]] = field(default_factory=list)
-    """From when on how many were in flight, since 90 % were spent."""
+    steps: list[tuple[float, int, Decimal]] = field(default_factory=list)
+    """From when on how many were in flight, and what was spent."""
     chance: random.Random = field(default_factory=lambda: random.Random(7))
 
     @property
     def limit(self) -> Decimal:
+        """US dollars: what so many average requests cost."""
         average = PRICES.cost(self.input_tokens, self.average_tokens)
         assert average is not None
         return average * self.requests
 
     async def run(self) -> None:
+        """Until all workers are refused; without a budget, until as much is spent."""
         scope = nested_scope(1, Budget(usd=self.limit) if self.limited else None)
         await asyncio.gather(*(self._work(scope) for _ in range(self.workers)))
 
@@ -289,27 +297,22 @@ class Spree:
             await asyncio.sleep(0.5 + tokens / 100)
             record = answered(self.input_tokens, tokens)
             assert record.cost_usd is not None
-            within = self.spent < self.limit
             self.spent += record.cost_usd
             reservation.settle(record)
             self._count(-1)
-            if within:
-                self.last_ended = asyncio.get_running_loop().time()
 
     def _count(self, change: int) -> None:
         self.in_flight += change
-        if self.spent >= self.limit * Decimal("0.9"):
-            self.steps.append((asyncio.get_running_loop().time(), self.in_flight))
+        self.steps.append((asyncio.get_running_loop().time(), self.in_flight, self.spent))
 
-    @property
-    def average_in_flight(self) -> float:
-        ends = [*(time for time, _ in self.steps[1:]), self.last_ended]
-        spans = [
-            (min(end, self.last_ended) - time, count)
-            for (time, count), end in zip(self.steps, ends, strict=True)
-            if time < self.last_ended
-        ]
-        return sum(span * count for span, count in spans) / sum(span for span, _ in spans)
+    def average_in_flight(self, until: Decimal) -> float:
+        """Over the time in which spending goes from 90 % of the limit to this share of it."""
+        seconds = total = 0.0
+        for (start, count, spent), (end, _, _) in pairwise(self.steps):
+            if Decimal("0.9") <= spent / self.limit < until:
+                seconds += end - start
+                total += count * (end - start)
+        return total / seconds
 
 
 async def in_virtual_time(spree: Spree) -> Spree:
@@ -325,14 +328,16 @@ async def parallelism_left() -> AsyncIterator[Row]:
     for ratio in (1.2, 1.6, 2.5, None):
         make = _spree_of(ratio)
         ours, bare = await in_virtual_time(make(True)), await in_virtual_time(make(False))
-        share = ours.spent / ours.limit
         shown = "max_tokens not set (128,000)" if ratio is None else f"bound ÷ spent = {ratio}"
-        yield Row(
-            f"in flight in the last 10 % of a budget, {shown}; {share:.1%} of it spent",
-            f"{ours.average_in_flight:.1f}",
-            f"{bare.average_in_flight:.1f}",
-            ours.average_in_flight / bare.average_in_flight,
-        )
+        spent = ours.spent / ours.limit
+        what = f"in flight from 90 % of a budget to its end, {shown}; {spent:.2%} of it spent"
+        yield _in_flight(what, ours, bare, Decimal(1))
+        yield _in_flight("  … from 90 % to 99 %", ours, bare, Decimal("0.99"))
+
+
+def _in_flight(what: str, ours: Spree, bare: Spree, until: Decimal) -> Row:
+    with_budget, without = (spree.average_in_flight(until) for spree in (ours, bare))
+    return Row(what, f"{with_budget:.1f}", f"{without:.1f}", with_budget / without)
 
 
 def _spree_of(ratio: float | None) -> Callable[[bool], Spree]:

@@ -154,7 +154,7 @@ class BudgetScope(BudgetView):
 def budget_scope(
     budget: BudgetLike,
     *,
-    name: str = "budget",
+    name: str = "budget_scope",
     deps: object = None,
     tracer: Tracer | None = None,
     on_event: OnEvent | None = None,

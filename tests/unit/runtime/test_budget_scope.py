@@ -36,7 +36,7 @@ async def test_every_call_inside_draws_on_it_in_whatever_task() -> None:
         await asyncio.gather(*(asyncio.create_task(ask()) for _ in range(2)))
         with pytest.raises(CostBudgetExceeded) as caught:
             await agent.run("too much")
-    assert caught.value.scope_path == ("budget",)
+    assert caught.value.scope_path == ("budget_scope",)
     assert scope.usage.cost_microcents == 300
     assert [record.cost_usd for record in scope.records] == [Decimal("0.0001")] * 3
     assert scope.report().total.cost_usd == Decimal("0.0003")
