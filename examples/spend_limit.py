@@ -32,7 +32,7 @@ writer = FastroAgent("openai:gpt-5-mini", deps_type=Deps, max_tokens=100, budget
 
 
 async def serve(customer: str, questions: int) -> None:
-    """All questions of a customer at once: those that the rest of the day's money cannot pay for are stopped."""
+    """All questions of a customer at once: those that the day's money cannot pay for are stopped."""
     answers = await asyncio.gather(
         *(writer.run(f"Question {number}", deps=Deps(customer)) for number in range(questions)),
         return_exceptions=True,

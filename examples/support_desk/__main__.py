@@ -101,9 +101,11 @@ def _count(text: str) -> int:
 
 def _microcents(text: str) -> int:
     try:
-        return Budget(usd=text).microcents
+        microcents = Budget(usd=text).microcents
     except ConfigurationError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+    assert microcents is not None
+    return microcents
 
 
 def _console() -> Console:

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from fastroai.records import Usage
@@ -66,6 +66,7 @@ class Account:
         "reserved_tokens",
         "reserved_usd",
         "usage",
+        "waiting",
         "warned",
     )
 
@@ -78,6 +79,8 @@ class Account:
         self.reserved_usd = _ZERO
         self.reserved_tokens = 0
         self.reserved_requests = 0
+        self.waiting = 0
+        """Claims in line that draw on it."""
         self.closed = False
         self.warned = False
 
@@ -217,12 +220,16 @@ class Claim:
         return room
 
     def start_waiting(self) -> None:
-        """Those inside of which it is made cannot end before it."""
+        """It is in line, and those inside of which it is made cannot end before it."""
+        for account in self.accounts:
+            account.waiting += 1
         for hold in self.around:
             hold.dependents += 1
 
     def stop_waiting(self) -> None:
-        """They can end again."""
+        """It is no longer in line, and they can end again."""
+        for account in self.accounts:
+            account.waiting -= 1
         for hold in self.around:
             hold.dependents -= 1
 
@@ -240,13 +247,15 @@ class Ledger:
     from inside a request in flight go before all others, which may be waiting for the end of that request.
     """
 
-    __slots__ = ("_alone", "_inner", "_line", "_open")
+    __slots__ = ("_alone", "_inner", "_line", "_open", "_taken")
 
     def __init__(self) -> None:
         self._inner: OrderedDict[Claim, None] = OrderedDict()
         self._line: OrderedDict[Claim, None] = OrderedDict()
         self._open: dict[Hold, None] = {}
         self._alone: list[Claim] = []
+        self._taken: set[Account] = set()
+        """Accounts for which somebody waits. What draws on no other changes nothing for those in line."""
 
     @property
     def is_idle(self) -> bool:
@@ -259,7 +268,7 @@ class Ledger:
 
     def ask(self, claim: Claim) -> list[Claim]:
         """Grant a claim, or put it in line. Returns the other claims that this leaves alone."""
-        if not self._someone_waits and not claim.short():
+        if self._taken.isdisjoint(claim.accounts) and not claim.short():
             self._grant(claim)
             return []
         self._line_of(claim)[claim] = None
@@ -282,7 +291,7 @@ class Ledger:
         del self._open[hold]
         for account in hold.accounts:
             account.free(hold.amounts)
-        return self.review()
+        return [] if self._taken.isdisjoint(hold.accounts) else self.review()
 
     def shrink(self, hold: Hold, amounts: Amounts) -> list[Claim]:
         """Let a request hold less than it did. Returns the claims that this changes."""
@@ -298,28 +307,33 @@ class Ledger:
     def review(self) -> list[Claim]:
         """Grant what fits, in line; find out who is alone, and who is so no more."""
         if not self._someone_waits:
+            self._taken = set()
             return []
         granted: list[Claim] = []
         for claim, lacking in self._first_in_line():
             if not lacking:
                 self._grant(claim)
-                claim.stop_waiting()
                 granted.append(claim)
         for claim in granted:
+            claim.stop_waiting()
             del self._line_of(claim)[claim]
         return granted + self._left_alone()
 
     def _first_in_line(self) -> Iterator[tuple[Claim, set[Account]]]:
         """Those whom no earlier one stands before, with the accounts in which they do not fit."""
-        taken: set[Account] = set()  # accounts for which somebody waits
+        taken = self._taken = set[Account]()
         for claim in chain(self._inner, self._line):
-            outermost = claim.accounts[-1]
             if taken.isdisjoint(claim.accounts):
                 lacking = {account for account, _ in claim.short()}
                 taken |= lacking
                 yield claim, lacking
-            elif outermost in taken and outermost.parent is None and not outermost.closed:
-                return  # everyone behind draws on it too
+                if lacking and self._everyone_draws_on(taken):
+                    return
+
+    def _everyone_draws_on(self, accounts: set[Account]) -> bool:
+        """Whether each claim in line draws on one of these."""
+        outermost = (one for one in accounts if accounts.isdisjoint(islice(one.lineage(), 1, None)))
+        return sum(account.waiting for account in outermost) == len(self._inner) + len(self._line)
 
     def _left_alone(self) -> list[Claim]:
         """Note who has nobody to wait for, now that all are gone who could go. Returns the new ones."""

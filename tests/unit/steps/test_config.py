@@ -114,7 +114,7 @@ def test_both_forms_at_once_are_refused() -> None:
 
 @pytest.mark.parametrize("wrong", [500_000, "0.5", {"usd": 1}])
 def test_a_budget_is_a_budget(wrong: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"^budget=.*a Budget, a SpendLimit, .*cost_budget= takes microcents"):
+    with pytest.raises(ConfigurationError, match=r"^budget=.*a Budget, a SpendLimit, .*takes microcents"):
         StepConfig(budget=wrong)
 
 
