@@ -126,14 +126,24 @@ class Reservation(Generic[TermsT]):
             SpendLimitExceeded: one cannot pay, not even for a shorter answer.
             SpendStoreUnavailable: a store cannot be asked.
         """
+        while not await self._reserve_shared():
+            # A lease has ended. To ask for it again while the others are held would be out of order.
+            endings = [shared.end(Decimal(0)) for shared in self.shared]
+            self.shared = []
+            for ending in endings:
+                if ending is not None:
+                    await _result_of(ending)
+
+    async def _reserve_shared(self) -> bool:
         for ceiling in self.scope.ceilings:
             _check(self.terms, ceiling.limit, counts_money=True, counts_tokens=False)
             shared = SharedReservation(ceiling, self._hold)
             self.shared.append(shared)
             await self._acquire(shared)
         for shared in self.shared:
-            while not await shared.mark_sent():
-                await self._acquire(shared)
+            if not await shared.mark_sent():
+                return False
+        return True
 
     async def _acquire(self, shared: SharedReservation) -> None:
         with _sharing_inside(self.scope, self.outer), self.scope.in_line():

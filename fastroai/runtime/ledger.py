@@ -255,7 +255,7 @@ class Ledger:
         self._open: dict[Hold, None] = {}
         self._alone: list[Claim] = []
         self._taken: set[Account] = set()
-        """Accounts for which somebody waits. What draws on no other changes nothing for those in line."""
+        """Accounts for which somebody waits. What ends and has drawn on none of them lets nobody go."""
 
     @property
     def is_idle(self) -> bool:
@@ -268,11 +268,14 @@ class Ledger:
 
     def ask(self, claim: Claim) -> list[Claim]:
         """Grant a claim, or put it in line. Returns the other claims that this leaves alone."""
-        if self._taken.isdisjoint(claim.accounts) and not claim.short():
+        is_behind = not self._taken.isdisjoint(claim.accounts)
+        if not is_behind and not claim.short():
             self._grant(claim)
-            return []
+            return self._left_alone() if self._someone_waits else []
         self._line_of(claim)[claim] = None
         claim.start_waiting()
+        if is_behind and not claim.around:
+            return []
         return [changed for changed in self.review() if changed is not claim]
 
     def amend(self, claim: Claim, amounts: Amounts) -> list[Claim]:

@@ -47,15 +47,15 @@ class SpendDesk:
     """
 
     _lock: ClassVar[threading.Lock] = threading.Lock()
-    _desks: ClassVar[WeakValueDictionary[int, SpendDesk]] = WeakValueDictionary()
+    _desks: ClassVar[WeakValueDictionary[SpendStore, SpendDesk]] = WeakValueDictionary()
 
     @classmethod
     def of(cls, store: SpendStore) -> SpendDesk:
         """The desk for a store, while there is anything to do."""
         with cls._lock:
-            desk = cls._desks.get(id(store))
+            desk = cls._desks.get(store)
             if desk is None:
-                desk = cls._desks[id(store)] = SpendDesk(store)
+                desk = cls._desks[store] = SpendDesk(store)
             return desk
 
     @classmethod

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fastroai.errors import ConfigurationError, MissingExtraError
 from fastroai.store.connections import Connections
+from fastroai.store.place import KeptAtPlace
 from fastroai.usage.spend_amounts import exact_units, spend_units, spend_usd
 from fastroai.usage.spend_store import SpendAccount, SpendBalance, SpendClaim, SpendVerdict
 
@@ -30,7 +31,7 @@ https://www.postgresql.org/docs/current/errcodes-appendix.html
 """
 
 
-class PostgresSpendStore:
+class PostgresSpendStore(KeptAtPlace):
     """A `SpendStore` in PostgreSQL 12 or later, for the processes of many machines.
 
     Its tables and functions are in a schema of their own, made on first use; the user needs the right to

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from fastroai.errors import ConfigurationError, MissingExtraError
 from fastroai.store.connections import Connections
+from fastroai.store.place import KeptAtPlace
 from fastroai.usage.spend_amounts import UNITS_PER_MICROCENT, spend_units, spend_usd
 from fastroai.usage.spend_store import SpendAccount, SpendBalance, SpendClaim, SpendVerdict
 
@@ -26,7 +27,7 @@ _PARTS: Final = ("account", "claims", "line", "leases")
 _Operation = Literal["reserve", "mark_sent", "settle", "renew", "balance"]
 
 
-class RedisSpendStore:
+class RedisSpendStore(KeptAtPlace):
     """A `SpendStore` in Redis or Valkey, for the processes of many machines.
 
     The server must keep what it is given: no eviction (`maxmemory-policy noeviction`), and persistence, or a

@@ -13,6 +13,7 @@ from typing import Final, TypeVar, overload
 
 from fastroai.errors import ConfigurationError
 from fastroai.store.connections import Connections
+from fastroai.store.place import KeptAtPlace
 from fastroai.usage.memory_spend_store import utc_now
 from fastroai.usage.spend_amounts import exact_units, spend_usd
 from fastroai.usage.spend_rules import RETENTION, AccountRow, ClaimRow, ClaimState, OpenAccount, new_account
@@ -51,7 +52,7 @@ _OF_ACCOUNT: Final = "account_key = ? AND time_window = ?"
 _FORGOTTEN_AT_ONCE: Final = 100
 
 
-class SQLiteSpendStore:
+class SQLiteSpendStore(KeptAtPlace):
     """A `SpendStore` in a file, for the processes of one machine. It needs no server.
 
     The file must be on a local disk: SQLite's locks do not hold on network file systems. What was counted

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from fastroai.errors import ConfigurationError
 from fastroai.usage.budget import Budget
 from fastroai.usage.spend_limit import SpendLimit
-from fastroai.usage.spend_store import SpendAccount
+from fastroai.usage.spend_store import SpendAccount, SpendStore
 
 BudgetLike: TypeAlias = Budget | SpendLimit | Sequence[Budget | SpendLimit]
 """A budget, a spend limit, or several spend limits with at most one budget."""
@@ -49,10 +49,10 @@ class Limits:
         """
         if not self.spend_limits:
             return within
-        lowest: dict[tuple[int, SpendAccount], Ceiling] = {}
+        lowest: dict[tuple[SpendStore, SpendAccount], Ceiling] = {}
         own = (Ceiling(limit, limit.account_for(deps)) for limit in self.spend_limits)
         for ceiling in (*within, *own):
-            key = (id(ceiling.limit.store), ceiling.account)
+            key = (ceiling.limit.store, ceiling.account)
             known = lowest.get(key)
             if known is None or ceiling.limit.usd < known.limit.usd:
                 lowest[key] = ceiling

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -29,8 +30,8 @@ from fastroai import (
     budget_scope,
     step,
 )
-from fastroai.store import MemorySpendStore
-from fastroai.usage import CostCalculator
+from fastroai.store import MemorySpendStore, RedisSpendStore, SQLiteSpendStore
+from fastroai.usage import CostCalculator, SpendClaim, SpendVerdict
 
 T = TypeVar("T")
 
@@ -185,3 +186,38 @@ async def test_a_stop_says_what_open_streams_have_reserved() -> None:
                 await agent_of().run("nested")
             break
         gate.set()
+
+
+async def test_two_limits_in_one_place_count_a_request_once(tmp_path: Path) -> None:
+    file = tmp_path / "spend.db"
+    inner = SpendLimit(microcents=500, window="total", key="k", store=SQLiteSpendStore(file))
+    outer = SpendLimit(microcents=150, window="total", key="k", store=SQLiteSpendStore(file))
+    assert inner.store == outer.store
+    assert inner.store != SQLiteSpendStore(tmp_path / "other.db")
+    async with budget_scope(outer):
+        await agent_of(budget=inner).run("x")
+    assert (await inner.status()).spent_usd == Decimal("0.00002")
+    assert RedisSpendStore("redis://localhost:1/0") == RedisSpendStore("redis://localhost:1/0")
+    assert RedisSpendStore("redis://localhost:1/0") != RedisSpendStore("redis://localhost:1/1")
+
+
+async def test_a_lease_that_ends_before_the_request_is_sent_is_asked_for_again_in_order() -> None:
+    asked: list[str] = []
+
+    class Lapsing(MemorySpendStore):
+        async def reserve(self, claim: SpendClaim) -> SpendVerdict:
+            asked.append(claim.account.key)
+            return await super().reserve(claim)
+
+        async def mark_sent(self, claim: SpendClaim) -> bool:
+            if claim.account.key == "b" and asked.count("b") == 1:
+                await self.settle(claim, Decimal(0))  # as when its lease is over
+            return await super().mark_sent(claim)
+
+    store = Lapsing()
+    limits = [SpendLimit(microcents=150, window="total", key=key, store=store) for key in ("b", "a")]
+    await agent_of(budget=limits).run("x")
+    assert asked == ["a", "b", "a", "b"]
+    for limit in limits:
+        status = await limit.status()
+        assert (status.spent_usd, status.reserved_usd) == (Decimal("0.00002"), 0)

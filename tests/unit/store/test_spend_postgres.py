@@ -97,7 +97,7 @@ def test_what_is_no_name_of_a_schema_is_refused(schema: str) -> None:
 
 def test_without_psycopg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'fastroai\[postgres\]'"):
+    with pytest.raises(MissingExtraError, match=r"the extra 'postgres'"):
         PostgresSpendStore("")
 
 

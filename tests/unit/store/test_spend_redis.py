@@ -112,7 +112,7 @@ def test_a_store_shows_where_it_is() -> None:
 
 def test_without_redis_py_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'fastroai\[redis\]'"):
+    with pytest.raises(MissingExtraError, match=r"the extra 'redis'"):
         RedisSpendStore("redis://localhost")
 
 
