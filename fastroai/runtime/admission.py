@@ -490,11 +490,13 @@ def _check(
     terms: RequestTerms, limit: Budget | SpendLimit, *, counts_money: bool, counts_tokens: bool
 ) -> None:
     """Refuse what a limit cannot reckon with."""
-    if counts_money and limit.on_unpriced == "refuse" and not terms.priced:
-        raise UnpricedModelError(terms.model, terms.provider)
+    unbounded_cost = counts_money and terms.bound.cost_usd is None  # with a bound there is a price
+    if unbounded_cost and not terms.priced:
+        if limit.on_unpriced == "refuse":
+            raise UnpricedModelError(terms.model, terms.provider)
+        unbounded_cost = False
     if limit.on_unbounded == "allow" or terms.is_local:
         return
-    unbounded_cost = counts_money and terms.priced and terms.bound.cost_usd is None
     if unbounded_cost or (counts_tokens and terms.bound.tokens is None):
         raise UnboundedRequestError(terms.model, terms.provider)
 

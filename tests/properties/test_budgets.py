@@ -6,11 +6,12 @@ import asyncio
 import concurrent.futures
 import threading
 from contextvars import copy_context
+from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.spending_plans import Call, Group, Limits, limits, quick_calls, runs, shared_limits
+from support.spending_plans import A_CALL, Call, Group, Limits, limits, quick_calls, runs, shared_limits
 from support.spending_runs import SpendingRun
 from support.virtual_time import VirtualTimeLoop
 
@@ -56,9 +57,17 @@ def carried_out(plan: Group, *, ceiling: int = 1_000_000, patience: float = 0.0)
     return run
 
 
-@settings(deadline=None, max_examples=max(150, settings().max_examples))
+TWO_SECONDS = Limits(microcents=60, ms=2_000)
+SLOW_STREAM = replace(A_CALL, way="slow stream", budget=TWO_SECONDS)
+TWICE_CANCELLED = Group("side by side", TWO_SECONDS, (Group("side by side", None, (SLOW_STREAM,)),))
+"""The second time in the midst of what PydanticAI does when it is cancelled."""
+
+
+@pytest.mark.parametrize("part", range(4))  # Hypothesis remembers what it has tried: less at a time
+@settings(deadline=None, max_examples=max(50, settings().max_examples // 4))
 @given(runs(limits()))
-def test_budgets_hold_and_nobody_waits_for_ever(plan: Group) -> None:
+@example(TWICE_CANCELLED)
+def test_budgets_hold_and_nobody_waits_for_ever(part: int, plan: Group) -> None:
     carried_out(plan).check_books()
 
 

@@ -210,6 +210,12 @@ class Bookkeeping:
         return sorted(self.line, key=lambda claim: not claim.around)  # sorting is stable
 
     @property
+    def able(self) -> list[Hold]:
+        """What ends by itself: it is read, if it is a stream, and nobody waits inside of it."""
+        waiting_inside = {hold for claim in self.line for hold in claim.around}
+        return [hold for hold in self.holds if not hold.stalled and hold not in waiting_inside]
+
+    @property
     def alone(self) -> list[Claim]:
         return [claim for claim in self.line if claim.state == "alone"]
 
@@ -245,19 +251,18 @@ class Bookkeeping:
                 continue
             short = {account for account, _ in claim.short()}
             assert short, "it fits, and nobody is before it"
-            somebody_ends = any(hold.may_end and not short.isdisjoint(hold.accounts) for hold in self.holds)
+            somebody_ends = any(not short.isdisjoint(hold.accounts) for hold in self.able)
             assert claim.state == ("waiting" if somebody_ends else "alone")
             waited_for |= short
 
     def finish(self) -> None:
         """Everything comes to its end: nobody waits for ever, and nothing stays reserved."""
         while self.line:
-            able = [hold for hold in self.holds if hold.may_end]
             if self.alone:
                 self.leave(self.alone[0])
             else:
-                assert able, "they wait, and nothing will end"
-                self.end(able[0], "settled", spent=4)
+                assert self.able, "they wait, and nothing will end"
+                self.end(self.able[0], "settled", spent=4)
             self.check_laws()
         for hold in list(self.holds):
             assert not hold.dependents

@@ -69,6 +69,21 @@ class Group:
 Work: TypeAlias = Call | Group
 
 
+A_CALL = Call(
+    way="run",
+    wants=1,
+    max_tokens=1,
+    seconds=0.0,
+    fates=(),
+    extra_attempts=0,
+    rejected=False,
+    spare=False,
+    timeout=None,
+    budget=None,
+)
+"""The simplest there is."""
+
+
 @st.composite
 def limits(draw: st.DrawFn, *, timed: bool = True) -> Limits:
     """Budgets that are soon used up: a request reserves some 5,000 tokens, mostly of input."""

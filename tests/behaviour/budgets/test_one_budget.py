@@ -133,7 +133,7 @@ async def test_a_thousand_requests_at_once_use_all_of_their_budget_and_never_pas
 ) -> None:
     server.rule(None, answer)
     least = await least_requested(models, Budget(microcents=1))
-    limit = Decimal("0.16")
+    limit = Decimal("0.12")
     async with budget_scope(Budget(usd=limit)) as scope:
         outcomes = await together(ask(models[number % 3], number) for number in range(1_000))
         assert scope.remaining.usd == limit - billed_usd(server), "something is still reserved"
@@ -209,7 +209,7 @@ async def test_two_hundred_streams_never_pass_their_budget_however_they_end(serv
         FastroAgent(model, max_tokens=MOST, request_retries=0)
         for model in (*map(server.model, REFERENCES), OpenAIChatModel("gpt-5-mini", provider=NOWHERE))
     ]
-    limit = Decimal("0.15")
+    limit = Decimal("0.12")
     async with budget_scope(Budget(usd=limit)) as scope:
         streams = [
             agents[3 if number % 25 == 0 else number % 3].run_stream(prompt_of(number))
@@ -232,7 +232,7 @@ async def test_two_hundred_streams_never_pass_their_budget_however_they_end(serv
     for outcome in outcomes:
         assert outcome is None or isinstance(outcome, EXPECTED), outcome
     assert {record.outcome for record in by_id} == {"settled", "unmeasured", "released"}
-    assert len(server.ledger.entries) > 100
+    assert len(server.ledger.entries) > 80
     assert_no_task_is_left()
 
 

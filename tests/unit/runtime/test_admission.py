@@ -75,6 +75,8 @@ class Terms:
         assert isinstance(fallback.use, str)
         assert self.bound.output_tokens is not None
         bound = bound_of(self.bound.output_tokens // 2, 1)
+        if not self.other_is_priced:
+            bound = replace(bound, cost_usd=None, prices=None)
         return replace(self, model=fallback.use, bound=bound, priced=self.other_is_priced)
 
 
