@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Generic
 
-from pydantic_ai import AgentCapability, AgentRunResultEvent, capture_run_messages
-from pydantic_ai.agent import AbstractAgent
+from pydantic_ai import AgentCapability, AgentRunResultEvent, RunContext, capture_run_messages
+from pydantic_ai.agent import AbstractAgent, EventStreamHandler
 from pydantic_ai.messages import AgentStreamEvent, ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.output import OutputDataT
@@ -27,7 +27,7 @@ from fastroai.agent.response import ChatResponse, StreamChunk
 from fastroai.agent.stream import OnScope, ResponseEvent
 from fastroai.errors import BudgetExceeded, StoppedRun
 from fastroai.runtime import Clock, Scope, Send, current_scope
-from fastroai.runtime.flow import read_by_this_task
+from fastroai.runtime.flow import Flow, current_flow, read_by_this_task
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.steps.call import AgentCall
 from fastroai.tracing import attributes, log_metrics
@@ -82,12 +82,13 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     async def run(self, call: AgentCall) -> ChatResponse[OutputDataT]:
         """One attempt, to its response."""
         async with self._attempt(call) as attempt:
-            result: AgentRunResult[OutputDataT] = await self.agent.run(
-                call.prompt,
-                output_type=call.output_type,
-                event_stream_handler=call.event_stream_handler,
-                **self.arguments(call),
-            )
+            with _watched(call.event_stream_handler or self.agent.event_stream_handler) as handler:
+                result: AgentRunResult[OutputDataT] = await self.agent.run(
+                    call.prompt,
+                    output_type=call.output_type,
+                    event_stream_handler=handler,
+                    **self.arguments(call),
+                )
             return await attempt.respond(result)
 
     async def stream_chunks(
@@ -265,6 +266,28 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     def _run_model(self, model: Model | str | None) -> Model | None:
         reference = self.deferred_model if model is None else model
         return self.models.get(reference) if isinstance(reference, str) else reference
+
+
+@contextmanager
+def _watched(
+    handler: EventStreamHandler[AgentDepsT] | None,
+) -> Iterator[EventStreamHandler[AgentDepsT] | None]:
+    """The same handler; while it is busy with something else, nobody waits for the requests made inside."""
+    if handler is None:
+        yield None
+        return
+    handle, flow = handler, Flow()
+
+    async def watched(context: RunContext[AgentDepsT], events: AsyncIterable[AgentStreamEvent]) -> None:
+        async with aclosing(flow.watched(events)) as watched_events:
+            await handle(context, watched_events)
+
+    before = current_flow.get()
+    current_flow.set(flow)
+    try:
+        yield watched
+    finally:
+        current_flow.set(before)
 
 
 def _to_go_on_with(messages: list[ModelMessage]) -> list[ModelMessage]:

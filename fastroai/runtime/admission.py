@@ -299,6 +299,9 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
     except BudgetExceeded as error:
         await scope.emit(BudgetRefused(**scope.place(), error=error))
         raise
+    if scope.root.closed:  # while the request waited
+        reservation.give_back()
+        raise ScopeClosedError(scope.path)
     return reservation
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from fastroai.runtime.ledger import Hold
+
+T = TypeVar("T")
 
 STALLED_AFTER: Final = 1.0
 """Seconds for which a consumer can leave an item lying before others stop waiting for its stream."""
 
 
 class Flow:
-    """What goes through one pump."""
+    """What goes through one pump, or to one handler of events."""
 
     __slots__ = ("_watchers", "holds", "reader")
 
@@ -53,6 +55,17 @@ class Flow:
     def resume(self) -> None:
         """Somebody reads again."""
         self._tell(False)
+
+    async def watched(self, items: AsyncIterable[T]) -> AsyncGenerator[T]:
+        """The same items; while one is left lying for long, nobody waits for what brings them."""
+        loop = asyncio.get_running_loop()
+        async for item in items:
+            alarm = loop.call_later(STALLED_AFTER, self.stall)
+            try:
+                yield item
+            finally:
+                alarm.cancel()
+                self.resume()
 
     def _tell(self, stalled: bool) -> None:
         for watcher in list(self._watchers):

@@ -52,6 +52,8 @@ class Call:
     """What a tool does that the model calls first."""
     inside: tuple[Work, ...] = ()
     """What whoever handles its stream does after the first chunk."""
+    helped: bool = False
+    """Whether somebody else does that, who was there before, and is waited for."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ def calls(
         budget=st.none() | st.none() | budgets,
         in_tool=more,
         inside=more,
+        helped=st.booleans(),
     )
 
 

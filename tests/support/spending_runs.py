@@ -73,6 +73,9 @@ class Conversation:
     reading: bool = True
     """Whether somebody waits for what it streams."""
     rejected: bool = False
+    helper: asyncio.Task[None] | None = None
+    wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    """What is to be done inside is to be done now."""
 
 
 @dataclass(eq=False)
@@ -235,27 +238,37 @@ class SpendingRun:
             "request_retries": call.extra_attempts,
             "budget": self.budget(call.budget),
         }
-        match call.way:
+        if call.helped and call.inside:
+            conversation.helper = asyncio.create_task(self.help(conversation))
+        try:
+            await self.ask(conversation, number, options)
+        finally:
+            if conversation.helper is not None:
+                conversation.helper.cancel()
+                await asyncio.wait([conversation.helper])
+
+    async def ask(self, conversation: Conversation, prompt: str, options: dict[str, Any]) -> None:
+        match conversation.call.way:
             case "run":
-                await self.agent.run(number, **options)
+                await self.agent.run(prompt, **options)
             case "handler":
                 handler = self.handler(conversation)
-                await self.agent.run(number, event_stream_handler=handler, **options)
+                await self.agent.run(prompt, event_stream_handler=handler, **options)
             case "events":
-                await self.read(conversation, self.agent.run_stream_events(number, **options))
+                await self.read(conversation, self.agent.run_stream_events(prompt, **options))
             case _:
-                await self.read(conversation, self.agent.run_stream(number, **options))
+                await self.read(conversation, self.agent.run_stream(prompt, **options))
 
     def handler(self, conversation: Conversation) -> Callable[..., Any]:
         async def handle(context: RunContext[Any], events: Any) -> None:
-            inside = list(conversation.call.inside)
             async for _ in events:
+                conversation.reading = False
                 token = _current.set((*_current.get(), conversation))
                 try:
-                    while inside:
-                        await self.attempt(inside.pop(0))
+                    await self.do_inside(conversation)
                 finally:
                     _current.reset(token)
+                    conversation.reading = True
 
         return handle
 
@@ -266,14 +279,26 @@ class SpendingRun:
             self._left.append(chunks)  # somebody keeps it, and never looks at it again
             return
         async with aclosing(chunks):
-            inside = list(conversation.call.inside)
             while await self.next_of(chunks, conversation):
                 if conversation.call.way == "left stream":
                     return
                 if conversation.call.way == "slow stream":
                     await asyncio.sleep(3)
-                while inside:
-                    await self.attempt(inside.pop(0))
+                await self.do_inside(conversation)
+
+    async def do_inside(self, conversation: Conversation) -> None:
+        """After the first chunk; what somebody else does is waited for."""
+        if conversation.helper is not None:
+            conversation.wanted.set()
+            await asyncio.wait([conversation.helper])
+        elif not conversation.wanted.is_set():
+            conversation.wanted.set()
+            await self.help(conversation)
+
+    async def help(self, conversation: Conversation) -> None:
+        await conversation.wanted.wait()
+        for work in conversation.call.inside:
+            await self.attempt(work)
 
     async def next_of(self, chunks: Any, conversation: Conversation) -> bool:
         conversation.reading = True
@@ -435,8 +460,7 @@ class SpendingRun:
         """They are streams that nobody reads, or end after one that is being asked for."""
         held_up = {outer for each in (*self.asked, asked) for outer in each.conversation.inside_of}
         for conversation, _ in others:
-            streamed = conversation.call.way not in ("run", "handler")
-            assert conversation in held_up or (streamed and not conversation.reading), (
+            assert conversation in held_up or not conversation.reading, (
                 "a request in flight could have given something back"
             )
 

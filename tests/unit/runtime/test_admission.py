@@ -977,6 +977,17 @@ async def test_after_the_run_has_ended_nothing_is_admitted() -> None:
         await admit(step, request(20))
 
 
+async def test_what_was_waiting_when_the_run_ended_is_not_admitted_any_more() -> None:
+    run = run_with(Budget(microcents=100))
+    first = await admit(run, request(90))
+    second = await waiting(run, request(90))
+    run.close()
+    first.release(RELEASED)
+    with pytest.raises(ScopeClosedError):
+        await second
+    assert left(run) == 100
+
+
 async def test_what_comes_after_the_end_of_a_scope_draws_on_the_budgets_that_are_left() -> None:
     run = run_with(Budget(microcents=100))
     step = step_in(run, Budget(microcents=10, fallback=CHEAPER))
