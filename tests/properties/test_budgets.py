@@ -62,11 +62,19 @@ SLOW_STREAM = replace(A_CALL, way="slow stream", budget=TWO_SECONDS)
 TWICE_CANCELLED = Group("side by side", TWO_SECONDS, (Group("side by side", None, (SLOW_STREAM,)),))
 """The second time in the midst of what PydanticAI does when it is cancelled."""
 
+HELD_UP_BY_ITS_HANDLER = Group(
+    "one by one",
+    Limits(microcents=50),
+    (replace(A_CALL, way="handler", max_tokens=30, helped=True, inside=(replace(A_CALL, max_tokens=30),)),),
+)
+"""Which waits for a request that others make."""
+
 
 @pytest.mark.parametrize("part", range(4))  # Hypothesis remembers what it has tried: less at a time
 @settings(deadline=None, max_examples=max(50, settings().max_examples // 4))
 @given(runs(limits()))
 @example(TWICE_CANCELLED)
+@example(HELD_UP_BY_ITS_HANDLER)
 def test_budgets_hold_and_nobody_waits_for_ever(part: int, plan: Group) -> None:
     carried_out(plan).check_books()
 
