@@ -190,6 +190,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
                     dispatch.error = error
                     raise
                 finally:
+                    await run.end_tasks()
                     await self._after(dispatch)
         except BudgetExceeded as stop:
             stop.stopped_runs.append(StoppedRun(self.name, _to_go_on_with(messages)))

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from pydantic_ai import RunContext
-from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.capabilities import AbstractCapability, WrapRunHandler
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -29,9 +29,10 @@ from pydantic_ai.messages import (
     ModelResponse,
     ToolReturnPart,
 )
-from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.run import AgentRunResult
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
@@ -52,6 +53,7 @@ from fastroai.runtime import (
     retry_after,
     step_down_if_due,
 )
+from fastroai.runtime.tasks import end_task
 from fastroai.tracing import AttributeValue, attributes, log_metrics
 from fastroai.usage import (
     CostCalculator,
@@ -99,6 +101,23 @@ class Metered(AbstractCapability[Any]):
         """The model that a budget steps down to."""
         return self._fallbacks.get(fallback.use) if isinstance(fallback.use, str) else fallback.use
 
+    async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
+        """Note the task that the hooks around the run are in."""
+        self._note_task()
+        return await handler()
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Note the task that a stream is in."""
+        self._note_task()
+        return request_context
+
+    def _note_task(self) -> None:
+        run = current_agent_run.get()
+        if run is not None and run.meter is self:
+            run.add_task()
+
     def get_wrapper_model(self, model: Model) -> Model | None:
         """Meter every leaf of the model that serves a request."""
         known = self._wrapped.get(id(model))
@@ -137,6 +156,20 @@ class AgentRun:
     """Names of the tools through which the model was asked for structured output."""
     last: Charge | None = None
     """The latest answer of this run."""
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    """Tasks of this run that PydanticAI has made: for the hooks around it, and for each stream."""
+
+    def add_task(self) -> None:
+        """The running task is one of them."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def end_tasks(self) -> None:
+        """End those that are left: PydanticAI forgets one that is cancelled just as it has begun."""
+        for task in self.tasks - {asyncio.current_task()}:
+            await end_task(task)
 
 
 current_agent_run: Final[ContextVar[AgentRun | None]] = ContextVar("fastroai_agent_run", default=None)

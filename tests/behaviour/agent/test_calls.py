@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RunUsage
+from support.leftovers import assert_no_task_is_left
 
 from fastroai import ChatResponse, FastroAgent
 from fastroai.errors import usage_of
@@ -357,3 +359,24 @@ async def test_the_response_of_a_test_model_is_whole() -> None:
     assert (response.output, response.model) == ("hello", "test")
     assert response.request_count == 1
     assert response.cost_complete
+
+
+@pytest.mark.parametrize("way", ["run", "run_stream", "run_stream_events"])
+async def test_no_task_is_left_of_a_call_that_is_cancelled_as_it_begins(way: str) -> None:
+    agent = FastroAgent(TestModel())
+
+    async def call() -> None:
+        if way == "run":
+            await agent.run("hello")
+        else:
+            async with getattr(agent, way)("hello") as stream:
+                async for _ in stream:
+                    pass
+
+    for moment in range(25):
+        task = asyncio.create_task(call())
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert_no_task_is_left()
