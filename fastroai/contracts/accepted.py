@@ -1,0 +1,120 @@
+"""What a contract accepts: names, their types, and the values that pydantic makes of those that are there."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, NotRequired, Required, TypeAlias, get_args
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+from typing_extensions import TypedDict, get_type_hints, is_typeddict
+
+from fastroai.contracts.annotations import Annotation, adapter_of, checkable, outer_class
+from fastroai.errors import ConfigurationError
+
+# By another name, as type checkers take a call of it for the definition of a type, with names that they know.
+_make_typed_dict: Any = TypedDict
+
+Accepts: TypeAlias = Mapping[str, Annotation] | type
+"""Types by name, or a TypedDict, model or dataclass whose fields are the names."""
+
+
+def check_accepts(accepts: object) -> None:
+    """Refuse what does not say names and types. Raises `ConfigurationError`."""
+    if isinstance(accepts, Mapping):
+        fits = all(isinstance(name, str) and not isinstance(of, str) for name, of in accepts.items())
+    else:
+        fits = isinstance(accepts, type) and (
+            is_typeddict(accepts) or issubclass(accepts, BaseModel) or dataclasses.is_dataclass(accepts)
+        )
+    if not fits:
+        expected = "types by name, or a TypedDict, a BaseModel class or a dataclass"
+        raise ConfigurationError("accepts", accepts, expected)
+
+
+class Accepted:
+    """Checks values by name. `names` are read; those not in `required` may be missing."""
+
+    def __init__(self, accepts: Accepts, *, strict: bool = False) -> None:
+        """Make ready to check.
+
+        Raises:
+            ConfigurationError: pydantic cannot check the type, as where a name in it is not defined yet.
+        """
+        check_accepts(accepts)
+        if isinstance(accepts, Mapping):
+            accepts = _typed_dict({name: _checkable(of) for name, of in accepts.items()})
+        self._adapter = _adapter(accepts)
+        hints = get_type_hints(accepts, include_extras=True)
+        fields = tuple(_fields_of(accepts, hints))
+        self._field_of = {name: field for name, field, _ in fields}
+        self.names = tuple(self._field_of)
+        self.types: dict[str, Annotation] = {
+            name: _bare(hints[field]) for name, field in self._field_of.items() if field in hints
+        }
+        """What each is declared to be."""
+        self.required = frozenset(name for name, _, is_required in fields if is_required)
+        self._strict = strict
+        self._parts: TypeAdapter[Any] | None = None
+        if strict and dataclasses.is_dataclass(accepts):
+            # To the strict mode a dict is no dataclass: so the fields are checked strictly before the whole.
+            parts = {name: NotRequired[hints[field]] for name, field in self._field_of.items()}
+            self._parts, self._strict = _adapter(_typed_dict(parts)), False
+
+    def check(self, values: Mapping[str, object]) -> dict[str, object]:
+        """What pydantic makes of these values, defaults of missing ones included.
+
+        Raises:
+            pydantic.ValidationError: they do not fit.
+        """
+        if self._parts is not None:
+            values = self._parts.validate_python(values, strict=True)
+        made = self._adapter.validate_python(values, strict=self._strict or None)
+        if isinstance(made, dict):
+            return made
+        return {name: getattr(made, field) for name, field in self._field_of.items()}
+
+
+def _checkable(of: Annotation) -> Annotation:
+    may_be_missing = outer_class(of) is NotRequired
+    return NotRequired[checkable(_bare(of))] if may_be_missing else checkable(of)
+
+
+def _adapter(accepts: Annotation) -> TypeAdapter[Any]:
+    adapter = adapter_of(accepts)
+    if adapter is None:
+        expected = "a type that pydantic can check, all of whose names are defined"
+        raise ConfigurationError("accepts", accepts, expected)
+    return adapter
+
+
+def _bare(hint: Annotation) -> Annotation:
+    """The type in `Required[...]` and `NotRequired[...]`."""
+    return get_args(hint)[0] if outer_class(hint) in (Required, NotRequired) else hint
+
+
+def _typed_dict(types: Mapping[str, Annotation]) -> Any:
+    made: Any = _make_typed_dict("Accepted", types)
+    made.__pydantic_config__ = ConfigDict(arbitrary_types_allowed=True)
+    return made
+
+
+def _fields_of(accepts: Any, hints: Mapping[str, Annotation]) -> Iterator[tuple[str, str, bool]]:
+    """Each name as pydantic reads it, the field that it goes to, and whether it must be there."""
+    if is_typeddict(accepts):
+        for name, of in hints.items():
+            # What is in quotes is not among the keys that TypedDict takes for optional.
+            said = {Required: True, NotRequired: False}.get(outer_class(of))
+            yield name, name, name in accepts.__required_keys__ if said is None else said
+    elif hasattr(accepts, "__pydantic_fields__"):
+        for field, info in accepts.__pydantic_fields__.items():
+            name = info.validation_alias or field
+            if not isinstance(name, str):
+                raise ConfigurationError("accepts", accepts, f"fields with one name each; see {field!r}")
+            if info.init is not False:
+                yield name, field, info.is_required()
+    else:
+        for field in dataclasses.fields(accepts):
+            missing = field.default is field.default_factory is dataclasses.MISSING
+            if field.init:
+                yield field.name, field.name, missing

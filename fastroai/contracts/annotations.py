@@ -1,0 +1,130 @@
+"""What annotations say, and what checks values of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Generator,
+    Iterable,
+    Iterator,
+)
+from typing import Any, Final, Never, NoReturn, TypeAlias, TypeVar, get_args, get_origin
+
+from pydantic import ConfigDict, InstanceOf, PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
+from pydantic_core import SchemaError
+
+Annotation: TypeAlias = Any
+"""A type, or what stands for one in an annotation: `list[int]`, `Order | None`, `Annotated[...]`."""
+
+_SAYS_NOTHING: Final = (Any, object, Never, NoReturn)
+
+# pydantic would replace such a value by an iterator, which can be read only once.
+_CHECKED_WHILE_READ: Final = frozenset(
+    {Iterable, Iterator, Generator, AsyncIterable, AsyncIterator, AsyncGenerator}
+)
+
+_NO_ADAPTER: Final = (PydanticUserError, PydanticUndefinedAnnotation, SchemaError)
+"""What pydantic raises where it has no way to check a type, or not yet."""
+
+_INSTANCES_PASS: Final = frozenset(
+    {"bool", "bytes", "dataclass", "float", "int", "is-instance", "model", "none", "str"}
+)
+"""Schemas of pydantic by which an instance of exactly the class is valid, and stays as it is."""
+
+
+def says_something(annotation: Annotation) -> bool:
+    """Whether an annotation rules anything out."""
+    return not (annotation in _SAYS_NOTHING or isinstance(annotation, TypeVar))
+
+
+def outer_class(annotation: Annotation) -> Annotation:
+    """`list` of `list[int]`; what has no arguments, as it is."""
+    origin: Annotation = get_origin(annotation)
+    return annotation if origin is None else origin
+
+
+def adapter_of(annotation: Annotation) -> TypeAdapter[Any] | None:
+    """What validates and serialises values of an annotation; `None` where pydantic has no way to.
+
+    Classes that pydantic does not know are checked with `isinstance`. Adapters are kept and shared.
+
+        adapter = adapter_of(list[Order])
+    """
+    if _is_checked_while_read(annotation):
+        return None
+    try:
+        hash(annotation)
+    except TypeError:  # such as Annotated[int, {...}]
+        return _built(annotation)
+    try:
+        # With its text, because some that are equal are not the same: `int | str` and `str | int`.
+        return _kept_adapter(annotation, repr(annotation))
+    except _NO_ADAPTER:
+        return None
+
+
+def checker_of(annotation: Annotation) -> TypeAdapter[Any] | None:
+    """What checks values of an annotation: its adapter, else one that asks for the outer class alone."""
+    adapter = adapter_of(annotation)
+    if adapter is not None:
+        return adapter
+    outer = outer_class(annotation)
+    return _built(_instance_of(outer)) if isinstance(outer, type) else None
+
+
+def checkable(annotation: Annotation) -> Annotation:
+    """The annotation, or the part of it that can be checked, for use inside of another."""
+    if adapter_of(annotation) is not None:
+        return annotation
+    return Any if checker_of(annotation) is None else _instance_of(outer_class(annotation))
+
+
+def exact_class(annotation: Annotation, checker: TypeAdapter[Any]) -> type | None:
+    """The class whose direct instances need no check, because they are valid and stay as they are."""
+    schema: Any = checker.core_schema
+    if not isinstance(annotation, type) or get_origin(annotation) is not None:
+        return None
+    if schema["type"] not in _INSTANCES_PASS:
+        return None
+    revalidate = schema.get("revalidate_instances") or schema.get("config", {}).get("revalidate_instances")
+    return annotation if revalidate in (None, "never") else None
+
+
+def _instance_of(outer: Annotation) -> Annotation:
+    instance_of: Any = InstanceOf  # of a class that type checkers cannot know
+    return instance_of[outer]
+
+
+@functools.lru_cache(maxsize=1024)
+def _kept_adapter(annotation: Annotation, text: str) -> TypeAdapter[Any]:
+    return _make_adapter(annotation)
+
+
+def _is_checked_while_read(annotation: Annotation) -> bool:
+    outer = outer_class(annotation)
+    if isinstance(outer, type) and outer in _CHECKED_WHILE_READ:
+        return True
+    return any(map(_is_checked_while_read, get_args(annotation)))
+
+
+def _built(annotation: Annotation) -> TypeAdapter[Any] | None:
+    try:
+        return _make_adapter(annotation)
+    except _NO_ADAPTER:
+        return None
+
+
+def _make_adapter(annotation: Annotation) -> TypeAdapter[Any]:
+    adapter: TypeAdapter[Any]
+    try:
+        adapter = TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
+    except PydanticUserError as error:
+        if error.code != "type-adapter-config-unused":
+            raise
+        adapter = TypeAdapter(annotation)  # a model, dataclass or TypedDict has a config of its own
+    if not adapter.pydantic_complete:
+        adapter.rebuild(raise_errors=True)
+    return adapter

@@ -1,0 +1,138 @@
+"""`Contract`: what a step takes and gives, and what must hold before and after."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fastroai.contracts.accepted import Accepts, check_accepts
+from fastroai.contracts.annotations import Annotation
+from fastroai.errors import ConfigurationError
+from fastroai.records import NOT_GIVEN, NotGiven, first_given
+
+if TYPE_CHECKING:
+    from fastroai.steps import StepContext
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A condition with a description, which names it when it does not hold.
+
+    `function` returns True or False; or returns nothing, and raises AssertionError or ValueError with a
+    text. It is not `async`, and runs on the loop.
+    """
+
+    description: str
+    function: Callable[[Any], bool | None]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.description, str) or not self.description:
+            raise ConfigurationError("description", self.description, "a text that names the condition")
+        if not callable(self.function) or inspect.iscoroutinefunction(self.function):
+            raise ConfigurationError(self.description, self.function, "a function that is not async")
+
+
+Precondition: TypeAlias = (
+    "Check | Callable[[StepContext[Any]], bool | None] | "
+    "tuple[str, Callable[[StepContext[Any]], bool | None]]"
+)
+"""Takes the context of the step. With a description, or named by its function."""
+
+Postcondition: TypeAlias = "Check | Callable[[Any], bool | None] | tuple[str, Callable[[Any], bool | None]]"
+"""Takes the output of the step. With a description, or named by its function."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contract:
+    """What is checked at the boundary of a step. What is not given is as the step itself says.
+
+        Contract(
+            accepts={"order": Order, "classify": Category},
+            returns=Invoice,
+            require=[("the order is open", lambda ctx: ctx.get_input("order").is_open)],
+            ensure=[("the total is positive", lambda invoice: invoice.total > 0)],
+        )
+
+    Raises:
+        ConfigurationError: something that cannot be meant.
+    """
+
+    accepts: Accepts | NotGiven = NOT_GIVEN
+    """What the step reads: types by name, or a TypedDict, model or dataclass with these names as fields. A
+    name is that of a step that it depends on, else of an input of the run. The step then reads what
+    pydantic has made of the value."""
+    returns: Annotation | NotGiven = NOT_GIVEN
+    """The type of the output, which is what pydantic has made of what the step returned. `Any` for no type
+    although an annotation says one."""
+    require: Sequence[Precondition] | NotGiven = NOT_GIVEN
+    """What must hold before each attempt, of the step's context. The values that it reads are checked."""
+    ensure: Sequence[Postcondition] | NotGiven = NOT_GIVEN
+    """What must hold of the output, once it has its type."""
+    strict: bool | NotGiven = NOT_GIVEN
+    """Whether pydantic's strict mode checks the types: nothing is converted. False unless given."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.accepts, NotGiven):
+            check_accepts(self.accepts)
+            if isinstance(self.accepts, Mapping):
+                object.__setattr__(self, "accepts", dict(self.accepts))
+        if self.returns is None:
+            object.__setattr__(self, "returns", type(None))
+        if isinstance(self.returns, str):
+            raise ConfigurationError("returns", self.returns, "a type; its name in quotes is not looked up")
+        if not isinstance(first_given(self.strict, default=False), bool):
+            raise ConfigurationError("strict", self.strict, "True or False")
+        for option in ("require", "ensure"):
+            given = getattr(self, option)
+            if not isinstance(given, NotGiven):
+                object.__setattr__(self, option, _as_checks(option, given))
+
+    @property
+    def preconditions(self) -> tuple[Check, ...]:
+        """What `require` says."""
+        return () if isinstance(self.require, NotGiven) else tuple(self.require)  # type: ignore[arg-type]  # they were made checks
+
+    @property
+    def postconditions(self) -> tuple[Check, ...]:
+        """What `ensure` says."""
+        return () if isinstance(self.ensure, NotGiven) else tuple(self.ensure)  # type: ignore[arg-type]  # as above
+
+    def over(self, less_specific: Contract) -> Contract:
+        """This contract, with what it does not say from another."""
+        return Contract(
+            accepts=_first(self.accepts, less_specific.accepts),
+            returns=_first(self.returns, less_specific.returns),
+            require=_first(self.require, less_specific.require),
+            ensure=_first(self.ensure, less_specific.ensure),
+            strict=_first(self.strict, less_specific.strict),
+        )
+
+
+def _first(own: Any, other: Any) -> Any:
+    return other if isinstance(own, NotGiven) else own
+
+
+def _as_checks(option: str, given: object) -> tuple[Check, ...]:
+    expected = "a list of functions, or of (description, function) pairs"
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise ConfigurationError(option, given, expected)
+    checks: list[Check] = []
+    for one in given:
+        if isinstance(one, Check):
+            checks.append(one)
+        elif isinstance(one, tuple) and len(one) == 2:
+            checks.append(Check(*one))
+        elif callable(one):
+            checks.append(Check(_name_of(one), one))
+        else:
+            raise ConfigurationError(option, given, expected)
+    return tuple(checks)
+
+
+def _name_of(function: Callable[..., object]) -> str:
+    name: str = getattr(function, "__name__", "") or type(function).__name__
+    if name == "<lambda>" and inspect.isfunction(function):
+        return f"the lambda in line {function.__code__.co_firstlineno}"
+    return name

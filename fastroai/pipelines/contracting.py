@@ -1,0 +1,103 @@
+"""The contracts of a pipeline: what is wrong with them before anything runs, and the checks of each step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fastroai.contracts import Contract
+from fastroai.contracts.accepted import Accepted
+from fastroai.contracts.violation import violation_of
+from fastroai.errors import nearest_hint
+from fastroai.records import NotGiven
+from fastroai.runtime import ContractViolated, Scope
+from fastroai.steps import BaseStep
+from fastroai.steps.contracts import BoundContract, bind_contract
+from fastroai.steps.outputs import Outputs
+
+
+def contract_problems(
+    steps: Mapping[str, object],
+    needs: Mapping[str, tuple[str, ...]],
+    contracts: Mapping[str, object],
+    inputs: Accepted | None,
+) -> Iterator[str]:
+    """What can be known to be wrong: names of no step, and what a step accepts and nobody gives."""
+    for step_id, contract in contracts.items():
+        if step_id not in steps:
+            yield f"contracts name {step_id!r}, which is not a step.{nearest_hint(str(step_id), steps)}"
+        if not isinstance(contract, Contract):
+            yield f"contracts[{step_id!r}] is a {type(contract).__name__}; expected a Contract"
+    outputs = Outputs(needs)
+    for step_id, step in steps.items():
+        own = step.contract if isinstance(step, BaseStep) else None
+        if own is None:
+            continue
+        if not isinstance(own, Contract):
+            yield f"the contract of step {step_id!r} is a {type(own).__name__}; expected a Contract"
+        elif inputs is not None:
+            registered = contracts.get(step_id)
+            contract = registered.over(own) if isinstance(registered, Contract) else own
+            yield from _nobody_gives(step_id, contract, inputs.names, outputs)
+
+
+def _nobody_gives(
+    step_id: str, contract: Contract, inputs: tuple[str, ...], outputs: Outputs
+) -> Iterator[str]:
+    if isinstance(contract.accepts, NotGiven):
+        return
+    for name in sorted(Accepted(contract.accepts).required.difference(inputs)):
+        if name not in outputs.dependencies:
+            hint = nearest_hint(name, [*inputs, *outputs.dependencies])
+            yield f"step {step_id!r} accepts {name!r}, which is no input of the pipeline and no step.{hint}"
+        elif not outputs.is_ancestor(name, step_id):
+            needs = [*outputs.dependencies[step_id], name]
+            yield (
+                f"step {step_id!r} accepts {name!r}, which need not have finished before it; "
+                f"add to dependencies: {step_id!r}: {needs!r}"
+            )
+
+
+def bind_contracts(
+    steps: Mapping[str, BaseStep[Any, Any]], contracts: Mapping[str, Contract]
+) -> dict[str, BoundContract]:
+    """The checks of the steps that have any; a step that has several ids and no contract here has them once.
+
+    Raises:
+        ConfigurationError: a step accepts a type that pydantic cannot check.
+    """
+    by_itself: dict[int, BoundContract | None] = {}
+    bound: dict[str, BoundContract] = {}
+    for step_id, step in steps.items():
+        if step_id in contracts:
+            contract = bind_contract(step, contracts[step_id])
+        elif id(step) in by_itself:
+            contract = by_itself[id(step)]
+        else:
+            contract = by_itself[id(step)] = bind_contract(step)
+        if contract is not None:
+            bound[step_id] = contract
+    return bound
+
+
+async def check_inputs(
+    accepts: Accepted | None, inputs: Mapping[str, object], scope: Scope
+) -> Mapping[str, object]:
+    """The inputs of a run, those that its pipeline accepts as pydantic makes them.
+
+    Raises:
+        ContractViolation: they do not fit. Listeners of `scope`, which is that of the run, are told.
+    """
+    if accepts is None:
+        return inputs
+    read = {name: inputs[name] for name in accepts.names if name in inputs}
+    try:
+        return {**inputs, **accepts.check(read)}
+    except Exception as error:  # pydantic's, or whatever a validator of the user raises
+        violation = violation_of(None, "input", error, read, pipeline=scope.name)
+    await scope.emit(
+        ContractViolated(
+            run_id=scope.run_id, pipeline=scope.name, path=scope.path, step_id=None, error=violation
+        )
+    )
+    raise violation

@@ -1,0 +1,138 @@
+"""The contract of a step: what it says itself, what is said of it, and the checks around its attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import TypeAdapter
+
+from fastroai.contracts import Check, Contract
+from fastroai.contracts.accepted import Accepted
+from fastroai.contracts.annotations import Annotation, checker_of, exact_class, says_something
+from fastroai.contracts.violation import violation_by, violation_of
+from fastroai.errors import Direction
+from fastroai.records import NotGiven, first_given
+from fastroai.steps.base import BaseStep
+from fastroai.steps.conversation import ConversationState
+
+if TYPE_CHECKING:
+    from fastroai.steps.context import StepContext
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class BoundContract:
+    """What is checked of one step, made ready."""
+
+    accepts: Accepted | None
+    require: tuple[Check, ...]
+    returns: TypeAdapter[Any] | None
+    ensure: tuple[Check, ...]
+    strict: bool
+    exact: type | None
+    """An output of exactly this class needs no check."""
+    has_before: bool
+    """Whether there is anything to check before an attempt."""
+
+    async def check_before(self, context: StepContext[Any]) -> None:
+        """Check what the step reads, which it then reads as it was validated, and its preconditions.
+
+        Raises:
+            ContractViolation: they do not hold.
+        """
+        if (accepts := self.accepts) is None:
+            values = dict(context.inputs)
+        else:
+            read = context.read(accepts.names)
+            values = await _valid(context, "input", read, lambda: accepts.check(read))
+            context.show(values)
+        await _check_all(context, "require", self.require, context, values)
+
+    async def check_after(self, context: StepContext[Any], output: object) -> object:
+        """The output as pydantic makes it of what the step returned, once its postconditions hold.
+
+        What a conversation gathered so far is not checked while it is incomplete.
+
+        Raises:
+            ContractViolation: it does not fit, or they do not hold.
+        """
+        if isinstance(output, ConversationState) and output.is_incomplete:
+            return output
+        if (returns := self.returns) is not None:
+            strict = self.strict or None
+            made = await _valid(
+                context, "output", output, lambda: returns.validate_python(output, strict=strict)
+            )
+            if isinstance(output, ConversationState) and isinstance(made, ConversationState):
+                made = replace(output, data=made.data)  # a subclass stays one
+            output = made
+        await _check_all(context, "ensure", self.ensure, output, output)
+        return output
+
+
+def declared_output(step: BaseStep[Any, Any], contract: Contract | None = None) -> Annotation | None:
+    """The type that a step's output is declared to have; `None` where none is, or it says nothing.
+
+    The first that says one: `contract`, which a pipeline has for the step; the step's own; and what the step
+    infers, as from its annotations.
+    """
+    said = _contract_of(step, contract).returns
+    if isinstance(said, NotGiven):
+        return step.inferred_output()
+    return said if says_something(said) else None
+
+
+def bind_contract(step: BaseStep[Any, Any], contract: Contract | None = None) -> BoundContract | None:
+    """The checks of a step, under a contract that a pipeline has for it; `None` where there are none.
+
+    Raises:
+        ConfigurationError: it accepts a type that pydantic cannot check.
+    """
+    whole = _contract_of(step, contract)
+    strict = first_given(whole.strict, default=False)
+    returns: TypeAdapter[Any] | None = None
+    exact: type | None = None
+    if not (isinstance(whole.returns, NotGiven) and step.checks_output_itself):
+        annotation = declared_output(step, contract)
+        returns = None if annotation is None else checker_of(annotation)
+        if returns is not None and not whole.postconditions:
+            exact = exact_class(annotation, returns)
+    accepts = None if isinstance(whole.accepts, NotGiven) else Accepted(whole.accepts, strict=strict)
+    if accepts is None and returns is None and not whole.preconditions and not whole.postconditions:
+        return None
+    return BoundContract(
+        accepts=accepts,
+        require=whole.preconditions,
+        returns=returns,
+        ensure=whole.postconditions,
+        strict=strict,
+        exact=exact,
+        has_before=accepts is not None or bool(whole.preconditions),
+    )
+
+
+def _contract_of(step: BaseStep[Any, Any], contract: Contract | None) -> Contract:
+    return step.contract if contract is None else contract.over(step.contract)
+
+
+async def _valid(
+    context: StepContext[Any], direction: Direction, data: object, validate: Callable[[], T]
+) -> T:
+    try:
+        return validate()
+    except Exception as error:  # pydantic's, or whatever a validator of the user raises
+        violation = violation_of(context.step_id, direction, error, data)
+    await context.report_violation(violation)
+    raise violation
+
+
+async def _check_all(
+    context: StepContext[Any], direction: Direction, checks: tuple[Check, ...], subject: object, data: object
+) -> None:
+    violation = violation_by(context.step_id, direction, checks, subject, data)
+    if violation is not None:
+        await context.report_violation(violation)
+        raise violation
