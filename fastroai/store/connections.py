@@ -17,12 +17,14 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from anyio import CancelScope
 
-from fastroai.errors import ConfigurationError, SpendStoreUnavailable
+from fastroai.errors import ConfigurationError, StoreUnavailable
 from fastroai.store.workers import Workers
 
 ConnectionT = TypeVar("ConnectionT")
 ResultT = TypeVar("ResultT")
 
+UNREACHED: Final = "see that the server runs and can be reached from here"
+REFUSED: Final = "the server answers, and says what it needs"
 _PATIENCE: Final = 2
 """How many times a driver's own timeout an operation may take, with queueing and connecting."""
 
@@ -61,6 +63,10 @@ class Driver(Protocol[ConnectionT]):
         """Whether it says that the connection is gone, so that a fresh one may do."""
         ...
 
+    def unavailable(self, reason: str, error: Exception | None) -> StoreUnavailable:
+        """What to tell those who use the store; without an error where there was no answer."""
+        ...
+
 
 class Connections(Generic[ConnectionT]):
     """At most `limit` connections for any number of event loops and threads; none is shared across a fork.
@@ -88,7 +94,7 @@ class Connections(Generic[ConnectionT]):
         comes after it.
 
         Raises:
-            SpendStoreUnavailable: it failed, or took too long.
+            StoreUnavailable: it failed, or took too long.
         """
         job = _Job(self._driver, self._idle, operation)
         future = self._workers.submit(job)
@@ -105,11 +111,11 @@ class Connections(Generic[ConnectionT]):
         if not answer.done():
             future.cancel()
             job.give_up()
-            raise SpendStoreUnavailable(self._driver.name, f"no answer within {patience:g} s")
+            raise self._driver.unavailable(f"no answer within {patience:g} s", None)
         try:
             return answer.result()
         except self._driver.errors as error:
-            raise SpendStoreUnavailable(self._driver.name, _reason(error)) from error
+            raise self._driver.unavailable(_reason(error), error) from error
 
     async def aclose(self) -> None:
         """Close the idle connections. Later operations open new ones."""

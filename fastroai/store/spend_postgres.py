@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import socket
 from collections import defaultdict
 from collections.abc import Collection
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from importlib.resources import files
-from math import ceil
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from fastroai.errors import ConfigurationError, MissingExtraError
+from fastroai.errors import SpendStoreUnavailable
 from fastroai.store.connections import Connections
 from fastroai.store.place import KeptAtPlace
+from fastroai.store.postgres_server import PostgresServer
 from fastroai.usage.spend_amounts import exact_units, spend_units, spend_usd
 from fastroai.usage.spend_store import SpendAccount, SpendBalance, SpendClaim, SpendVerdict
 
-if TYPE_CHECKING:
-    from psycopg import Connection
-
 _CONNECTIONS: Final = 4
-_LONGEST_NAME: Final = 63
-_CREATION: Final = 0x666173747261
-"""The advisory lock under which one process creates what the others wait for."""
-_CONNECTION_ENDED: Final = ("08", "57P")
-"""Classes of SQLSTATE: connection exceptions, and the server's shutting down.
-https://www.postgresql.org/docs/current/errcodes-appendix.html
-"""
 
 
 class PostgresSpendStore(KeptAtPlace):
@@ -51,10 +38,15 @@ class PostgresSpendStore(KeptAtPlace):
                 timeout is not above 0.
             MissingExtraError: psycopg is not installed (the extra `postgres`).
         """
-        if not schema.isidentifier() or len(schema.encode()) > _LONGEST_NAME:
-            expected = f"letters, digits and underscores, at most {_LONGEST_NAME} bytes"
-            raise ConfigurationError("schema", schema, expected)
-        self._driver = _PostgresDriver(dsn, schema, timeout)
+        self._driver = PostgresServer(
+            dsn,
+            schema,
+            timeout,
+            store="PostgresSpendStore",
+            script="spend_postgres.sql",
+            last_made="spend_balance_v1",
+            unavailable=SpendStoreUnavailable,
+        )
         self._connections = Connections(self._driver, _CONNECTIONS)
 
     def __repr__(self) -> str:
@@ -134,85 +126,3 @@ class _Answer(NamedTuple):
             resets_at=resets_at and resets_at.astimezone(UTC),
         )
         return cls(yes, first, balance)
-
-
-class _PostgresDriver:
-    """Opens connections for `Connections`, and makes the schema where there is none."""
-
-    def __init__(self, dsn: str, schema: str, timeout: float) -> None:
-        try:
-            import psycopg
-        except ImportError as error:
-            raise MissingExtraError("PostgresSpendStore", "postgres", "psycopg") from error
-        from psycopg.conninfo import conninfo_to_dict, make_conninfo
-
-        try:
-            given = conninfo_to_dict(dsn)
-        except psycopg.Error:
-            # Neither the string nor the error, which may quote it, is told: a password can be in there.
-            expected = "a connection string such as 'postgresql://user@localhost/database'"
-            raise ConfigurationError("dsn", "(not shown)", expected) from None
-        self.timeout, self.schema = timeout, schema
-        self.errors: tuple[type[Exception], ...] = (psycopg.Error, OSError)
-        defaults: dict[str, str | int | None] = {
-            "connect_timeout": max(2, ceil(timeout)),  # the least that libpq takes
-            "tcp_user_timeout": ceil(timeout * 1000),
-            "application_name": "fastroai",
-        }
-        self._dsn = make_conninfo("", **defaults | given)
-        host, port = given.get("host", "localhost"), given.get("port", 5432)
-        self.name = f"PostgreSQL {host}:{port}/{given.get('dbname', '')}"
-
-    def connect(self) -> Connection[tuple[Any, ...]]:
-        from psycopg import connect
-
-        connection = connect(self._dsn, autocommit=True, prepare_threshold=None)
-        try:
-            self._prepare(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _prepare(self, connection: Connection[tuple[Any, ...]]) -> None:
-        connection.execute(
-            "SELECT set_config('statement_timeout', %s, false), "
-            "set_config('default_transaction_isolation', 'read committed', false), "
-            "set_config('DateStyle', 'ISO', false)",
-            [str(ceil(self.timeout * 1000))],
-        )
-        if self._is_made(connection):
-            return
-        from psycopg.sql import SQL, Identifier
-
-        schema = Identifier(self.schema)
-        with connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])
-            if not self._is_made(connection):
-                connection.execute(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
-                connection.execute(SQL("SET LOCAL search_path TO {}").format(schema))
-                connection.execute(files("fastroai.store").joinpath("spend_postgres.sql").read_bytes())
-
-    def _is_made(self, connection: Connection[tuple[Any, ...]]) -> bool:
-        # Not to_regprocedure(), which would ask a cache that remembers what was not there before the lock.
-        last_made = (
-            "SELECT FROM pg_proc JOIN pg_namespace ON pg_namespace.oid = pronamespace "
-            "WHERE nspname = %s AND proname = 'spend_balance_v1'"
-        )
-        return connection.execute(last_made, [self.schema]).fetchone() is not None
-
-    def close(self, connection: Connection[tuple[Any, ...]]) -> None:
-        connection.close()
-
-    def hang_up(self, connection: Connection[tuple[Any, ...]]) -> None:
-        with suppress(*self.errors), _socket_of(connection) as line:
-            line.shutdown(socket.SHUT_RDWR)
-
-    def is_lost(self, error: Exception) -> bool:
-        state = getattr(error, "sqlstate", None)
-        return state is None or state.startswith(_CONNECTION_ENDED)
-
-
-def _socket_of(connection: Connection[tuple[Any, ...]]) -> socket.socket:
-    """A second handle of its socket, which can be closed without ending the connection."""
-    return socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM)

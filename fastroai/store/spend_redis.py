@@ -6,17 +6,14 @@ from collections import defaultdict
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from importlib.resources import files
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from fastroai.errors import ConfigurationError, MissingExtraError
+from fastroai.errors import SpendStoreUnavailable
 from fastroai.store.connections import Connections
 from fastroai.store.place import KeptAtPlace
+from fastroai.store.redis_server import RedisServer, check_prefix
 from fastroai.usage.spend_amounts import UNITS_PER_MICROCENT, spend_units, spend_usd
 from fastroai.usage.spend_store import SpendAccount, SpendBalance, SpendClaim, SpendVerdict
-
-if TYPE_CHECKING:
-    from redis.commands.core import Script
 
 _CONNECTIONS: Final = 4
 _RENEWED_AT_ONCE: Final = 1_000
@@ -48,10 +45,15 @@ class RedisSpendStore(KeptAtPlace):
                 the timeout is not above 0.
             MissingExtraError: redis-py is not installed (the extra `redis`).
         """
-        if not prefix or not prefix.isprintable() or "{" in prefix or "}" in prefix:
-            raise ConfigurationError("prefix", prefix, "printable text without braces")
+        check_prefix(prefix)
         self._prefix = prefix
-        self._driver = _RedisDriver(url, timeout)
+        self._driver = RedisServer(
+            url,
+            timeout,
+            store="RedisSpendStore",
+            script="spend_redis.lua",
+            unavailable=SpendStoreUnavailable,
+        )
         self._connections = Connections(self._driver, _CONNECTIONS)
 
     def __repr__(self) -> str:
@@ -131,50 +133,3 @@ def _amount(units: int) -> str:
 
 def _microseconds(seconds: float) -> str:
     return str(round(seconds * 1_000_000))
-
-
-class _RedisDriver:
-    """Makes clients for `Connections`, each of one connection and with the script."""
-
-    def __init__(self, url: str, timeout: float) -> None:
-        try:
-            import redis
-        except ImportError as error:
-            raise MissingExtraError("RedisSpendStore", "redis", "redis") from error
-        self.timeout = timeout
-        self.errors: tuple[type[Exception], ...] = (redis.RedisError, OSError)
-        self._url = url
-        self._source = files("fastroai.store").joinpath("spend_redis.lua").read_text("utf-8")
-        try:
-            options = redis.ConnectionPool.from_url(url).connection_kwargs
-        except (ValueError, AttributeError, TypeError):
-            # The URL stays out of it, and so does the error, which may quote it: a password can be in there.
-            expected = "a URL such as 'redis://localhost:6379/0'"
-            raise ConfigurationError("url", "(not shown)", expected) from None
-        place = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
-        self.name = f"Redis {place}/{options.get('db', 0)}"
-
-    def connect(self) -> Script:
-        from redis import Redis
-        from redis.backoff import NoBackoff
-        from redis.retry import Retry
-
-        client = Redis.from_url(
-            self._url,
-            socket_timeout=self.timeout,
-            socket_connect_timeout=self.timeout,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-        )
-        return client.register_script(self._source)
-
-    def close(self, connection: Script) -> None:
-        connection.registered_client.close()
-
-    def hang_up(self, connection: Script) -> None:
-        """Nothing to do: its own timeouts end every wait."""
-
-    def is_lost(self, error: Exception) -> bool:
-        from redis import AuthenticationError, ConnectionError
-
-        return isinstance(error, ConnectionError) and not isinstance(error, AuthenticationError)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, TypeVar, overload
 
-from fastroai.errors import ConfigurationError
+from fastroai.errors import SpendStoreUnavailable
 from fastroai.store.connections import Connections
 from fastroai.store.place import KeptAtPlace
+from fastroai.store.sqlite_file import SQLiteFile, file_path, transaction
 from fastroai.usage.memory_spend_store import utc_now
 from fastroai.usage.spend_amounts import exact_units, spend_usd
 from fastroai.usage.spend_rules import RETENTION, AccountRow, ClaimRow, ClaimState, OpenAccount, new_account
@@ -76,11 +76,10 @@ class SQLiteSpendStore(KeptAtPlace):
         Raises:
             ConfigurationError: `path` is no file's, or `timeout` is not above 0.
         """
-        name = os.fspath(path)
-        if not name or name.startswith(":memory:"):
-            raise ConfigurationError("path", name, "a file; in memory, there is MemorySpendStore()")
         self._clock = clock
-        self._driver = _SQLiteDriver(os.path.abspath(name), timeout)
+        self._driver = SQLiteFile(
+            file_path(path, "MemorySpendStore()"), timeout, _SCHEMA, "spend_claim_line", SpendStoreUnavailable
+        )
         # One, because SQLite has one writer at a time.
         self._connections = Connections(self._driver, limit=1)
 
@@ -131,7 +130,7 @@ class SQLiteSpendStore(KeptAtPlace):
         self, connection: sqlite3.Connection, account: SpendAccount, *, create: bool = False
     ) -> Iterator[OpenAccount]:
         """The account, for one transaction."""
-        with _transaction(connection):
+        with transaction(connection):
             now = self._clock().astimezone(UTC)
             kept = _read_account(connection, account)
             row = kept or new_account(account.window, now)
@@ -141,74 +140,6 @@ class SQLiteSpendStore(KeptAtPlace):
                 _write_account(connection, account, row)
             if row.closes_at != closes_at:
                 _forget_old_accounts(connection, now)
-
-
-class _SQLiteDriver:
-    """Opens the file for `Connections`."""
-
-    errors = (sqlite3.Error,)
-
-    def __init__(self, path: str, timeout: float) -> None:
-        self.path, self.timeout = path, timeout
-        self.name = f"SQLite {path}"
-
-    def connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self.path, timeout=self.timeout, isolation_level=None, check_same_thread=False
-        )
-        try:
-            _switch_to_wal(connection, self.timeout)
-            # What SQLite recommends with WAL: safe against the death of processes, without a sync each time.
-            connection.execute("PRAGMA synchronous = NORMAL")
-            _create_tables(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def close(self, connection: sqlite3.Connection) -> None:
-        connection.close()
-
-    def hang_up(self, connection: sqlite3.Connection) -> None:
-        connection.interrupt()
-
-    def is_lost(self, error: Exception) -> bool:
-        return False
-
-
-def _switch_to_wal(connection: sqlite3.Connection, timeout: float) -> None:
-    end = time.monotonic() + timeout
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            # Where several processes do this at once, SQLite does not wait by itself.
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
-                raise
-            time.sleep(0.01)
-        else:
-            return
-
-
-def _create_tables(connection: sqlite3.Connection) -> None:
-    last_made = "SELECT 1 FROM sqlite_master WHERE name = 'spend_claim_line'"
-    if connection.execute(last_made).fetchone() is None:
-        with _transaction(connection):
-            for statement in _SCHEMA:
-                connection.execute(statement)
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """The only one that writes, from its beginning."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _read_account(connection: sqlite3.Connection, account: SpendAccount) -> AccountRow | None:

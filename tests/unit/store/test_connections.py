@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from fastroai.errors import ConfigurationError, SpendStoreUnavailable
+from fastroai.errors import ConfigurationError, SpendStoreUnavailable, StoreUnavailable
 from fastroai.store.connections import Connections
 
 LONG = 30.0
@@ -71,6 +71,9 @@ class FakeDriver:
 
     def is_lost(self, error: Exception) -> bool:
         return isinstance(error, Lost)
+
+    def unavailable(self, reason: str, error: Exception | None) -> StoreUnavailable:
+        return SpendStoreUnavailable(self.name, reason)
 
 
 def failing(error: Exception, times: int = 1) -> Callable[[Line], str]:

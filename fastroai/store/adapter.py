@@ -1,0 +1,81 @@
+"""A store of runs that a user wrote, with async or with plain methods."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from inspect import isawaitable, iscoroutinefunction
+from typing import Any, Final, cast
+
+from fastroai.errors import ConfigurationError
+from fastroai.store.run_store import RunStore, StoredKey, StoredValues
+from fastroai.store.workers import Workers
+
+_OPERATIONS: Final = ("append", "read", "compare_and_set", "list", "delete")
+
+
+def adapt_run_store(store: object) -> RunStore:
+    """The store as it is if its methods are async; else one that calls them in a thread of its own.
+
+    It is one thread, so no two calls overlap there. A call that is cancelled after it has begun goes on to
+    its end, before the next one.
+
+    Raises:
+        ConfigurationError: it lacks an operation of `RunStore`.
+    """
+    methods = [getattr(store, name, None) for name in _OPERATIONS]
+    missing = [name for name, method in zip(_OPERATIONS, methods, strict=True) if not callable(method)]
+    if missing or isinstance(store, type):
+        lacks = f"; it lacks {', '.join(missing)}" if missing else ", not a class"
+        raise ConfigurationError("store", store, f"a RunStore with {', '.join(_OPERATIONS)}{lacks}")
+    if all(iscoroutinefunction(method) for method in methods):
+        return cast("RunStore", store)
+    return _InOneThread(store)
+
+
+class _InOneThread:
+    """Calls the methods of a store in one worker thread, except for those that are async."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._start()
+
+    def _start(self) -> None:
+        self._process, self._workers = os.getpid(), Workers(1)
+
+    def __repr__(self) -> str:
+        return repr(self._store)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _InOneThread) and bool(self._store == other._store)
+
+    def __hash__(self) -> int:
+        return hash(self._store)
+
+    async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
+        await self._call(self._store.append, key, values, revision=revision)
+
+    async def read(self, key: str, *, after: int = 0) -> StoredValues:
+        return cast("StoredValues", await self._call(self._store.read, key, after=after))
+
+    async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
+        await self._call(self._store.compare_and_set, key, value, revision=revision)
+
+    async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
+        found = await self._call(self._store.list, prefix, after=after, limit=limit)
+        return cast("Sequence[StoredKey]", found)
+
+    async def delete(self, key: str) -> None:
+        await self._call(self._store.delete, key)
+
+    async def _call(self, method: Callable[..., object], *args: object, **options: object) -> object:
+        call = partial(method, *args, **options)
+        answer = call() if iscoroutinefunction(method) else await self._in_thread(call)
+        return await cast("Awaitable[object]", answer) if isawaitable(answer) else answer
+
+    async def _in_thread(self, call: Callable[[], object]) -> object:
+        if os.getpid() != self._process:
+            self._start()  # a forked process does not have its parent's thread
+        return await asyncio.wrap_future(self._workers.submit(call))

@@ -1,0 +1,292 @@
+"""What the log of a run says of each attempt at each step: a fold over its entries."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Literal
+
+from pydantic import JsonValue
+
+from fastroai.records import RequestRecord, Usage
+from fastroai.store.definitions import definition_at, needs_of
+from fastroai.store.entries import (
+    AnyEntry,
+    CallRetry,
+    FailureFacts,
+    OnceDone,
+    OnceStarted,
+    ReplayDiverged,
+    RequestEnded,
+    RequestSent,
+    RunEnded,
+    RunOpened,
+    RunResumed,
+    SpendingRecorded,
+    StepFailure,
+    StepOutput,
+    StepRetry,
+    StepStart,
+    ToolEnded,
+)
+from fastroai.store.places import attempt_around, quoted, split_attempt, step_name
+
+AttemptStatus = Literal[
+    "running", "succeeded", "incomplete", "retried", "failed", "interrupted", "cancelled", "reused"
+]
+"""How an attempt ended.
+
+`incomplete`: with a `ConversationState` that asks for more. `retried`: it failed and another followed.
+`interrupted`: its process died. `cancelled`: the run, or the step around it, ended first. `reused`: its
+output is that of the run which this one was forked from.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentRequest:
+    """A request that was sent, and how it ended; where it never did, unmeasured with its bounds."""
+
+    call: str
+    """The agent call that it belongs to: its ordinal in the attempt, or its name."""
+    fingerprint: str
+    """The hash of what was sent."""
+    record: RequestRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepAttempt:
+    """One attempt at a step."""
+
+    place: str
+    """The step, as in `write` or `write@1/inner/check`."""
+    step: str
+    """The id of the step."""
+    attempt: int
+    """From 1. An attempt that was interrupted is made again under the same number."""
+    status: AttemptStatus
+    cause: str | None
+    """Why it was started, for the first attempt and those after a resume."""
+    started_at: datetime
+    ended_at: datetime | None
+    input: dict[str, JsonValue]
+    """`{"inputs": …, "outputs": …}`: the run's inputs and the outputs of the direct dependencies, by step id.
+
+    `inputs` is missing in a nested pipeline, whose inputs are not on record.
+    """
+    output: JsonValue = None
+    failure: FailureFacts | None = None
+    delay: float | None = None
+    """Seconds to wait before the next attempt, where one followed."""
+    usage: Usage
+    """What it spent, at any depth."""
+    records: tuple[RequestRecord, ...]
+    """What it spent, request by request, at any depth."""
+    requests: tuple[SentRequest, ...] = ()
+    """What it sent itself, without nested steps, in order."""
+    call_retries: tuple[CallRetry, ...] = ()
+    """Agent calls in it that failed and were made again."""
+
+
+@dataclass(slots=True)
+class _Spent:
+    """A request or other spending; the log brings its final record later."""
+
+    record: RequestRecord
+
+
+@dataclass(slots=True)
+class _Draft:
+    """An attempt while the log is read."""
+
+    place: str
+    attempt: int
+    started_at: datetime
+    input: dict[str, JsonValue]
+    cause: str | None = None
+    status: AttemptStatus = "running"
+    ended_at: datetime | None = None
+    output: JsonValue = None
+    failure: FailureFacts | None = None
+    delay: float | None = None
+    spent: list[_Spent] = field(default_factory=list)
+    sent: list[tuple[RequestSent, _Spent]] = field(default_factory=list)
+    call_retries: list[CallRetry] = field(default_factory=list)
+
+    def finished(self) -> StepAttempt:
+        records = [spent.record for spent in self.spent]
+        return StepAttempt(
+            place=self.place,
+            step=step_name(self.place),
+            attempt=self.attempt,
+            status=self.status,
+            cause=self.cause,
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+            input=self.input,
+            output=self.output,
+            failure=self.failure,
+            delay=self.delay,
+            usage=Usage.of(records),
+            records=tuple(records),
+            requests=tuple(
+                SentRequest(call=sent.request.call, fingerprint=sent.request.fingerprint, record=spent.record)
+                for sent, spent in self.sent
+            ),
+            call_retries=tuple(self.call_retries),
+        )
+
+
+class Attempts:
+    """Reads a log from its beginning. Linear in entries and dependencies."""
+
+    def __init__(self, entries: Iterable[AnyEntry]) -> None:
+        self.spent: list[_Spent] = []
+        """Everything that was spent, in order."""
+        self.waiting: dict[str, tuple[int, datetime]] = {}
+        """Steps that wait for their next attempt: its number, and when it is due."""
+        self._drafts: list[_Draft] = []
+        self._open: dict[str, _Draft] = {}
+        self._open_inside: defaultdict[str, set[str]] = defaultdict(set)
+        """Open steps by the attempt that is around them."""
+        self._last: dict[str, _Draft] = {}
+        self._sent: dict[str, _Spent] = {}
+        self._inputs: dict[str, JsonValue] = {}
+        self._definition: JsonValue = None
+        self._outputs: dict[str, JsonValue] = {}
+        for entry in entries:
+            self._read(entry)
+
+    def finished(self) -> tuple[StepAttempt, ...]:
+        """All attempts, in the order in which they started."""
+        return tuple(draft.finished() for draft in self._drafts)
+
+    def _read(self, entry: AnyEntry) -> None:
+        match entry:
+            case RunOpened():
+                self._inputs, self._definition = dict(entry.inputs), entry.definition
+            case RunResumed():
+                self._end_all("interrupted", None)
+                self._inputs = {**self._inputs, **entry.inputs}
+                self._definition = entry.definition or self._definition
+            case RunEnded():
+                self._end_all("cancelled", entry.at)
+            case StepStart():
+                self._start(entry)
+            case StepRetry() | StepOutput() | StepFailure():
+                self._end_attempt(entry)
+            case RequestSent():
+                self._sent[entry.id] = spent = self._spend(entry.request.place, entry.record, entry.at)
+                if (draft := self._at(entry.request.place, entry.at)) is not None:
+                    draft.sent.append((entry, spent))
+            case RequestEnded() if entry.id in self._sent:
+                self._sent[entry.id].record = entry.record
+            case SpendingRecorded():
+                self._spend(entry.place, entry.record, entry.at)
+            case CallRetry():
+                if (draft := self._at(entry.place, entry.at)) is not None:
+                    draft.call_retries.append(entry)
+            case ToolEnded() | ReplayDiverged() | OnceStarted() | OnceDone():
+                self._at(entry.place, entry.at)  # the attempt has begun
+            case _:
+                pass
+
+    # --- attempts begin ---
+
+    def _start(self, entry: StepStart) -> None:
+        if (around := attempt_around(entry.place)) is not None:
+            self._at(around, entry.at)
+        if (before := self._open.get(entry.place)) is not None:
+            self._end(before, "interrupted", None)
+        number = self.waiting.pop(entry.place, (0, entry.at))[0] or self._next_number(entry.place)
+        self._begin(entry.place, number, entry.at).cause = entry.cause
+
+    def _next_number(self, place: str) -> int:
+        last = self._last.get(place)
+        if last is None:
+            return 1
+        return last.attempt if last.status in ("interrupted", "cancelled") else last.attempt + 1
+
+    def _begin(self, place: str, number: int, at: datetime) -> _Draft:
+        draft = _Draft(place, number, at, self._input_of(place))
+        self._drafts.append(draft)
+        self._open[place] = self._last[place] = draft
+        if (around := attempt_around(place)) is not None:
+            self._open_inside[around].add(place)
+        return draft
+
+    def _at(self, place: str, at: datetime) -> _Draft | None:
+        """The attempt that something was written down in; it begins now, if it had been waited for."""
+        step, number = split_attempt(place)
+        draft = self._open.get(step)
+        if draft is not None and number is not None:
+            draft.attempt = number
+        if draft is None and step in self.waiting:
+            number, due = self.waiting.pop(step)
+            return self._begin(step, number, min(due, at))
+        return draft or self._last.get(step)
+
+    def _input_of(self, place: str) -> dict[str, JsonValue]:
+        parent, slash, _ = place.rpartition("/")
+        needs = needs_of(definition_at(self._definition, place), step_name(place))
+        outputs = {
+            before: self._outputs[key]
+            for before in needs
+            if (key := f"{parent}{slash}{quoted(before)}") in self._outputs
+        }
+        return {"outputs": outputs} if slash else {"inputs": self._inputs, "outputs": outputs}
+
+    # --- attempts end ---
+
+    def _end_attempt(self, entry: StepRetry | StepOutput | StepFailure) -> None:
+        draft = self._at(f"{entry.place}@{entry.attempt}", entry.at)
+        reused = draft is None
+        if draft is None or draft.status != "running":
+            draft = self._begin(entry.place, entry.attempt, entry.at)
+        if isinstance(entry, StepOutput):
+            self._outputs[entry.place] = draft.output = entry.output
+            self._end(draft, _status_of(entry, reused), entry.at)
+            return
+        draft.failure = entry.failure
+        if isinstance(entry, StepRetry):
+            draft.delay = entry.delay
+            self.waiting[entry.place] = entry.attempt + 1, entry.at + timedelta(seconds=entry.delay)
+        self._end(draft, "retried" if isinstance(entry, StepRetry) else "failed", entry.at)
+
+    def _end(self, draft: _Draft, status: AttemptStatus, at: datetime | None) -> None:
+        """End an attempt, and what is still open inside: cancelled with it, or interrupted."""
+        ending = [(draft, status)]
+        inside: AttemptStatus = "interrupted" if status == "interrupted" else "cancelled"
+        while ending:
+            draft, draft.status = ending.pop()
+            draft.ended_at = at
+            del self._open[draft.place]
+            if (around := attempt_around(draft.place)) is not None:
+                self._open_inside[around].discard(draft.place)
+            nested = self._open_inside.pop(f"{draft.place}@{draft.attempt}", ())
+            ending += [(self._open[place], inside) for place in nested]
+
+    def _end_all(self, status: AttemptStatus, at: datetime | None) -> None:
+        for draft in list(self._open.values()):
+            if draft.place in self._open:
+                self._end(draft, status, at)
+
+    # --- spending ---
+
+    def _spend(self, place: str, record: RequestRecord, at: datetime) -> _Spent:
+        """Note it in the attempt that it was made in, and in all around that."""
+        spent = _Spent(record)
+        self.spent.append(spent)
+        around: str | None = place
+        while around:
+            if (draft := self._at(around, at)) is not None:
+                draft.spent.append(spent)
+            around = attempt_around(around)
+        return spent
+
+
+def _status_of(entry: StepOutput, reused: bool) -> AttemptStatus:
+    if entry.conversation == "incomplete":
+        return "incomplete"
+    return "reused" if reused else "succeeded"

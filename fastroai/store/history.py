@@ -1,0 +1,295 @@
+"""The runs in a store: which there are, what happened in them, and forgetting them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+
+from fastroai.errors import (
+    ConfigurationError,
+    RevisionConflict,
+    RunCorrupt,
+    RunFromNewerVersion,
+    RunInProgress,
+    RunNotFound,
+    RunStoreUnavailable,
+)
+from fastroai.store.entries import RunHeader, RunStatus
+from fastroai.store.headers import (
+    check_not_running,
+    decode_header,
+    encode_header,
+    header_key,
+    is_running,
+    log_key,
+    read_log,
+)
+from fastroai.store.payloads import PayloadCodec
+from fastroai.store.run_store import RunStore, StoredKey
+
+if TYPE_CHECKING:
+    from fastroai.store.trace import RunTrace
+
+RunState: TypeAlias = RunStatus | Literal["interrupted", "unreadable"]
+"""Where a run is, as far as it can be told from outside.
+
+`interrupted`: the process that ran it has died; it can be resumed. `unreadable`: its record is damaged,
+or of a later version.
+"""
+
+_STATES: Final = tuple(state for part in get_args(RunState) for state in get_args(part))
+_PAGE: Final = 500
+_TRIES: Final = 10
+"""How often a delete starts over because the run has changed meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """A run at a glance."""
+
+    run_id: str
+    pipeline: str | None
+    status: RunState
+    started_at: datetime | None
+    updated_at: datetime | None
+    requests: int = 0
+    cost_usd: Decimal = Decimal(0)
+    """Known cost in US dollars, as of `updated_at`."""
+    owner: str | None = None
+    """The process that runs it, or that did when it died."""
+    lease_until: datetime | None = None
+    error: str | None = None
+    """Why it failed, or why it cannot be read."""
+    forked_from: str | None = None
+
+    @classmethod
+    def of(cls, header: RunHeader, now: datetime) -> RunSummary:
+        """What a header says at a time of the store's own clock."""
+        interrupted = header.status == "running" and not is_running(header, now)
+        return cls(
+            run_id=header.run_id,
+            pipeline=header.pipeline,
+            status="interrupted" if interrupted else header.status,
+            started_at=header.started_at,
+            updated_at=header.updated_at,
+            requests=header.requests,
+            cost_usd=header.cost_usd,
+            owner=header.owner,
+            lease_until=header.lease_until,
+            error=header.error,
+            forked_from=header.forked_from,
+        )
+
+
+class RunHistory:
+    """The runs in a store.
+
+    history = RunHistory(SQLiteRunStore("runs.db"))
+    for run in await history.list(status="failed", limit=10):
+        print(run.run_id, run.error)
+    await history.purge(timedelta(days=30))
+    """
+
+    def __init__(self, store: RunStore, *, codec: PayloadCodec | None = None) -> None:
+        """`codec` is that of the runs, if they have one; without it, traces show what is stored."""
+        self._store, self._codec = store, codec
+
+    def __repr__(self) -> str:
+        return f"RunHistory({self._store!r})"
+
+    async def list(
+        self, *, status: RunState | None = None, pipeline: str | None = None, limit: int | None = None
+    ) -> tuple[RunSummary, ...]:
+        """The runs, newest first; those that cannot be read come last.
+
+        Args:
+            status: Only those that are there.
+            pipeline: Only those of the pipeline with this name.
+            limit: Only so many.
+
+        Raises:
+            ConfigurationError: there is no such status, or `limit` is below 1.
+            RunStoreUnavailable: the store could not be read.
+        """
+        _check_status(status)
+        if limit is not None and limit < 1:
+            raise ConfigurationError("limit", limit, "at least 1")
+        runs = [
+            run
+            async for run in self._runs()
+            if status in (None, run.status) and pipeline in (None, run.pipeline)
+        ]
+        runs.sort(key=lambda run: run.run_id)
+        runs.sort(key=lambda run: (run.started_at is not None, run.started_at), reverse=True)
+        return tuple(runs[:limit])
+
+    async def summary(self, run_id: str) -> RunSummary:
+        """A run at a glance. Raises as `header`."""
+        header, now, _ = await self._header(run_id)
+        return RunSummary.of(header, now)
+
+    async def header(self, run_id: str) -> RunHeader:
+        """What is on record of a run besides its log.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunCorrupt: it cannot be read.
+            RunFromNewerVersion: a later version of FastroAI has written it.
+        """
+        return (await self._header(run_id))[0]
+
+    async def trace(self, run_id: str) -> RunTrace:
+        """What happened in a run, as far as it is on record. Raises as `header`."""
+        from fastroai.store.trace import RunTrace
+        from fastroai.store.unsealing import unseal_entry
+
+        await self._header(run_id)
+        entries = await read_log(self._store, run_id)
+        if self._codec is not None:
+            entries = [unseal_entry(entry, self._codec) for entry in entries]
+        try:
+            return RunTrace(entries)
+        except ConfigurationError:
+            raise RunCorrupt(run_id, 1, "a log begins with run_opened") from None
+
+    async def delete(self, run_id: str, *, force: bool = False) -> None:
+        """Forget a run. If this is cut off, the run is either as it was, or gone.
+
+        Args:
+            run_id: The run.
+            force: Also a run that a process has, which finds out when it next writes and stops; and one whose
+                record cannot be read.
+
+        Raises:
+            RunInProgress: a process has it.
+            RunNotFound: there is no such run.
+        """
+        for _ in range(_TRIES):
+            try:
+                await self._take_from_others(run_id, force)
+            except RevisionConflict:
+                continue  # somebody has written: look again
+            await self._forget(run_id)
+            return
+        reason = f"the header of run {run_id!r} changes faster than it can be read"
+        raise RunStoreUnavailable(repr(self._store), reason)
+
+    async def purge(
+        self,
+        older_than: timedelta,
+        *,
+        status: RunState | Collection[RunState] | None = None,
+        dry_run: bool = False,
+    ) -> tuple[str, ...]:
+        """Forget the runs in which nothing has happened for so long, and give their ids.
+
+        Never those that a process has. Those that cannot be read have no age: they are left, too.
+
+        Args:
+            older_than: The age.
+            status: Only those that are there; by default all, interrupted and waiting ones included.
+            dry_run: Only tell which.
+
+        Raises:
+            ConfigurationError: there is no such status, or the age is negative.
+        """
+        wanted = {status} if isinstance(status, str) else None if status is None else set(status)
+        for one in wanted or ():
+            _check_status(one)
+        if older_than < timedelta(0):
+            raise ConfigurationError("older_than", older_than, "an age, 0 or more")
+        deleted = []
+        end = await self._now() - older_than
+        async for run in self._runs():
+            is_old = run.updated_at is not None and run.updated_at <= end
+            is_wanted = run.status != "running" and (wanted is None or run.status in wanted)
+            if is_old and is_wanted and (dry_run or await self._purge(run.run_id)):
+                deleted.append(run.run_id)
+        if not dry_run:
+            await self._forget_remains()
+        return tuple(deleted)
+
+    # --- reading ---
+
+    async def _runs(self) -> AsyncIterator[RunSummary]:
+        prefix, now = header_key(""), await self._now()
+        async for found in self._keys(prefix):
+            run_id = found.key.removeprefix(prefix)
+            try:
+                yield RunSummary.of(decode_header(run_id, found.value), now)
+            except (RunCorrupt, RunFromNewerVersion) as error:
+                yield RunSummary(
+                    run_id=run_id,
+                    pipeline=None,
+                    status="unreadable",
+                    started_at=None,
+                    updated_at=None,
+                    error=str(error),
+                )
+
+    async def _keys(self, prefix: str) -> AsyncIterator[StoredKey]:
+        after = ""
+        while page := await self._store.list(prefix, after=after, limit=_PAGE):
+            for found in page:
+                yield found
+            after = page[-1].key
+
+    async def _now(self) -> datetime:
+        return (await self._store.read(header_key(""))).now
+
+    async def _header(self, run_id: str) -> tuple[RunHeader, datetime, int]:
+        found = await self._store.read(header_key(run_id))
+        if not found.values:
+            raise RunNotFound(run_id, repr(self._store))
+        return decode_header(run_id, found.values[-1]), found.now, found.revision
+
+    # --- forgetting ---
+
+    async def _take_from_others(self, run_id: str, force: bool) -> None:
+        """Write the header anew: whoever has the run, or is about to take it up, finds it not theirs."""
+        try:
+            header, now, revision = await self._header(run_id)
+        except (RunCorrupt, RunFromNewerVersion):
+            if force:
+                return
+            raise
+        if not force:
+            check_not_running(header, now)
+        await self._store.compare_and_set(header_key(run_id), encode_header(header), revision=revision)
+
+    async def _forget(self, run_id: str) -> None:
+        # The header first: a log without one is no run, and whoever uses the id next removes it.
+        await self._store.delete(header_key(run_id))
+        await self._store.delete(log_key(run_id))
+
+    async def _purge(self, run_id: str) -> bool:
+        try:
+            await self.delete(run_id)
+        except (RunInProgress, RunNotFound):
+            return False  # it was taken up, or deleted, meanwhile
+        return True
+
+    async def _forget_remains(self) -> None:
+        """Logs without a header, of runs whose deletion was cut off."""
+        prefix = log_key("")
+        runs = {found.key.removeprefix(header_key("")) async for found in self._keys(header_key(""))}
+        async for found in self._keys(prefix):
+            run_id = found.key.removeprefix(prefix)
+            if run_id not in runs and not (await self._store.read(header_key(run_id))).values:
+                await self._store.delete(found.key)
+
+
+class ReadsRuns:
+    """A base class for stores of runs, so that `await store.trace(run_id)` works."""
+
+    async def trace(self: RunStore, run_id: str) -> RunTrace:
+        """What happened in a run, as far as it is on record. Raises as `RunHistory.trace`."""
+        return await RunHistory(self).trace(run_id)
+
+
+def _check_status(status: object) -> None:
+    if status is not None and status not in _STATES:
+        raise ConfigurationError("status", status, f"one of {', '.join(_STATES)}")

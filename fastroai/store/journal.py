@@ -1,0 +1,180 @@
+"""Writes down what happens in one run: in order, several entries at a time, and again where a store fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextvars import Context
+from typing import Final, Literal
+
+from fastroai.errors import FastroAIError, RevisionConflict, RunStoreUnavailable, RunTakenOver
+from fastroai.runtime import backoff_delay
+from fastroai.store.entries import AnyEntry, encode_entry
+from fastroai.store.headers import log_key
+from fastroai.store.run_store import RunStore
+
+Durability = Literal["sync", "async"]
+"""When the run goes on after something has happened: when it is stored, or at once."""
+
+LINGER: Final = 0.05
+"""Seconds for which an entry that nobody waits for may wait for others."""
+MOST_UNSTORED: Final = 1_000
+"""Entries that may be not stored yet with `durability="async"`; whoever adds more waits."""
+ENTRIES_AT_ONCE: Final = 500
+PATIENCE: Final = 8
+"""How many times a write is tried; the pauses between are 13 s together at most."""
+
+logger = logging.getLogger("fastroai.store")
+
+
+class Journal:
+    """The log of one run while it is written, by one process at a time.
+
+    `note` is for what may be lost with the process, `commit` for what may not.
+    """
+
+    def __init__(
+        self, store: RunStore, run_id: str, *, revision: int, durability: Durability = "sync"
+    ) -> None:
+        self._store, self._run_id, self._key = store, run_id, log_key(run_id)
+        self._revision, self._durability = revision, durability
+        self._loop = asyncio.get_running_loop()
+        self.entries: list[AnyEntry] = []
+        """What was added in this process."""
+        self._waiting: list[bytes] = []
+        self._written = self._added = 0
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._writer: asyncio.Task[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._failure: FastroAIError | None = None
+
+    @property
+    def failure(self) -> FastroAIError | None:
+        """Why nothing more can be written, if that is so."""
+        return self._failure
+
+    def note(self, entry: AnyEntry) -> None:
+        """Write it soon, at the latest with the next that is committed."""
+        self._add(entry)
+        if self._writer is None and self._alarm is None:
+            self._alarm = self._loop.call_later(LINGER, self._write_soon)
+
+    async def commit(self, entry: AnyEntry) -> None:
+        """Write it, and wait until it is stored; with `durability="async"` only until there is room.
+
+        A caller that is cancelled while it waits has it written all the same.
+
+        Raises:
+            RunStoreUnavailable: the store fails, and has failed each time.
+            RunTakenOver: another process writes this log now.
+        """
+        self._check()
+        self._add(entry)
+        self._write_soon()
+        if self._durability == "sync":
+            await self._stored(self._added)
+        elif self._added - self._written > MOST_UNSTORED:
+            await self._stored(self._added - MOST_UNSTORED)
+
+    async def flush(self) -> None:
+        """Wait until everything is stored. Raises as `commit`."""
+        self._check()
+        if self._written < self._added:
+            self._write_soon()
+            await self._stored(self._added)
+
+    async def aclose(self) -> None:
+        """Write what is left, if the store lets us; then nothing of it runs any more."""
+        try:
+            if self._failure is None:
+                await self.flush()
+        finally:
+            if self._alarm is not None:
+                self._alarm.cancel()
+            if self._writer is not None:
+                self._writer.cancel()
+                await asyncio.wait([self._writer])
+
+    def _add(self, entry: AnyEntry) -> None:
+        self._waiting.append(encode_entry(entry))
+        self.entries.append(entry)
+        self._added += 1
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    async def _stored(self, number: int) -> None:
+        future = self._loop.create_future()
+        self._waiters.append((number, future))
+        await future
+
+    # --- writing ---
+
+    def _write_soon(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._writer is None and self._waiting:
+            # In a context of its own: it goes on for others after the step that started it.
+            self._writer = self._loop.create_task(self._write_all(), context=Context())
+
+    async def _write_all(self) -> None:
+        try:
+            while self._waiting:
+                entries = self._waiting[:ENTRIES_AT_ONCE]
+                await self._write(entries)
+                del self._waiting[: len(entries)]
+                self._written += len(entries)
+                self._tell()
+        except Exception as error:
+            self._failure = error if isinstance(error, FastroAIError) else _broken(self._store, error)
+            self._tell()
+        finally:
+            self._writer = None
+
+    def _tell(self) -> None:
+        """Let those go on whose entries are stored; all of them, where nothing is stored any more."""
+        left: list[tuple[int, asyncio.Future[None]]] = []
+        for number, future in self._waiters:
+            if future.done():
+                continue
+            if self._failure is not None:
+                future.set_exception(self._failure)
+            elif number <= self._written:
+                future.set_result(None)
+            else:
+                left.append((number, future))
+        self._waiters = left
+
+    async def _write(self, entries: Sequence[bytes]) -> None:
+        attempt = 1
+        while True:
+            try:
+                await self._store.append(self._key, entries, revision=self._revision)
+            except RevisionConflict:
+                await self._check_ours(entries)
+            except FastroAIError as error:
+                if attempt >= PATIENCE or not isinstance(error, RunStoreUnavailable):
+                    raise
+                delay = backoff_delay(attempt, 0.1)
+                logger.warning("run %r: %s; trying again in %.1f s", self._run_id, error, delay)
+                attempt += 1
+                await asyncio.sleep(delay)
+                continue
+            self._revision += len(entries)
+            return
+
+    async def _check_ours(self, entries: Sequence[bytes]) -> None:
+        """A write whose answer was lost has happened all the same; somebody else's has not."""
+        stored = await self._store.read(self._key, after=self._revision)
+        if stored.values != tuple(entries):
+            raise RunTakenOver(self._run_id)
+
+
+def _broken(store: RunStore, error: Exception) -> RunStoreUnavailable:
+    """What a store raises that it should not is no reason to wait for ever."""
+    unavailable = RunStoreUnavailable(repr(store), f"{type(error).__name__}: {error}")
+    unavailable.__cause__ = error
+    return unavailable

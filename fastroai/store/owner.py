@@ -1,0 +1,70 @@
+"""Which process runs something, and whether it still can."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+_alive_here: Final[set[str]] = set()
+"""Tokens of what this process runs now."""
+
+
+def new_owner() -> str:
+    """A name for one run of something by this process, as `host pid 42 (…)`."""
+    token = uuid.uuid4().hex[:12]
+    _alive_here.add(token)
+    return f"{socket.gethostname()} pid {os.getpid()} ({_machine()} {_start_of(os.getpid())} {token})"
+
+
+def release_owner(owner: str) -> None:
+    """It has ended here."""
+    _alive_here.discard(_parts(owner)[3])
+
+
+def is_dead(owner: str) -> bool:
+    """Whether it is certain that this owner runs nothing any more. Of other machines nothing is certain."""
+    machine, start, pid, token = _parts(owner)
+    if machine != _machine():
+        return False
+    if pid == os.getpid():
+        return start == _start_of(pid) and token not in _alive_here
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return start != _start_of(pid)  # another process has got its number
+
+
+def _parts(owner: str) -> tuple[str, str, int, str]:
+    try:
+        front, _, back = owner.removesuffix(")").rpartition(" (")
+        machine, start, token = back.split(" ")
+        return machine, start, int(front.rpartition(" pid ")[2]), token
+    except ValueError:
+        return "", "", 0, ""
+
+
+@cache
+def _machine() -> str:
+    """This machine since it was started, and the namespace in which its process numbers mean something."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}:{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return f"{socket.gethostname()}:{uuid.getnode():x}"
+
+
+def _start_of(pid: int) -> str:
+    """When a process was started, as far as the system tells."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return "?"
+    # The name in parentheses may itself have spaces and parentheses.
+    return status.rpartition(")")[2].split()[19]

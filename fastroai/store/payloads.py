@@ -1,0 +1,50 @@
+"""What users' data goes through on its way to the store: a codec of theirs, that encrypts or redacts."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from typing import Protocol, runtime_checkable
+
+from pydantic import JsonValue
+from pydantic_core import from_json, to_json
+
+_SEALED = "$sealed"
+
+
+@runtime_checkable
+class PayloadCodec(Protocol):
+    """Changes inputs, outputs, responses and tool results before they reach the store, and back.
+
+    They are given and taken as JSON text. What `decode` gives need not be what `encode` was given: a codec
+    that redacts leaves it so. Both are called on the event loop, so they must not block.
+
+        class Encrypted:
+            def encode(self, payload: bytes) -> bytes:
+                return fernet.encrypt(payload)
+
+            def decode(self, payload: bytes) -> bytes:
+                return fernet.decrypt(payload)
+    """
+
+    def encode(self, payload: bytes) -> bytes:
+        """What is stored instead of `payload`, which is JSON text."""
+        ...
+
+    def decode(self, payload: bytes) -> bytes:
+        """JSON text again."""
+        ...
+
+
+def seal(value: JsonValue, codec: PayloadCodec | None) -> JsonValue:
+    """A value as it is stored."""
+    if codec is None:
+        return value
+    return {_SEALED: b64encode(codec.encode(to_json(value, inf_nan_mode="constants"))).decode()}
+
+
+def unseal(stored: JsonValue, codec: PayloadCodec | None) -> JsonValue:
+    """A value as it was; as it is stored, where it was sealed and there is no codec."""
+    if codec is None or not isinstance(stored, dict) or stored.keys() != {_SEALED}:
+        return stored
+    value: JsonValue = from_json(codec.decode(b64decode(str(stored[_SEALED]))))
+    return value

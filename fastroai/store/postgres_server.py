@@ -1,0 +1,129 @@
+"""A PostgreSQL server, with a schema of ours."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from importlib.resources import files
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final
+
+from fastroai.errors import ConfigurationError, MissingExtraError, StoreUnavailable
+from fastroai.store.connections import REFUSED, UNREACHED
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+_LONGEST_NAME: Final = 63
+_CREATION: Final = 0x666173747261
+"""The advisory lock under which one process creates what the others wait for."""
+_CONNECTION_ENDED: Final = ("08", "57P")
+"""Classes of SQLSTATE: connection exceptions, and the server's shutting down.
+https://www.postgresql.org/docs/current/errcodes-appendix.html
+"""
+
+
+class PostgresServer:
+    """Opens connections for `Connections`, and makes tables and functions where there are none."""
+
+    def __init__(
+        self,
+        dsn: str,
+        schema: str,
+        timeout: float,
+        *,
+        store: str,
+        script: str,
+        last_made: str,
+        unavailable: type[StoreUnavailable],
+    ) -> None:
+        """`store` is the class that needs it; `script`, a file of this package, makes `last_made` last."""
+        if not schema.isidentifier() or len(schema.encode()) > _LONGEST_NAME:
+            expected = f"letters, digits and underscores, at most {_LONGEST_NAME} bytes"
+            raise ConfigurationError("schema", schema, expected)
+        try:
+            import psycopg
+        except ImportError as error:
+            raise MissingExtraError(store, "postgres", "psycopg") from error
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+        try:
+            given = conninfo_to_dict(dsn)
+        except psycopg.Error:
+            # Neither the string nor the error, which may quote it, is told: a password can be in there.
+            expected = "a connection string such as 'postgresql://user@localhost/database'"
+            raise ConfigurationError("dsn", "(not shown)", expected) from None
+        self.timeout, self.schema = timeout, schema
+        self._script, self._last_made, self._unavailable = script, last_made, unavailable
+        self.errors: tuple[type[Exception], ...] = (psycopg.Error, OSError)
+        defaults: dict[str, str | int | None] = {
+            "connect_timeout": max(2, ceil(timeout)),  # the least that libpq takes
+            "tcp_user_timeout": ceil(timeout * 1000),
+            "application_name": "fastroai",
+        }
+        self._dsn = make_conninfo("", **defaults | given)
+        host, port = given.get("host", "localhost"), given.get("port", 5432)
+        self.name = f"PostgreSQL {host}:{port}/{given.get('dbname', '')}"
+
+    def connect(self) -> Connection[tuple[Any, ...]]:
+        """Open a connection."""
+        from psycopg import connect
+
+        connection = connect(self._dsn, autocommit=True, prepare_threshold=None)
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: Connection[tuple[Any, ...]]) -> None:
+        connection.execute(
+            "SELECT set_config('statement_timeout', %s, false), "
+            "set_config('default_transaction_isolation', 'read committed', false), "
+            "set_config('DateStyle', 'ISO', false)",
+            [str(ceil(self.timeout * 1000))],
+        )
+        if self._is_made(connection):
+            return
+        from psycopg.sql import SQL, Identifier
+
+        schema = Identifier(self.schema)
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION])
+            if not self._is_made(connection):
+                connection.execute(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
+                connection.execute(SQL("SET LOCAL search_path TO {}").format(schema))
+                connection.execute(files("fastroai.store").joinpath(self._script).read_bytes())
+
+    def _is_made(self, connection: Connection[tuple[Any, ...]]) -> bool:
+        # Not to_regprocedure(), which would ask a cache that remembers what was not there before the lock.
+        is_made = (
+            "SELECT FROM pg_proc JOIN pg_namespace ON pg_namespace.oid = pronamespace "
+            "WHERE nspname = %s AND proname = %s"
+        )
+        return connection.execute(is_made, [self.schema, self._last_made]).fetchone() is not None
+
+    def close(self, connection: Connection[tuple[Any, ...]]) -> None:
+        """End a connection."""
+        connection.close()
+
+    def hang_up(self, connection: Connection[tuple[Any, ...]]) -> None:
+        """End the wait for an answer."""
+        with suppress(*self.errors), _socket_of(connection) as line:
+            line.shutdown(socket.SHUT_RDWR)
+
+    def is_lost(self, error: Exception) -> bool:
+        """Whether the server is not on the line any more."""
+        state = getattr(error, "sqlstate", None)
+        return state is None or state.startswith(_CONNECTION_ENDED)
+
+    def unavailable(self, reason: str, error: Exception | None) -> StoreUnavailable:
+        """The error of the store."""
+        refused = error is not None and not self.is_lost(error)
+        return self._unavailable(self.name, reason, REFUSED if refused else UNREACHED)
+
+
+def _socket_of(connection: Connection[tuple[Any, ...]]) -> socket.socket:
+    """A second handle of its socket, which can be closed without ending the connection."""
+    return socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM)

@@ -1,0 +1,84 @@
+"""A Redis server, on which one Lua script runs."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from fastroai.errors import ConfigurationError, MissingExtraError, StoreUnavailable
+from fastroai.store.connections import REFUSED, UNREACHED
+
+if TYPE_CHECKING:
+    from redis.commands.core import Script
+
+
+def check_prefix(prefix: str) -> None:
+    """Refuse what would tear the names of keys apart.
+
+    Raises:
+        ConfigurationError: it is not printable text without braces.
+    """
+    if not prefix or not prefix.isprintable() or "{" in prefix or "}" in prefix:
+        raise ConfigurationError("prefix", prefix, "printable text without braces")
+
+
+class RedisServer:
+    """Makes clients for `Connections`, each of one connection and with the script."""
+
+    def __init__(
+        self, url: str, timeout: float, *, store: str, script: str, unavailable: type[StoreUnavailable]
+    ) -> None:
+        """`store` is the name of the class that needs it, `script` that of a file of this package."""
+        try:
+            import redis
+        except ImportError as error:
+            raise MissingExtraError(store, "redis", "redis") from error
+        self.timeout = timeout
+        self.errors: tuple[type[Exception], ...] = (redis.RedisError, OSError)
+        self._url, self._unavailable = url, unavailable
+        self._source = files("fastroai.store").joinpath(script).read_text("utf-8")
+        try:
+            options = redis.ConnectionPool.from_url(url).connection_kwargs
+        except (ValueError, AttributeError, TypeError):
+            # The URL stays out of it, and so does the error, which may quote it: a password can be in there.
+            expected = "a URL such as 'redis://localhost:6379/0'"
+            raise ConfigurationError("url", "(not shown)", expected) from None
+        place = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
+        self.name = f"Redis {place}/{options.get('db', 0)}"
+
+    def connect(self) -> Script:
+        """A client that connects when it is first used."""
+        from redis import Redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        client = Redis.from_url(
+            self._url,
+            socket_timeout=self.timeout,
+            socket_connect_timeout=self.timeout,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+        # Options of the URL win over those above, and values are bytes.
+        client.connection_pool.connection_kwargs["decode_responses"] = False
+        return client.register_script(self._source)
+
+    def close(self, connection: Script) -> None:
+        """End its connection."""
+        connection.registered_client.close()
+
+    def hang_up(self, connection: Script) -> None:
+        """Nothing to do: its own timeouts end every wait."""
+
+    def is_lost(self, error: Exception) -> bool:
+        """Whether the server is not on the line any more."""
+        from redis import AuthenticationError, ConnectionError
+
+        return isinstance(error, ConnectionError) and not isinstance(error, AuthenticationError)
+
+    def unavailable(self, reason: str, error: Exception | None) -> StoreUnavailable:
+        """The error of the store."""
+        from redis import AuthenticationError, ResponseError
+
+        refused = isinstance(error, ResponseError | AuthenticationError)
+        return self._unavailable(self.name, reason, REFUSED if refused else UNREACHED)

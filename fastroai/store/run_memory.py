@@ -1,0 +1,95 @@
+"""A store of runs that lives as long as its process."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from fastroai.errors import RevisionConflict
+from fastroai.store.clock import utc_now
+from fastroai.store.history import ReadsRuns
+from fastroai.store.run_arguments import KeyRange, check_position, check_values, key_bytes
+from fastroai.store.run_store import StoredKey, StoredValues
+
+
+@dataclass(slots=True)
+class _Held:
+    before: int = 0
+    """Position before the first value."""
+    values: list[bytes] = field(default_factory=list)
+
+    @property
+    def revision(self) -> int:
+        return self.before + len(self.values)
+
+
+class MemoryRunStore(ReadsRuns):
+    """A `RunStore` for the runs of one process, whatever their threads and event loops. For tests, mostly."""
+
+    def __init__(self, *, clock: Callable[[], datetime] = utc_now) -> None:
+        """`clock` gives the time, with its time zone."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._held: dict[bytes, _Held] = {}
+        self._keys: list[bytes] = []
+        """In order."""
+
+    async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        check_values(values, revision)
+        with self._lock:
+            self._expect(key, name, revision)
+            if values:
+                self._open(name).values.extend(values)
+
+    async def read(self, key: str, *, after: int = 0) -> StoredValues:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        check_position("after", after)
+        with self._lock:
+            held = self._held.get(name, _Held())
+            values = tuple(held.values[max(after - held.before, 0) :])
+            return StoredValues(values=values, revision=held.revision, now=self._clock().astimezone(UTC))
+
+    async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        check_values([value], revision)
+        with self._lock:
+            self._expect(key, name, revision)
+            held = self._open(name)
+            held.before, held.values = revision, [value]
+
+    async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
+        """See `RunStore`."""
+        keys = KeyRange.of(prefix, after, limit)
+        with self._lock:
+            start, end = bisect_left(self._keys, keys.first), bisect_left(self._keys, keys.end)
+            found = [(name, self._held[name]) for name in self._keys[start : min(end, start + limit)]]
+            return [
+                StoredKey(key=name.decode(), value=held.values[-1], revision=held.revision)
+                for name, held in found
+            ]
+
+    async def delete(self, key: str) -> None:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        with self._lock:
+            if self._held.pop(name, None):
+                del self._keys[bisect_left(self._keys, name)]
+
+    def _expect(self, key: str, name: bytes, revision: int) -> None:
+        held = self._held.get(name)
+        actual = held.revision if held else 0
+        if actual != revision:
+            raise RevisionConflict(key, revision, actual)
+
+    def _open(self, name: bytes) -> _Held:
+        if name not in self._held:
+            self._held[name] = _Held()
+            insort(self._keys, name)
+        return self._held[name]

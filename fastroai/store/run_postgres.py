@@ -1,0 +1,117 @@
+"""Runs in PostgreSQL, for the processes of many machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC
+from typing import Any, Final
+
+from fastroai.errors import RevisionConflict, RunStoreUnavailable
+from fastroai.store.connections import Connections
+from fastroai.store.history import ReadsRuns
+from fastroai.store.place import KeptAtPlace
+from fastroai.store.postgres_server import PostgresServer
+from fastroai.store.run_arguments import KeyRange, check_position, check_values, key_bytes
+from fastroai.store.run_store import StoredKey, StoredValues
+
+_CONNECTIONS: Final = 4
+_READ: Final = """
+    SELECT run_key.revision, clock_timestamp(), run_value.value
+    FROM (SELECT %s::bytea AS key) AS asked
+    LEFT JOIN {schema}.run_key USING (key)
+    LEFT JOIN {schema}.run_value ON run_value.key_id = run_key.id AND run_value.position > %s
+    ORDER BY run_value.position
+"""
+_LIST: Final = """
+    SELECT run_key.key, run_value.value, run_key.revision
+    FROM {schema}.run_key
+    JOIN {schema}.run_value ON run_value.key_id = run_key.id AND run_value.position = run_key.revision
+    WHERE run_key.key >= %s AND run_key.key < %s ORDER BY run_key.key LIMIT %s
+"""
+
+
+class PostgresRunStore(ReadsRuns, KeptAtPlace):
+    """A `RunStore` in PostgreSQL 12 or later, for the processes of many machines.
+
+    Its tables and functions are in a schema of their own, made on first use; the user needs the right to
+    create it, or to use one that another has made. A pooler in between must pool sessions, not statements.
+    """
+
+    def __init__(self, dsn: str, *, schema: str = "fastroai", timeout: float = 5.0) -> None:
+        """Connects when it is first used.
+
+        Args:
+            dsn: A URL or connection string, as libpq takes it.
+            schema: Where its tables are.
+            timeout: Seconds to wait for a connection, and for an answer.
+
+        Raises:
+            ConfigurationError: the connection string cannot be read, the schema is no plain name, or the
+                timeout is not above 0.
+            MissingExtraError: psycopg is not installed (the extra `postgres`).
+        """
+        self._driver = PostgresServer(
+            dsn,
+            schema,
+            timeout,
+            store="PostgresRunStore",
+            script="run_postgres.sql",
+            last_made="run_delete_v1",
+            unavailable=RunStoreUnavailable,
+        )
+        self._connections = Connections(self._driver, _CONNECTIONS)
+
+    def __repr__(self) -> str:
+        return f"<PostgresRunStore {self._driver.name!r} schema={self._driver.schema!r}>"
+
+    async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        check_values(values, revision)
+        append = "SELECT {schema}.run_append_v1(%s, %s, %s::bytea[])"
+        self._expect(key, revision, await self._query(append, name, revision, [*values]))
+
+    async def read(self, key: str, *, after: int = 0) -> StoredValues:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        check_position("after", after)
+        found = await self._query(_READ, name, after)
+        revision, now, _ = found[0]
+        values = tuple(value for _, _, value in found if value is not None)
+        return StoredValues(values=values, revision=revision or 0, now=now.astimezone(UTC))
+
+    async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        check_values([value], revision)
+        replace = "SELECT {schema}.run_replace_v1(%s, %s, %s)"
+        self._expect(key, revision, await self._query(replace, name, revision, value))
+
+    async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
+        """See `RunStore`."""
+        keys = KeyRange.of(prefix, after, limit)
+        found = await self._query(_LIST, *keys, limit)
+        return [
+            StoredKey(key=name.decode(), value=value, revision=revision) for name, value, revision in found
+        ]
+
+    async def delete(self, key: str) -> None:
+        """See `RunStore`."""
+        await self._query("SELECT {schema}.run_delete_v1(%s)", key_bytes(key))
+
+    async def aclose(self) -> None:
+        """Close the idle connections. New ones are opened when it is used again."""
+        await self._connections.aclose()
+
+    async def _query(self, query: str, *parameters: object) -> Sequence[tuple[Any, ...]]:
+        from psycopg.sql import SQL, Identifier
+
+        statement = SQL(query).format(schema=Identifier(self._driver.schema))
+        return await self._connections.run(
+            lambda connection: connection.execute(statement, parameters, binary=True).fetchall()
+        )
+
+    @staticmethod
+    def _expect(key: str, revision: int, answer: Sequence[tuple[Any, ...]]) -> None:
+        if (in_the_way := answer[0][0]) is not None:
+            raise RevisionConflict(key, revision, in_the_way)

@@ -1,0 +1,82 @@
+-- A store of runs, each write of which is one statement: a function call.
+--
+-- Run in a schema of their own, with the search path set to it, which the functions remember. Who writes locks
+-- the row of the key first, so what happens to one key happens in one order. Keys are UTF-8 bytes, whatever the
+-- encoding of the database, in the order of these bytes. A function that writes gives nothing, or the revision
+-- that was in its way.
+
+CREATE TABLE run_key (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    key bytea NOT NULL UNIQUE,
+    revision bigint NOT NULL
+) WITH (fillfactor = 50);
+
+CREATE TABLE run_value (
+    key_id bigint NOT NULL,
+    position bigint NOT NULL,
+    value bytea NOT NULL,
+    PRIMARY KEY (key_id, position)
+);
+
+-- The key's id, locked and counted on, or nothing where it is not at that revision.
+CREATE FUNCTION run_advance_v1(the_key bytea, the_revision bigint, added bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    the_id bigint;
+BEGIN
+    IF the_revision = 0 THEN
+        INSERT INTO run_key (key, revision) VALUES (the_key, added)
+            ON CONFLICT DO NOTHING RETURNING id INTO the_id;
+    ELSE
+        UPDATE run_key SET revision = revision + added
+            WHERE key = the_key AND revision = the_revision RETURNING id INTO the_id;
+    END IF;
+    RETURN the_id;
+END $$;
+
+CREATE FUNCTION run_revision_v1(the_key bytea) RETURNS bigint
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN coalesce((SELECT revision FROM run_key WHERE key = the_key), 0);
+END $$;
+
+CREATE FUNCTION run_append_v1(the_key bytea, the_revision bigint, the_values bytea[]) RETURNS bigint
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    the_id bigint;
+BEGIN
+    IF cardinality(the_values) = 0 THEN
+        RETURN nullif(run_revision_v1(the_key), the_revision);
+    END IF;
+    the_id := run_advance_v1(the_key, the_revision, cardinality(the_values));
+    IF the_id IS NULL THEN
+        RETURN run_revision_v1(the_key);
+    END IF;
+    INSERT INTO run_value (key_id, position, value)
+        SELECT the_id, the_revision + given.position, given.value
+        FROM unnest(the_values) WITH ORDINALITY AS given (value, position);
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION run_replace_v1(the_key bytea, the_revision bigint, the_value bytea) RETURNS bigint
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    the_id bigint := run_advance_v1(the_key, the_revision, 1);
+BEGIN
+    IF the_id IS NULL THEN
+        RETURN run_revision_v1(the_key);
+    END IF;
+    DELETE FROM run_value WHERE key_id = the_id;
+    INSERT INTO run_value (key_id, position, value) VALUES (the_id, the_revision + 1, the_value);
+    RETURN NULL;
+END $$;
+
+-- Last, because it is looked for to see whether all this is there.
+CREATE FUNCTION run_delete_v1(the_key bytea) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    the_id bigint;
+BEGIN
+    DELETE FROM run_key WHERE key = the_key RETURNING id INTO the_id;
+    DELETE FROM run_value WHERE key_id = the_id;
+END $$;

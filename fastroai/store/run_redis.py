@@ -1,0 +1,101 @@
+"""Runs in Redis, for the processes of many machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal
+
+from fastroai.errors import RevisionConflict, RunStoreUnavailable
+from fastroai.store.connections import Connections
+from fastroai.store.history import ReadsRuns
+from fastroai.store.place import KeptAtPlace
+from fastroai.store.redis_server import RedisServer, check_prefix
+from fastroai.store.run_arguments import KeyRange, check_position, check_values, key_bytes
+from fastroai.store.run_store import StoredKey, StoredValues
+
+_CONNECTIONS: Final = 4
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_Operation = Literal["append", "compare_and_set", "read", "list", "delete"]
+
+
+class RedisRunStore(ReadsRuns, KeptAtPlace):
+    """A `RunStore` in Redis or Valkey, for the processes of many machines.
+
+    The server must keep what it is given: no eviction (`maxmemory-policy noeviction`), and persistence
+    (`appendonly yes`; `appendfsync always` against power failures). A replica that takes over may not know of
+    the last moments. In a cluster, all that is under one prefix is on one node.
+    """
+
+    def __init__(self, url: str, *, prefix: str = "fastroai", timeout: float = 5.0) -> None:
+        """Connects when it is first used.
+
+        Args:
+            url: `redis://`, `rediss://` or `unix://`, as redis-py takes it, options included.
+            prefix: What the names of all keys start with. Stores with different ones know nothing of each
+                other.
+            timeout: Seconds to wait for a connection, and for an answer.
+
+        Raises:
+            ConfigurationError: the URL cannot be read, the prefix is not printable text without braces, or
+                the timeout is not above 0.
+            MissingExtraError: redis-py is not installed (the extra `redis`).
+        """
+        check_prefix(prefix)
+        self._prefix = prefix
+        # Redis Cluster keeps keys together whose names have the same text in the first braces.
+        self._index, self._held = (f"{{{prefix}}}:{part}".encode() for part in ("runs", "run:"))
+        self._driver = RedisServer(
+            url, timeout, store="RedisRunStore", script="run_redis.lua", unavailable=RunStoreUnavailable
+        )
+        self._connections = Connections(self._driver, _CONNECTIONS)
+
+    def __repr__(self) -> str:
+        return f"<RedisRunStore {self._driver.name!r} prefix={self._prefix!r}>"
+
+    async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        check_values(values, revision)
+        self._expect(key, revision, await self._perform("append", name, name, revision, *values))
+
+    async def read(self, key: str, *, after: int = 0) -> StoredValues:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        check_position("after", after)
+        revision, seconds, microseconds, values = await self._perform("read", name, after)
+        now = _EPOCH + timedelta(seconds=int(seconds), microseconds=int(microseconds))
+        return StoredValues(values=tuple(values), revision=revision, now=now)
+
+    async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        check_values([value], revision)
+        self._expect(key, revision, await self._perform("compare_and_set", name, name, revision, value))
+
+    async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
+        """See `RunStore`."""
+        keys = KeyRange.of(prefix, after, limit)
+        found = await self._perform("list", b"", *keys, limit)
+        return [
+            StoredKey(key=name.decode(), value=value, revision=revision) for name, value, revision in found
+        ]
+
+    async def delete(self, key: str) -> None:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        await self._perform("delete", name, name)
+
+    async def aclose(self) -> None:
+        """Close the idle connections. New ones are opened when it is used again."""
+        await self._connections.aclose()
+
+    async def _perform(self, operation: _Operation, name: bytes, *arguments: bytes | int) -> Any:
+        keys = [self._index, self._held + name]
+        return await self._connections.run(lambda script: script(keys=keys, args=[operation, *arguments]))
+
+    @staticmethod
+    def _expect(key: str, revision: int, actual: int) -> None:
+        if actual != revision:
+            raise RevisionConflict(key, revision, actual)

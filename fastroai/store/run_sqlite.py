@@ -1,0 +1,184 @@
+"""Runs in one SQLite file, for the processes of one machine."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from fastroai.errors import RevisionConflict, RunStoreUnavailable
+from fastroai.store.clock import utc_now
+from fastroai.store.connections import Connections
+from fastroai.store.history import ReadsRuns
+from fastroai.store.place import KeptAtPlace
+from fastroai.store.run_arguments import KeyRange, check_position, check_values, key_bytes
+from fastroai.store.run_store import LAST_POSITION, StoredKey, StoredValues
+from fastroai.store.sqlite_file import SQLiteFile, file_path, transaction
+
+# A value's place is its key's number, shifted by the bits of a position, and its position: so the values of a
+# key are side by side, in order, without an index that would be written too.
+_SCHEMA: Final = (
+    "CREATE TABLE IF NOT EXISTS run_key (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE)",
+    "CREATE TABLE IF NOT EXISTS run_value (place INTEGER PRIMARY KEY, value BLOB NOT NULL)",
+)
+_LAST_PLACE: Final = (
+    "(SELECT place FROM run_value WHERE place BETWEEN id << 32 AND (id << 32) + 4294967295 "
+    "ORDER BY place DESC LIMIT 1)"
+)
+_KEY: Final = f"SELECT id, {_LAST_PLACE} & 4294967295 FROM run_key WHERE key = ?"
+_VALUES: Final = "SELECT value FROM run_value WHERE place BETWEEN ? AND ? ORDER BY place"
+_LIST: Final = (
+    f"SELECT key, value, place & 4294967295 FROM run_key JOIN run_value ON place = {_LAST_PLACE} "
+    "WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
+)
+
+
+class SQLiteRunStore(ReadsRuns, KeptAtPlace):
+    """A `RunStore` in a file, for the processes of one machine. It needs no server.
+
+    The file must be on a local disk: SQLite's locks do not hold on network file systems. What is written
+    survives the death of every process, and with `fsync` that of the machine.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        fsync: bool = False,
+        timeout: float = 5.0,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        """Opens the file, and makes it if there is none, when it is first used.
+
+        Args:
+            path: The file; its folder exists.
+            fsync: Wait for the disk at every write, which takes milliseconds on some. Without it a power
+                failure can lose the last writes, and never damages those before.
+            timeout: Seconds to wait for other processes, before the store counts as unavailable.
+            clock: Gives the time, with its time zone. The same for all processes, as that of a machine is.
+
+        Raises:
+            ConfigurationError: `path` is no file's, or `timeout` is not above 0.
+        """
+        self._clock = clock
+        self._driver = SQLiteFile(
+            file_path(path, "MemoryRunStore()"),
+            timeout,
+            _SCHEMA,
+            "run_value",
+            RunStoreUnavailable,
+            synchronous="FULL" if fsync else "NORMAL",
+        )
+        # One, because SQLite has one writer at a time.
+        self._connections = Connections(self._driver, limit=1)
+
+    def __repr__(self) -> str:
+        return f"SQLiteRunStore({self._driver.path!r})"
+
+    async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        check_values(values, revision)
+        await self._write(_append, key, name, values, revision)
+
+    async def read(self, key: str, *, after: int = 0) -> StoredValues:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        check_position("after", after)
+
+        def operation(connection: sqlite3.Connection) -> StoredValues:
+            with transaction(connection, "DEFERRED"):
+                first, revision = _find(connection, name)
+                found = connection.execute(_VALUES, (first + after + 1, first + revision)).fetchall()
+            now = self._clock().astimezone(UTC)
+            return StoredValues(values=tuple(value for (value,) in found), revision=revision, now=now)
+
+        return await self._connections.run(operation)
+
+    async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        check_values([value], revision)
+        await self._write(_replace, key, name, [value], revision)
+
+    async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
+        """See `RunStore`."""
+        keys = KeyRange.of(prefix, after, limit)
+        found = await self._connections.run(
+            lambda connection: connection.execute(_LIST, (*keys, limit)).fetchall()
+        )
+        return [StoredKey(key=key.decode(), value=value, revision=revision) for key, value, revision in found]
+
+    async def delete(self, key: str) -> None:
+        """See `RunStore`."""
+        name = key_bytes(key)
+        await self._connections.run(lambda connection: _delete(connection, name))
+
+    async def aclose(self) -> None:
+        """Close the file. It is opened again when it is used again."""
+        await self._connections.aclose()
+
+    async def _write(
+        self,
+        write: Callable[[sqlite3.Connection, bytes, Sequence[bytes], int], int],
+        key: str,
+        name: bytes,
+        values: Sequence[bytes],
+        revision: int,
+    ) -> None:
+        def operation(connection: sqlite3.Connection) -> int:
+            with transaction(connection):
+                return write(connection, name, values, revision)
+
+        actual = await self._connections.run(operation)
+        if actual != revision:
+            raise RevisionConflict(key, revision, actual)
+
+
+def _find(connection: sqlite3.Connection, name: bytes) -> tuple[int, int]:
+    """The place before a key's first one, and its revision; zeros if there is none."""
+    found = connection.execute(_KEY, (name,)).fetchone()
+    return (found[0] << 32, found[1]) if found else (0, 0)
+
+
+def _append(connection: sqlite3.Connection, name: bytes, values: Sequence[bytes], revision: int) -> int:
+    """Write, if the key is at this revision. Gives the one that it was at."""
+    first, actual = _find(connection, name)
+    if actual == revision and values:
+        _insert(connection, first or _new_key(connection, name), values, revision)
+    return actual
+
+
+def _replace(connection: sqlite3.Connection, name: bytes, values: Sequence[bytes], revision: int) -> int:
+    """The same, after which the key holds nothing else."""
+    first, actual = _find(connection, name)
+    if actual == revision:
+        _clear(connection, first)
+        _insert(connection, first or _new_key(connection, name), values, revision)
+    return actual
+
+
+def _delete(connection: sqlite3.Connection, name: bytes) -> None:
+    with transaction(connection):
+        first, _ = _find(connection, name)
+        _clear(connection, first)
+        connection.execute("DELETE FROM run_key WHERE key = ?", (name,))
+
+
+def _new_key(connection: sqlite3.Connection, name: bytes) -> int:
+    number = connection.execute("INSERT INTO run_key (key) VALUES (?)", (name,)).lastrowid
+    assert number is not None
+    return number << 32
+
+
+def _insert(connection: sqlite3.Connection, first: int, values: Sequence[bytes], revision: int) -> None:
+    connection.executemany(
+        "INSERT INTO run_value (place, value) VALUES (?, ?)",
+        enumerate(values, first + revision + 1),
+    )
+
+
+def _clear(connection: sqlite3.Connection, first: int) -> None:
+    connection.execute("DELETE FROM run_value WHERE place BETWEEN ? AND ?", (first, first + LAST_POSITION))

@@ -1,0 +1,89 @@
+"""What a store of runs promises: five operations on keys, each of which happens whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol, runtime_checkable
+
+LONGEST_KEY: Final = 512
+"""Characters."""
+LAST_POSITION: Final = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredValues:
+    """What a key holds."""
+
+    values: tuple[bytes, ...]
+    revision: int
+    """Position of the key's last value; 0 where there is nothing."""
+    now: datetime
+    """The store's own clock, UTC."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredKey:
+    """A key and the last value that it holds."""
+
+    key: str
+    value: bytes
+    revision: int
+    """Position of that value."""
+
+
+@runtime_checkable
+class RunStore(Protocol):
+    """Keys with values at consecutive positions, from 1.
+
+    Every operation is atomic: others see it whole or not at all, and one that has returned is seen by all.
+    Any number of event loops, threads and processes use a store at once. Keys are text of 1 to 512
+    characters without NUL; values are bytes; positions are below 2³².
+
+    An operation that failed, was cancelled or lost its connection may have happened all the same, and a
+    store may repeat it by itself. So a `RevisionConflict` can be with one's own write: read the key and
+    compare before you conclude that somebody else has written.
+
+    Raises:
+        RunStoreUnavailable: from every operation, if the store cannot be reached, does not answer, or cannot
+            write.
+        ConfigurationError: a key, position or limit that no store takes.
+    """
+
+    async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
+        """Add values after position `revision`, which must be the last one: all of them or none.
+
+        No values: only the revision is checked.
+
+        Raises:
+            RevisionConflict: the key's last position is another.
+        """
+        ...
+
+    async def read(self, key: str, *, after: int = 0) -> StoredValues:
+        """Values at positions above `after`, in order. The revision is that of the key in any case.
+
+        Positions need not begin at 1: `compare_and_set` keeps only the last one. It is the revision minus the
+        number of values that were read.
+        """
+        ...
+
+    async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
+        """Replace all that the key holds by one value at position `revision` + 1.
+
+        Raises:
+            RevisionConflict: the key's last position is not `revision`.
+        """
+        ...
+
+    async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
+        """At most `limit` keys that begin with `prefix` and come after `after`, in the order of code points.
+
+        The next page begins after the last key of this one.
+        """
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Forget a key, which starts again at revision 0. There may be none."""
+        ...

@@ -1,0 +1,283 @@
+"""Runs in a store: beginning one, taking one up, and the lease by which only one process has it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from fastroai.errors import (
+    ConfigurationError,
+    RevisionConflict,
+    RunExists,
+    RunInProgress,
+    RunNotFound,
+    StoreUnavailable,
+)
+from fastroai.records import Usage
+from fastroai.runtime import Scope
+from fastroai.runtime.tasks import end_task
+from fastroai.store.entries import (
+    AnyEntry,
+    RunEnded,
+    RunHeader,
+    RunResumed,
+    encode_entry,
+)
+from fastroai.store.headers import (
+    check_not_running,
+    decode_header,
+    encode_header,
+    header_key,
+    is_running,
+    log_key,
+)
+from fastroai.store.journal import Durability, Journal
+from fastroai.store.owner import new_owner, release_owner
+from fastroai.store.payloads import PayloadCodec
+from fastroai.store.recorded import RecordedRun
+from fastroai.store.run_store import RunStore
+
+LEASE: Final = 30.0
+"""Seconds after which a process counts as dead that has not renewed its lease."""
+
+_RUN_ID: Final = re.compile(r"[^\s\x00-\x1f\x7f](?:[^\x00-\x1f\x7f]{0,198}[^\s\x00-\x1f\x7f])?")
+
+logger = logging.getLogger("fastroai.store")
+
+current_durable_run: Final[ContextVar[DurableRun | None]] = ContextVar("fastroai_durable_run", default=None)
+"""The run that is on record, in which the running code is."""
+
+
+def check_run_id(run_id: str) -> None:
+    """Refuse what cannot be the id of a run. Raises `ConfigurationError`."""
+    if not isinstance(run_id, str) or _RUN_ID.fullmatch(run_id) is None:
+        expected = "1 to 200 characters, without control characters, and no space at either end"
+        raise ConfigurationError("run_id", run_id, expected)
+
+
+class DurableRun:
+    """A run that is on record, while this process has it. Ended with `end`, once."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        header: RunHeader,
+        revision: int,
+        journal: Journal,
+        recorded: RecordedRun,
+        codec: PayloadCodec | None,
+        resumed: RunResumed | None = None,
+    ) -> None:
+        """Made by `begin` and `take_up`."""
+        self._resumed = () if resumed is None else (resumed,)
+        self.run_id = header.run_id
+        self.journal, self.recorded, self.codec = journal, recorded, codec
+        self.is_waiting = False
+        """Whether a step has returned a conversation that needs more from the user."""
+        self.scope: Scope | None = None
+        """The scope of the whole run, once it is open."""
+        self._store, self._header, self._revision = store, header, revision
+        self._renewal = asyncio.get_running_loop().create_task(self._renew())
+
+    def entries(self) -> list[AnyEntry]:
+        """The whole log, so far."""
+        return [*self.recorded.entries, *self._resumed, *self.journal.entries]
+
+    def place(self, scope: Scope) -> str:
+        """Where a scope of this run is."""
+        return scope.place_within(self.scope)
+
+    @classmethod
+    async def begin(
+        cls,
+        store: RunStore,
+        entries: Sequence[AnyEntry],
+        *,
+        durability: Durability,
+        codec: PayloadCodec | None,
+    ) -> DurableRun:
+        """Put a new run on record: `RunOpened`, and what it has of the run that it was forked from.
+
+        Raises:
+            RunExists: the id is taken.
+        """
+        recorded = RecordedRun("", entries)
+        opened = recorded.opened
+        key = header_key(opened.run_id)
+        found = await store.read(key)
+        if found.values and not await _never_began(store, opened.run_id, found.values[-1], found.now):
+            header = decode_header(opened.run_id, found.values[-1])
+            raise RunExists(opened.run_id, header.status)
+        header = RunHeader(
+            run_id=opened.run_id,
+            pipeline=opened.pipeline,
+            status="running",
+            started_at=found.now,
+            updated_at=found.now,
+            forked_from=opened.forked_from,
+        )
+        header = _owned(header, found.now)
+        try:
+            revision = await _replace(store, header, found.revision)
+        except RevisionConflict:
+            raise RunExists(opened.run_id, "running") from None
+        await _write_first(store, opened.run_id, entries)
+        journal = Journal(store, opened.run_id, revision=len(entries), durability=durability)
+        return cls(store, header, revision, journal, recorded, codec)
+
+    @classmethod
+    async def take_up(
+        cls,
+        store: RunStore,
+        recorded: RecordedRun,
+        resumed: RunResumed,
+        *,
+        position: int,
+        durability: Durability,
+        codec: PayloadCodec | None,
+    ) -> DurableRun:
+        """Take a run up that nobody has: `recorded` is its log up to `position`.
+
+        Raises:
+            RunInProgress: somebody has it.
+            RunNotFound: there is none.
+        """
+        run_id = recorded.opened.run_id
+        found = await store.read(header_key(run_id))
+        if not found.values:
+            raise RunNotFound(run_id, repr(store))
+        header = decode_header(run_id, found.values[-1])
+        check_not_running(header, found.now)
+        header = _owned(replace(header, status="running", error=None), found.now)
+        entry = encode_entry(resumed)
+        try:
+            revision = await _replace(store, header, found.revision)
+            await _append_own(store, log_key(run_id), [entry], position)
+        except RevisionConflict:
+            assert header.owner is not None
+            release_owner(header.owner)
+            now = await store.read(header_key(run_id))
+            other = decode_header(run_id, now.values[-1]) if now.values else header
+            raise RunInProgress(
+                run_id, other.owner or "another process", other.lease_until or now.now
+            ) from None
+        journal = Journal(store, run_id, revision=position + 1, durability=durability)
+        return cls(store, header, revision, journal, recorded, codec, resumed)
+
+    async def end(self, ended: RunEnded, usage: Usage) -> None:
+        """Write down how it ended, and give up the lease.
+
+        Raises:
+            RunStoreUnavailable: that could not be written; the run can be resumed.
+            RunTakenOver: another process has it.
+        """
+        try:
+            await self.journal.commit(ended)
+            await self.journal.aclose()
+            await end_task(self._renewal)
+            await self._end_header(ended, usage)
+        finally:
+            await self.release()
+
+    async def _end_header(self, ended: RunEnded, usage: Usage) -> None:
+        """The log says it already, so whatever fails here does not matter to whoever resumes the run."""
+        error = None if ended.failure is None else f"{ended.failure.error_type}: {ended.failure.message}"
+        header = replace(
+            self._header,
+            status=ended.status,
+            owner=None,
+            lease_until=None,
+            requests=usage.request_count,
+            cost_usd=usage.cost_usd,
+            error=error,
+            updated_at=ended.at,
+        )
+        try:
+            # Read anew: the last renewal may have happened although it was cancelled.
+            found = await self._store.read(header_key(self.run_id))
+            if found.values and decode_header(self.run_id, found.values[-1]).owner == self._header.owner:
+                await _replace(self._store, header, found.revision)
+        except (RevisionConflict, StoreUnavailable) as failure:
+            logger.warning("run %r: its header could not be brought up to date: %s", self.run_id, failure)
+
+    async def release(self) -> None:
+        """Nothing of it runs in this process any more, whatever is on record."""
+        assert self._header.owner is not None
+        release_owner(self._header.owner)
+        await end_task(self._renewal)
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(LEASE / 3)
+            try:
+                now = (await self._store.read(header_key(self.run_id))).now
+                usage = Usage() if self.scope is None else self.scope.spent()
+                self._header = replace(
+                    self._header,
+                    lease_until=now + timedelta(seconds=LEASE),
+                    updated_at=now,
+                    requests=usage.request_count,
+                    cost_usd=usage.cost_usd,
+                )
+                self._revision = await _replace(self._store, self._header, self._revision)
+            except RevisionConflict:
+                logger.warning("run %r: another process has taken it up", self.run_id)
+                return  # its entries stand where ours would go, so the next of ours is refused
+            except StoreUnavailable as error:
+                logger.warning("run %r: its lease could not be renewed: %s", self.run_id, error)
+
+
+async def _taken(store: RunStore, run_id: str) -> RunInProgress:
+    """Somebody else took the run up at the same moment."""
+    found = await store.read(header_key(run_id))
+    header = decode_header(run_id, found.values[-1]) if found.values else None
+    if header is None or header.owner is None or header.lease_until is None:
+        return RunInProgress(run_id, "another process", found.now)
+    return RunInProgress(run_id, header.owner, header.lease_until)
+
+
+def _owned(header: RunHeader, now: datetime) -> RunHeader:
+    lease_until = now + timedelta(seconds=LEASE)
+    return replace(header, owner=new_owner(), lease_until=lease_until, updated_at=now)
+
+
+async def _never_began(store: RunStore, run_id: str, stored: bytes, now: datetime) -> bool:
+    """Whether a process died between the header of a run and the first entry of its log."""
+    if is_running(decode_header(run_id, stored), now):
+        return False
+    return not (await store.read(log_key(run_id))).values
+
+
+async def _replace(store: RunStore, header: RunHeader, revision: int) -> int:
+    """Write a header at a revision; the new one. A write whose answer was lost has happened all the same."""
+    key, value = header_key(header.run_id), encode_header(header)
+    try:
+        await store.compare_and_set(key, value, revision=revision)
+    except RevisionConflict:
+        if (await store.read(key)).values != (value,):
+            raise
+    return revision + 1
+
+
+async def _append_own(store: RunStore, key: str, values: Sequence[bytes], revision: int) -> None:
+    try:
+        await store.append(key, values, revision=revision)
+    except RevisionConflict:
+        if (await store.read(key, after=revision)).values != tuple(values):
+            raise
+
+
+async def _write_first(store: RunStore, run_id: str, entries: Sequence[AnyEntry]) -> None:
+    """The first entries of a log; what is there without a header is left of a run that was deleted."""
+    key, values = log_key(run_id), [encode_entry(entry) for entry in entries]
+    try:
+        await _append_own(store, key, values, 0)
+    except RevisionConflict:
+        await store.delete(key)
+        await _append_own(store, key, values, 0)

@@ -1,0 +1,291 @@
+"""`RunTrace`: what happened in a run, read from its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Final, Protocol
+
+from pydantic import JsonValue
+from pydantic_core import from_json, to_json
+
+from fastroai.errors import ConfigurationError, RunFromNewerVersion, nearest_hint
+from fastroai.records import RequestRecord, Usage
+from fastroai.store.attempts import Attempts, StepAttempt
+from fastroai.store.entries import (
+    FORMAT,
+    AnyEntry,
+    FailureFacts,
+    RequestEnded,
+    RequestSent,
+    RunEnded,
+    RunOpened,
+    RunResumed,
+    RunStatus,
+    StepSkip,
+    decode_entry,
+    encode_entry,
+)
+from fastroai.store.explanation import explain
+from fastroai.store.places import is_in, quoted, step_name, without_attempts
+from fastroai.store.step_summaries import StepSummary, summarize
+from fastroai.store.trace_diff import Difference, TraceFacts, differences
+
+_SHOWN: Final = 60
+"""Characters of a text that is no trace, in the error about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where a replay first decided something else than the run that is on record."""
+
+    position: int
+    """The entry, from 1; one more than there are, where the log ends too early."""
+    expected: str
+    """What the replay decided."""
+    got: str
+    """What is on record."""
+
+    def __str__(self) -> str:
+        return f"at entry {self.position} the replay has {self.expected}; on record is {self.got}"
+
+
+class Replayable(Protocol):
+    """A pipeline, seen from the trace of one of its runs."""
+
+    def replay(self, trace: RunTrace) -> Divergence | None:
+        """Decide again what that run decided, and give the first difference."""
+        ...
+
+
+@dataclass(frozen=True)
+class RunTrace:
+    """What happened in a run: every attempt at every step, why it was made, and how it ended.
+
+        trace = await store.trace("invoice-42")
+        print(trace.explain())
+        for failure in trace.failures():
+            print(failure.place, failure.failure.message)
+
+    It is a value. Of a run that goes on, it says how far that was when it was read.
+    """
+
+    entries: tuple[AnyEntry, ...]
+    """The log of the run, of which all else is made."""
+
+    def __init__(self, entries: Iterable[AnyEntry]) -> None:
+        """Of all entries of a log, in order.
+
+        Raises:
+            ConfigurationError: the first is not that which opens a run.
+        """
+        object.__setattr__(self, "entries", tuple(entries))
+        if not self.entries or not isinstance(self.entries[0], RunOpened):
+            first = type(self.entries[0]).__name__ if self.entries else None
+            raise ConfigurationError(
+                "entries", first, "the entries of a run, of which the first is RunOpened"
+            )
+
+    def __repr__(self) -> str:
+        return f"<trace of run {self.run_id!r}: {len(self.entries)} entries, {self.status}>"
+
+    # --- the run ---
+
+    @property
+    def opened(self) -> RunOpened:
+        """The first entry."""
+        first = self.entries[0]
+        assert isinstance(first, RunOpened)
+        return first
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self.opened.run_id
+
+    @property
+    def pipeline(self) -> str:
+        """The name of the pipeline."""
+        return self.opened.pipeline
+
+    @property
+    def started_at(self) -> datetime:
+        """When the run began."""
+        return self.opened.at
+
+    @cached_property
+    def ended(self) -> RunEnded | None:
+        """How the run ended, unless it goes on or its process died."""
+        for entry in reversed(self.entries):
+            if isinstance(entry, RunEnded | RunResumed):
+                return entry if isinstance(entry, RunEnded) else None
+        return None
+
+    @property
+    def status(self) -> RunStatus:
+        """How the run ended; `running` where that is not on record, which it is not if the process died."""
+        return "running" if self.ended is None else self.ended.status
+
+    @property
+    def failure(self) -> FailureFacts | None:
+        """Why it failed, if it did."""
+        return None if self.ended is None else self.ended.failure
+
+    @cached_property
+    def inputs(self) -> dict[str, JsonValue]:
+        """What it was given, with what was given anew when it was resumed."""
+        inputs = dict(self.opened.inputs)
+        for entry in self.entries:
+            if isinstance(entry, RunResumed):
+                inputs |= entry.inputs
+        return inputs
+
+    @cached_property
+    def definition(self) -> JsonValue:
+        """The shape of the pipeline, as it last was."""
+        changed = [e.definition for e in self.entries if isinstance(e, RunResumed) and e.definition]
+        return changed[-1] if changed else self.opened.definition
+
+    @property
+    def output(self) -> JsonValue:
+        """The output of the run; `None` where it has none."""
+        named = self.definition.get("output_step") if isinstance(self.definition, dict) else None
+        return next((s.output for s in self.steps if s.depth == 0 and s.step == named), None)
+
+    # --- steps ---
+
+    @cached_property
+    def _attempts(self) -> Attempts:
+        return Attempts(self.entries)
+
+    @cached_property
+    def attempts(self) -> tuple[StepAttempt, ...]:
+        """Every attempt at every step, in the order in which they started."""
+        return self._attempts.finished()
+
+    @cached_property
+    def steps(self) -> tuple[StepSummary, ...]:
+        """Every step at a glance: each after those that it needs, nested ones after the step around them."""
+        skips = [entry for entry in self.entries if isinstance(entry, StepSkip)]
+        return summarize(self.definition, self.attempts, skips)
+
+    @cached_property
+    def records(self) -> tuple[RequestRecord, ...]:
+        """Every request and other spending, in order; requests that never ended are unmeasured."""
+        return tuple(spent.record for spent in self._attempts.spent)
+
+    @property
+    def usage(self) -> Usage:
+        """What the run has spent, in all processes that it was in."""
+        return Usage.of(list(self.records))
+
+    def failures(self) -> tuple[StepAttempt, ...]:
+        """The attempts that failed, those that were retried included, in the order in which they started."""
+        return tuple(attempt for attempt in self.attempts if attempt.failure is not None)
+
+    def events_for(self, step: str) -> tuple[AnyEntry, ...]:
+        """The entries about a step and what is nested in it, in order.
+
+        `step` is a place, as in `write`, `write@2` or `write@1/inner/check`, or the id of a step; an id that
+        the outermost pipeline does not have is looked for in nested ones.
+
+        Raises:
+            ConfigurationError: there is no such step.
+        """
+        places = {e.id: e.request.place for e in self.entries if isinstance(e, RequestSent)}
+        located = [(entry, place) for entry in self.entries if (place := _place_of(entry, places))]
+        wanted = self._places_of(step, {place for _, place in located})
+        return tuple(entry for entry, place in located if any(is_in(place, outer) for outer in wanted))
+
+    def _places_of(self, step: str, places: set[str]) -> set[str]:
+        known = {summary.place for summary in self.steps} | places
+        for place in (step, quoted(step)):
+            if any(is_in(one, place) for one in known):
+                return {place}
+        nested = {place for place in known if step_name(place) == step}
+        if not nested:
+            names = sorted(known | {step_name(place) for place in known})
+            hint = nearest_hint(step, names)
+            raise ConfigurationError("step", step, f"a step of run {self.run_id!r}, or a place in it.{hint}")
+        return nested
+
+    # --- reading ---
+
+    def explain(self) -> str:
+        """Why each step started, waited, was retried or was skipped, and how the run ended: a line for each.
+
+        The causes are those that were recorded when it was decided. Times are seconds from the start.
+        """
+        return explain(self.entries, self.attempts)
+
+    def diff(self, other: RunTrace) -> tuple[Difference, ...]:
+        """What another run did otherwise, ids and times aside; empty if nothing."""
+        return differences(self._facts, other._facts)
+
+    @property
+    def _facts(self) -> TraceFacts:
+        return TraceFacts(
+            run_id=self.run_id,
+            pipeline=self.pipeline,
+            definition=self.definition,
+            inputs=self.inputs,
+            status=self.status,
+            failure=self.failure,
+            steps={without_attempts(step.place): step for step in self.steps},
+            attempts=self.attempts,
+        )
+
+    def replay(self, pipeline: Replayable) -> Divergence | None:
+        """Let a pipeline decide again what this run decided, on the recorded outcomes of its steps.
+
+        No step is run and nothing is sent. `None` if everything is decided as it was; else where it was first
+        not: a changed pipeline, or a log that another one has written.
+        """
+        return pipeline.replay(self)
+
+    # --- as text ---
+
+    def to_json(self) -> str:
+        """The trace as JSON text, `{"format": 1, "entries": [...]}`, for `from_json`."""
+        entries = b",".join(map(encode_entry, self.entries))
+        return f'{{"format":{FORMAT},"entries":[{entries.decode()}]}}'
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> RunTrace:
+        """The trace that `to_json` wrote.
+
+        Raises:
+            ConfigurationError: it is no such text.
+            RunFromNewerVersion: a later version of FastroAI has written it.
+            RunCorrupt: one of its entries cannot be read.
+        """
+        expected = "the text that RunTrace.to_json gives"
+        try:
+            known = from_json(text)
+        except ValueError as error:
+            raise ConfigurationError("text", text[:_SHOWN], f"{expected}; it is not JSON: {error}") from None
+        entries = known.get("entries") if isinstance(known, dict) else None
+        if not isinstance(entries, list):
+            raise ConfigurationError("text", text[:_SHOWN], expected)
+        run_id = str(entries[0].get("run_id", "?")) if entries and isinstance(entries[0], dict) else "?"
+        if isinstance(version := known.get("format"), int) and version > FORMAT:
+            raise RunFromNewerVersion(run_id, version, FORMAT)
+        return cls(
+            decode_entry(run_id, position, to_json(entry, inf_nan_mode="constants"))
+            for position, entry in enumerate(entries, 1)
+        )
+
+
+def _place_of(entry: AnyEntry, requests: dict[str, str]) -> str | None:
+    """Where something happened; `None` for what is about the whole run."""
+    match entry:
+        case RunOpened() | RunResumed() | RunEnded():
+            return None
+        case RequestSent():
+            return entry.request.place
+        case RequestEnded():
+            return requests.get(entry.id)
+        case _:
+            return entry.place

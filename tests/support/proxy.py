@@ -1,0 +1,93 @@
+"""A TCP proxy that cuts connections where a test wants it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+CHUNK = 16_384
+
+
+class Proxy:
+    """Forwards bytes between clients and a server, until it is told not to."""
+
+    def __init__(self, connect: Callable[[], socket.socket]) -> None:
+        self._connect = connect
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._open: list[socket.socket] = []
+        self.down = False
+        """Whether connections end at once."""
+        self.bytes_up: int | None = None
+        """How many more bytes reach the server, before the connection is cut."""
+        self.cut_answers = 0
+        """How many connections are cut instead of forwarding an answer."""
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """End all connections, as a server does that is stopped."""
+        while self._open:
+            hang_up(self._open.pop())
+
+    def close(self) -> None:
+        hang_up(self._listener)
+        self.cut()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                if self.down:
+                    hang_up(client)
+                    continue
+                server = self._connect()
+                self._open += (client, server)
+                for way in ((client, server, self._allowed_up), (server, client, self._allowed_down)):
+                    threading.Thread(target=self._forward, args=way, daemon=True).start()
+
+    def _forward(self, source: socket.socket, target: socket.socket, allowed: Callable[[int], int]) -> None:
+        with suppress(OSError):
+            while data := source.recv(CHUNK):
+                part = data[: allowed(len(data))]
+                target.sendall(part)
+                if len(part) < len(data):
+                    break
+        hang_up(source)
+        hang_up(target)
+
+    def _allowed_up(self, count: int) -> int:
+        if self.bytes_up is None:
+            return count
+        allowed = min(count, self.bytes_up)
+        self.bytes_up -= allowed
+        return allowed
+
+    def _allowed_down(self, count: int) -> int:
+        if not self.cut_answers:
+            return count
+        self.cut_answers -= 1
+        return 0
+
+
+def hang_up(line: socket.socket) -> None:
+    with suppress(OSError):
+        line.shutdown(socket.SHUT_RDWR)
+    line.close()
+
+
+@contextmanager
+def proxy_to(address: tuple[str, int] | str) -> Iterator[Proxy]:
+    """A proxy to a server at a host and port, or at the path of a Unix socket."""
+
+    def connect() -> socket.socket:
+        if isinstance(address, tuple):
+            return socket.create_connection(address)
+        line = socket.socket(socket.AF_UNIX)
+        line.connect(address)
+        return line
+
+    proxy = Proxy(connect)
+    yield proxy
+    proxy.close()

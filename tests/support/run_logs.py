@@ -1,0 +1,196 @@
+"""Logs of runs, made by hand: entry by entry, with a clock that the test moves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Literal
+
+from pydantic import JsonValue
+
+from fastroai.records import RequestRecord, Tokens
+from fastroai.store.entries import (
+    AnyEntry,
+    CallRetry,
+    FailureFacts,
+    OnceStarted,
+    ReplayDiverged,
+    RequestEnded,
+    RequestPlace,
+    RequestSent,
+    RunEnded,
+    RunHeader,
+    RunOpened,
+    RunResumed,
+    RunStatus,
+    SpendingRecorded,
+    StepFailure,
+    StepOutput,
+    StepRetry,
+    StepSkip,
+    StepStart,
+    encode_entry,
+)
+from fastroai.store.headers import encode_header, header_key, log_key
+from fastroai.store.run_store import RunStore
+from fastroai.store.trace import RunTrace
+
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def definition(
+    needs: dict[str, list[str]], *, runs: dict[str, JsonValue] | None = None, name: str = "desk"
+) -> JsonValue:
+    """The shape of a pipeline; `runs` has nested definitions by step."""
+    steps: dict[str, JsonValue] = {
+        step: {"needs": list(befores), "on_error": "fail", "runs": (runs or {}).get(step)}
+        for step, befores in needs.items()
+    }
+    return {"name": name, "steps": steps, "output_step": [*needs][-1]}
+
+
+def failure(message: str = "no connection", *, error_type: str = "ConnectionError") -> FailureFacts:
+    return FailureFacts(error_type=error_type, message=message, failure_class="recoverable")
+
+
+def record(cost: str | None = "0.001", model: str = "gpt-5-mini") -> RequestRecord:
+    """A request that ended, or one that never did."""
+    return RequestRecord(
+        model=model,
+        provider="openai",
+        outcome="unmeasured" if cost is None else "settled",
+        cost_usd=None if cost is None else Decimal(cost),
+        bound_usd=Decimal("0.05") if cost is None else None,
+        tokens=Tokens(input_tokens=10, output_tokens=2),
+    )
+
+
+class Log:
+    """A log that grows; each method writes one entry, `seconds` after the one before."""
+
+    def __init__(
+        self,
+        shape: JsonValue = None,
+        *,
+        run_id: str = "r1",
+        start: datetime = START,
+        inputs: dict[str, JsonValue] | None = None,
+        pipeline: str = "desk",
+        forked_from: str | None = None,
+    ) -> None:
+        self.run_id, self.at = run_id, start
+        self.entries: list[AnyEntry] = [
+            RunOpened(
+                at=start,
+                run_id=run_id,
+                pipeline=pipeline,
+                definition=shape,
+                inputs=inputs or {},
+                forked_from=forked_from,
+            )
+        ]
+        self._requests = 0
+
+    def add(self, entry: AnyEntry, seconds: float = 1.0) -> Log:
+        self.at += timedelta(seconds=seconds)
+        self.entries.append(replace(entry, at=self.at))
+        return self
+
+    def start(self, place: str, after: str | None = None, *, seconds: float = 0.0) -> Log:
+        cause = "it needs no other step" if after is None else f"{after!r} was the last that it needed"
+        return self.add(StepStart(place=place, cause=cause), seconds)
+
+    def output(
+        self,
+        place: str,
+        output: JsonValue = "done",
+        *,
+        attempt: int = 1,
+        conversation: Literal["complete", "incomplete"] | None = None,
+    ) -> Log:
+        return self.add(StepOutput(place=place, attempt=attempt, output=output, conversation=conversation))
+
+    def retry(self, place: str, *, attempt: int = 1, delay: float = 0.5) -> Log:
+        used = {"recoverable": attempt}
+        return self.add(StepRetry(place=place, attempt=attempt, failure=failure(), delay=delay, used=used))
+
+    def call_retry(self, place: str) -> Log:
+        return self.add(CallRetry(place=place, call="1", attempt=1, failure=failure(), delay=0.25, used={}))
+
+    def fail(self, place: str, *, attempt: int = 1, why: FailureFacts | None = None) -> Log:
+        return self.add(StepFailure(place=place, attempt=attempt, failure=why or failure()))
+
+    def skip(self, place: str, failed: str) -> Log:
+        cause = f"it needs {failed!r}, which failed"
+        return self.add(StepSkip(place=place, cause=cause), 0.0)
+
+    def request(self, place: str, cost: str | None = "0.001", *, fingerprint: str = "f1") -> Log:
+        """One that is sent and ends; with no cost, one that never ended."""
+        self._requests += 1
+        number = f"q{self._requests}"
+        where = RequestPlace(
+            place=place, call="1", attempt=1, fingerprint=fingerprint, model="openai:gpt-5-mini"
+        )
+        self.add(RequestSent(id=number, request=where, record=record(None)), 0.1)
+        return self if cost is None else self.add(RequestEnded(id=number, record=record(cost)), 0.4)
+
+    def spend(self, place: str, cost: str) -> Log:
+        return self.add(SpendingRecorded(place=place, record=record(cost, "search-engine")))
+
+    def once(self, place: str, name: str) -> Log:
+        return self.add(OnceStarted(place=place, name=name))
+
+    def diverge(self, place: str) -> Log:
+        return self.add(ReplayDiverged(place=place, call="1"))
+
+    def resume(self, shape: JsonValue = None, **inputs: JsonValue) -> Log:
+        return self.add(RunResumed(inputs=inputs, definition=shape), 60.0)
+
+    def end(self, status: RunStatus = "finished", why: FailureFacts | None = None) -> Log:
+        return self.add(RunEnded(status=status, failure=why))
+
+    @property
+    def trace(self) -> RunTrace:
+        return RunTrace(self.entries)
+
+    async def write(self, store: RunStore, **changes: object) -> RunHeader:
+        """Put the run into a store, with a header that fits."""
+        opened, last = self.entries[0], self.entries[-1]
+        assert isinstance(opened, RunOpened)
+        usage = self.trace.usage
+        header = RunHeader(
+            run_id=self.run_id,
+            pipeline=opened.pipeline,
+            status=self.trace.status,
+            started_at=opened.at,
+            updated_at=last.at,
+            requests=usage.request_count,
+            cost_usd=usage.cost_usd,
+            forked_from=opened.forked_from,
+        )
+        if self.trace.failure is not None:
+            why = self.trace.failure
+            header = replace(header, error=f"{why.error_type}: {why.message}")
+        header = replace(header, **changes)
+        await store.compare_and_set(header_key(self.run_id), encode_header(header), revision=0)
+        await store.append(log_key(self.run_id), [encode_entry(e) for e in self.entries], revision=0)
+        return header
+
+
+def support_desk(run_id: str = "r1", **options: object) -> Log:
+    """A run that has most of what a run can have, and finished."""
+    inner = definition({"draft": [], "check": ["draft"]}, name="inner")
+    shape = definition(
+        {"classify": [], "look_up": [], "write": ["classify"], "publish": ["look_up"]},
+        runs={"write": inner},
+    )
+    log = Log(shape, run_id=run_id, inputs={"text": "Where is my parcel?"}, **options)  # type: ignore[arg-type]
+    log.start("classify").start("look_up")
+    log.request("classify@1").output("classify", "parcel")
+    log.start("write", "classify")
+    log.retry("look_up").fail("look_up", attempt=2).skip("publish", "look_up")
+    log.start("write@1/inner/draft").request("write@1/inner/draft@1", "0.002", fingerprint="f2")
+    log.output("write@1/inner/draft", "Dear").start("write@1/inner/check", "draft")
+    log.output("write@1/inner/check", {"ok": True})
+    return log.output("write", "Dear …").end()

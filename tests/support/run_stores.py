@@ -1,0 +1,148 @@
+"""Stores of runs: the four of ours, new and empty, and two as users may write them."""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import redis
+
+from fastroai.errors import RevisionConflict
+from fastroai.store import (
+    MemoryRunStore,
+    PostgresRunStore,
+    RedisRunStore,
+    SQLiteRunStore,
+    StoredKey,
+    StoredValues,
+)
+
+KINDS = ("memory", "sqlite", "redis", "postgres")
+OpenStore = Callable[[], Any]
+Held = dict[str, tuple[int, tuple[bytes, ...]]]
+
+
+@contextmanager
+def run_stores(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[OpenStore]:
+    """What opens clients of one new and empty store of this kind."""
+    name = f"test_{uuid.uuid4().hex}"
+    if kind == "memory":
+        one = MemoryRunStore()
+        yield lambda: one
+    elif kind == "sqlite":
+        yield lambda: SQLiteRunStore(folder / f"{name}.db")
+    elif kind == "redis":
+        url = request.getfixturevalue("redis_url")
+        yield lambda: RedisRunStore(url, prefix=name)
+        with redis.Redis.from_url(url) as client:
+            client.delete(*client.keys(f"{{{name}}}*"), b"none")
+    else:
+        dsn = request.getfixturevalue("postgres_dsn")
+        yield lambda: PostgresRunStore(dsn, schema=name)
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE".encode())
+
+
+class PlainStore:
+    """As somebody might write it who has no use for async: SQLite, and one connection for one thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._opened: sqlite3.Connection | None = None
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        if self._opened is None:
+            self._opened = sqlite3.connect(self.path, isolation_level=None, timeout=30)
+            self._opened.execute("PRAGMA synchronous = OFF")
+            self._opened.execute("CREATE TABLE IF NOT EXISTS v (k BLOB, p INT, v BLOB, PRIMARY KEY (k, p))")
+        return self._opened
+
+    def _check(self, key: str, revision: int) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        actual = self._revision(key)
+        if actual != revision:
+            self._connection.execute("ROLLBACK")
+            raise RevisionConflict(key, revision, actual)
+
+    def _revision(self, key: str) -> int:
+        found = self._connection.execute("SELECT max(p) FROM v WHERE k = ?", (key.encode(),)).fetchone()
+        return found[0] or 0
+
+    def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
+        self._check(key, revision)
+        rows = [(key.encode(), position, value) for position, value in enumerate(values, revision + 1)]
+        self._connection.executemany("INSERT INTO v VALUES (?, ?, ?)", rows)
+        self._connection.execute("COMMIT")
+
+    def read(self, key: str, *, after: int = 0) -> StoredValues:
+        self._connection.execute("BEGIN")
+        query = "SELECT v FROM v WHERE k = ? AND p > ? ORDER BY p"
+        found = self._connection.execute(query, (key.encode(), after)).fetchall()
+        revision = self._revision(key)
+        self._connection.execute("COMMIT")
+        return StoredValues(
+            values=tuple(value for (value,) in found), revision=revision, now=datetime.now(UTC)
+        )
+
+    def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
+        self._check(key, revision)
+        self._connection.execute("DELETE FROM v WHERE k = ?", (key.encode(),))
+        self._connection.execute("INSERT INTO v VALUES (?, ?, ?)", (key.encode(), revision + 1, value))
+        self._connection.execute("COMMIT")
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
+        query = "SELECT k, v, max(p) FROM v WHERE k > ? AND substr(k, 1, ?) = ? GROUP BY k ORDER BY k LIMIT ?"
+        begins = prefix.encode()
+        found = self._connection.execute(query, (after.encode(), len(begins), begins, limit)).fetchall()
+        return [StoredKey(key=key.decode(), value=value, revision=revision) for key, value, revision in found]
+
+    def delete(self, key: str) -> None:
+        self._connection.execute("DELETE FROM v WHERE k = ?", (key.encode(),))
+
+
+class AsyncStore:
+    """As somebody might write it who keeps all of it in a dict."""
+
+    def __init__(self, held: Held) -> None:
+        self._held = held
+
+    def _get(self, key: str) -> tuple[int, tuple[bytes, ...]]:
+        return self._held.get(key, (0, ()))
+
+    def _check(self, key: str, revision: int) -> tuple[bytes, ...]:
+        actual, values = self._get(key)
+        if actual != revision:
+            raise RevisionConflict(key, revision, actual)
+        return values
+
+    async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
+        before = self._check(key, revision)
+        if values:
+            self._held[key] = (revision + len(values), (*before, *values))
+
+    async def read(self, key: str, *, after: int = 0) -> StoredValues:
+        revision, values = self._get(key)
+        first = max(after - (revision - len(values)), 0)
+        return StoredValues(values=values[first:], revision=revision, now=datetime.now(UTC))
+
+    async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
+        self._check(key, revision)
+        self._held[key] = (revision + 1, (value,))
+
+    async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
+        names = sorted(key for key in self._held if key.startswith(prefix) and key > after)
+        return [
+            StoredKey(key=name, value=self._held[name][1][-1], revision=self._held[name][0])
+            for name in names[:limit]
+        ]
+
+    async def delete(self, key: str) -> None:
+        self._held.pop(key, None)

@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.run_logs import START, Log, definition, failure, support_desk
+
+from fastroai.errors import (
+    ConfigurationError,
+    RunCorrupt,
+    RunFromNewerVersion,
+    RunInProgress,
+    RunNotFound,
+    RunStoreUnavailable,
+)
+from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
+from fastroai.store.headers import encode_header, header_key, log_key
+from fastroai.store.owner import new_owner, release_owner
+from fastroai.store.payloads import seal
+
+NOW = START + timedelta(days=10)
+SHAPE = definition({"a": []})
+
+
+@pytest.fixture
+def store() -> MemoryRunStore:
+    return MemoryRunStore(clock=lambda: NOW)
+
+
+def at(days: float, run_id: str, **options: Any) -> Log:
+    """A run of so many days ago."""
+    return Log(SHAPE, run_id=run_id, start=NOW - timedelta(days=days), **options)
+
+
+async def write_running(
+    store: MemoryRunStore, run_id: str, *, until: datetime = NOW + timedelta(seconds=9)
+) -> str:
+    owner = new_owner()
+    await at(5, run_id).start("a").write(store, owner=owner, lease_until=until)
+    return owner
+
+
+async def ids(history: RunHistory, **filters: Any) -> list[str]:
+    return [run.run_id for run in await history.list(**filters)]
+
+
+# --- reading ---
+
+
+async def test_runs_are_listed_newest_first(store: MemoryRunStore) -> None:
+    for days, run_id in ((3, "old"), (1, "new"), (2, "middle")):
+        await at(days, run_id).end().write(store)
+    assert await ids(RunHistory(store)) == ["new", "middle", "old"]
+    assert await ids(RunHistory(store), limit=2) == ["new", "middle"]
+
+
+async def test_runs_are_listed_by_status_and_pipeline(store: MemoryRunStore) -> None:
+    await at(1, "one").end().write(store)
+    await at(2, "two").end("failed", failure()).write(store)
+    await at(3, "three", pipeline="other").end().write(store)
+    history = RunHistory(store)
+    assert await ids(history, status="finished") == ["one", "three"]
+    assert await ids(history, pipeline="other") == ["three"]
+    assert await ids(history, status="failed", pipeline="other") == []
+    (failed,) = await history.list(status="failed")
+    assert failed.error == "ConnectionError: no connection"
+
+
+async def test_a_run_whose_lease_has_ended_is_interrupted(store: MemoryRunStore) -> None:
+    owners = [await write_running(store, "alive"), await write_running(store, "dead", until=NOW)]
+    history = RunHistory(store)
+    assert {run.run_id: run.status for run in await history.list()} == {
+        "alive": "running",
+        "dead": "interrupted",
+    }
+    assert await ids(history, status="interrupted") == ["dead"]
+    for owner in owners:
+        release_owner(owner)
+
+
+async def test_a_run_whose_owner_is_known_to_be_dead_is_interrupted_before_its_lease_ends(
+    store: MemoryRunStore,
+) -> None:
+    release_owner(await write_running(store, "r1"))
+    assert (await RunHistory(store).summary("r1")).status == "interrupted"
+
+
+async def test_more_runs_than_a_store_lists_at_once(
+    store: MemoryRunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastroai.store.history._PAGE", 3)
+    for number in range(7):
+        await at(number, f"r{number}").end().write(store)
+    assert await ids(RunHistory(store)) == [f"r{number}" for number in range(7)]
+
+
+async def test_a_run_that_cannot_be_read_does_not_hide_the_others(store: MemoryRunStore) -> None:
+    header = await at(1, "good").end().write(store)
+    await store.compare_and_set(header_key("bad"), b"{", revision=0)
+    newer = encode_header(header).replace(b'"format":1', b'"format":99')
+    await store.compare_and_set(header_key("newer"), newer, revision=0)
+    history = RunHistory(store)
+    runs = await history.list()
+    assert [(run.run_id, run.status) for run in runs] == [
+        ("good", "finished"),
+        ("bad", "unreadable"),
+        ("newer", "unreadable"),
+    ]
+    assert "not JSON" in (runs[1].error or "")
+    assert "format 99" in (runs[2].error or "")
+    with pytest.raises(RunCorrupt):
+        await history.header("bad")
+    with pytest.raises(RunFromNewerVersion):
+        await history.trace("newer")
+
+
+async def test_what_a_run_is_listed_with_is_what_its_header_says(store: MemoryRunStore) -> None:
+    log = support_desk()
+    await log.write(store)
+    summary, header = await RunHistory(store).summary("r1"), await RunHistory(store).header("r1")
+    assert (
+        (summary.requests, summary.cost_usd)
+        == (header.requests, header.cost_usd)
+        == (2, log.trace.usage.cost_usd)
+    )
+    assert (summary.pipeline, summary.started_at, summary.updated_at) == ("desk", START, log.at)
+
+
+async def test_a_trace_is_read_from_the_store(store: MemoryRunStore) -> None:
+    log = support_desk()
+    await log.write(store)
+    assert await RunHistory(store).trace("r1") == await store.trace("r1") == log.trace
+
+
+async def test_a_trace_is_decoded_with_the_codec_of_its_runs(store: MemoryRunStore) -> None:
+    class Reversed:
+        def encode(self, payload: bytes) -> bytes:
+            return payload[::-1]
+
+        def decode(self, payload: bytes) -> bytes:
+            return payload[::-1]
+
+    codec = Reversed()
+    log = Log(SHAPE, inputs={"text": seal("secret", codec)}).resume(more=seal(1, codec)).start("a")
+    await log.request("a@1").output("a", seal({"x": "secret"}, codec)).end().write(store)
+    plain = await RunHistory(store, codec=codec).trace("r1")
+    assert (plain.output, plain.inputs) == ({"x": "secret"}, {"text": "secret", "more": 1})
+    sealed = await store.trace("r1")
+    assert "$sealed" in sealed.to_json()
+    assert "secret" not in sealed.to_json()
+
+
+async def test_runs_that_are_not_there(store: MemoryRunStore) -> None:
+    history = RunHistory(store)
+    for ask in (history.header, history.summary, history.trace, history.delete):
+        with pytest.raises(RunNotFound, match="'nope'"):
+            await ask("nope")
+    assert await history.list() == ()
+
+
+async def test_a_log_that_does_not_begin_as_one_is_corrupt(store: MemoryRunStore) -> None:
+    await support_desk().write(store)
+    await store.delete(log_key("r1"))
+    with pytest.raises(RunCorrupt, match="begins with run_opened"):
+        await store.trace("r1")
+
+
+async def test_filters_that_cannot_be_meant(store: MemoryRunStore) -> None:
+    history = RunHistory(store)
+    with pytest.raises(ConfigurationError, match="interrupted"):
+        await history.list(status="done")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="limit"):
+        await history.list(limit=0)
+    with pytest.raises(ConfigurationError, match="older_than"):
+        await history.purge(timedelta(-1))
+    with pytest.raises(ConfigurationError, match="status"):
+        await history.purge(timedelta(1), status=["finished", "done"])  # type: ignore[list-item]
+
+
+def test_a_history_says_of_which_store_it_is() -> None:
+    assert repr(RunHistory(SQLiteRunStore("/x/runs.db"))) == "RunHistory(SQLiteRunStore('/x/runs.db'))"
+
+
+# --- deleting ---
+
+
+async def keys(store: MemoryRunStore) -> list[str]:
+    return [found.key for found in await store.list("")]
+
+
+async def test_a_deleted_run_leaves_nothing(store: MemoryRunStore) -> None:
+    await support_desk().write(store)
+    await RunHistory(store).delete("r1")
+    assert await keys(store) == []
+
+
+async def test_a_run_that_a_process_has_is_deleted_by_force_alone(store: MemoryRunStore) -> None:
+    owner = await write_running(store, "r1")
+    with pytest.raises(RunInProgress):
+        await RunHistory(store).delete("r1")
+    assert len(await keys(store)) == 2
+    await RunHistory(store).delete("r1", force=True)
+    assert await keys(store) == []
+    release_owner(owner)
+
+
+async def test_an_interrupted_run_can_be_deleted(store: MemoryRunStore) -> None:
+    release_owner(await write_running(store, "r1"))
+    await RunHistory(store).delete("r1")
+    assert await keys(store) == []
+
+
+async def test_a_run_that_cannot_be_read_is_deleted_by_force_alone(store: MemoryRunStore) -> None:
+    await store.compare_and_set(header_key("bad"), b"{", revision=0)
+    with pytest.raises(RunCorrupt):
+        await RunHistory(store).delete("bad")
+    await RunHistory(store).delete("bad", force=True)
+    assert await keys(store) == []
+
+
+class Failing(MemoryRunStore):
+    """Cannot be reached from a certain delete on."""
+
+    deletes = 0
+
+    async def delete(self, key: str) -> None:
+        if not self.deletes:
+            raise RunStoreUnavailable("memory", "gone")
+        self.deletes -= 1
+        await super().delete(key)
+
+
+@pytest.mark.parametrize("done", [0, 1])
+async def test_a_deletion_that_is_cut_off_leaves_the_run_as_it_was_or_no_run(done: int) -> None:
+    store = Failing(clock=lambda: NOW)
+    log = support_desk()
+    header = await log.write(store)
+    history = RunHistory(store)
+    store.deletes = done
+    with pytest.raises(RunStoreUnavailable):
+        await history.delete("r1")
+    if done:
+        assert await history.list() == ()
+        with pytest.raises(RunNotFound):
+            await history.trace("r1")
+    else:
+        assert await history.header("r1") == header
+        assert await history.trace("r1") == log.trace
+    store.deletes = 5
+    assert await history.purge(timedelta(0)) == (() if done else ("r1",))
+    assert await keys(store) == [], "a purge removes what was left"
+
+
+class Rivalled(MemoryRunStore):
+    """Somebody writes the header between every read and write of it, so many times."""
+
+    rivals = 1
+
+    async def read(self, key: str, *, after: int = 0) -> Any:
+        found = await super().read(key, after=after)
+        if found.values and key.startswith("run:") and self.rivals:
+            self.rivals -= 1
+            await super().compare_and_set(key, found.values[-1], revision=found.revision)
+        return found
+
+
+async def test_a_deletion_looks_again_when_somebody_else_has_written() -> None:
+    store = Rivalled(clock=lambda: NOW)
+    await support_desk().write(store)
+    await RunHistory(store).delete("r1")
+    assert await keys(store) == []
+    assert store.rivals == 0
+
+
+async def test_a_deletion_that_never_gets_in_between_gives_up() -> None:
+    store = Rivalled(clock=lambda: NOW)
+    store.rivals = 1000
+    await support_desk().write(store)
+    with pytest.raises(RunStoreUnavailable, match="header"):
+        await RunHistory(store).delete("r1")
+
+
+async def test_whoever_read_the_header_before_a_deletion_cannot_take_the_run_up() -> None:
+    """The header is written anew before it is deleted, so a compare-and-set of an older reader is refused."""
+    revisions: list[Sequence[int]] = []
+
+    class Watched(MemoryRunStore):
+        async def delete(self, key: str) -> None:
+            revisions.append([found.revision for found in await self.list(key) if key.startswith("run:")])
+            await super().delete(key)
+
+    store = Watched(clock=lambda: NOW)
+    await support_desk().write(store)
+    before = (await store.read(header_key("r1"))).revision
+    await RunHistory(store).delete("r1")
+    assert revisions[0] == [before + 1]
+
+
+# --- purging ---
+
+
+async def test_a_purge_deletes_what_is_old_and_does_not_run(store: MemoryRunStore) -> None:
+    for days in (1, 3, 30):
+        await at(days, f"r{days}").end().write(store)
+    await at(40, "interrupted").start("a").write(store)
+    owner = await write_running(store, "running")
+    await store.compare_and_set(header_key("bad"), b"{", revision=0)
+    history = RunHistory(store)
+    assert set(await history.purge(timedelta(days=2), dry_run=True)) == {"r3", "r30", "interrupted"}
+    assert len(await history.list()) == 6
+    assert set(await history.purge(timedelta(days=2))) == {"r3", "r30", "interrupted"}
+    assert {run.run_id for run in await history.list()} == {"r1", "running", "bad"}
+    release_owner(owner)
+
+
+async def test_a_purge_can_be_of_some_statuses(store: MemoryRunStore) -> None:
+    await at(3, "finished").end().write(store)
+    await at(3, "failed").end("failed", failure()).write(store)
+    await at(3, "waiting").end("waiting").write(store)
+    history = RunHistory(store)
+    assert await history.purge(timedelta(1), status="failed") == ("failed",)
+    assert await history.purge(timedelta(1), status={"finished", "failed"}) == ("finished",)
+    assert await ids(history) == ["waiting"]
+
+
+async def test_a_purge_passes_over_a_run_that_is_taken_up_or_gone_meanwhile(
+    store: MemoryRunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await at(3, "gone").end().write(store)
+    await at(3, "taken").end().write(store)
+    history, delete = RunHistory(store), RunHistory.delete
+
+    async def beaten(self: RunHistory, run_id: str, *, force: bool = False) -> None:
+        if run_id == "taken":
+            raise RunInProgress(run_id, "somebody", NOW)
+        await delete(self, run_id)
+        await delete(self, run_id)
+
+    monkeypatch.setattr(RunHistory, "delete", beaten)
+    assert await history.purge(timedelta(1)) == ()
+
+
+async def test_a_purge_leaves_the_log_of_a_run_that_begins_meanwhile(store: MemoryRunStore) -> None:
+    await store.append(log_key("left"), [b"{}"], revision=0)
+    await at(1, "begun").end().write(store)
+    await RunHistory(store).purge(timedelta(5))
+    assert await keys(store) == ["log:begun", "run:begun"]
+
+
+async def test_a_trace_can_be_asked_of_a_real_store(tmp_path: Path) -> None:
+    store = SQLiteRunStore(tmp_path / "runs.db")
+    await support_desk().write(store)
+    assert (await store.trace("r1")).status == "finished"
+    await store.aclose()

@@ -1,0 +1,294 @@
+"""Stores of runs when something breaks: they say what to do, and write nothing by halves."""
+
+import asyncio
+import os
+import sqlite3
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+import redis
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from support.proxy import Proxy, proxy_to
+
+from fastroai.errors import RevisionConflict, RunStoreUnavailable
+from fastroai.store import PostgresRunStore, RedisRunStore, RunStore, SQLiteRunStore
+
+KEY = "run/1"
+LARGE = bytes(1_000_000)
+LOCKED = "database is locked|no answer"  # the latter on a machine that is slow to look
+NOBODY = 65_534
+
+
+async def refused(store: RunStore, match: str) -> RunStoreUnavailable:
+    """The error of each operation that writes."""
+    with pytest.raises(RunStoreUnavailable):
+        await store.append(KEY, [b"2", LARGE], revision=1)
+    with pytest.raises(RunStoreUnavailable):
+        await store.delete(KEY)
+    with pytest.raises(RunStoreUnavailable, match=match) as caught:
+        await store.compare_and_set(KEY, LARGE, revision=1)
+    return caught.value
+
+
+async def works_again(store: RunStore) -> None:
+    stored = await store.read(KEY)
+    assert (stored.values, stored.revision) == ((b"1",), 1)
+    await store.append(KEY, [b"2", LARGE], revision=1)
+    assert (await store.list(KEY))[0].value == LARGE
+    await store.aclose()  # type: ignore[attr-defined]
+
+
+# --- a file ---
+
+
+@pytest.fixture
+async def in_file(tmp_path: Path) -> SQLiteRunStore:
+    store = SQLiteRunStore(tmp_path / "runs.db", timeout=0.1)
+    await store.append(KEY, [b"1"], revision=0)
+    return store
+
+
+async def test_a_full_disk_is_an_unavailable_store(in_file: SQLiteRunStore) -> None:
+    def fill(connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA max_page_count = 8")
+
+    await in_file._connections.run(fill)
+    with pytest.raises(RunStoreUnavailable, match="disk is full; make room on its disk") as caught:
+        await in_file.append(KEY, [b"2", LARGE], revision=1)
+    assert caught.value.store.startswith("SQLite /")
+    assert (await in_file.read(KEY)).values == (b"1",)
+    await in_file._connections.run(fill)
+    with pytest.raises(RunStoreUnavailable, match="resume the run afterwards"):
+        await in_file.compare_and_set(KEY, LARGE, revision=1)
+    await works_again(in_file)
+
+
+async def test_a_file_that_another_process_holds_is_an_unavailable_store(in_file: SQLiteRunStore) -> None:
+    other = sqlite3.connect(in_file._driver.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    error = await refused(in_file, LOCKED)
+    assert (await in_file.read(KEY)).values == (b"1",)
+    other.close()
+    assert "see which other process" in error.advice or "no answer" in error.reason
+    await works_again(in_file)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Of somebody who is not root, as we are while we have it: root may write anywhere."""
+    is_root = os.geteuid() == 0
+    with tempfile.TemporaryDirectory() as name:
+        if is_root:
+            os.chown(name, NOBODY, -1)
+            os.seteuid(NOBODY)
+        yield Path(name)
+        Path(name).chmod(0o755)
+        if is_root:
+            os.seteuid(0)
+
+
+def allow(path: Path, mode: int) -> None:
+    for each in (path, *path.parent.glob(f"{path.name}-*")):
+        each.chmod(mode)
+
+
+async def test_a_file_that_may_not_be_written_is_an_unavailable_store(folder: Path) -> None:
+    path = folder / "runs.db"
+    store = SQLiteRunStore(path)
+    await store.append(KEY, [b"1"], revision=0)
+    await store.aclose()
+    allow(path, 0o444)
+    error = await refused(store, "attempt to write a readonly database")
+    assert (
+        error.advice == "let this user write to the file, those beside it (-wal, -shm) and the folder"
+    )
+    assert (await store.read(KEY)).values == (b"1",)
+    await store.aclose()
+    allow(path, 0o644)
+    await works_again(store)
+
+
+async def test_a_folder_that_may_not_be_written_is_an_unavailable_store(folder: Path) -> None:
+    allow(folder, 0o555)
+    store = SQLiteRunStore(folder / "runs.db")
+    error = await refused(store, "unable to open database file")
+    assert error.advice == "make its folder, and let this user write there"
+    allow(folder, 0o755)
+    await store.append(KEY, [b"1"], revision=0)
+    await works_again(store)
+
+
+async def test_a_file_that_is_no_database_is_an_unavailable_store_and_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(b"these are my notes" * 100)
+    store = SQLiteRunStore(path)
+    error = await refused(store, "file is not a database; give the path of another file")
+    assert isinstance(error.__cause__, sqlite3.DatabaseError)
+    assert path.read_bytes() == b"these are my notes" * 100
+
+
+async def test_what_is_read_while_another_process_writes_is_from_one_moment(tmp_path: Path) -> None:
+    store, other = (SQLiteRunStore(tmp_path / "runs.db") for _ in range(2))
+    await store.append(KEY, [b"1"], revision=0)
+
+    def overtaken(statement: str) -> None:
+        if statement.startswith("SELECT value"):
+            connection.set_trace_callback(None)
+            asyncio.run(other.append(KEY, [b"2"], revision=1))
+
+    connection = await store._connections.run(lambda connection: connection)
+    connection.set_trace_callback(overtaken)
+    stored = await store.read(KEY)
+    assert (stored.values, stored.revision) == ((b"1",), 1)
+    assert (await store.read(KEY)).revision == 2
+    for each in (store, other):
+        await each.aclose()
+
+
+@pytest.mark.parametrize(("fsync", "level"), [(False, 1), (True, 2)])
+async def test_fsync_waits_for_the_disk_at_every_write(tmp_path: Path, fsync: bool, level: int) -> None:
+    store = SQLiteRunStore(tmp_path / "runs.db", fsync=fsync)
+
+    def pragmas(connection: sqlite3.Connection) -> list[Any]:
+        names = ("journal_mode", "synchronous", "fullfsync")
+        return [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
+
+    assert await store._connections.run(pragmas) == ["wal", level, int(fsync)]
+    await store.aclose()
+
+
+# --- a server ---
+
+
+class Served:
+    """A store whose connections go through a proxy."""
+
+    def __init__(self, store: Any, direct: Any, proxy: Proxy) -> None:
+        self.store, self.direct, self.proxy = store, direct, proxy
+
+
+@pytest.fixture(params=["redis", "postgres"])
+async def served(request: pytest.FixtureRequest) -> Any:
+    name = f"test_{uuid.uuid4().hex}"
+    if request.param == "redis":
+        url = request.getfixturevalue("redis_url")
+        at = urlsplit(url)
+        with proxy_to((at.hostname or "127.0.0.1", at.port or 6379)) as proxy:
+            through = RedisRunStore(
+                url.replace(f"{at.hostname}:{at.port}", f"127.0.0.1:{proxy.port}"), prefix=name
+            )
+            yield Served(through, RedisRunStore(url, prefix=name), proxy)
+            await through.aclose()
+        return
+    dsn = request.getfixturevalue("postgres_dsn")
+    at_socket = conninfo_to_dict(dsn)
+    host, port = str(at_socket.get("host", "127.0.0.1")), int(at_socket.get("port") or 5432)
+    with proxy_to(f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)) as proxy:
+        through = PostgresRunStore(make_conninfo(dsn, host="127.0.0.1", port=proxy.port), schema=name)
+        direct = PostgresRunStore(dsn, schema=name)
+        yield Served(through, direct, proxy)
+        await through.aclose()
+        await direct.aclose()
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE".encode())
+
+
+async def test_a_write_that_is_cut_in_the_middle_leaves_nothing(served: Served) -> None:
+    await served.direct.append(KEY, [b"1"], revision=0)
+    await served.store.read(KEY)
+    served.proxy.bytes_up = len(LARGE) // 2
+    error = await refused(served.store, "is unavailable")
+    assert error.advice == "see that the server runs and can be reached from here"
+    assert (await served.direct.read(KEY)).values == (b"1",)
+    served.proxy.bytes_up = None
+    await works_again(served.store)
+
+
+async def test_a_server_that_is_down_for_a_while_is_an_unavailable_store(served: Served) -> None:
+    await served.store.append(KEY, [b"1"], revision=0)
+    served.proxy.down = True
+    served.proxy.cut()
+    await refused(served.store, "is unavailable")
+    served.proxy.down = False
+    await works_again(served.store)
+
+
+async def test_a_connection_that_was_lost_while_it_was_idle_is_not_noticed(served: Served) -> None:
+    await served.store.append(KEY, [b"1"], revision=0)
+    served.proxy.cut()
+    await works_again(served.store)
+
+
+async def test_a_write_whose_answer_is_lost_has_happened_once(served: Served) -> None:
+    await served.direct.append(KEY, [b"1"], revision=0)
+    await served.store.read(KEY)
+    served.proxy.cut_answers = 2
+    with pytest.raises((RevisionConflict, RunStoreUnavailable)):
+        await served.store.append(KEY, [b"2"], revision=1)
+    assert (await served.direct.read(KEY)).values == (b"1", b"2")
+
+    served.proxy.cut_answers = 0
+    await served.store.read(KEY)
+    served.proxy.cut_answers = 1
+    with pytest.raises(RevisionConflict) as caught:
+        await served.store.append(KEY, [b"3"], revision=2)
+    assert caught.value.actual == 3
+    assert (await served.direct.read(KEY)).values == (b"1", b"2", b"3")
+
+
+async def test_a_redis_that_has_no_memory_left_writes_nothing_and_says_so(redis_url: str) -> None:
+    store = RedisRunStore(redis_url, prefix=f"test-{uuid.uuid4().hex}")
+    await store.append(KEY, [b"1"], revision=0)
+    client = redis.Redis.from_url(redis_url)
+    before = client.config_get("maxmemory")["maxmemory"]
+    client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(
+            RunStoreUnavailable, match="OutOfMemoryError: .*; the server answers, and says what it needs"
+        ):
+            await store.compare_and_set(KEY, b"2", revision=1)
+        with pytest.raises(RunStoreUnavailable, match="OutOfMemoryError"):
+            await store.append(KEY, [b"2"], revision=1)
+        with pytest.raises(RunStoreUnavailable, match="OutOfMemoryError"):
+            await store.append("new", [b"2"], revision=0)
+    finally:
+        client.config_set("maxmemory", before)
+        client.close()
+    assert [each.key for each in await store.list("")] == [KEY]
+    await works_again(store)
+
+
+async def test_a_redis_that_was_restarted_is_told_the_script_again(redis_url: str) -> None:
+    store = RedisRunStore(redis_url, prefix=f"test-{uuid.uuid4().hex}")
+    await store.append(KEY, [b"1"], revision=0)
+    with redis.Redis.from_url(redis_url) as client:
+        client.script_flush()
+    await works_again(store)
+
+
+async def test_the_schema_is_made_once_where_many_begin_at_once(postgres_dsn: str) -> None:
+    schema = f"test_{uuid.uuid4().hex}"
+    stores = [PostgresRunStore(postgres_dsn, schema=schema) for _ in range(6)]
+    await asyncio.gather(*(store.append(f"{n}", [b"1"], revision=0) for n, store in enumerate(stores)))
+    assert len(await stores[0].list("")) == 6
+    for store in stores:
+        await store.aclose()
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
+
+
+async def test_a_database_in_another_encoding_takes_every_key(postgres_dsn: str) -> None:
+    name = f"latin_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0".encode())
+        store = PostgresRunStore(make_conninfo(postgres_dsn, dbname=name))
+        await store.append("\U0001f600", [b"1"], revision=0)
+        assert (await store.list("\U0001f600"))[0].key == "\U0001f600"
+        await store.aclose()
+        connection.execute(f"DROP DATABASE {name}".encode())

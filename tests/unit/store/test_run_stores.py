@@ -1,0 +1,190 @@
+"""The suite that users run against their stores, against ours and against two that users might write."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from fnmatch import fnmatchcase
+from inspect import signature
+from pathlib import Path
+
+import pytest
+from support.run_stores import AsyncStore, Held, OpenStore, PlainStore, run_stores
+
+from fastroai.errors import RevisionConflict
+from fastroai.store import StoredKey, StoredValues
+from fastroai.testing import RunStoreSuite
+
+
+class Ours(RunStoreSuite):
+    kind: str
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def data(
+        cls, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    ) -> Iterator[OpenStore]:
+        with run_stores(cls.kind, request, tmp_path_factory.mktemp("runs")) as open_store:
+            yield open_store
+
+    @pytest.fixture
+    def open_store(self, data: OpenStore) -> OpenStore:
+        return data
+
+
+class TestMemoryRunStore(Ours):
+    kind = "memory"
+
+
+class TestSQLiteRunStore(Ours):
+    kind = "sqlite"
+
+
+class TestRedisRunStore(Ours):
+    kind = "redis"
+
+
+class TestPostgresRunStore(Ours):
+    kind = "postgres"
+
+
+class TestStoreWithPlainMethods(RunStoreSuite):
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> OpenStore:
+        return lambda: PlainStore(tmp_path / "plain.db")
+
+
+class TestStoreWithAsyncMethods(RunStoreSuite):
+    @pytest.fixture
+    def open_store(self) -> OpenStore:
+        held: Held = {}
+        return lambda: AsyncStore(held)
+
+
+# --- the suite finds what is wrong ---
+
+
+class NeverRefuses(AsyncStore):
+    def _check(self, key: str, revision: int) -> tuple[bytes, ...]:
+        return self._get(key)[1]
+
+
+class ChecksTooEarly(AsyncStore):
+    async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
+        self._check(key, revision)
+        await asyncio.sleep(0)
+        self._held[key] = (revision + len(values), (*self._get(key)[1], *values))
+
+
+class AppendsOneByOne(AsyncStore):
+    async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
+        for position, value in enumerate(values, revision):
+            await super().append(key, [value], revision=position)
+            await asyncio.sleep(0)
+
+
+class RefusesWithoutSayingWhy(AsyncStore):
+    def _check(self, key: str, revision: int) -> tuple[bytes, ...]:
+        if self._get(key)[0] != revision:
+            raise RevisionConflict(key, revision, revision)
+        return self._get(key)[1]
+
+
+class CountsAnew(AsyncStore):
+    async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
+        self._check(key, revision)
+        self._held[key] = (1, (value,))
+
+
+class ChangesBytes(AsyncStore):
+    async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
+        await super().append(key, [value.rstrip(b"\0") for value in values], revision=revision)
+
+
+class IgnoresCase(AsyncStore):
+    def _get(self, key: str) -> tuple[int, tuple[bytes, ...]]:
+        return super()._get(key.casefold())
+
+    async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
+        await super().append(key.casefold(), values, revision=revision)
+
+
+class ListsByPattern(AsyncStore):
+    async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
+        found = await super().list("", after=after, limit=limit)
+        return [each for each in found if fnmatchcase(each.key, f"{prefix}*")]
+
+
+class ListsThePageAgain(AsyncStore):
+    async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
+        return await super().list(prefix, after=after[:-1], limit=limit)
+
+
+class OrdersByUTF16(AsyncStore):
+    async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
+        return sorted(await super().list(prefix), key=lambda each: each.key.encode("utf-16-be"))
+
+
+class ReadsFromTheStart(AsyncStore):
+    async def read(self, key: str, *, after: int = 0) -> StoredValues:
+        return await super().read(key)
+
+
+class KeepsTheRevision(AsyncStore):
+    async def delete(self, key: str) -> None:
+        if key in self._held:
+            self._held[key] = (self._held[key][0], ())
+
+
+class KnowsOneLoop(AsyncStore):
+    loop: asyncio.AbstractEventLoop | None = None
+
+    async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
+        self.loop = self.loop or asyncio.get_running_loop()
+        assert asyncio.get_running_loop() is self.loop
+        await super().append(key, values, revision=revision)
+
+
+class SeesOnlyItsOwn(AsyncStore):
+    def __init__(self, held: Held) -> None:
+        super().__init__({})
+
+
+class HasLocalTime(AsyncStore):
+    async def read(self, key: str, *, after: int = 0) -> StoredValues:
+        return replace(await super().read(key), now=datetime.now(timezone(timedelta(hours=2))))
+
+
+FAULTY = {
+    NeverRefuses: "an_append_after_another_position_than_the_last_writes_nothing",
+    ChecksTooEarly: "of_appends_at_one_revision_exactly_one_wins",
+    AppendsOneByOne: "nobody_sees_half_of_a_write",
+    RefusesWithoutSayingWhy: "a_new_key_begins_at_revision_0",
+    CountsAnew: "compare_and_set_leaves_one_value_at_the_next_position",
+    ChangesBytes: "values_come_back_byte_for_byte",
+    IgnoresCase: "keys_are_told_apart_and_come_back_as_they_were",
+    ListsByPattern: "a_prefix_means_itself",
+    ListsThePageAgain: "pages_of_keys_follow_each_other",
+    OrdersByUTF16: "keys_are_listed_in_the_order_of_their_code_points",
+    ReadsFromTheStart: "reading_begins_after_the_position_that_is_given",
+    KeepsTheRevision: "deleting_what_is_not_there_is_no_error",
+    KnowsOneLoop: "a_store_serves_one_event_loop_after_the_other",
+    SeesOnlyItsOwn: "clients_see_at_once_what_the_others_wrote",
+    HasLocalTime: "the_clock_is_utc_and_goes_on",
+}
+GIVEN = {"prefix": "p/", "key": "p/key", "revision": 1, "before": 1, "begin": "[ab]"}
+
+
+@pytest.mark.parametrize("faulty", [AsyncStore, *FAULTY], ids=lambda store: store.__name__)
+def test_the_suite_finds_what_is_wrong(faulty: type[AsyncStore]) -> None:
+    tests = FAULTY.values() if faulty is AsyncStore else [FAULTY[faulty]]
+    for name in tests:
+        held: Held = {}
+        test = getattr(RunStoreSuite(), f"test_{name}")
+        given = {**GIVEN, "store": faulty(held), "other": faulty(held)}
+        wanted = {option: given[option] for option in signature(test).parameters}
+        if faulty is AsyncStore:
+            test(**wanted)
+        else:
+            with pytest.raises((AssertionError, RevisionConflict, IndexError, pytest.fail.Exception)):
+                test(**wanted)
