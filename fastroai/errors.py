@@ -10,7 +10,9 @@
     ├── MissingDependencyError (KeyError)    a step asked for an output that it cannot have
     ├── DependencyTypeError (TypeError)      an output is not of the type that was asked for
     ├── StepExecutionError                   a step failed; `original_error` is why
+    ├── ContractViolation                    what a step takes or gives is not what its contract says
     ├── TimeLimitExceeded (TimeoutError)     a timeout ran out
+    ├── AnswerCutError                       an answer broke off before its end
     ├── DispatchSkippedError                 a hook said not to dispatch an agent call
     ├── BudgetExceeded                       a budget stopped the run
     │   ├── CostBudgetExceeded               ... of money
@@ -18,7 +20,20 @@
     │   ├── TokenBudgetExceeded              ... of tokens
     │   ├── RequestBudgetExceeded            ... of requests
     │   └── TimeBudgetExceeded               ... of time
-    ├── SpendStoreUnavailable                the store of a SpendLimit cannot be reached
+    ├── StoreUnavailable                     a store cannot be reached, or cannot write
+    │   ├── SpendStoreUnavailable            ... that of a SpendLimit
+    │   └── RunStoreUnavailable              ... that of runs
+    ├── RevisionConflict                     something else was written in a store of runs
+    ├── RunExists                            a run id that is taken
+    ├── RunNotFound (KeyError)               a run id that the store does not have
+    ├── RunInProgress                        the run is running elsewhere
+    ├── RunTakenOver                         another process has taken up the run
+    ├── RunDefinitionChanged                 the pipeline is not the one that the run was started with
+    ├── RunCorrupt                           the record of a run cannot be read
+    ├── RunFromNewerVersion                  ... or is of a later version
+    ├── OnceInterrupted                      a side effect that may have happened or not
+    ├── ValueNotStorable (TypeError)         a value that would not come back from the store as it was
+    ├── CircuitOpenError                     a circuit breaker lets no requests through
     ├── UnpricedModelError                   a budget of money, and a model without a price
     ├── UnboundedRequestError                a budget of money, and a request without an upper bound
     ├── PriceUpdateError                     newer prices could not be downloaded
@@ -35,16 +50,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal, NotRequired, TypeAlias, TypedDict
 
 from fastroai.records import RequestRecord, Usage
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
 
+    from fastroai.store.live_log import RunLog
+
 __all__ = [
+    "AnswerCutError",
     "BudgetExceeded",
+    "CircuitOpenError",
     "ConfigurationError",
+    "ContractViolation",
     "CostBudgetExceeded",
     "CostBudgetExceededError",
     "DependencyTypeError",
@@ -53,15 +73,26 @@ __all__ = [
     "MissingDependencyError",
     "MissingExtraError",
     "MissingInputError",
+    "OnceInterrupted",
     "PipelineValidationError",
     "PriceUpdateError",
     "RequestBudgetExceeded",
+    "RevisionConflict",
+    "RunCorrupt",
+    "RunDefinitionChanged",
+    "RunExists",
+    "RunFromNewerVersion",
+    "RunInProgress",
+    "RunNotFound",
+    "RunStoreUnavailable",
+    "RunTakenOver",
     "RunningLoopError",
     "ScopeClosedError",
     "SpendLimitExceeded",
     "SpendStoreUnavailable",
     "StepExecutionError",
     "StoppedRun",
+    "StoreUnavailable",
     "TimeBudgetExceeded",
     "TimeLimitExceeded",
     "TokenBudgetExceeded",
@@ -69,12 +100,17 @@ __all__ = [
     "UnknownModelError",
     "UnknownPipelineError",
     "UnpricedModelError",
+    "ValueNotStorable",
+    "ViolationDetail",
     "attach_usage",
     "error_chain",
     "nearest_hint",
     "records_of",
     "usage_of",
 ]
+
+Direction: TypeAlias = Literal["input", "output", "require", "ensure"]
+"""What a `ContractViolation` is about."""
 
 _USAGE_ATTRIBUTE = "__fastroai_usage__"
 _RECORDS_ATTRIBUTE = "__fastroai_records__"
@@ -140,6 +176,8 @@ class FastroAIError(Exception):
     """Outputs of the steps that had finished, by step id, where the error stopped a pipeline."""
     run_id: str | None = None
     """The run that it stopped."""
+    log: RunLog | None = None
+    """What the trace of that run is made of: `error.log.trace`."""
 
     @property
     def usage(self) -> Usage:
@@ -266,6 +304,58 @@ class StepExecutionError(FastroAIError):
         return f"step {self.step_id!r} failed: {kind}: {self.original_error}"
 
 
+class ViolationDetail(TypedDict):
+    """One thing that is wrong, as pydantic has it; plain data, whatever the value is."""
+
+    type: str
+    """Pydantic's name of the error, or `check_failed`, `check_error`, `validator_error`."""
+    loc: tuple[int | str, ...]
+    """Where it is in the value: names and indices."""
+    msg: str
+    input: NotRequired[str]
+    """The value that is wrong, as a short text."""
+
+
+class ContractViolation(FastroAIError):
+    """What a step takes or gives is not what its contract says. Trying again would not change it.
+
+    `details` has everything that is wrong, `data` the values that it is about: inputs by name, or the
+    output. `step_id` is `None` where the inputs of a run are not what its pipeline accepts.
+    """
+
+    def __init__(
+        self,
+        step_id: str | None,
+        direction: Direction,
+        details: tuple[ViolationDetail, ...],
+        data: object,
+        pipeline: str = "",
+    ) -> None:
+        super().__init__(step_id, direction, details, data, pipeline)
+        self.step_id, self.direction, self.details, self.data = step_id, direction, details, data
+        self.pipeline = pipeline
+
+    def __str__(self) -> str:
+        whose = f"pipeline {self.pipeline!r}" if self.step_id is None else f"step {self.step_id!r}"
+        told = "; ".join(map(_told, self.details[:5]))
+        more = len(self.details) - 5
+        return f"{whose}: {_VIOLATED[self.direction]}: {told}{f'; and {more} more' if more > 0 else ''}"
+
+
+_VIOLATED: Mapping[Direction, str] = {
+    "input": "its inputs do not fit its contract",
+    "output": "its output does not fit its contract",
+    "require": "what it requires does not hold",
+    "ensure": "what it ensures does not hold",
+}
+
+
+def _told(detail: ViolationDetail) -> str:
+    where = ".".join(map(str, detail["loc"]))
+    got = f" (got {detail['input']})" if "input" in detail else ""
+    return f"{where}: {detail['msg']}{got}" if where else f"{detail['msg']}{got}"
+
+
 class TimeLimitExceeded(FastroAIError, TimeoutError):
     """A timeout ran out."""
 
@@ -277,6 +367,27 @@ class TimeLimitExceeded(FastroAIError, TimeoutError):
 
     def __str__(self) -> str:
         return f"{self.what} took longer than {self.seconds:g} s"
+
+
+class AnswerCutError(FastroAIError):
+    """An answer broke off: its stream ended without the finish reason that the provider gives.
+
+    `usage` has what was paid for it, at its bound where the provider did not say.
+    """
+
+    retryable = True
+
+    def __init__(self, model: str, provider: str) -> None:
+        super().__init__(model, provider)
+        self.model, self.provider = model, provider
+        self.partial_response: ModelResponse | None = None
+        """What came of the answer."""
+
+    def __str__(self) -> str:
+        return (
+            f"the answer of {self.provider}:{self.model} broke off: its stream ended without a finish "
+            "reason; what came of it is in error.partial_response"
+        )
 
 
 class DispatchSkippedError(FastroAIError):
@@ -433,19 +544,207 @@ class TimeBudgetExceeded(BudgetExceeded):
         return "what was running was cancelled"
 
 
-class SpendStoreUnavailable(FastroAIError):
-    """The store of a `SpendLimit` could not be reached or did not answer, so the limit cannot be kept."""
+class StoreUnavailable(FastroAIError):
+    """A store could not be reached, did not answer, or cannot write. `advice` is what to do."""
 
     retryable = True
 
-    def __init__(self, store: str, reason: str) -> None:
-        super().__init__(store, reason)
-        self.store, self.reason = store, reason
+    def __init__(self, store: str, reason: str, advice: str = "see that it is there and answers") -> None:
+        super().__init__(store, reason, advice)
+        self.store, self.reason, self.advice = store, reason, advice
+
+    def __str__(self) -> str:
+        return f"store {self.store} is unavailable: {self.reason}; {self.advice}"
+
+
+class SpendStoreUnavailable(StoreUnavailable):
+    """The store of a `SpendLimit` could not be reached or did not answer, so the limit cannot be kept."""
+
+    def __str__(self) -> str:
+        return f"spend {super().__str__()}, or SpendLimit(on_unavailable='allow') sends requests uncounted"
+
+
+class RunStoreUnavailable(StoreUnavailable):
+    """A store of runs could not be reached, did not answer, or cannot write.
+
+    Nothing is half written. Where the answer was lost, all of it may have been.
+    """
+
+    retryable = False  # writing is retried by itself; what was to be written must not be done again
+
+    def __str__(self) -> str:
+        return f"run {super().__str__()}. Nothing is half written: resume the run afterwards"
+
+
+class RevisionConflict(FastroAIError):
+    """Something else was written under a key since it was read; nothing was written now.
+
+    After an operation whose connection dropped, that something can be one's own write.
+    """
+
+    def __init__(self, key: str, expected: int, actual: int) -> None:
+        super().__init__(key, expected, actual)
+        self.key, self.expected, self.actual = key, expected, actual
 
     def __str__(self) -> str:
         return (
-            f"spend store {self.store} is unavailable: {self.reason}; "
-            "SpendLimit(on_unavailable='allow') sends requests uncounted"
+            f"key {self.key!r} is at revision {self.actual}, not {self.expected}: another writer was there, "
+            "or an earlier attempt at the same write; read the key again"
+        )
+
+
+class RunExists(FastroAIError):
+    """A run with this id is in the store already."""
+
+    def __init__(self, run_id: str, status: str) -> None:
+        super().__init__(run_id, status)
+        self.run_id, self.status = run_id, status
+
+    def __str__(self) -> str:
+        return (
+            f"there is a run {self.run_id!r} in the store already ({self.status}); go on with it by "
+            "pipeline.resume(run_id), or choose another run_id"
+        )
+
+
+class RunNotFound(FastroAIError, KeyError):
+    """The store has no run with this id."""
+
+    def __init__(self, run_id: str, store: str) -> None:
+        super().__init__(run_id, store)
+        self.run_id, self.store = run_id, store
+
+    def __str__(self) -> str:
+        return f"there is no run {self.run_id!r} in {self.store}; start it with pipeline.execute(run_id=...)"
+
+
+class RunInProgress(FastroAIError):
+    """The run is running in another process, or in another task of this one."""
+
+    retryable = True
+
+    def __init__(self, run_id: str, owner: str, lease_until: datetime) -> None:
+        super().__init__(run_id, owner, lease_until)
+        self.run_id, self.owner, self.lease_until = run_id, owner, lease_until
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r} is running in {self.owner}, whose lease is until "
+            f"{self.lease_until:%H:%M:%S} UTC unless it renews it; wait for it, or end that process"
+        )
+
+
+class RunTakenOver(FastroAIError):
+    """Another process has taken up this run, whose lease had ended; this one has stopped."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(run_id)
+        self.run_id = run_id
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r} was taken up by another process: this one had not renewed its lease in "
+            "time. What it had on record is kept; what it did after that is not"
+        )
+
+
+class RunDefinitionChanged(FastroAIError):
+    """The pipeline is not the one that the run was started with."""
+
+    def __init__(self, run_id: str, changes: tuple[str, ...]) -> None:
+        super().__init__(run_id, changes)
+        self.run_id, self.changes = run_id, changes
+
+    def __str__(self) -> str:
+        changes = "".join(f"\n  - {change}" for change in self.changes)
+        return (
+            f"the pipeline has changed since run {self.run_id!r} was started:{changes}\n"
+            "Resume it with the pipeline as it was, or take the risk: resume(..., force=True)"
+        )
+
+
+class RunCorrupt(FastroAIError):
+    """The record of a run cannot be read."""
+
+    def __init__(self, run_id: str, position: int, reason: str) -> None:
+        super().__init__(run_id, position, reason)
+        self.run_id, self.position, self.reason = run_id, position, reason
+
+    def __str__(self) -> str:
+        return (
+            f"entry {self.position} of run {self.run_id!r} cannot be read: {self.reason}; nothing was run. "
+            "Start a new run, or fork this one before that step"
+        )
+
+
+class RunFromNewerVersion(FastroAIError):
+    """A later version of FastroAI has written the record of this run."""
+
+    def __init__(self, run_id: str, format: int, known: int) -> None:
+        super().__init__(run_id, format, known)
+        self.run_id, self.format, self.known = run_id, format, known
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r} is written in format {self.format}, and this version of fastroai reads up "
+            f"to {self.known}; nothing was run. Update fastroai, or start a new run"
+        )
+
+
+class OnceInterrupted(FastroAIError):
+    """A process died while a side effect of `ctx.once` was happening, so nobody knows whether it has."""
+
+    def __init__(self, step_id: str, name: str) -> None:
+        super().__init__(step_id, name)
+        self.step_id, self.name = step_id, name
+
+    def __str__(self) -> str:
+        return (
+            f"it is not known whether {self.name!r} of step {self.step_id!r} has happened: its process died in "
+            "the middle. Find out, and resume with if_interrupted='repeat' if it must be done again"
+        )
+
+
+class ValueNotStorable(FastroAIError, TypeError):
+    """A value cannot be written to the store of the run so that it comes back as it was."""
+
+    def __init__(self, what: str, field: str, type_name: str, reason: str) -> None:
+        super().__init__(what, field, type_name, reason)
+        self.what, self.field, self.type_name, self.reason = what, field, type_name, reason
+
+    def __str__(self) -> str:
+        where = f" at {self.field}" if self.field else ""
+        return f"{self.what} cannot be stored: {self.type_name}{where}: {self.reason}"
+
+
+class CircuitOpenError(FastroAIError):
+    """A circuit breaker is open: the provider has failed too often, and the request was not sent.
+
+    It is one of PydanticAI's `ModelAPIError`s too, so that a `FallbackModel` goes on to its next candidate.
+    """
+
+    retryable = True
+
+    def __init__(
+        self, provider: str, opens_in: float, last_failure: str = "", agent: str | None = None
+    ) -> None:
+        # Not super(): what is raised is a ModelAPIError as well, which takes other arguments.
+        Exception.__init__(self, provider, opens_in, last_failure, agent)
+        self.provider = provider
+        self.opens_in = opens_in
+        """Seconds until a request may try whether the provider is well; 0 while one is trying."""
+        self.last_failure = last_failure
+        self.agent = agent
+        """The agent whose breaker it is; `None` for that of a `ProviderLimit`."""
+        self.retry_after: float | None = opens_in or None
+
+    def __str__(self) -> str:
+        whose = f" of agent {self.agent!r}" if self.agent is not None else ""
+        when = f"the next try is in {self.opens_in:.1f} s" if self.opens_in else "a request is trying it now"
+        last = f"; the last failure: {self.last_failure}" if self.last_failure else ""
+        return (
+            f"circuit breaker{whose} lets no requests through to {self.provider!r}, which fails; "
+            f"{when}{last}. Retry later, or put another model behind this one in a FallbackModel"
         )
 
 

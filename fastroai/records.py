@@ -108,10 +108,16 @@ class RequestRecord:
     step_id: str | None = None
     attempt: int = 1
     """Which attempt at this request it was, from 1: transport failures are retried."""
+    backoff_ms: float = 0.0
+    """Milliseconds waited before this attempt, since the one before it had failed."""
+    waited_ms: float = 0.0
+    """Milliseconds that it waited to be sent, for a `ProviderLimit` and for budgets."""
     streamed: bool = False
     started_at: datetime | None = None
     duration_ms: float = 0.0
     finish_reason: str | None = None
+    cut: bool = False
+    """Whether its answer broke off before its end, as far as the provider lets one know."""
     error: str | None = None
     """What went wrong, for a request that gave no usable response."""
 
@@ -119,6 +125,11 @@ class RequestRecord:
     def unpriced(self) -> bool:
         """Whether its usage is known but no price for it is."""
         return self.outcome == "settled" and self.cost_usd is None
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether its answer was used although it broke off, or came without its usage."""
+        return self.use == "kept" and (self.cut or self.outcome == "unmeasured")
 
 
 @dataclass(slots=True)

@@ -35,13 +35,15 @@ from fastroai.agent.estimate import estimate_call
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
 from fastroai.agent.metering import Metered
 from fastroai.agent.models import ModelCache
+from fastroai.agent.output_types import type_of_outputs
 from fastroai.agent.response import ChatResponse
 from fastroai.agent.settings import merge_settings
 from fastroai.agent.step import AgentStep, PromptSource
 from fastroai.agent.stream import ChatStream, EventStream
 from fastroai.agent.types import Instructions, Workspace
 from fastroai.errors import ConfigurationError
-from fastroai.runtime import run_blocking
+from fastroai.runtime import CircuitBreaker, ProviderLimits, check_provider_limits, run_blocking
+from fastroai.runtime.circuit_breaker import check_circuit_breaker
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.steps import StepConfig, StepContext
 from fastroai.steps.call import AgentCall, Prompt
@@ -98,6 +100,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         cost_budget: int | None = None,
         budget: BudgetLike | None = None,
         cost_calculator: CostCalculator | None = None,
+        provider_limits: ProviderLimits | None = None,
+        circuit_breaker: CircuitBreaker | None = None,
         on_before_dispatch: BeforeDispatch | None = None,
         on_after_dispatch: AfterDispatch | None = None,
     ) -> None:
@@ -133,6 +137,9 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             cost_budget: Microcents ($1 = 1,000,000) for each call.
             budget: The same as a `Budget`, which can say more.
             cost_calculator: Prices; those of genai-prices unless given.
+            provider_limits: What is sent to providers at once and in a minute, by this agent and what its
+                tools call: `{"openai": ProviderLimit(...)}`, `"*"` for all others.
+            circuit_breaker: Lets no requests of this agent go to a provider that fails and fails.
             on_before_dispatch: Called with a `Dispatch` before each attempt; may raise
                 `DispatchSkippedError` to fail at once.
             on_after_dispatch: Called with it after each attempt; what it raises is logged
@@ -218,9 +225,13 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             limits=_over(limits_of(budget, cost_budget), limits_of(config.budget, config.cost_budget)),
             on_before_dispatch=on_before_dispatch or config.on_before_dispatch,
             on_after_dispatch=on_after_dispatch or config.on_after_dispatch,
+            provider_limits=_first(provider_limits, config.provider_limits, None),
+            circuit_breaker=_first(circuit_breaker, config.circuit_breaker, None),
         )
         check_count("request_retries", self._dispatcher.request_retries)
         check_seconds("timeout", self._dispatcher.timeout)
+        check_provider_limits(provider_limits)
+        check_circuit_breaker(circuit_breaker)
 
     def __repr__(self) -> str:
         return f"FastroAgent(name={self.name!r})"
@@ -878,7 +889,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 the loop).
             config: Settings of the step.
         """
-        return AgentStep(self, prompt, config or StepConfig())
+        return AgentStep(self, prompt, config or StepConfig(), type_of_outputs(self.agent.output_type))
 
     async def dispatch(self, call: AgentCall) -> ChatResponse[OutputDataT]:
         """Make one attempt at a call: what `run` and `StepContext.run` stand on."""

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fastroai.runtime.circuit_breaker import check_circuit_breaker
 from fastroai.runtime.options import check_count, check_seconds
+from fastroai.runtime.provider_limits import check_provider_limits
 from fastroai.usage.limits import limits_of
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
     from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
+    from fastroai.runtime import CircuitBreaker, ProviderLimits
     from fastroai.usage import BudgetLike, CostCalculator
 
 DEFAULT_REQUEST_RETRIES = 2
@@ -45,6 +48,10 @@ class AgentConfig:
     budget: BudgetLike | None = None
     """The same as a `Budget`, which can say more; give one of the two."""
     cost_calculator: CostCalculator | None = None
+    provider_limits: ProviderLimits | None = None
+    """What is sent to providers at once and in a minute: `{"openai": ProviderLimit(...)}`."""
+    circuit_breaker: CircuitBreaker | None = None
+    """Lets no requests of this agent go to a provider that fails and fails."""
     on_before_dispatch: BeforeDispatch | None = None
     on_after_dispatch: AfterDispatch | None = None
 
@@ -53,3 +60,5 @@ class AgentConfig:
         check_seconds("timeout", self.timeout)
         check_count("request_retries", self.request_retries)
         limits_of(self.budget, self.cost_budget)
+        check_provider_limits(self.provider_limits)
+        check_circuit_breaker(self.circuit_breaker)

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Generic
+from typing import Any, Generic, TypedDict
 
 from pydantic_ai import AgentCapability, AgentRunResultEvent, RunContext, capture_run_messages
 from pydantic_ai.agent import AbstractAgent, EventStreamHandler
@@ -26,14 +26,20 @@ from fastroai.agent.models import ModelCache
 from fastroai.agent.response import ChatResponse, StreamChunk
 from fastroai.agent.stream import OnScope, ResponseEvent
 from fastroai.errors import BudgetExceeded, StoppedRun
-from fastroai.runtime import Clock, Scope, Send, current_scope
+from fastroai.runtime import CircuitBreaker, Clock, ProviderLimits, Scope, Send, current_scope
 from fastroai.runtime.flow import Flow, current_flow, read_by_this_task
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.steps.call import AgentCall
+from fastroai.store.runs import current_durable_run
 from fastroai.tracing import attributes, log_metrics
 from fastroai.usage.limits import Limits
 
 logger = logging.getLogger("fastroai.agent")
+
+
+class _Identity(TypedDict):
+    call: str
+    attempt: int
 
 
 @dataclass(slots=True)
@@ -76,12 +82,15 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     limits: Limits | None
     on_before_dispatch: BeforeDispatch | None
     on_after_dispatch: AfterDispatch | None
+    provider_limits: ProviderLimits | None = None
+    circuit_breaker: CircuitBreaker | None = None
     learned: Learned = field(default_factory=Learned)
     """What its answered calls were like."""
 
     async def run(self, call: AgentCall) -> ChatResponse[OutputDataT]:
         """One attempt, to its response."""
         async with self._attempt(call) as attempt:
+            attempt.run.refuses_cut_answers = True
             with _watched(call.event_stream_handler or self.agent.event_stream_handler) as handler:
                 result: AgentRunResult[OutputDataT] = await self.agent.run(
                     call.prompt,
@@ -156,6 +165,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             limits=self.limits if call.limits is None else call.limits.over(self.limits),
             deps=call.deps,
             tracer=call.tracer,
+            provider_limits=self.provider_limits,
         )
         scope.reading = read_by_this_task()
         self._build_fallbacks(scope)
@@ -169,7 +179,12 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             step_id=scope.step_id,
         )
         run = AgentRun(
-            self.meter, self.request_retries if call.request_retries is None else call.request_retries
+            self.meter,
+            self.request_retries if call.request_retries is None else call.request_retries,
+            retry=call.retry,
+            classifiers=call.classifiers,
+            circuit_breaker=self.circuit_breaker,
+            **self._identity(call, parent),
         )
         token = current_agent_run.set(run)
         messages: list[ModelMessage] = []
@@ -197,6 +212,16 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             raise
         finally:
             current_agent_run.reset(token)
+
+    def _identity(self, call: AgentCall, parent: Scope | None) -> _Identity:
+        """What tells this call from others, in a run that is on record: who calls counts, else we do."""
+        if call.call is not None:
+            return {"call": call.call, "attempt": call.attempt}
+        if parent is None or current_durable_run.get() is None:
+            return {"call": "", "attempt": call.attempt}
+        outer = current_agent_run.get()
+        number = parent.count_child(self.name)
+        return {"call": f"{self.name}#{number}", "attempt": 1 if outer is None else outer.attempt}
 
     def _build_fallbacks(self, scope: Scope) -> None:
         """See now that the models can be built which budgets may step down to, not when they are needed."""

@@ -21,39 +21,59 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from pydantic_ai import RunContext
-from pydantic_ai.capabilities import AbstractCapability, WrapRunHandler
+from pydantic_ai.capabilities import (
+    AbstractCapability,
+    ValidatedToolArgs,
+    WrapRunHandler,
+    WrapToolExecuteHandler,
+)
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelRequestPart,
     ModelResponse,
+    ToolCallPart,
     ToolReturnPart,
 )
-from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models import (
+    CompletedStreamedResponse,
+    Model,
+    ModelRequestContext,
+    ModelRequestParameters,
+    StreamedResponse,
+)
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
 from fastroai.agent.models import ModelCache
+from fastroai.agent.permits import RequestPermit
+from fastroai.agent.replay import KnownResponse, RequestOnRecord, execute_tool
+from fastroai.errors import AnswerCutError, CircuitOpenError
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import (
     BudgetRefused,
     BudgetView,
     Charge,
+    CircuitBreaker,
+    Classifier,
     Reservation,
+    RetriesUsed,
+    Retry,
+    RetryPolicies,
+    RetryRules,
     Scope,
     admit,
-    backoff_delay,
     billing_of,
     current_scope,
     is_transport_failure,
-    mark_exhausted,
-    retry_after,
     step_down_if_due,
 )
 from fastroai.runtime.tasks import end_task
+from fastroai.store.runs import current_durable_run
 from fastroai.tracing import AttributeValue, attributes, log_metrics
 from fastroai.usage import (
     CostCalculator,
@@ -118,6 +138,24 @@ class Metered(AbstractCapability[Any]):
         if run is not None and run.meter is self:
             run.add_task()
 
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: ValidatedToolArgs,
+        handler: WrapToolExecuteHandler,
+    ) -> Any:
+        """Put results of tools on record, in runs that are; those that are there need no call."""
+        durable, scope, run = current_durable_run.get(), current_scope(), current_agent_run.get()
+        if durable is None or scope is None:
+            return await handler(args)
+        attempt = 1 if run is None else run.attempt
+        return await execute_tool(
+            durable, scope, attempt=attempt, call=call, tool=tool_def, args=args, handler=handler
+        )
+
     def get_wrapper_model(self, model: Model) -> Model | None:
         """Meter every leaf of the model that serves a request."""
         known = self._wrapped.get(id(model))
@@ -152,6 +190,17 @@ class AgentRun:
     meter: Metered
     request_retries: int
     """Extra attempts at each request of this run."""
+    call: str = ""
+    """What tells this call from others of the same attempt at a step, in a run that is on record."""
+    attempt: int = 1
+    """Which attempt at that call it is."""
+    retry: RetryPolicies | None = None
+    """What holds instead of `request_retries`, inside a step that says it."""
+    classifiers: tuple[Classifier, ...] = ()
+    refuses_cut_answers: bool = False
+    """Whether an answer that broke off is a failure; where its text is read as it comes, it is too late."""
+    circuit_breaker: CircuitBreaker | None = None
+    """The agent's own."""
     output_tools: set[str] = field(default_factory=set)
     """Names of the tools through which the model was asked for structured output."""
     last: Charge | None = None
@@ -244,11 +293,16 @@ class _Attempt:
 
     scope: Scope
     terms: _Terms
-    number: int
     run: AgentRun | None
+    used: RetriesUsed = field(default_factory=RetriesUsed)
+    on_record: RequestOnRecord | None = None
     reservation: Reservation[_Terms] | None = None
     stream: StreamedResponse | None = None
     charge: Charge | None = None
+    permit: RequestPermit | None = None
+    held_back: bool = False
+    """Whether a provider limit or a circuit breaker could hold it back."""
+    backoff_ms: float = 0.0
     waited_ms: float = 0.0
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     started: float = field(default_factory=perf_counter)
@@ -257,14 +311,71 @@ class _Attempt:
         """Wait until it may go out; then it is perhaps another request than was asked for."""
         if self.scope.account is not None or self.scope.ceilings:
             await prepare_bound(self.terms.wrapped, self.terms.messages, self.terms.parameters)
-        self.reservation = await admit(self.scope, self.terms)
+        breaker = None if self.run is None else self.run.circuit_breaker
+        if breaker is None and not self.scope.provider_limits:
+            self.reservation = await admit(self.scope, self.terms)
+        else:
+            self.reservation = await self._admit_in_turn(breaker)
         self.terms = self.reservation.terms
         self.waited_ms = (perf_counter() - self.started) * 1000
         self.started_at, self.started = datetime.now(UTC), perf_counter()
+        if self.on_record is not None:
+            await self._put_on_record(self.on_record)
         return self.reservation
+
+    async def _put_on_record(self, on_record: RequestOnRecord) -> None:
+        """Before it goes out, so that it counts whatever becomes of this process."""
+        assert self.reservation is not None
+        try:
+            await prepare_bound(self.terms.wrapped, self.terms.messages, self.terms.parameters)
+            bound = self.terms.bound
+            record = self._record("unmeasured", error="nothing more was heard of it")
+            record = replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens)
+            await on_record.sent(record)
+        except BaseException:
+            self.reservation.give_back()
+            raise
+
+    async def _admit_in_turn(self, breaker: CircuitBreaker | None) -> Reservation[_Terms]:
+        """Wait for the provider, then for the budgets: whoever holds money waits for nobody's place."""
+        terms = self.terms
+        while True:
+            permit = RequestPermit(self.scope, breaker, terms.wrapped)
+            await permit.take(terms.messages, terms.settings, terms.parameters)
+            try:
+                reservation = await admit(self.scope, terms)
+            except BaseException:
+                permit.give_back()
+                raise
+            if reservation.terms.wrapped is terms.wrapped:
+                break
+            # A budget has stepped down to another model, for which this is no permit.
+            terms = replace(terms, wrapped=reservation.terms.wrapped, known_bound=None)
+            reservation.give_back()
+            permit.give_back()
+        reservation.note_place()
+        permit.send()
+        self.permit, self.held_back = permit, True
+        return reservation
+
+    def _end_permit(self, response: ModelResponse | None, error: BaseException | None) -> None:
+        """Others may go, and the provider is well, or is not."""
+        permit, self.permit = self.permit, None
+        if permit is not None:
+            measured = response is not None and _is_measured(
+                response, streamed=self.terms.streamed, system=self.terms.provider
+            )
+            permit.end(response if measured else None, error)
+
+    def open(self, stream: StreamedResponse) -> None:
+        """A stream is open: the provider answers."""
+        self.stream = stream
+        if self.permit is not None:
+            self.permit.answered()
 
     def settle(self, response: ModelResponse) -> None:
         """The response arrived: charge its usage, or its bound if it came without or was cut."""
+        self._end_permit(response, None)
         assert self.reservation is not None
         if response.state == "suspended" and not response.usage.has_values():
             # Not answered yet: the provider works on, and the request that continues it brings the usage.
@@ -288,6 +399,7 @@ class _Attempt:
 
     def fail(self, error: BaseException) -> None:
         """No response arrived: charge nothing where that is sure, else its bound."""
+        self._end_permit(None, error)
         assert self.reservation is not None
         text = attributes.error_summary(error)
         if billing_of(error) == "released":
@@ -302,6 +414,7 @@ class _Attempt:
         """
         if self.charge is not None:
             return  # when its scope ended
+        self._end_permit(response, error)
         assert self.reservation is not None
         if error is None or _is_measured(response, streamed=True, system=self.terms.provider):
             self.settle(response)
@@ -315,12 +428,17 @@ class _Attempt:
         self.abandon(self.stream.get(), None)
 
     async def check_uncut(self, response: ModelResponse) -> None:
-        """Raise the stop of a budget that could pay for no more than the beginning of an answer."""
+        """Raise where this is only the beginning of an answer: a budget paid for no more, or it broke off."""
         stop = None if self.reservation is None else self.reservation.short
         if stop is not None and response.finish_reason == "length":
             stop.partial_response = response
             await self.scope.emit(BudgetRefused(**self.scope.place(), error=stop))
             raise stop
+        refused = self.run is not None and self.run.refuses_cut_answers
+        if refused and self.charge is not None and self.charge.record.cut:
+            cut = AnswerCutError(self.terms.model, self.terms.provider)
+            cut.partial_response = response
+            raise cut
 
     def budget_attributes(self) -> dict[str, AttributeValue]:
         """For the span of the request."""
@@ -331,6 +449,24 @@ class _Attempt:
             waited_ms=self.waited_ms,
             lowered=self.reservation.short is not None,
         )
+
+    async def note_end(self, response: ModelResponse | None, error: BaseException | None) -> None:
+        """Put on record how it ended, and with which response, before anybody uses that."""
+        if self.on_record is None:
+            return
+        assert self.charge is not None
+        if response is not None and self._is_cut(response):
+            response = None  # whoever comes by again asks again
+        if error is None or isinstance(error, Exception):
+            await self.on_record.ended(self.charge.record, response)
+        else:
+            self.on_record.ended_soon(self.charge.record, response)
+
+    def _is_cut(self, response: ModelResponse) -> bool:
+        """Whether it is no answer but the beginning of one."""
+        if self.reservation is not None and self.reservation.short is not None:
+            return response.finish_reason == "length"
+        return _is_cut(response, streamed=self.terms.streamed, model=self.terms.wrapped)
 
     def mark_retried(self) -> None:
         """Another attempt follows."""
@@ -359,11 +495,15 @@ class _Attempt:
             response_id=response.provider_response_id if response else None,
             agent=self.scope.name if self.scope.kind == "agent" else None,
             step_id=self.scope.step_id,
-            attempt=self.number,
+            attempt=self.used.attempt,
+            backoff_ms=self.backoff_ms,
+            waited_ms=self.waited_ms,
             streamed=self.terms.streamed,
             started_at=self.started_at,
             duration_ms=(perf_counter() - self.started) * 1000,
             finish_reason=response.finish_reason if response else None,
+            cut=response is not None
+            and _is_cut(response, streamed=self.terms.streamed, model=self.terms.wrapped),
             error=error,
         )
 
@@ -381,6 +521,27 @@ def _is_measured(response: ModelResponse, *, streamed: bool, system: str) -> boo
     if system in _LOCAL_SYSTEMS:
         return response.state == "complete"
     return response.finish_reason is not None
+
+
+def _is_cut(response: ModelResponse, *, streamed: bool, model: Model) -> bool:
+    """Whether an answer broke off before its end, as far as its provider lets one know.
+
+    PydanticAI's own models of providers that stream give a finish reason; other models may have none to give.
+    For Chat Completions it makes one up, as some providers that are compatible send none; OpenAI does, and
+    after that the usage.
+    """
+    if response.state != "complete":
+        return response.state != "suspended"
+    if (
+        not streamed
+        or model.system in _LOCAL_SYSTEMS
+        or not type(model).__module__.startswith("pydantic_ai.")
+    ):
+        return False
+    if "finish_reason" in (response.provider_details or {}):
+        return False
+    made_up = model.system == "openai" and not response.usage.has_values()
+    return response.finish_reason is None or made_up
 
 
 def _tokens(usage: RequestUsage) -> Tokens:
@@ -432,14 +593,16 @@ class MeteredModel(OwnedModel):
         if scope is None:
             return await self.wrapped.request(messages, model_settings, model_request_parameters)
         terms = self._terms(messages, model_settings, model_request_parameters, streamed=False)
-        number = 1
+        on_record = self._on_record(scope, terms)
+        if on_record is not None and (known := on_record.replay()) is not None:
+            return self._replayed(known)
+        before: Retry | None = None
         while True:
-            attempt = _Attempt(scope, step_down_if_due(scope, terms), number, self._run())
+            attempt = self._attempt(scope, terms, before, on_record)
             try:
                 return await self._send(attempt)
             except Exception as error:
-                await self._wait_or_raise(attempt, error)
-                number += 1
+                before = await self._wait_or_raise(attempt, error)
 
     async def _send(self, attempt: _Attempt) -> ModelResponse:
         async with AsyncExitStack() as stack:
@@ -451,10 +614,10 @@ class MeteredModel(OwnedModel):
                     response = await terms.wrapped.request(terms.messages, terms.settings, terms.parameters)
             except BaseException as error:
                 attempt.fail(error)
-                await self._conclude(attempt, trace_id, error)
+                await self._conclude(attempt, trace_id, error=error)
                 raise
             attempt.settle(response)
-            await self._conclude(attempt, trace_id)
+            await self._conclude(attempt, trace_id, response)
         await attempt.check_uncut(response)
         return response
 
@@ -475,9 +638,15 @@ class MeteredModel(OwnedModel):
                 yield stream
             return
         terms = self._terms(messages, model_settings, model_request_parameters, streamed=True)
-        number = 1
+        on_record = self._on_record(scope, terms)
+        if on_record is not None and (known := on_record.replay()) is not None:
+            yield CompletedStreamedResponse(
+                self._replayed(known), model_request_parameters=model_request_parameters, replay_events=True
+            )
+            return
+        before: Retry | None = None
         while True:
-            attempt = _Attempt(scope, step_down_if_due(scope, terms), number, self._run())
+            attempt = self._attempt(scope, terms, before, on_record)
             async with AsyncExitStack() as stack:
                 trace_id = await self._open_span(stack, attempt)
                 reservation = await attempt.admit()
@@ -491,12 +660,12 @@ class MeteredModel(OwnedModel):
                     )
                 except BaseException as error:
                     attempt.fail(error)
-                    await self._conclude(attempt, trace_id, error)
+                    await self._conclude(attempt, trace_id, error=error)
                     if not isinstance(error, Exception):
                         raise
                     failure = error
                 else:
-                    attempt.stream = stream
+                    attempt.open(stream)
                     scope.on_close(attempt.abandon_forgotten)
                     try:
                         with reservation.around():
@@ -504,7 +673,7 @@ class MeteredModel(OwnedModel):
                     except BaseException as error:
                         response = stream.get()
                         attempt.abandon(response, error)
-                        await self._conclude(attempt, trace_id, error)
+                        await self._conclude(attempt, trace_id, error=error)
                         if isinstance(error, Exception):  # what is wrong with a cut answer is that it is cut
                             await attempt.check_uncut(response)
                         raise
@@ -512,22 +681,36 @@ class MeteredModel(OwnedModel):
                         scope.forget_closer(attempt.abandon_forgotten)
                     response = stream.get()
                     attempt.abandon(response, None)
-                    await self._conclude(attempt, trace_id)
+                    await self._conclude(attempt, trace_id, response)
                     await attempt.check_uncut(response)
                     return
-            await self._wait_or_raise(attempt, failure)
-            number += 1
+            before = await self._wait_or_raise(attempt, failure)
 
-    async def _wait_or_raise(self, attempt: _Attempt, error: Exception) -> None:
+    def _attempt(
+        self, scope: Scope, terms: _Terms, before: Retry | None, on_record: RequestOnRecord | None
+    ) -> _Attempt:
+        if before is None:
+            used = RetriesUsed() if on_record is None else on_record.used
+            return _Attempt(scope, step_down_if_due(scope, terms), self._run(), used, on_record)
+        return _Attempt(
+            scope,
+            step_down_if_due(scope, terms),
+            self._run(),
+            used=before.used,
+            on_record=on_record,
+            backoff_ms=before.delay * 1000,
+        )
+
+    async def _wait_or_raise(self, attempt: _Attempt, error: Exception) -> Retry:
         """Wait until the next attempt; raise the failure where there is none to follow."""
-        if not is_transport_failure(error):
+        if not is_transport_failure(error) or isinstance(error, CircuitOpenError):
             raise error
-        delay = backoff_delay(attempt.number, REQUEST_RETRY_DELAY, retry_after(error))
-        if attempt.number > self._extra_attempts() or not attempt.scope.has_time_for(delay):
-            mark_exhausted(error)
+        retry = self._retry_rules().next(error, attempt.used, attempt.scope)
+        if retry is None:
             raise error
         attempt.mark_retried()
-        await asyncio.sleep(delay)
+        await asyncio.sleep(retry.delay)
+        return retry
 
     def _terms(
         self,
@@ -544,13 +727,39 @@ class MeteredModel(OwnedModel):
                 run.last.mark("retried")
         return terms
 
+    def _on_record(self, scope: Scope, terms: _Terms) -> RequestOnRecord | None:
+        """Its place in the run, where that is on record."""
+        durable, run = current_durable_run.get(), current_agent_run.get()
+        if durable is None:
+            return None
+        return RequestOnRecord.of(
+            durable,
+            scope,
+            call="" if run is None else run.call,
+            attempt=1 if run is None else run.attempt,
+            model=f"{terms.provider}:{terms.model}",
+            messages=terms.messages,
+            settings=terms.settings,
+            parameters=terms.parameters,
+        )
+
+    def _replayed(self, known: KnownResponse) -> ModelResponse:
+        """A response that was paid for before: the latest of this run, as if it had just come."""
+        if (run := self._run()) is not None:
+            run.last = known.charge
+        return known.response
+
     def _run(self) -> AgentRun | None:
         run = current_agent_run.get()
         return run if run is not None and run.meter is self._meter else None
 
-    def _extra_attempts(self) -> int:
+    def _retry_rules(self) -> RetryRules:
         run = self._run()
-        return self._meter.request_retries if run is None else run.request_retries
+        if run is None:
+            return RetryRules.counted(self._meter.request_retries, REQUEST_RETRY_DELAY)
+        if run.retry is not None:
+            return RetryRules(run.retry, run.classifiers)
+        return RetryRules.counted(run.request_retries, REQUEST_RETRY_DELAY, run.classifiers)
 
     async def _open_span(self, stack: AsyncExitStack, attempt: _Attempt) -> str:
         tracer, terms = attempt.scope.tracer, attempt.terms
@@ -564,18 +773,28 @@ class MeteredModel(OwnedModel):
                     provider=terms.provider,
                     base_url=base_url_of(terms.wrapped),
                     streamed=terms.streamed,
-                    attempt=attempt.number,
+                    attempt=attempt.used.attempt,
                 ),
             )
         )
 
-    async def _conclude(self, attempt: _Attempt, trace_id: str, error: BaseException | None = None) -> None:
-        """Note the end of a request in its span, and tell who wants to know."""
+    async def _conclude(
+        self,
+        attempt: _Attempt,
+        trace_id: str,
+        response: ModelResponse | None = None,
+        *,
+        error: BaseException | None = None,
+    ) -> None:
+        """Note the end of a request on record and in its span, and tell who wants to know."""
         assert attempt.charge is not None
         assert attempt.reservation is not None
+        await attempt.note_end(response, error)
         tracer = attempt.scope.tracer
         if tracer is not None and trace_id:
             log_metrics(tracer, trace_id, attributes.response_attributes(attempt.charge.record))
+            if attempt.held_back:
+                log_metrics(tracer, trace_id, {attributes.LIMIT_WAITED_MS: attempt.waited_ms})
             if attempt.reservation.is_limited:
                 log_metrics(tracer, trace_id, attempt.budget_attributes())
         # Whoever is cancelled has no time to wait for listeners; they are told with the next event.

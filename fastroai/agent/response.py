@@ -103,6 +103,19 @@ class ChatResponse(Generic[OutputDataT]):
         return self.result.all_messages()
 
     @property
+    def is_cut(self) -> bool:
+        """Whether an answer that was used broke off before its end: its stream ended without a finish reason.
+
+        `run` raises `AnswerCutError` then; a stream that you read yourself ends with this flag.
+        """
+        return any(record.cut and record.use == "kept" for record in self.records)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the usage of every answer that was used arrived; attempts that failed before do not count."""
+        return not any(record.is_doubtful for record in self.records)
+
+    @property
     def input_tokens(self) -> int:
         """Tokens sent, cached ones included."""
         return self.usage.input_tokens

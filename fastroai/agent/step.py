@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias, TypeVar
 
+from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ScopeClosedError
 from fastroai.steps import BaseStep, StepConfig, StepContext
 from fastroai.steps.call import AgentCall, AgentLike, Prompt
@@ -21,11 +22,23 @@ PromptSource: TypeAlias = "Prompt | Callable[[StepContext[DepsT]], Prompt | Awai
 class AgentStep(BaseStep[DepsT, OutputT]):
     """Calls an agent with a prompt; made by `FastroAgent.as_step`."""
 
-    def __init__(self, agent: AgentLike[OutputT], prompt: PromptSource[DepsT], config: StepConfig) -> None:
-        self.agent, self.prompt, self.config = agent, prompt, config
+    checks_output_itself = True
+
+    def __init__(
+        self,
+        agent: AgentLike[OutputT],
+        prompt: PromptSource[DepsT],
+        config: StepConfig,
+        output_type: Annotation | None = None,
+    ) -> None:
+        self.agent, self.prompt, self.config, self.output_type = agent, prompt, config, output_type
 
     def __repr__(self) -> str:
         return f"<step of {self.agent!r}>"
+
+    def inferred_output(self) -> Annotation | None:
+        """The type of the agent's outputs, where it is clear. PydanticAI checks it."""
+        return self.output_type
 
     async def execute(self, context: StepContext[DepsT]) -> OutputT:
         """Make the prompt, call the agent, and give its output."""

@@ -10,6 +10,7 @@ from fastroai.pipelines.stream import PipelineStream
 from fastroai.runtime import (
     BudgetRefused,
     BudgetWarning,
+    ContractViolated,
     RunEvent,
     RunFinished,
     RunStarted,
@@ -40,6 +41,7 @@ __all__ = [
     "BaseStep",
     "BudgetRefused",
     "BudgetWarning",
+    "ContractViolated",
     "ConversationState",
     "ConversationStatus",
     "ExecutionConfig",

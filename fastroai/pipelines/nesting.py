@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Protocol
 
+from pydantic import JsonValue
+
+from fastroai.contracts.annotations import Annotation
 from fastroai.errors import StepExecutionError
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.steps import BaseStep, StepConfig, StepContext
@@ -16,8 +19,17 @@ from fastroai.usage import Quote
 class Executable(Protocol[OutputT]):
     """What can be nested: it runs inputs to a `PipelineResult`."""
 
+    @property
+    def definition(self) -> JsonValue:
+        """Its shape, as plain data."""
+        ...
+
     async def execute(
-        self, inputs: Mapping[str, Any] | None = None, deps: Any = None
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        deps: Any = None,
+        *,
+        context: MutableMapping[str, Any] | None = None,
     ) -> PipelineResult[OutputT]:
         """Run to the result."""
         ...
@@ -26,9 +38,15 @@ class Executable(Protocol[OutputT]):
         """What that costs."""
         ...
 
+    def declared_output(self) -> Annotation | None:
+        """The type that its output is declared to have."""
+        ...
+
 
 class NestedStep(BaseStep[DepsT, OutputT]):
     """Runs a pipeline or router inside a step; made by `as_step`. Its usage is part of the step's."""
+
+    checks_output_itself = True
 
     def __init__(
         self,
@@ -41,13 +59,18 @@ class NestedStep(BaseStep[DepsT, OutputT]):
     def __repr__(self) -> str:
         return f"<step of {self.inner!r}>"
 
+    def inferred_output(self) -> Annotation | None:
+        """What the nested pipeline declares."""
+        return self.inner.declared_output()
+
     async def execute(self, context: StepContext[DepsT]) -> OutputT:
         """Run what is nested; a conversation that stopped it stops the outer run too.
 
         Raises:
             StepExecutionError: its output step did not run, because of a failure inside.
         """
-        result = await self.inner.execute(self._make_inputs(context), context.deps)
+        result = await self.inner.execute(self._make_inputs(context), context.deps, context=context.shared)
+        context.scope.degraded |= result.quality == "degraded"
         if result.stopped_early:
             return result.conversation_state  # type: ignore[return-value]  # the outer runner looks for it
         if result.output_step not in result.step_outputs:

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any, Generic
 
+from pydantic import JsonValue
 from typing_extensions import TypeVar
 
+from fastroai.contracts import Contract
+from fastroai.contracts.accepted import Accepted, Accepts
+from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, FastroAIError
+from fastroai.pipelines.contracting import bind_contracts, check_inputs
+from fastroai.pipelines.definition import define
 from fastroai.pipelines.drawing import critical_path, draw_mermaid
 from fastroai.pipelines.estimate import PastRuns, estimate_steps, total
+from fastroai.pipelines.live_trace import LivePart
 from fastroai.pipelines.machine import PipelineMachine
 from fastroai.pipelines.nesting import NestedStep
+from fastroai.pipelines.on_record import StepsOnRecord, kept_on_record
+from fastroai.pipelines.openings import Opening, RunKeeper, store_of
 from fastroai.pipelines.plan import build_plan
-from fastroai.pipelines.result import OutputT, PipelineResult, PipelineUsage
+from fastroai.pipelines.replay import Orchestration, first_divergence
+from fastroai.pipelines.result import OutputT, PipelineResult, PipelineUsage, quality_of
 from fastroai.pipelines.runner import PipelineRunner
 from fastroai.pipelines.stream import PipelineStream
 from fastroai.records import first_given
@@ -29,6 +41,7 @@ from fastroai.runtime import (
     current_scope,
     run_blocking,
 )
+from fastroai.runtime.events import both
 from fastroai.steps import (
     BaseStep,
     ConversationState,
@@ -39,12 +52,31 @@ from fastroai.steps import (
 )
 from fastroai.steps.config import limits_in, resolve
 from fastroai.steps.context import RunFacts
+from fastroai.steps.contracts import declared_output
 from fastroai.steps.estimating import OutputsToCome
+from fastroai.steps.hooks import Hooks, RunHooks
 from fastroai.steps.outputs import Outputs
+from fastroai.steps.shared import Shared
+from fastroai.store.live_log import LiveLog, RunLog, current_live_log
+from fastroai.store.runs import check_run_id, current_durable_run
+from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing import NoOpTracer, Tracer, attributes, log_metrics
 from fastroai.usage import CostCalculator, Quote
 
 DepsT = TypeVar("DepsT", default=Any, contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request(Generic[DepsT]):
+    """What a run is asked for with."""
+
+    inputs: Mapping[str, Any] | None
+    deps: DepsT | None
+    tracer: Tracer | None
+    context: MutableMapping[str, Any] | None = None
+    listener: Listener | None = None
+    opening: Opening | None = None
+    run_id: str | None = None
 
 
 class Pipeline(Generic[DepsT, OutputT]):
@@ -69,6 +101,8 @@ class Pipeline(Generic[DepsT, OutputT]):
         output_step: str | None = None,
         config: PipelineConfig | None = None,
         step_configs: Mapping[str, StepConfig] | None = None,
+        contracts: Mapping[str, Contract] | None = None,
+        accepts: Accepts | None = None,
     ) -> None:
         """Check and plan the pipeline.
 
@@ -80,6 +114,9 @@ class Pipeline(Generic[DepsT, OutputT]):
             output_step: The step that gives the output; the one that no other needs, unless said.
             config: Settings of the pipeline, and defaults for its steps.
             step_configs: Settings by step id; they win over what the step says itself.
+            contracts: Contracts by step id, such as a `ContractRegistry`; what they say wins too.
+            accepts: The inputs of a run: types by name, or a TypedDict, model or dataclass with these names
+                as fields. Inputs with other names pass unchecked.
 
         Raises:
             PipelineValidationError: it cannot run; with every problem at once.
@@ -94,7 +131,12 @@ class Pipeline(Generic[DepsT, OutputT]):
         self.name = name
         self.steps: Mapping[str, BaseStep[DepsT, Any]] = MappingProxyType(dict(steps))
         self.config: PipelineConfig = config or PipelineConfig()
-        self._plan = build_plan(name, self.steps, dependencies, output_step, step_configs)
+        self._accepts = None if accepts is None else Accepted(accepts)
+        self._plan = build_plan(
+            name, self.steps, dependencies, output_step, step_configs, contracts, self._accepts
+        )
+        self.contracts: Mapping[str, Contract] = MappingProxyType(dict(contracts or {}))
+        self._checks = bind_contracts(self.steps, self.contracts)
         self._configs = _resolve_all(self.steps, step_configs or {}, self.config)
         self._exempt = frozenset(
             step_id for step_id, resolved in self._configs.items() if resolved.on_error == "continue"
@@ -102,6 +144,9 @@ class Pipeline(Generic[DepsT, OutputT]):
         self._limits = limits_in(self.config)
         self._calculator = CostCalculator()
         self._past_runs = PastRuns()
+        self._hooks = RunHooks.of(
+            Hooks.of(self.config), {step_id: resolved.hooks for step_id, resolved in self._configs.items()}
+        )
 
     def __repr__(self) -> str:
         return f"Pipeline({self.name!r}, {len(self.steps)} steps)"
@@ -118,6 +163,14 @@ class Pipeline(Generic[DepsT, OutputT]):
         """The step that gives the output."""
         return self._plan.output_step
 
+    def declared_output(self, step_id: str | None = None) -> Annotation | None:
+        """The type that the output of a step is declared to have, that of the pipeline's unless said.
+
+        `None` where none is.
+        """
+        step_id = step_id or self.output_step
+        return declared_output(self.steps[step_id], self.contracts.get(step_id))
+
     @property
     def levels(self) -> list[list[str]]:
         """Steps by how many others must come before them; for reading, the run has no such barrier."""
@@ -127,10 +180,37 @@ class Pipeline(Generic[DepsT, OutputT]):
         """The pipeline as a Mermaid state diagram."""
         return draw_mermaid(self._plan)
 
+    def replay(self, trace: RunTrace) -> Divergence | None:
+        """Decide again what a run of this pipeline decided, on its recorded outcomes; runs and sends nothing.
+
+        `None` if everything is decided as it was, else where it was first not. As `trace.replay(self)`.
+        """
+        return first_divergence(self._orchestration(), trace.entries)
+
+    def _orchestration(self) -> Orchestration:
+        return Orchestration(
+            name=self.name,
+            plan=self._plan,
+            exempt=self._exempt,
+            max_concurrency=self.config.max_concurrency,
+            nested={
+                step_id: one.inner._orchestration()
+                for step_id, one in self.steps.items()
+                if isinstance(one, NestedStep) and isinstance(one.inner, Pipeline)
+            },
+        )
+
     # --- running ---
 
     async def execute(
-        self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None, tracer: Tracer | None = None
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        deps: DepsT | None = None,
+        tracer: Tracer | None = None,
+        *,
+        context: MutableMapping[str, Any] | None = None,
+        run_id: str | None = None,
+        store: object = None,
     ) -> PipelineResult[OutputT]:
         """Run the pipeline to its result.
 
@@ -138,17 +218,31 @@ class Pipeline(Generic[DepsT, OutputT]):
             inputs: What steps read with `ctx.get_input`.
             deps: What steps find as `ctx.deps`, and agents called by `ctx.run` too.
             tracer: Where spans go; by default that of the run around this one.
+            context: What steps find as `ctx.shared`, by reference: clients, caches.
+            run_id: The id of the run; a new one unless given.
+            store: Where it is put on record, so that it can be resumed; that of the config unless given.
 
         Raises:
             StepExecutionError: a step failed, after its retries. It has the outputs and the usage of what
                 finished.
             CostBudgetExceeded: a budget of this pipeline, or of the run around it, is used up.
             TimeLimitExceeded: `total_timeout` ran out.
+            ContractViolation: the inputs are not what the pipeline accepts.
+            RunExists: the store has a run of this id.
+            ValueNotStorable: an input cannot be stored.
+            RunStoreUnavailable: the store fails, and has failed each time. What it has is kept.
         """
-        return await self._execute(inputs, deps, tracer, None)
+        return await self._begin(_Request(inputs, deps, tracer, context), run_id, store)
 
     def execute_sync(
-        self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None, tracer: Tracer | None = None
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        deps: DepsT | None = None,
+        tracer: Tracer | None = None,
+        *,
+        context: MutableMapping[str, Any] | None = None,
+        run_id: str | None = None,
+        store: object = None,
     ) -> PipelineResult[OutputT]:
         """`execute` for scripts and worker threads.
 
@@ -156,13 +250,20 @@ class Pipeline(Generic[DepsT, OutputT]):
             RunningLoopError: this thread runs an event loop; await `execute`.
         """
         return run_blocking(
-            lambda: self.execute(inputs, deps, tracer),
+            lambda: self.execute(inputs, deps, tracer, context=context, run_id=run_id, store=store),
             called="pipeline.execute_sync",
             instead="pipeline.execute",
         )
 
     def stream(
-        self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None, tracer: Tracer | None = None
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        deps: DepsT | None = None,
+        tracer: Tracer | None = None,
+        *,
+        context: MutableMapping[str, Any] | None = None,
+        run_id: str | None = None,
+        store: object = None,
     ) -> PipelineStream[OutputT]:
         """Run the pipeline and iterate what happens, as typed events; `stream.result` has the result after.
 
@@ -174,7 +275,109 @@ class Pipeline(Generic[DepsT, OutputT]):
 
         Leaving early cancels the run. What `execute` raises is raised at the end of the iteration.
         """
-        return PipelineStream(lambda listener: self._execute(inputs, deps, tracer, listener))
+        return PipelineStream(
+            lambda listener: self._begin(_Request(inputs, deps, tracer, context, listener), run_id, store)
+        )
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        store: object = None,
+        deps: DepsT | None = None,
+        tracer: Tracer | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        context: MutableMapping[str, Any] | None = None,
+        force: bool = False,
+    ) -> PipelineResult[OutputT]:
+        """Go on with a run that was interrupted, has failed, or waits for more from the user.
+
+        What has finished is not run again, and responses and tool results that are on record are not paid
+        for again. Budgets, usage, retries and conversations go on from where they were.
+
+        Args:
+            run_id: The run.
+            store: Where it is on record; that of the config unless given.
+            deps: As in `execute`; they are not stored.
+            tracer: As in `execute`.
+            inputs: New values for some inputs, such as what a user has said since.
+            context: As in `execute`; it is not stored.
+            force: Go on although the pipeline has changed.
+
+        Raises:
+            RunNotFound: the store has no such run.
+            RunInProgress: it is running.
+            RunDefinitionChanged: the pipeline has changed, unless `force`.
+            RunCorrupt: its record cannot be read.
+            RunFromNewerVersion: a later version of FastroAI has written its record.
+        """
+        keeper = self._keeper(store)
+        opening = await keeper.take_up(run_id, inputs, force=force)
+        return await self._execute(_Request(opening.inputs, deps, tracer, context, None, opening))
+
+    def resume_sync(
+        self,
+        run_id: str,
+        *,
+        store: object = None,
+        deps: DepsT | None = None,
+        tracer: Tracer | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        context: MutableMapping[str, Any] | None = None,
+        force: bool = False,
+    ) -> PipelineResult[OutputT]:
+        """`resume` for scripts and worker threads. Raises as `execute_sync`."""
+        return run_blocking(
+            lambda: self.resume(
+                run_id,
+                store=store,
+                deps=deps,
+                tracer=tracer,
+                inputs=inputs,
+                context=context,
+                force=force,
+            ),
+            called="pipeline.resume_sync",
+            instead="pipeline.resume",
+        )
+
+    async def fork(
+        self,
+        run_id: str,
+        *,
+        at: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        outputs: Mapping[str, Any] | None = None,
+        new_run_id: str | None = None,
+        store: object = None,
+        deps: DepsT | None = None,
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+    ) -> PipelineResult[OutputT]:
+        """Start a new run that has, at no cost, what another did before a point, and is different from there.
+
+            await pipeline.fork("invoice-42", at="write", inputs={"tone": "formal"})
+            await pipeline.fork("invoice-42", outputs={"classify": "complaint"})
+
+        Args:
+            run_id: The other run, which stays as it is.
+            at: The step that runs again, and all that need it.
+            inputs: New values for some inputs.
+            outputs: Outputs by step id, instead of what these steps gave; all that need them run again.
+            new_run_id: The id of the new run.
+            store: As in `resume`.
+            deps: As in `execute`.
+            tracer: As in `execute`.
+            context: As in `execute`.
+
+        Raises:
+            RunNotFound: the store has no such run.
+            RunExists: the new id is taken.
+            ConfigurationError: there is no such step, or it cannot have this output.
+        """
+        keeper = self._keeper(store)
+        opening = await keeper.fork(run_id, at=at, inputs=inputs, outputs=outputs, new_run_id=new_run_id)
+        return await self._execute(_Request(opening.inputs, deps, tracer, context, None, opening))
 
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None) -> Quote:
         """What `execute` with these inputs costs: at least, expected, at most, and why. Sends no request.
@@ -187,8 +390,7 @@ class Pipeline(Generic[DepsT, OutputT]):
         Functions that make prompts and inputs are called. Where they ask for the output of a step, the
         quote is for any prompt.
         """
-        if inputs is not None and not isinstance(inputs, Mapping):
-            raise ConfigurationError("inputs", inputs, "a mapping of names to values")
+        _check_inputs_mapping(inputs)
         facts = RunFacts(
             pipeline=self.name,
             path=(self.name,),
@@ -221,16 +423,47 @@ class Pipeline(Generic[DepsT, OutputT]):
         """
         return NestedStep(self, inputs, config or StepConfig())
 
-    async def _execute(
-        self,
-        inputs: Mapping[str, Any] | None,
-        deps: DepsT | None,
-        tracer: Tracer | None,
-        listener: Listener | None,
+    async def _begin(
+        self, request: _Request[DepsT], run_id: str | None, store: object
     ) -> PipelineResult[OutputT]:
-        if inputs is not None and not isinstance(inputs, Mapping):
-            raise ConfigurationError("inputs", inputs, "a mapping of names to values")
-        parent = current_scope()
+        """Run what is asked for: on record where there is a store, which nested ones share."""
+        _check_inputs_mapping(request.inputs)
+        if run_id is not None:
+            check_run_id(run_id)
+        if current_durable_run.get() is None and store_of(store, self.config.store) is not None:
+            opening = self._keeper(store).begin(run_id, dict(request.inputs or {}))
+            request = replace(request, opening=opening)
+        return await self._execute(replace(request, run_id=run_id))
+
+    def _keeper(self, given: object) -> RunKeeper:
+        store = store_of(given, self.config.store)
+        if store is None:
+            raise ConfigurationError(
+                "store", None, "the store that has the run, here or as PipelineConfig(store=...)"
+            )
+        return RunKeeper(
+            definition=self.definition,
+            input_types={} if self._accepts is None else self._accepts.types,
+            output_types=self._output_types,
+            dependents=self._plan.dependents,
+            store=store,
+            durability=self.config.durability,
+            codec=self.config.codec,
+        )
+
+    @cached_property
+    def definition(self) -> dict[str, JsonValue]:
+        """Its shape, as plain data: what must not change while a run goes on."""
+        on_error = {step_id: config.on_error for step_id, config in self._configs.items()}
+        return define(self.name, self.steps, self.dependencies, self.output_step, on_error)
+
+    @cached_property
+    def _output_types(self) -> dict[str, Annotation]:
+        types = {step_id: self.declared_output(step_id) for step_id in self.steps}
+        return {step_id: declared for step_id, declared in types.items() if declared is not None}
+
+    async def _execute(self, request: _Request[DepsT]) -> PipelineResult[OutputT]:
+        parent, opening, tracer = current_scope(), request.opening, request.tracer
         if tracer is None and parent is not None:
             tracer = parent.tracer
         scope = Scope(
@@ -238,40 +471,65 @@ class Pipeline(Generic[DepsT, OutputT]):
             self.name,
             parent=parent,
             limits=self._limits,
-            deps=deps,
+            deps=request.deps,
             tracer=tracer if first_given(self.config.trace, default=True) else NoOpTracer(),
-            listener=listener,
+            listener=both(self._hooks.listener(self.name, around=parent), request.listener),
+            provider_limits=self.config.provider_limits,
+            run_id=request.run_id if opening is None else opening.run_id,
         )
         runner: PipelineRunner | None = None
+        log: RunLog | None = None
         try:
             async with scope, AsyncExitStack() as stack:
                 await self._enter(stack, scope)
+                inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)
+                steps = StepsOnRecord.nested(scope, lambda: self._output_types)
+                if opening is not None:
+                    run = await stack.enter_async_context(kept_on_record(await opening.open(inputs), scope))
+                    steps = StepsOnRecord(run, scope, self._output_types)
                 facts = RunFacts(
                     pipeline=self.name,
                     path=scope.path,
-                    inputs=MappingProxyType(dict(inputs or {})),
+                    inputs=MappingProxyType(dict(inputs)),
                     outputs=Outputs(self._plan.dependencies),
                     calculator=self._calculator,
+                    shared=Shared.of(request.context),
+                    declared={} if steps is None else self._output_types,
                 )
                 runner = PipelineRunner(
                     plan=self._plan,
                     steps=self.steps,
                     configs=self._configs,
+                    contracts=self._checks,
                     machine=PipelineMachine(
                         self._plan, exempt=self._exempt, max_concurrency=self.config.max_concurrency
                     ),
                     scope=scope,
                     facts=facts,
-                    deps=deps,
+                    deps=request.deps,
                     tracer=tracer,
+                    on_record=steps,
                 )
+                log = self._log_of(stack, scope, runner)
                 await _run_told(runner, scope, self.name, tuple(self.steps))
                 self._past_runs.add(scope.spent())
-                return self._result(runner, facts, scope)
+                return self._result(runner, facts, scope, log)
         except FastroAIError as error:
-            if runner is not None:
+            if runner is not None and log is not None:
                 error.step_outputs, error.run_id = dict(runner.facts.outputs.values), scope.run_id
+                error.log = log
             raise
+
+    def _log_of(self, stack: AsyncExitStack, scope: Scope, runner: PipelineRunner) -> RunLog:
+        """The log of the run that this is, or is a part of."""
+        if (durable := current_durable_run.get()) is not None:
+            return RunLog(durable.entries)
+        live = current_live_log.get()
+        if live is None:
+            live = LiveLog(scope)
+            stack.callback(current_live_log.reset, current_live_log.set(live))
+        live.add(LivePart(live, runner, self.definition))
+        return RunLog(live.entries)
 
     async def _enter(self, stack: AsyncExitStack, scope: Scope) -> None:
         """Open the span and start the clock of the whole run."""
@@ -289,7 +547,9 @@ class Pipeline(Generic[DepsT, OutputT]):
             scope.add_clock(clock)
             stack.callback(scope.remove_clock, clock)
 
-    def _result(self, runner: PipelineRunner, facts: RunFacts, scope: Scope) -> PipelineResult[OutputT]:
+    def _result(
+        self, runner: PipelineRunner, facts: RunFacts, scope: Scope, log: RunLog
+    ) -> PipelineResult[OutputT]:
         outputs = facts.outputs.values
         stopping = _first_incomplete(outputs, self._plan.dependencies)
         output = None if stopping is not None else outputs.get(self._plan.output_step)
@@ -304,8 +564,10 @@ class Pipeline(Generic[DepsT, OutputT]):
             conversation_state=state if isinstance(state, ConversationState) else None,
             stopped_early=stopping is not None,
             run_id=scope.run_id,
+            log=log,
             timings=runner.timings,
             critical_path=critical_path(self._plan, runner.timings),
+            quality=quality_of(scope, runner.errors, runner.step_scopes),
         )
 
 
@@ -355,3 +617,8 @@ def _first_incomplete(
         if isinstance(output, ConversationState) and output.is_incomplete:
             return output
     return None
+
+
+def _check_inputs_mapping(inputs: object) -> None:
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise ConfigurationError("inputs", inputs, "a mapping of names to values")

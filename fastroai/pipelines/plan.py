@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeGuard
 
+from fastroai.contracts.accepted import Accepted
 from fastroai.errors import PipelineValidationError, nearest_hint
+from fastroai.pipelines.contracting import contract_problems
 from fastroai.steps import BaseStep, StepConfig
 
 
@@ -41,15 +43,19 @@ def build_plan(
     dependencies: Mapping[str, Sequence[str]] | None,
     output_step: str | None,
     step_configs: Mapping[str, object] | None,
+    contracts: Mapping[str, object] | None = None,
+    inputs: Accepted | None = None,
 ) -> Plan:
     """Check everything at once.
 
     Raises:
         PipelineValidationError: with every problem that was found.
     """
-    problems = [*_mapping_problems(dependencies=dependencies, step_configs=step_configs)]
+    given = {"dependencies": dependencies, "step_configs": step_configs, "contracts": contracts}
+    problems = [*_mapping_problems(**given)]
     dependencies = dependencies if isinstance(dependencies, Mapping) else {}
     step_configs = step_configs if isinstance(step_configs, Mapping) else {}
+    contracts = contracts if isinstance(contracts, Mapping) else {}
     problems += [
         *_step_problems(steps),
         *_dependency_problems(steps, dependencies),
@@ -63,6 +69,7 @@ def build_plan(
         )
         for step_id in steps
     }
+    problems += contract_problems(steps, needs, contracts, inputs)
     order: tuple[str, ...] = ()
     try:
         order = tuple(TopologicalSorter(needs).static_order())

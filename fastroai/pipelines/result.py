@@ -6,14 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, Generic
+from typing import Any, Generic, Literal, TypeAlias
 
 from typing_extensions import TypeVar
 
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime import Scope
 from fastroai.steps import ConversationState, StepUsage
+from fastroai.store.live_log import RunLog
+from fastroai.store.trace import RunTrace
 from fastroai.usage import UsageReport
+
+Quality: TypeAlias = Literal["clean", "degraded"]
 
 OutputT = TypeVar("OutputT", default=Any, covariant=True)
 
@@ -199,8 +203,21 @@ class PipelineResult(Generic[OutputT]):
     critical_path: tuple[str, ...] = ()
     """The chain of steps that the run had to wait for, first to last."""
 
+    quality: Quality = "clean"
+    """`"degraded"`: a step failed with `on_error="continue"`, or an answer that was used broke off before its
+    end, or came without its usage. Nested pipelines count."""
+    log: RunLog = field(repr=False, compare=False)
+    """What `trace` is made of."""
     routes: tuple[str, ...] = ()
     """For a router: the pipelines that it tried, in order; the last one gave the result."""
+
+    @property
+    def trace(self) -> RunTrace:
+        """What happened: every attempt at every step, why it was made, what it was given, gave and cost.
+
+        That of the outermost pipeline of the run, for nested ones too.
+        """
+        return self.log.trace
 
     @property
     def ok(self) -> bool:
@@ -212,3 +229,9 @@ class PipelineResult(Generic[OutputT]):
         return replace(
             self, usage=self.usage.within(scope), run_id=scope.run_id, routes=(*routes, *self.routes)
         )
+
+
+def quality_of(scope: Scope, errors: Mapping[str, BaseException], steps: Mapping[str, Scope]) -> Quality:
+    """How good a run was that ended without a failure."""
+    degraded = bool(errors) or any(step.degraded for step in steps.values())
+    return "degraded" if degraded or any(record.is_doubtful for record in scope.records) else "clean"

@@ -6,9 +6,12 @@ import hashlib
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Generic
 
+from pydantic import JsonValue
+
+from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, ScopeClosedError, UnknownPipelineError
 from fastroai.pipelines.estimate import in_turn, one_of
 from fastroai.pipelines.nesting import NestedStep
@@ -85,7 +88,12 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
         """The name of the pipeline that these inputs go to. What it spends is part of the run."""
 
     async def execute(
-        self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None, tracer: Tracer | None = None
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        deps: DepsT | None = None,
+        tracer: Tracer | None = None,
+        *,
+        context: MutableMapping[str, Any] | None = None,
     ) -> PipelineResult[OutputT]:
         """Route and run; after a failure that another variant might survive, run its fallback.
 
@@ -108,7 +116,7 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
                 pipeline = self._named(name)
                 tried.append(name)
                 try:
-                    result = await pipeline.execute(given, deps)
+                    result = await pipeline.execute(given, deps, context=context)
                 except Exception as error:
                     fallback = self._fallbacks.get(name)
                     if fallback is None or fallback in tried or not _another_may_do(error):
@@ -119,11 +127,18 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
                     return result.within(scope, routes=tuple(tried))
 
     def execute_sync(
-        self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None, tracer: Tracer | None = None
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        deps: DepsT | None = None,
+        tracer: Tracer | None = None,
+        *,
+        context: MutableMapping[str, Any] | None = None,
     ) -> PipelineResult[OutputT]:
         """`execute` for scripts and worker threads. Raises as `Pipeline.execute_sync`."""
         return run_blocking(
-            lambda: self.execute(inputs, deps, tracer), called="router.execute_sync", instead="router.execute"
+            lambda: self.execute(inputs, deps, tracer, context=context),
+            called="router.execute_sync",
+            instead="router.execute",
         )
 
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None) -> Quote:
@@ -161,6 +176,19 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
         return run_blocking(
             lambda: self.estimate(inputs, deps), called="router.estimate_sync", instead="router.estimate"
         )
+
+    def declared_output(self) -> Annotation | None:
+        """The type that all pipelines of the router are declared to give; `None` where they differ."""
+        declared = [pipeline.declared_output() for pipeline in self._pipelines.values()]
+        return declared[0] if declared and all(one == declared[0] for one in declared) else None
+
+    @property
+    def definition(self) -> dict[str, JsonValue]:
+        """Its shape, as plain data: what must not change while a run goes on."""
+        return {
+            "name": self.name,
+            "routes": {name: pipeline.definition for name, pipeline in self._pipelines.items()},
+        }
 
     def as_step(
         self,

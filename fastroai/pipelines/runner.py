@@ -6,10 +6,11 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 from contextvars import copy_context
+from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
 
-from fastroai.errors import BudgetExceeded, StepExecutionError
+from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver, StepExecutionError
 from fastroai.pipelines.machine import (
     Cancelled,
     CancelSteps,
@@ -23,6 +24,7 @@ from fastroai.pipelines.machine import (
     StartStep,
     Succeeded,
 )
+from fastroai.pipelines.on_record import StepsOnRecord
 from fastroai.pipelines.plan import Plan
 from fastroai.pipelines.result import StepTiming
 from fastroai.runtime import Scope, StepFailed, StepFinished, StepSkipped, StepStarted
@@ -30,7 +32,11 @@ from fastroai.runtime.failures import leaves
 from fastroai.runtime.isolation import InContext
 from fastroai.steps import BaseStep, ConversationState, ResolvedConfig
 from fastroai.steps.context import RunFacts
+from fastroai.steps.contracts import BoundContract
+from fastroai.steps.durability import restore_spending
 from fastroai.steps.execution import run_step
+from fastroai.steps.retrying import NO_RETRIES_USED
+from fastroai.store.entries import StepOutput
 from fastroai.tracing import NoOpTracer, Tracer
 
 _NO_TRACER = NoOpTracer()
@@ -53,14 +59,17 @@ class PipelineRunner:
         plan: Plan,
         steps: Mapping[str, BaseStep[Any, Any]],
         configs: Mapping[str, ResolvedConfig],
+        contracts: Mapping[str, BoundContract],
         machine: PipelineMachine,
         scope: Scope,
         facts: RunFacts,
         deps: Any,
         tracer: Tracer | None,
+        on_record: StepsOnRecord | None = None,
     ) -> None:
         self.plan, self.steps, self.configs, self.machine = plan, steps, configs, machine
-        self.scope, self.facts, self.deps, self.tracer = scope, facts, deps, tracer
+        self.contracts, self.scope, self.facts, self.deps, self.tracer = contracts, scope, facts, deps, tracer
+        self.on_record = on_record
         self.errors: dict[str, BaseException] = {}
         self.skipped: dict[str, str] = {}
         self.timings: dict[str, StepTiming] = {}
@@ -73,7 +82,9 @@ class PipelineRunner:
         self._finished: asyncio.Future[None] = self._loop.create_future()
         self._in_step: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
-        self._origin = perf_counter()
+        self.began_at = datetime.now(UTC)
+        self.ended_at: datetime | None = None
+        self._origin = perf_counter() - (0.0 if on_record is None else on_record.elapsed)
 
     async def run(self) -> None:
         """Run to the end. What failed is in `failure` and `errors`; only cancellation is raised."""
@@ -83,6 +94,7 @@ class PipelineRunner:
             await self._finished
         finally:
             await self._end_workers()
+            self.ended_at = datetime.now(UTC)
 
     # --- workers ---
 
@@ -139,13 +151,26 @@ class PipelineRunner:
     # --- decisions ---
 
     async def _handle(self, event: Event) -> None:
-        """Let the machine decide, and do it."""
+        """Let the machine decide, and do it; steps that had finished before this process have so again."""
+        await self._decide(event)
+        while self.on_record is not None and (step_id := self.on_record.next_reused()) is not None:
+            output = self.facts.outputs.values[step_id] = self.on_record.output(step_id)
+            self._step_scope(step_id).close()
+            self.timings[step_id] = StepTiming(*self.on_record.timing(step_id))
+            await self._decide(_succeeded(step_id, output))
+
+    async def _decide(self, event: Event) -> None:
         commands = self.machine.handle(event)
+        if self.on_record is not None:
+            self.on_record.decided(commands)
         if self.scope.listener is not None:
             await self._tell(commands)
         for command in commands:
             if isinstance(command, StartStep):
-                self._ready.append(command.step_id)
+                if self.on_record is not None and self.on_record.has_finished(command.step_id):
+                    self.on_record.reuse(command.step_id)
+                else:
+                    self._ready.append(command.step_id)
             elif isinstance(command, SkipStep):
                 self.skipped[command.step_id] = command.cause
             elif isinstance(command, CancelSteps):
@@ -157,6 +182,8 @@ class PipelineRunner:
         self._keep_going()
         for command in commands:
             if isinstance(command, StartStep | SkipStep):
+                if self.on_record is not None and self.on_record.has_finished(command.step_id):
+                    continue
                 event_type = StepStarted if isinstance(command, StartStep) else StepSkipped
                 await self.scope.emit(
                     event_type(
@@ -181,27 +208,31 @@ class PipelineRunner:
         if self._stopping:
             return Cancelled(step_id)
         config = self.configs[step_id]
-        scope = Scope(
-            "step",
-            step_id,
-            parent=self.scope,
-            limits=config.limits,
-            deps=self.deps,
-            tracer=self.tracer if config.trace else _NO_TRACER,
-        )
-        self.step_scopes[step_id] = scope
+        scope = self._step_scope(step_id)
         context = copy_context()
         context.run(scope.make_current)
         error: BaseException | None = None
         output: object = None
+        entry: StepOutput | None = None
         started = perf_counter()
         self._in_step[step_id] = worker
         try:
             output = await InContext(
-                run_step(self.steps[step_id], scope=scope, facts=self.facts, deps=self.deps, config=config),
+                run_step(
+                    self.steps[step_id],
+                    scope=scope,
+                    facts=self.facts,
+                    deps=self.deps,
+                    config=config,
+                    contract=self.contracts.get(step_id),
+                    used=NO_RETRIES_USED if self.on_record is None else self.on_record.retries_used(step_id),
+                ),
                 context,
                 self._keep_going,
             )
+            if self.on_record is not None:
+                duration_ms = (perf_counter() - started) * 1000
+                entry = self.on_record.entry_of(step_id, scope.attempt, output, duration_ms)
         except BaseException as raised:
             error = raised
         finally:
@@ -215,6 +246,9 @@ class PipelineRunner:
         self.timings[step_id] = timing
         if error is not None:
             return await self._on_error(step_id, scope, error)
+        if self.on_record is not None and entry is not None:
+            self._keep_going()
+            await self.on_record.finished(entry)
         self.facts.outputs.values[step_id] = output
         if self.scope.listener is not None:
             self._keep_going()
@@ -229,14 +263,34 @@ class PipelineRunner:
                     duration_ms=timing.duration_ms,
                 )
             )
-        return Succeeded(step_id, isinstance(output, ConversationState) and output.is_incomplete)
+        return _succeeded(step_id, output)
+
+    def _step_scope(self, step_id: str) -> Scope:
+        config = self.configs[step_id]
+        scope = Scope(
+            "step",
+            step_id,
+            parent=self.scope,
+            limits=config.limits,
+            deps=self.deps,
+            tracer=self.tracer if config.trace else _NO_TRACER,
+        )
+        self.step_scopes[step_id] = scope
+        if self.on_record is not None:
+            restore_spending(scope)
+        return scope
 
     async def _on_error(self, step_id: str, scope: Scope, error: BaseException) -> Event:
         if isinstance(error, asyncio.CancelledError) and self._stopping:
             return Cancelled(step_id)
         if not isinstance(error, Exception | asyncio.CancelledError):
             raise error  # KeyboardInterrupt and the like are not a step's outcome
+        if isinstance(error, RunStoreUnavailable | RunTakenOver):
+            raise error  # whatever the step says of its errors: nothing that it does can be put on record
         self.errors[step_id] = error
+        if self.on_record is not None:
+            config, duration_ms = self.configs[step_id], self.timings[step_id].duration_ms
+            self.on_record.failed(step_id, scope, config, error, duration_ms)
         stop = next(filter(self._stops_the_run, leaves(error)), None)
         if self.failure is None and (stop is not None or step_id not in self.machine.exempt):
             self.failure = stop
@@ -262,3 +316,7 @@ class PipelineRunner:
         if isinstance(error, BudgetExceeded):
             return len(error.scope_path) <= len(self.scope.path)
         return isinstance(error, asyncio.CancelledError)
+
+
+def _succeeded(step_id: str, output: object) -> Succeeded:
+    return Succeeded(step_id, isinstance(output, ConversationState) and output.is_incomplete)

@@ -8,10 +8,16 @@ from fastroai.runtime.admission import (
     step_down_if_due,
 )
 from fastroai.runtime.budget_scope import BudgetScope, BudgetView, Remaining, budget_scope
+from fastroai.runtime.circuit import CircuitState
+from fastroai.runtime.circuit_breaker import CircuitBreaker
+from fastroai.runtime.classification import Classifier, FailureClass, FailureContext, classify
 from fastroai.runtime.clock import Clock
 from fastroai.runtime.events import (
     BudgetRefused,
     BudgetWarning,
+    CircuitClosed,
+    CircuitOpened,
+    ContractViolated,
     Listener,
     RunEvent,
     RunFinished,
@@ -31,26 +37,50 @@ from fastroai.runtime.failures import (
     is_transport_failure,
     mark_exhausted,
     may_retry,
-    retry_after,
+)
+from fastroai.runtime.http_signals import retry_after
+from fastroai.runtime.provider_limits import (
+    ProviderLimit,
+    ProviderLimits,
+    ProviderLimitStatus,
+    check_provider_limits,
 )
 from fastroai.runtime.pump import Pump, PumpedStream, Send
-from fastroai.runtime.retry import backoff_delay
+from fastroai.runtime.retry import DEFAULT_RETRY, RetriesUsed, RetryPolicies, RetryPolicy, backoff_delay
+from fastroai.runtime.retry_rules import Retry, RetryRules
 from fastroai.runtime.scope import Charge, Scope, current_scope
 from fastroai.runtime.sync import run_blocking
 
 __all__ = [
+    "DEFAULT_RETRY",
     "BudgetRefused",
     "BudgetScope",
     "BudgetView",
     "BudgetWarning",
     "Charge",
+    "CircuitBreaker",
+    "CircuitClosed",
+    "CircuitOpened",
+    "CircuitState",
+    "Classifier",
     "Clock",
+    "ContractViolated",
+    "FailureClass",
+    "FailureContext",
     "Listener",
+    "ProviderLimit",
+    "ProviderLimitStatus",
+    "ProviderLimits",
     "Pump",
     "PumpedStream",
     "Remaining",
     "RequestTerms",
     "Reservation",
+    "RetriesUsed",
+    "Retry",
+    "RetryPolicies",
+    "RetryPolicy",
+    "RetryRules",
     "RunEvent",
     "RunFinished",
     "RunStarted",
@@ -65,8 +95,10 @@ __all__ = [
     "TextChunk",
     "admit",
     "backoff_delay",
-    "budget_scope",
     "billing_of",
+    "budget_scope",
+    "check_provider_limits",
+    "classify",
     "current_scope",
     "is_exhausted",
     "is_terminal",

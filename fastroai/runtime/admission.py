@@ -27,7 +27,7 @@ from fastroai.errors import (
 )
 from fastroai.records import RequestRecord, usd_to_microcents
 from fastroai.runtime.events import BudgetRefused, BudgetWarning, SpendRecorded
-from fastroai.runtime.flow import Flow, current_flow
+from fastroai.runtime.flow import Flow, current_flow, read_around
 from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Unit
 from fastroai.runtime.scope import Charge, Scope
 from fastroai.runtime.spending import SharedReservation
@@ -113,6 +113,10 @@ class Reservation(Generic[TermsT]):
     def hold(self) -> Hold | None:
         """What it holds, until it has ended."""
         return self._hold if self._open else None
+
+    def note_place(self) -> None:
+        """It has a place under a `ProviderLimit`, which those that are made inside of it share."""
+        self._hold.has_place = True
 
     @property
     def is_limited(self) -> bool:
@@ -303,6 +307,33 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
         reservation.give_back()
         raise ScopeClosedError(scope.path)
     return reservation
+
+
+def shares_place(scope: Scope) -> bool:
+    """Whether a request that is made here is made inside of one that has a place under a `ProviderLimit`."""
+    read = (hold for flow in read_around() for hold in list(flow.holds))
+    return any(hold.has_place for hold in chain(_holds_around(scope), read))
+
+
+@contextmanager
+def waiting_inside(scope: Scope) -> Iterator[None]:
+    """A request waits here for something other than budgets: those inside of which it is made cannot end."""
+    ledger = None if scope.account is None else scope.account.ledger
+    outer = [hold for hold in _holds_around(scope) if hold.ledger is ledger]
+    _add_dependents(scope, outer, 1)
+    try:
+        yield
+    finally:
+        _add_dependents(scope, outer, -1)
+
+
+def _add_dependents(scope: Scope, holds: Iterable[Hold], number: int) -> None:
+    changed: list[Claim] = []
+    with scope.lock:
+        for hold in holds:
+            hold.dependents += number
+            changed += hold.review()
+    _wake(changed)
 
 
 def record_spending(scope: Scope, record: RequestRecord) -> None:

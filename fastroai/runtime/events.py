@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TypeAlias, TypedDict
+from typing import Literal, TypeAlias, TypedDict
 
-from fastroai.errors import BudgetExceeded
+from fastroai.errors import BudgetExceeded, ContractViolation
 from fastroai.records import RequestRecord, Usage
+from fastroai.runtime.classification import FailureClass
+from fastroai.runtime.retry import RetriesUsed
 
 
 def _now() -> datetime:
@@ -59,7 +61,21 @@ class StepRetried(RunEvent):
     attempt: int
     """The attempt that failed, from 1."""
     error: BaseException
+    failure_class: FailureClass
     delay: float
+    used: RetriesUsed
+    """Retries used, with the one that follows."""
+    unit: Literal["step", "call"] = "step"
+    """What is tried again: the step's own code, or an agent call in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractViolated(RunEvent):
+    """What a step takes or gives is not what its contract says; the step fails with `error`."""
+
+    step_id: str | None
+    """`None` for the inputs of a run."""
+    error: ContractViolation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +151,26 @@ class BudgetRefused(RunEvent):
     """A budget stopped a request before it was sent, or the answer that it could not pay for to the end."""
 
     error: BudgetExceeded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CircuitOpened(RunEvent):
+    """A `CircuitBreaker` lets no more requests through to a provider; the last failure was in this run."""
+
+    provider: str
+    last_failure: str
+    cooldown: float
+    """Seconds until some requests may try again."""
+    agent: str | None = None
+    """The agent whose breaker it is; `None` for that of a `ProviderLimit`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CircuitClosed(RunEvent):
+    """A `CircuitBreaker` lets requests through again: one of this run was answered."""
+
+    provider: str
+    agent: str | None = None
 
 
 Listener: TypeAlias = Callable[[RunEvent], Awaitable[None]]

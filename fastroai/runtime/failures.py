@@ -1,19 +1,17 @@
-"""What kind of failure an exception is, and whose retries it has used up."""
+"""What levels tell each other about a failure: whose it is to retry, and whether it can have been billed."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
-from fastroai.errors import FastroAIError, StepExecutionError, error_chain
+from fastroai.errors import error_chain
+from fastroai.runtime.classification import FailureClass, classify
 
 if TYPE_CHECKING:
     from pydantic_ai.exceptions import ModelAPIError
 
 _EXHAUSTED_ATTRIBUTE = "__fastroai_exhausted__"
-
-_RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
 
 
 def mark_exhausted(error: BaseException) -> None:
@@ -28,38 +26,7 @@ def is_exhausted(error: BaseException) -> bool:
 
 def is_terminal(error: BaseException) -> bool:
     """Whether trying again cannot help, or must not be tried: stops, mistakes, refusals, cancellation."""
-    from pydantic_ai.exceptions import (
-        FallbackExceptionGroup,
-        ModelQuotaExceededError,
-        ModelRequestRejectedError,
-        RunCancelled,
-        RunTimedOut,
-        UsageLimitExceeded,
-        UserError,
-    )
-
-    if not isinstance(error, Exception) or isinstance(error, asyncio.CancelledError):
-        return True
-    if isinstance(error, StepExecutionError):
-        return is_terminal(error.original_error)
-    if isinstance(error, FallbackExceptionGroup):
-        return all(map(is_terminal, error.exceptions))  # one of the models may do better next time
-    if isinstance(error, ExceptionGroup):
-        return any(map(is_terminal, error.exceptions))  # all that ran side by side would have to
-    if isinstance(error, FastroAIError):
-        return not error.retryable
-    if isinstance(error, RunTimedOut):
-        return False  # a RunCancelled that nobody asked for
-    return isinstance(
-        error,
-        UserError
-        | UsageLimitExceeded
-        | RunCancelled
-        | ModelRequestRejectedError
-        | ModelQuotaExceededError
-        | NameError
-        | NotImplementedError,
-    )
+    return classify(error) is FailureClass.TERMINAL
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
@@ -77,39 +44,20 @@ def may_retry(error: BaseException) -> bool:
 
 
 def is_transport_failure(error: BaseException) -> bool:
-    """Whether a model request failed on its way: 408, 409, 425, 429, 5xx, or the connection.
+    """Whether a model request failed on its way, so that the request itself is to be repeated, if anything.
 
-    The statuses are those that the OpenAI and Anthropic SDKs retry by themselves, and as they do, a header
-    `x-should-retry` has the last word. Exhausted quota is not among them although it arrives as a 429:
-    waiting does not help.
+    A rate limit, an overloaded provider, 408, 409, 425, 429, 5xx, or the connection.
     """
     from pydantic_ai.exceptions import (
-        ModelAPIError,
         ModelConnectionError,
         ModelHTTPError,
-        ModelQuotaExceededError,
         ModelRateLimitError,
         ModelServerError,
         ModelUnavailableError,
     )
 
-    if not isinstance(error, ModelAPIError) or isinstance(error, ModelQuotaExceededError):
-        return False
-    if isinstance(error, ModelHTTPError):
-        told = (error.headers or {}).get("x-should-retry")
-        if told in ("true", "false"):
-            return told == "true"
-        return error.status_code in _RETRYABLE_STATUSES or error.status_code >= 500
-    return isinstance(
-        error, ModelConnectionError | ModelRateLimitError | ModelServerError | ModelUnavailableError
-    )
-
-
-def retry_after(error: BaseException) -> float | None:
-    """Seconds that the provider asked to wait (`Retry-After`), if it did."""
-    from pydantic_ai.exceptions import ModelAPIError
-
-    return error.retry_after if isinstance(error, ModelAPIError) else None
+    refused = ModelHTTPError | ModelRateLimitError | ModelServerError | ModelUnavailableError
+    return isinstance(error, refused | ModelConnectionError) and not is_terminal(error)
 
 
 def billing_of(error: BaseException) -> Literal["released", "unmeasured"]:

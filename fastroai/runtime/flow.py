@@ -81,6 +81,11 @@ def read_by_this_task() -> tuple[Flow, ...]:
     return tuple(flow for flow in flows if flow.reader is task)
 
 
+def read_around() -> tuple[Flow, ...]:
+    """The streams that were being read where the running code was started, perhaps by another task."""
+    return tuple(flow for flow in _read_here.get() if flow.reader is not None)
+
+
 _read_here: Final[ContextVar[tuple[Flow, ...]]] = ContextVar("fastroai_flows_read", default=())
 
 current_flow: Final[ContextVar[Flow | None]] = ContextVar("fastroai_flow", default=None)

@@ -162,7 +162,7 @@ class Account:
 class Hold:
     """What one request in flight has reserved."""
 
-    __slots__ = ("accounts", "amounts", "dependents", "ledger", "shared_dependents", "stalled")
+    __slots__ = ("accounts", "amounts", "dependents", "has_place", "ledger", "shared_dependents", "stalled")
 
     def __init__(self, accounts: tuple[Account, ...], amounts: Amounts) -> None:
         """Hold `amounts` of `accounts`; of none, where nothing limits the request."""
@@ -174,6 +174,8 @@ class Hold:
         """Those that wait for a spend limit: what this one has reserved there ends after them."""
         self.stalled = False
         """Whether nobody reads what it streams."""
+        self.has_place = False
+        """Whether it has a place under a `ProviderLimit`."""
 
     @property
     def may_end(self) -> bool:

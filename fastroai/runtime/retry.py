@@ -1,19 +1,161 @@
-"""How long to wait between attempts."""
+"""How often each class of failure is tried again, and how long to wait before."""
 
 from __future__ import annotations
 
 import random
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal, Self, TypeAlias, get_args
+
+from fastroai.errors import ConfigurationError
+from fastroai.runtime.classification import FailureClass
+from fastroai.runtime.options import check_count, check_seconds
+
+Jitter: TypeAlias = Literal["full", "none"]
 
 MAX_BACKOFF_SECONDS: Final = 60.0
 
 
-def backoff_delay(attempt: int, base: float, retry_after: float | None = None) -> float:
-    """Seconds to wait after the failed attempt number `attempt`, from 1.
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often a class of failures is tried again, and how long to wait before.
 
-    Exponential with full jitter: uniform between 0 and `base * 2 ** (attempt - 1)`, at most a minute
-    ("Exponential Backoff And Jitter", AWS Architecture Blog, 2015). A `Retry-After` is a floor under it.
+        RetryPolicy(max_retries=5, backoff=0.5)
+
+    Raises:
+        ConfigurationError: a value that cannot be meant.
     """
-    ceiling = min(MAX_BACKOFF_SECONDS, base * 2.0 ** min(attempt - 1, 32))
-    delay = random.uniform(0.0, ceiling)
-    return delay if retry_after is None else max(delay, retry_after)
+
+    max_retries: int
+    """Extra attempts."""
+    backoff: float = 1.0
+    """Seconds before the first retry, at most; doubles each time."""
+    max_backoff: float = MAX_BACKOFF_SECONDS
+    """Seconds that no wait of this policy exceeds; a provider's `Retry-After` may be longer."""
+    jitter: Jitter = "full"
+    """`"full"`: a random time between zero and the backoff, so that many clients do not come back at once
+    ("Exponential Backoff And Jitter", AWS Architecture Blog, 2015). `"none"`: the backoff itself."""
+
+    def __post_init__(self) -> None:
+        check_count("max_retries", self.max_retries, required=True)
+        check_seconds("backoff", self.backoff, zero=True)
+        check_seconds("max_backoff", self.max_backoff, zero=True)
+        if self.jitter not in get_args(Jitter):
+            raise ConfigurationError("jitter", self.jitter, "'full' or 'none'")
+
+    def delay(self, number: int) -> float:
+        """Seconds to wait before retry `number`, from 1."""
+        longest = min(self.max_backoff, self.backoff * 2.0 ** min(number - 1, 32))
+        return random.uniform(0.0, longest) if self.jitter == "full" else longest
+
+
+def backoff_delay(attempt: int, base: float) -> float:
+    """Seconds to wait after the failed attempt number `attempt`, from 1, where there is no policy."""
+    return RetryPolicy(attempt, base).delay(attempt)
+
+
+class RetryPolicies(Mapping[FailureClass, RetryPolicy]):
+    """The policies of one configuration, which is a value: they do not change, and have a hash."""
+
+    __slots__ = ("_policies",)
+
+    def __init__(self, policies: Mapping[FailureClass, RetryPolicy]) -> None:
+        """Check and keep them. A class without a policy is not tried again.
+
+        Raises:
+            ConfigurationError: not policies by class, or one that retries terminal failures.
+        """
+        expected = "a RetryPolicy, or a mapping of FailureClass to RetryPolicy"
+        kept: dict[FailureClass, RetryPolicy] = {}
+        for failure, policy in policies.items():
+            if not isinstance(failure, FailureClass) or not isinstance(policy, RetryPolicy):
+                raise ConfigurationError("retry", policies, expected)
+            if failure is FailureClass.TERMINAL and policy.max_retries:
+                raise ConfigurationError(
+                    "retry", policies, "no retries of TERMINAL failures: let a classifier say another class"
+                )
+            kept[failure] = policy
+        self._policies = kept
+
+    @classmethod
+    def of(cls, retry: RetryPolicy | Mapping[FailureClass, RetryPolicy]) -> RetryPolicies:
+        """Policies by class; a single one is for recoverable and for ambiguous failures."""
+        if isinstance(retry, cls):
+            return retry
+        if isinstance(retry, RetryPolicy):
+            return cls({FailureClass.RECOVERABLE: retry, FailureClass.AMBIGUOUS: retry})
+        given: object = retry
+        if not isinstance(given, Mapping):
+            raise ConfigurationError(
+                "retry", retry, "a RetryPolicy, or a mapping of FailureClass to RetryPolicy"
+            )
+        return cls(retry)
+
+    def __getitem__(self, failure: FailureClass) -> RetryPolicy:
+        return self._policies[failure]
+
+    def __iter__(self) -> Iterator[FailureClass]:
+        return iter(self._policies)
+
+    def __len__(self) -> int:
+        return len(self._policies)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._policies.items()))
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{failure.name}: {policy!r}" for failure, policy in self._policies.items())
+        return f"{{{inside}}}"
+
+    @property
+    def max_retries(self) -> int:
+        """Extra attempts at most, of all classes together."""
+        return sum(policy.max_retries for policy in self._policies.values())
+
+
+DEFAULT_RETRY: Final[Mapping[FailureClass, RetryPolicy]] = RetryPolicies(
+    {
+        FailureClass.RECOVERABLE: RetryPolicy(3),
+        FailureClass.AMBIGUOUS: RetryPolicy(1),
+        FailureClass.TERMINAL: RetryPolicy(0),
+    }
+)
+"""A ready-made `retry=`: what nobody has paid for is tried three times more, what may have been paid once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetriesUsed:
+    """How far the attempts at something have got; what a resumed run starts from."""
+
+    attempt: int = 1
+    """The attempt that is made, from 1."""
+    recoverable: int = 0
+    """Retries after recoverable failures."""
+    ambiguous: int = 0
+    """Retries after ambiguous failures."""
+
+    def __post_init__(self) -> None:
+        check_count("attempt", self.attempt, least=1, required=True)
+        check_count("recoverable", self.recoverable, required=True)
+        check_count("ambiguous", self.ambiguous, required=True)
+
+    def of(self, failure: FailureClass) -> int:
+        """Retries after failures of this class."""
+        return {FailureClass.RECOVERABLE: self.recoverable, FailureClass.AMBIGUOUS: self.ambiguous}.get(
+            failure, 0
+        )
+
+    def after(self, failure: FailureClass) -> RetriesUsed:
+        """With one more."""
+        if failure is FailureClass.RECOVERABLE:
+            return replace(self, attempt=self.attempt + 1, recoverable=self.recoverable + 1)
+        return replace(self, attempt=self.attempt + 1, ambiguous=self.ambiguous + 1)
+
+    def to_json(self) -> dict[str, int]:
+        """As plain data."""
+        return {"attempt": self.attempt, "recoverable": self.recoverable, "ambiguous": self.ambiguous}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, int]) -> Self:
+        """From `to_json`."""
+        return cls(**data)

@@ -10,12 +10,13 @@ import asyncio
 import threading
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import quote
 
 from fastroai.errors import StoppedRun, TimeBudgetExceeded, attach_usage
 from fastroai.records import RequestRecord, RequestUse, Usage
@@ -26,6 +27,7 @@ from fastroai.runtime.wakeup import running_loop
 
 if TYPE_CHECKING:
     from fastroai.runtime.flow import Flow
+    from fastroai.runtime.provider_limits import ProviderLimits
     from fastroai.tracing import Tracer
     from fastroai.usage import Budget
     from fastroai.usage.limits import Ceiling, Limits
@@ -63,6 +65,7 @@ class Scope:
 
     __slots__ = (
         "_charges",
+        "_children",
         "_clocks",
         "_closers",
         "_events",
@@ -74,12 +77,15 @@ class Scope:
         "budget",
         "ceilings",
         "closed",
+        "degraded",
         "kind",
         "listener",
         "lock",
         "loop",
         "name",
+        "ordinal",
         "parent",
+        "provider_limits",
         "reading",
         "root",
         "run_id",
@@ -100,15 +106,21 @@ class Scope:
         run_id: str | None = None,
         attempt: int = 1,
         listener: Listener | None = None,
+        ordinal: int | None = None,
+        provider_limits: ProviderLimits | None = None,
     ) -> None:
         """Open a scope under `parent`, whose tracer it inherits, unless it is given one, and whose listener.
 
-        `deps` are for spend limits whose key depends on them.
+        `deps` are for spend limits whose key depends on them. `ordinal` tells it from others of this name in
+        the same attempt of its parent; by default pipelines are counted. `provider_limits` come on top of the
+        parent's.
         """
         self.kind: ScopeKind = kind
         self.name = name
         self.parent = parent
         self.attempt = attempt
+        self._children: dict[tuple[str, int], int] | None = None
+        self.ordinal: int = ordinal or (parent.count_child(name) if parent is not None and kind == "pipeline" else 1)
         self._usage: Usage | None = None
         self._charges: list[Charge] | None = None
         self._stopped_runs: list[StoppedRun] | None = None
@@ -121,7 +133,11 @@ class Scope:
         """The nearest account: of this scope's budget, else of the nearest one above."""
         self.ceilings: tuple[Ceiling, ...] = () if parent is None else parent.ceilings
         """The spend limits that hold here."""
+        self.provider_limits: tuple[ProviderLimits, ...] = () if parent is None else parent.provider_limits
+        """What limits the requests to each provider here: all of these do."""
         self.closed = False
+        self.degraded = False
+        """Whether a pipeline that is nested here was, although it did not fail."""
         self._closers: list[Closer] | None = None
         self._clocks: list[Clock] | None = None
         self.loop: asyncio.AbstractEventLoop | None
@@ -146,6 +162,8 @@ class Scope:
             self.step_id = name if kind == "step" else parent.step_id
         if limits is not None:
             self._limit(limits, deps)
+        if provider_limits:
+            self.provider_limits = (*self.provider_limits, provider_limits)
 
     def _limit(self, limits: Limits, deps: object) -> None:
         self.ceilings = limits.ceilings(deps, within=self.ceilings)
@@ -169,6 +187,33 @@ class Scope:
         while scope is not None:
             yield scope
             scope = scope.parent
+
+    def place_within(self, outer: Scope | None) -> str:
+        """Which steps and pipelines this is in, with their attempts, as in `write@1/inner/check@2`.
+
+        The same in every process that runs the same thing. `outer` is around all of them.
+        """
+        names: list[str] = []
+        for scope in self.lineage():
+            if scope is outer:
+                break
+            if scope.kind in ("step", "pipeline"):
+                names.append(scope.own_place + (f"@{scope.attempt}" if scope.kind == "step" else ""))
+        return "/".join(reversed(names))
+
+    @property
+    def own_place(self) -> str:
+        """What tells it from others in the same attempt of what is around it."""
+        name = quote(self.name, safe=" [](),.:;+-_")
+        return name if self.ordinal == 1 else f"{name}#{self.ordinal}"
+
+    def count_child(self, name: str) -> int:
+        """How many of this name were opened in this attempt, with this one."""
+        if self._children is None:
+            self._children = {}
+        key = (name, self.attempt)
+        self._children[key] = self._children.get(key, 0) + 1
+        return self._children[key]
 
     # --- up: usage ---
 
@@ -217,6 +262,22 @@ class Scope:
             scope.charges.append(charge)
         return charge
 
+    def restore(self, charges: Iterable[Charge]) -> None:
+        """Count here, and nowhere else, what an earlier process has spent in the same place."""
+        with self.lock:
+            for charge in charges:
+                self.usage.add(charge.record)
+                self.charges.append(charge)
+
+    def recount(self, charge: Charge) -> None:
+        """Count what an earlier process has spent, up to the step, which has it from `restore`."""
+        with self.lock:
+            for scope in self.lineage():
+                if scope.kind in ("step", "pipeline"):
+                    break
+                scope.usage.add(charge.record)
+                scope.charges.append(charge)
+
     def mark(self, use: RequestUse, *, since: int = 0, was: RequestUse | None = None) -> None:
         """Note what became of the requests made here: of those from index `since` on, and marked `was`."""
         with self.lock:
@@ -261,20 +322,30 @@ class Scope:
                     break  # what is around it is for more than this request
             yield
 
+    @property
+    def attempt_ran_out(self) -> bool:
+        """Whether the time of an attempt at a call or at a step has run out here."""
+        clocks = (clock for scope in self.lineage() for clock in scope._clocks or ())
+        return any(clock.of_attempt and clock.ran_out for clock in clocks)
+
     def time_left(self) -> float | None:
         """Seconds until the nearest deadline of this scope and its ancestors; `None` without one."""
-        left = [
-            seconds
-            for scope in self.lineage()
-            for clock in scope._clocks or ()
-            if (seconds := clock.remaining()) is not None
-        ]
-        return min(left, default=None)
+        return min((left for left, _ in self._deadlines()), default=None)
+
+    def deadline_before(self, seconds: float) -> tuple[str, float] | None:
+        """What would run out during a wait of so many seconds, if anything, and what it has left."""
+        left, clock = min(self._deadlines(), key=lambda deadline: deadline[0], default=(None, None))
+        return None if left is None or clock is None or seconds < left else (clock.what, left)
 
     def has_time_for(self, seconds: float) -> bool:
         """Whether a wait would end before every deadline."""
-        left = self.time_left()
-        return left is None or seconds < left
+        return self.deadline_before(seconds) is None
+
+    def _deadlines(self) -> Iterator[tuple[float, Clock]]:
+        for scope in self.lineage():
+            for clock in scope._clocks or ():
+                if (left := clock.remaining()) is not None:
+                    yield left, clock
 
     # --- events ---
 

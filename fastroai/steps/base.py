@@ -5,14 +5,21 @@ from __future__ import annotations
 import functools
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast, overload
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, cast, overload
 
 from typing_extensions import TypeVar
 
+from fastroai.contracts import Contract
+from fastroai.contracts.accepted import Accepts
+from fastroai.contracts.annotations import Annotation
+from fastroai.contracts.contract import Postcondition, Precondition
+from fastroai.contracts.declared import argument_of, returned_type
 from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN, NotGiven
-from fastroai.steps.config import OnError, StepConfig
+from fastroai.runtime import Classifier
+from fastroai.steps.config import OnError, RetryLike, StepConfig
+from fastroai.steps.hooks import OnRetry, OnStepFailure, OnStepStart, OnStepSuccess
 from fastroai.usage import BudgetLike, Quote
 
 if TYPE_CHECKING:
@@ -32,7 +39,8 @@ StepFunction: TypeAlias = (
 class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
     """One unit of work in a pipeline.
 
-    Subclass it for steps with state of their own; `config` may be set on the class or on an instance.
+    Subclass it for steps with state of their own; `config` and `contract` may be set on the class or on an
+    instance. The output type, `Category` here, is checked.
 
         class Classify(BaseStep[Deps, Category]):
             config = StepConfig(timeout=30)
@@ -43,10 +51,23 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
     """
 
     config: StepConfig = StepConfig()
+    contract: Contract = Contract()
+    """What is checked before and after."""
+    checks_output_itself: ClassVar[bool] = False
+    """Whether outputs have been checked to be of the inferred type when `execute` returns them."""
 
     @abstractmethod
     def execute(self, context: StepContext[DepsT_contra]) -> Awaitable[OutputT_co]:
         """Do the work. Write it as `async def`."""
+
+    def inferred_output(self) -> Annotation | None:
+        """The type of the output where no contract says it; `None` where nothing does.
+
+        `BaseStep[Deps, Category]` says it, through subclasses and generic aliases, else the return annotation
+        of `execute`.
+        """
+        said: Annotation | None = argument_of(self, BaseStep, 1)
+        return returned_type(self.execute) if said is None else said
 
     async def estimate(self, context: StepContext[DepsT_contra]) -> Quote:
         """What the step costs, told before the pipeline runs; its budget need not be taken into account.
@@ -63,10 +84,13 @@ class BaseStep(ABC, Generic[DepsT_contra, OutputT_co]):
 class FunctionStep(BaseStep[DepsT, OutputT]):
     """A function as a step; made by `@step`. Calling it calls the function."""
 
-    def __init__(self, function: StepFunction[DepsT, OutputT], config: StepConfig) -> None:
+    def __init__(
+        self, function: StepFunction[DepsT, OutputT], config: StepConfig, contract: Contract | None = None
+    ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.config = config
+        self.contract = contract or Contract()
         self.is_async = inspect.iscoroutinefunction(function)
 
     def __call__(self, context: StepContext[DepsT]) -> Awaitable[OutputT] | OutputT:
@@ -75,6 +99,10 @@ class FunctionStep(BaseStep[DepsT, OutputT]):
 
     def __repr__(self) -> str:
         return f"<step {getattr(self.function, '__name__', self.function)!r}>"
+
+    def inferred_output(self) -> Annotation | None:
+        """The return annotation of the function, if it can be evaluated in its module."""
+        return returned_type(self.function)
 
     def execute(self, context: StepContext[DepsT]) -> Awaitable[OutputT]:
         """Call the function: a coroutine function on the loop, any other in a worker thread."""
@@ -99,10 +127,20 @@ def step(
     total_timeout: float | NotGiven | None = ...,
     retries: int | NotGiven = ...,
     retry_delay: float | NotGiven = ...,
+    retry: RetryLike | NotGiven = ...,
+    classifiers: Sequence[Classifier] = ...,
     cost_budget: int | NotGiven | None = ...,
     budget: BudgetLike | NotGiven | None = ...,
     trace: bool | NotGiven = ...,
     on_error: OnError | NotGiven = ...,
+    on_step_start: OnStepStart | None = ...,
+    on_step_success: OnStepSuccess | None = ...,
+    on_step_failure: OnStepFailure | None = ...,
+    on_retry: OnRetry | None = ...,
+    accepts: Accepts | NotGiven = ...,
+    returns: Annotation | NotGiven = ...,
+    require: Sequence[Precondition] | NotGiven = ...,
+    ensure: Sequence[Postcondition] | NotGiven = ...,
 ) -> _StepDecorator: ...
 
 
@@ -114,14 +152,25 @@ def step(
     total_timeout: float | NotGiven | None = NOT_GIVEN,
     retries: int | NotGiven = NOT_GIVEN,
     retry_delay: float | NotGiven = NOT_GIVEN,
+    retry: RetryLike | NotGiven = NOT_GIVEN,
+    classifiers: Sequence[Classifier] = (),
     cost_budget: int | NotGiven | None = NOT_GIVEN,
     budget: BudgetLike | NotGiven | None = NOT_GIVEN,
     trace: bool | NotGiven = NOT_GIVEN,
     on_error: OnError | NotGiven = NOT_GIVEN,
+    on_step_start: OnStepStart | None = None,
+    on_step_success: OnStepSuccess | None = None,
+    on_step_failure: OnStepFailure | None = None,
+    on_retry: OnRetry | None = None,
+    accepts: Accepts | NotGiven = NOT_GIVEN,
+    returns: Annotation | NotGiven = NOT_GIVEN,
+    require: Sequence[Precondition] | NotGiven = NOT_GIVEN,
+    ensure: Sequence[Postcondition] | NotGiven = NOT_GIVEN,
 ) -> FunctionStep[Any, Any] | _StepDecorator:
     """Make a function a step: `@step`, or `@step(timeout=…, retries=…)` with the options of `StepConfig`.
 
-    The function takes the `StepContext`. One that is not `async` runs in a worker thread.
+    The function takes the `StepContext`. One that is not `async` runs in a worker thread. `accepts`,
+    `returns`, `require` and `ensure` are those of a `Contract`; the return annotation is checked anyway.
 
         @step(retries=2)
         async def classify(ctx: StepContext[Deps]) -> str: ...
@@ -134,20 +183,27 @@ def step(
         total_timeout=total_timeout,
         retries=retries,
         retry_delay=retry_delay,
+        retry=retry,
+        classifiers=classifiers,
         cost_budget=cost_budget,
         budget=budget,
         trace=trace,
         on_error=on_error,
+        on_step_start=on_step_start,
+        on_step_success=on_step_success,
+        on_step_failure=on_step_failure,
+        on_retry=on_retry,
     )
-    decorate = _StepDecorator(config)
+    contract = Contract(accepts=accepts, returns=returns, require=require, ensure=ensure)
+    decorate = _StepDecorator(config, contract)
     return decorate if function is None else decorate(function)
 
 
 class _StepDecorator:
     """What `@step(...)` returns; a class, because only a generic `__call__` keeps the function's types."""
 
-    def __init__(self, config: StepConfig) -> None:
-        self._config = config
+    def __init__(self, config: StepConfig, contract: Contract) -> None:
+        self._config, self._contract = config, contract
 
     @overload
     def __call__(
@@ -161,4 +217,4 @@ class _StepDecorator:
         if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
             expected = "a function that returns its output, without `yield`; ctx.run_stream streams in it"
             raise ConfigurationError("step", function, expected)
-        return FunctionStep(function, self._config)
+        return FunctionStep(function, self._config, self._contract)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from fastroai.errors import ConfigurationError
+from fastroai.runtime import Classifier, RetryPolicies
 
 if TYPE_CHECKING:
     from pydantic_ai import (
@@ -75,7 +76,12 @@ class AgentCall:
     """Seconds that the step's configuration allows an agent call; the agent's own may be shorter."""
     request_retries: int | None = None
     """Extra attempts at each request; `None` for the agent's own setting."""
+    retry: RetryPolicies | None = None
+    """What holds for each request instead of `request_retries`."""
+    classifiers: tuple[Classifier, ...] = ()
     limits: Limits | None = None
+    call: str | None = None
+    """What tells this call from others of the same attempt at a step, where a step makes it."""
     attempt: int = 1
 
     def for_attempt(self, attempt: int) -> AgentCall:

@@ -6,17 +6,33 @@ Most specific first: the call (`ctx.run(..., timeout=)`), `step_configs[step_id]
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN, NotGiven, first_given
+from fastroai.runtime import (
+    Classifier,
+    FailureClass,
+    ProviderLimits,
+    RetryPolicies,
+    RetryPolicy,
+    RetryRules,
+    check_provider_limits,
+)
 from fastroai.runtime.options import check_count, check_seconds
+from fastroai.steps.hooks import Hooks, OnRetry, OnStepFailure, OnStepStart, OnStepSuccess, check_hooks
+from fastroai.store.journal import Durability
+from fastroai.store.payloads import PayloadCodec
 from fastroai.usage import BudgetLike
 from fastroai.usage.limits import Limits, limits_of
 
 OnError = Literal["fail", "continue"]
+
+RetryLike: TypeAlias = RetryPolicy | Mapping[FailureClass, RetryPolicy]
+"""Policies by failure class, or one for recoverable and for ambiguous failures."""
 
 DEFAULT_RETRY_DELAY: Final = 1.0
 """Seconds; the base of the exponential backoff."""
@@ -34,7 +50,13 @@ class ExecutionConfig:
     retries: int | NotGiven = NOT_GIVEN
     """Extra attempts after a failure; 0 unless given."""
     retry_delay: float | NotGiven = NOT_GIVEN
-    """Seconds before the first retry at most; doubles each time, with full jitter. 1.0 unless given."""
+    """Seconds before the first retry at most; doubles each time, with full jitter. 1.0 unless given. It goes
+    with `retries`."""
+    retry: RetryLike | NotGiven = NOT_GIVEN
+    """Instead of `retries`: a `RetryPolicy` by `FailureClass`, such as `DEFAULT_RETRY`, or one for
+    recoverable and for ambiguous failures. Of `retries` and `retry`, what is said more specifically holds."""
+    classifiers: Sequence[Classifier] = field(default=(), hash=False)
+    """Functions that say the class of a failure, or `None`; a step's are asked before the pipeline's."""
     cost_budget: int | NotGiven | None = NOT_GIVEN
     """Microcents ($1 = 1,000,000) for the whole step or pipeline. Not inherited: siblings share the
     pipeline's."""
@@ -45,12 +67,26 @@ class ExecutionConfig:
     """Whether spans are opened here and below; true unless given."""
     on_error: OnError | NotGiven = NOT_GIVEN
     """`"fail"` cancels what runs and raises; `"continue"` finishes what does not need the failed step."""
+    on_step_start: OnStepStart | None = field(default=None, hash=False)
+    """Told when a step starts; on a step, of that step. Hooks of a step and of its pipeline are all told. One
+    that raises is logged, and changes nothing."""
+    on_step_success: OnStepSuccess | None = field(default=None, hash=False)
+    """Told when a step has finished for good."""
+    on_step_failure: OnStepFailure | None = field(default=None, hash=False)
+    """Told when a step has failed, after its retries."""
+    on_retry: OnRetry | None = field(default=None, hash=False)
+    """Told before the wait for the next attempt at a step, or at an agent call in it."""
 
     def __post_init__(self) -> None:
         check_seconds("timeout", first_given(self.timeout, default=None))
         check_seconds("total_timeout", first_given(self.total_timeout, default=None))
         check_count("retries", first_given(self.retries, default=0), required=True)
         check_seconds("retry_delay", first_given(self.retry_delay, default=0.0), zero=True)
+        if not isinstance(self.retry, NotGiven):
+            policies = policies_of(self.retry, self.retries, self.retry_delay)
+            object.__setattr__(self, "retry", policies)
+        object.__setattr__(self, "classifiers", _checked(self.classifiers))
+        check_hooks(self)
         limits_in(self)
         if isinstance(self.budget, list):
             object.__setattr__(self, "budget", tuple(self.budget))  # a config is a value, which has a hash
@@ -73,10 +109,25 @@ class PipelineConfig(ExecutionConfig):
 
     max_concurrency: int | None = None
     """How many steps may run at once; `None` for as many as the dependencies allow."""
+    store: object = None
+    """Where runs are put on record, so that they can be resumed: a `RunStore`, or one of your own with its
+    five operations, sync or async. Nested pipelines use that of the run around them."""
+    durability: Durability = "sync"
+    """`"sync"` goes on when what has happened is stored; `"async"` at once, at most 1,000 entries ahead."""
+    codec: PayloadCodec | None = None
+    """What inputs, outputs, responses and tool results go through on their way to the store."""
+    provider_limits: ProviderLimits | None = field(default=None, hash=False)
+    """What is sent to providers at once and in a minute, by every request inside, whichever agent makes it:
+    `{"openai": ProviderLimit(...)}`, `"*"` for all others."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("max_concurrency", self.max_concurrency, least=1)
+        if self.durability not in ("sync", "async"):
+            raise ConfigurationError("durability", self.durability, "'sync' or 'async'")
+        if self.codec is not None and not isinstance(self.codec, PayloadCodec):
+            raise ConfigurationError("codec", self.codec, "an object with encode(bytes) and decode(bytes)")
+        check_provider_limits(self.provider_limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +138,15 @@ class ResolvedConfig:
     total_timeout: float | None = None
     retries: int = 0
     request_retries: int | None = None
-    """`retries` where it was given, which then holds for requests too; otherwise the agent's own does."""
+    """`retries` where it was given, which then holds for requests too; otherwise the agent's own does. Under
+    `retry`, both are the extra attempts of all classes together."""
     retry_delay: float = DEFAULT_RETRY_DELAY
+    retry: RetryPolicies | None = None
+    """The policies, where they hold and not `retries`."""
+    classifiers: tuple[Classifier, ...] = field(default=(), hash=False)
+    """All of the step, then those of the pipeline."""
+    hooks: Hooks = field(default=Hooks(), hash=False)
+    """The step's own."""
     limits: Limits | None = None
     trace: bool = True
     on_error: OnError = "fail"
@@ -98,14 +156,53 @@ class ResolvedConfig:
         """Whether nothing bounds or repeats the step."""
         return self.timeout is None and self.total_timeout is None and self.request_retries is None
 
+    @property
+    def retry_rules(self) -> RetryRules | None:
+        """What is tried again; `None` where nobody said."""
+        return rules_for(self.retry, self.request_retries, self.retry_delay, self.classifiers)
+
     def as_defaults(self) -> ExecutionConfig:
         """What a step inside this one inherits."""
+        counted = self.retry is None
         return ExecutionConfig(
             timeout=self.timeout,
-            retries=NOT_GIVEN if self.request_retries is None else self.request_retries,
-            retry_delay=self.retry_delay,
+            retries=self.request_retries if counted and self.request_retries is not None else NOT_GIVEN,
+            retry_delay=self.retry_delay if counted else NOT_GIVEN,
+            retry=NOT_GIVEN if self.retry is None else self.retry,
+            classifiers=self.classifiers,
             trace=self.trace,
         )
+
+
+def policies_of(retry: RetryLike, retries: int | NotGiven, retry_delay: float | NotGiven) -> RetryPolicies:
+    """The policies that `retry` says. Raises `ConfigurationError`, also for what is said beside it."""
+    policies = RetryPolicies.of(retry)
+    for option, value in (("retries", retries), ("retry_delay", retry_delay)):
+        if not isinstance(value, NotGiven):
+            raise ConfigurationError(
+                option, value, f"nothing beside retry={policies!r}, which says it by class"
+            )
+    return policies
+
+
+def rules_for(
+    policies: RetryPolicies | None, retries: int | None, delay: float, classifiers: tuple[Classifier, ...]
+) -> RetryRules | None:
+    """What is tried again: by `policies`, else `retries` times; `None` where nobody said."""
+    if policies is not None:
+        return RetryRules(policies, classifiers)
+    return None if retries is None else RetryRules.counted(retries, delay, classifiers)
+
+
+def _checked(classifiers: Sequence[Classifier]) -> tuple[Classifier, ...]:
+    expected = "functions (error, context) -> FailureClass | None, not async, in a list"
+    given: object = classifiers
+    if not isinstance(given, list | tuple):
+        raise ConfigurationError("classifiers", classifiers, expected)
+    for classifier in classifiers:
+        if not callable(classifier) or inspect.iscoroutinefunction(classifier):
+            raise ConfigurationError("classifiers", classifiers, expected)
+    return tuple(classifiers)
 
 
 def limits_in(config: ExecutionConfig) -> Limits | None:
@@ -130,16 +227,34 @@ def _most_specific_limits(own: Sequence[StepConfig]) -> Limits | None:
     return limits
 
 
+def _most_specific_policies(chain: Sequence[ExecutionConfig]) -> RetryPolicies | None:
+    """Policies, unless plain `retries` are said at the same level or more specifically."""
+    for config in chain:
+        if isinstance(config.retry, RetryPolicies):
+            return config.retry
+        if not isinstance(config.retries, NotGiven):
+            return None
+    return None
+
+
 def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:
     """The settings of a step: its own configs, most specific first, then what it inherits."""
     chain = (*own, pipeline)
-    retries: int | None = first_given(*(config.retries for config in chain), default=None)
+    retry = _most_specific_policies(chain)
+    retries: int | None = (
+        first_given(*(config.retries for config in chain), default=None)
+        if retry is None
+        else retry.max_retries
+    )
     return ResolvedConfig(
         timeout=first_given(*(config.timeout for config in chain), default=None),
         total_timeout=first_given(*(config.total_timeout for config in own), default=None),
         retries=retries or 0,
         request_retries=retries,
         retry_delay=first_given(*(config.retry_delay for config in chain), default=DEFAULT_RETRY_DELAY),
+        retry=retry,
+        classifiers=tuple(classifier for config in chain for classifier in config.classifiers),
+        hooks=Hooks.of(*own),
         limits=_most_specific_limits(own),
         trace=first_given(*(config.trace for config in chain), default=True),
         on_error=first_given(*(config.on_error for config in chain), default="fail"),

@@ -7,20 +7,22 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from time import perf_counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, overload
 
 import anyio.to_thread
 from typing_extensions import TypeVar
 
-from fastroai.errors import MissingInputError, ScopeClosedError
+from fastroai.errors import ContractViolation, MissingInputError, ScopeClosedError
 from fastroai.records import NOT_GIVEN, NotGiven, RequestRecord, Tokens
 from fastroai.runtime import (
     BudgetView,
     Clock,
+    ContractViolated,
+    Retry,
     Scope,
     StepRetried,
     TextChunk,
@@ -30,13 +32,26 @@ from fastroai.runtime import (
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.steps.base import BaseStep
 from fastroai.steps.call import AgentCall, AgentLike, Prompt, check_agent
-from fastroai.steps.config import ResolvedConfig, resolve
+from fastroai.steps.config import ResolvedConfig, RetryLike, policies_of, resolve, rules_for
+from fastroai.steps.contracts import BoundContract, bind_contract
+from fastroai.steps.conversation import ConversationState
+from fastroai.steps.durability import (
+    calls_used,
+    last_conversation,
+    record_call_retry,
+    record_own_spending,
+    restore_spending,
+    step_place,
+)
 from fastroai.steps.fanout import run_bounded
+from fastroai.steps.once import IfInterrupted, OnceRegister, idempotency_key
 from fastroai.steps.outputs import Outputs, check_type
 from fastroai.steps.retrying import retry_calls
+from fastroai.steps.shared import Shared, StepLogger
 from fastroai.steps.spending import price_record
 from fastroai.steps.threads import thread_limiter
 from fastroai.steps.usage import StepUsage
+from fastroai.store.runs import current_durable_run
 from fastroai.tracing import NoOpTracer, Tracer
 from fastroai.usage import BudgetLike, CostCalculator
 from fastroai.usage.limits import Limits, limits_of
@@ -69,6 +84,10 @@ class RunFacts:
     inputs: Mapping[str, object]
     outputs: Outputs
     calculator: CostCalculator
+    shared: Shared = field(default_factory=Shared)
+    declared: Mapping[str, Any] = field(default_factory=dict)
+    """Declared types of outputs, by step id; of those that have any."""
+    once: OnceRegister = field(default_factory=OnceRegister)
     reader: str | None = None
     """The step whose place a mapped step has: it may read what that one may read."""
 
@@ -76,7 +95,17 @@ class RunFacts:
 class StepContext(Generic[DepsT_co]):
     """Given to a step for one attempt; `DepsT_co` is the type of `deps`."""
 
-    __slots__ = ("_clock", "_ended", "_facts", "_scope", "_started", "config", "deps")
+    __slots__ = (
+        "_calls",
+        "_clock",
+        "_ended",
+        "_facts",
+        "_maps",
+        "_scope",
+        "_started",
+        "config",
+        "deps",
+    )
 
     def __init__(
         self, scope: Scope, facts: RunFacts, deps: DepsT_co, config: ResolvedConfig, started: float
@@ -88,6 +117,7 @@ class StepContext(Generic[DepsT_co]):
         """What holds for this step after inheritance."""
         self._clock: Clock | None = None
         self._ended = False
+        self._calls = self._maps = 0
 
     def __repr__(self) -> str:
         return f"<StepContext of step {self.step_id!r} in {self._facts.pipeline!r}, attempt {self.attempt}>"
@@ -123,6 +153,33 @@ class StepContext(Generic[DepsT_co]):
     def budget(self) -> BudgetView:
         """The budgets that this step is under: `ctx.budget.remaining` is what they have left."""
         return BudgetView(self._scope)
+
+    @property
+    def shared(self) -> Shared:
+        """What was given as `execute(context=...)`: clients and caches for all steps of the run."""
+        return self._facts.shared
+
+    @property
+    def logger(self) -> StepLogger:
+        """A standard logger whose records have `run_id`, `step_id`, `attempt` and `pipeline`."""
+        return StepLogger(
+            run_id=self.run_id, step_id=self.step_id, attempt=self.attempt, pipeline=self._facts.pipeline
+        )
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt at this step of this run, in every process: 32 hexadecimal digits."""
+        return idempotency_key(self.run_id, step_place(self._scope))
+
+    @property
+    def conversation_state(self) -> ConversationState[Any] | None:
+        """What this step returned when the run stopped for it and was then resumed; else `None`."""
+        durable = current_durable_run.get()
+        return (
+            None
+            if durable is None
+            else last_conversation(durable, self._scope, self._facts.declared.get(self._reader))
+        )
 
     # --- inputs and outputs ---
 
@@ -192,6 +249,30 @@ class StepContext(Generic[DepsT_co]):
         outputs = self._facts.outputs
         return {before: outputs.values[before] for before in outputs.dependencies[self._reader]}
 
+    def read(self, names: Iterable[str]) -> dict[str, object]:
+        """Values by name: outputs of steps that this one depends on, else inputs; without those missing."""
+        outputs, values = self._facts.outputs, {}
+        for name in names:
+            if self._is_output(name):
+                values[name] = outputs.get(self._reader, name)
+            elif name in self._facts.inputs:
+                values[name] = self._facts.inputs[name]
+        return values
+
+    def show(self, values: Mapping[str, object]) -> None:
+        """Give these values under their names, as inputs and outputs, in this attempt."""
+        outputs = {name: value for name, value in values.items() if self._is_output(name)}
+        inputs = {name: value for name, value in values.items() if name not in outputs}
+        self._facts = replace(
+            self._facts,
+            inputs=MappingProxyType({**self._facts.inputs, **inputs}) if inputs else self._facts.inputs,
+            outputs=self._facts.outputs.showing(outputs) if outputs else self._facts.outputs,
+        )
+
+    def _is_output(self, name: str) -> bool:
+        outputs = self._facts.outputs
+        return name in outputs.dependencies and outputs.is_ancestor(name, self._reader)
+
     @property
     def _reader(self) -> str:
         return self._facts.reader or self.step_id
@@ -211,12 +292,16 @@ class StepContext(Generic[DepsT_co]):
         timeout: float | NotGiven | None = NOT_GIVEN,
         retries: int | NotGiven = NOT_GIVEN,
         retry_delay: float | NotGiven = NOT_GIVEN,
+        retry: RetryLike | NotGiven = NOT_GIVEN,
         cost_budget: int | None = None,
         budget: BudgetLike | None = None,
+        name: str | None = None,
     ) -> ChatResponse[OutputT]:
         """Call an agent, with this step's `deps` and what its configuration says.
 
         While it runs, the step's own clock is paused: `timeout` (seconds) bounds each attempt of the call.
+        `name` tells this call from others of the step when a run is resumed; by default they are counted,
+        which does where they are made in the same order each time.
 
         Raises:
             TimeLimitExceeded: the last attempt took too long.
@@ -232,20 +317,23 @@ class StepContext(Generic[DepsT_co]):
             usage_limits,
             timeout,
             retries,
+            retry,
             limits_of(budget, cost_budget),
+            retry_delay,
         )
-        extra = self.config.request_retries if isinstance(retries, NotGiven) else retries
         base = self.config.retry_delay if isinstance(retry_delay, NotGiven) else retry_delay
-        check_seconds("retry_delay", base, zero=True)
+        rules = rules_for(call.retry, call.request_retries, base, call.classifiers)
+        self._calls += 1
+        call = replace(call, call=name or str(self._calls))
         with self._clock_paused():
             async with self._call_scope(call):
                 return await retry_calls(
                     lambda attempt: agent.dispatch(call.for_attempt(attempt)),
-                    retries=extra,
-                    delay=base,
+                    rules=rules,
                     scope=self._scope,
-                    on_retry=self.report_retry,
+                    on_retry=functools.partial(self._report_call_retry, call),
                     side_by_side=True,
+                    used=calls_used(self._scope, call),
                 )
 
     def _call_scope(self, call: AgentCall) -> AbstractAsyncContextManager[object]:
@@ -266,6 +354,7 @@ class StepContext(Generic[DepsT_co]):
         usage_limits: UsageLimits | None = None,
         timeout: float | NotGiven | None = NOT_GIVEN,
         retries: int | NotGiven = NOT_GIVEN,
+        retry: RetryLike | NotGiven = NOT_GIVEN,
         cost_budget: int | None = None,
         budget: BudgetLike | None = None,
     ) -> ChatStream[OutputT]:
@@ -284,9 +373,11 @@ class StepContext(Generic[DepsT_co]):
             usage_limits,
             timeout,
             retries,
+            retry,
             limits_of(budget, cost_budget),
         )
-        stream = agent.dispatch_stream(call)
+        self._calls += 1
+        stream = agent.dispatch_stream(replace(call, call=str(self._calls)))
         stream.observe(on_text=self._report_text, clock=self._clock)
         return stream
 
@@ -303,8 +394,10 @@ class StepContext(Generic[DepsT_co]):
         timeout: float | NotGiven | None = NOT_GIVEN,
         retries: int | NotGiven = NOT_GIVEN,
         retry_delay: float | NotGiven = NOT_GIVEN,
+        retry: RetryLike | NotGiven = NOT_GIVEN,
         cost_budget: int | None = None,
         budget: BudgetLike | None = None,
+        name: str | None = None,
     ) -> ChatResponse[OutputT]:
         """`run` for steps that are not `async`: it runs on the pipeline's loop, and this thread waits."""
         return run_blocking(
@@ -319,8 +412,10 @@ class StepContext(Generic[DepsT_co]):
                 timeout=timeout,
                 retries=retries,
                 retry_delay=retry_delay,
+                retry=retry,
                 cost_budget=cost_budget,
                 budget=budget,
+                name=name,
             ),
             called="ctx.run_sync",
             instead="ctx.run",
@@ -337,7 +432,9 @@ class StepContext(Generic[DepsT_co]):
         usage_limits: UsageLimits | None,
         timeout: float | NotGiven | None,
         retries: int | NotGiven,
+        retry: RetryLike | NotGiven,
         limits: Limits | None,
+        retry_delay: float | NotGiven = NOT_GIVEN,
     ) -> AgentCall:
         self._check_open()
         check_agent(agent)
@@ -345,6 +442,13 @@ class StepContext(Generic[DepsT_co]):
             check_seconds("timeout", timeout)
         if not isinstance(retries, NotGiven):
             check_count("retries", retries, required=True)
+        if not isinstance(retry_delay, NotGiven):
+            check_seconds("retry_delay", retry_delay, zero=True)
+        policies = self.config.retry if isinstance(retries, NotGiven) else None
+        extra = self.config.request_retries if isinstance(retries, NotGiven) else retries
+        if not isinstance(retry, NotGiven):
+            policies = policies_of(retry, retries, retry_delay)
+            extra = policies.max_retries
         return AgentCall(
             prompt=message,
             deps=self.deps if deps is NOT_GIVEN else deps,
@@ -354,7 +458,9 @@ class StepContext(Generic[DepsT_co]):
             usage_limits=usage_limits,
             timeout=None if isinstance(timeout, NotGiven) else timeout,
             default_timeout=self.config.timeout if isinstance(timeout, NotGiven) else None,
-            request_retries=self.config.request_retries if isinstance(retries, NotGiven) else retries,
+            request_retries=extra,
+            retry=policies,
+            classifiers=self.config.classifiers,
             limits=limits,
         )
 
@@ -383,35 +489,104 @@ class StepContext(Generic[DepsT_co]):
         """
         self._check_open()
         check_count("concurrency", concurrency, least=1, required=True)
+        self._maps += 1
+        number = self._maps
         one: Callable[[int, Any], Awaitable[object]]
         if isinstance(agent_or_step, BaseStep):
-            one = functools.partial(self._map_step, agent_or_step)
+            one = functools.partial(self._map_step, agent_or_step, bind_contract(agent_or_step), number)
         else:
             agent = agent_or_step
             check_agent(agent)
 
             async def one(index: int, item: Any) -> object:
-                return await self.run(agent, item)
+                return await self.run(agent, item, name=f"map{number}[{index}]")
 
         with self._clock_paused():
             return await run_bounded(one, list(items), concurrency)
 
-    async def _map_step(self, step: BaseStep[DepsT_co, OutputT], index: int, item: object) -> OutputT:
+    async def _map_step(
+        self,
+        step: BaseStep[DepsT_co, OutputT],
+        contract: BoundContract | None,
+        number: int,
+        index: int,
+        item: object,
+    ) -> OutputT:
         from fastroai.steps.execution import run_step  # it makes contexts, and contexts map steps
 
         config = resolve(step.config, pipeline=self.config.as_defaults())
+        step_id = f"{self.step_id}[{index}]"
         scope = Scope(
             "step",
-            f"{self.step_id}[{index}]",
+            step_id,
             parent=self._scope,
             limits=config.limits,
             deps=self.deps,
             tracer=None if config.trace else _NO_TRACER,
+            listener=config.hooks.listener(step_id),
+            ordinal=number,
         )
+        restore_spending(scope)
         inputs = MappingProxyType({**self._facts.inputs, "item": item})
         facts = replace(self._facts, inputs=inputs, reader=self._reader)
         async with scope:
-            return await run_step(step, scope=scope, facts=facts, deps=self.deps, config=config)
+            return await run_step(
+                step, scope=scope, facts=facts, deps=self.deps, config=config, contract=contract
+            )
+
+    # --- side effects ---
+
+    async def once(
+        self,
+        name: str,
+        effect: Callable[[], Awaitable[T] | T],
+        *,
+        returns: type[T] | None = None,
+        if_interrupted: IfInterrupted = "repeat",
+    ) -> T:
+        """Do something once in this run, whatever happens, and have its result: an e-mail, a payment.
+
+        In a run with a store, later attempts and processes get the recorded result. One window is left: a
+        process can die after the effect and before that is on record. Then it is repeated, so hand
+        `ctx.idempotency_key` to whoever can use it to tell; or `if_interrupted="fail"` raises.
+
+            receipt = await ctx.once("pay", lambda: bank.pay(order, key=ctx.idempotency_key))
+
+        Args:
+            name: What it is; unique in this step.
+            effect: Does it, sync (in a worker thread) or async.
+            returns: Type of the result, where that is not plain JSON.
+            if_interrupted: `"repeat"` or `"fail"`.
+
+        Raises:
+            OnceInterrupted: with `"fail"`, where it is not known whether it has happened.
+            ValueNotStorable: the result cannot be stored.
+        """
+        self._check_open()
+        return await self._facts.once.run(
+            effect,
+            durable=current_durable_run.get(),
+            place=step_place(self._scope),
+            name=name,
+            step_id=self.step_id,
+            returns=returns,
+            if_interrupted=if_interrupted,
+        )
+
+    def once_sync(
+        self,
+        name: str,
+        effect: Callable[[], T],
+        *,
+        returns: type[T] | None = None,
+        if_interrupted: IfInterrupted = "repeat",
+    ) -> T:
+        """`once` for steps that are not `async`."""
+        return run_blocking(
+            lambda: self.once(name, effect, returns=returns, if_interrupted=if_interrupted),
+            called="ctx.once_sync",
+            instead="ctx.once",
+        )
 
     # --- spending that does not go through an agent ---
 
@@ -455,6 +630,7 @@ class StepContext(Generic[DepsT_co]):
         )
         record = replace(record, step_id=self.step_id)
         record_spending(self._scope, record)
+        record_own_spending(self._scope, record)
         return record
 
     # --- for the runner and for steps of other kinds ---
@@ -503,7 +679,11 @@ class StepContext(Generic[DepsT_co]):
     def _clock_paused(self) -> AbstractContextManager[None]:
         return nullcontext() if self._clock is None else self._clock.paused()
 
-    async def report_retry(self, attempt: int, error: BaseException, delay: float) -> None:
+    async def _report_call_retry(self, call: AgentCall, retry: Retry) -> None:
+        record_call_retry(self._scope, call, retry)
+        await self.report_retry(retry, "call")
+
+    async def report_retry(self, retry: Retry, unit: Literal["step", "call"]) -> None:
         """Tell whoever listens that an attempt failed and another follows."""
         await self._scope.emit(
             StepRetried(
@@ -511,9 +691,24 @@ class StepContext(Generic[DepsT_co]):
                 pipeline=self._facts.pipeline,
                 path=self._facts.path,
                 step_id=self.step_id,
-                attempt=attempt,
-                error=error,
-                delay=delay,
+                attempt=retry.failed_attempt,
+                error=retry.error,
+                failure_class=retry.failure_class,
+                delay=retry.delay,
+                used=retry.used,
+                unit=unit,
+            )
+        )
+
+    async def report_violation(self, violation: ContractViolation) -> None:
+        """Tell whoever listens that the contract of the step does not hold."""
+        await self._scope.emit(
+            ContractViolated(
+                run_id=self.run_id,
+                pipeline=self._facts.pipeline,
+                path=self._facts.path,
+                step_id=self.step_id,
+                error=violation,
             )
         )
 

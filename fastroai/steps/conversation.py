@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
+
+from pydantic import ConfigDict
 
 DataT = TypeVar("DataT")
 
@@ -33,3 +35,8 @@ class ConversationState(Generic[DataT]):
     def is_incomplete(self) -> bool:
         """Whether the pipeline must stop here for now."""
         return self.status is ConversationStatus.INCOMPLETE
+
+    # Pydantic takes any instance of a dataclass for valid. `ConversationState[T]` is to check the data.
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
+        arbitrary_types_allowed=True, revalidate_instances="always"
+    )

@@ -5,23 +5,38 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from time import perf_counter
 from types import CoroutineType
+from typing import cast
 
 from fastroai.errors import ConfigurationError
-from fastroai.runtime import Clock, Scope
+from fastroai.runtime import Clock, RetriesUsed, Retry, Scope
 from fastroai.steps.base import BaseStep, DepsT, OutputT
 from fastroai.steps.config import ResolvedConfig
 from fastroai.steps.context import RunFacts, StepContext
-from fastroai.steps.retrying import retry_calls
+from fastroai.steps.contracts import BoundContract
+from fastroai.steps.durability import record_step_retry
+from fastroai.steps.retrying import NO_RETRIES_USED, retry_calls
 from fastroai.tracing import attributes, log_metrics
 
 
 async def run_step(
-    step: BaseStep[DepsT, OutputT], *, scope: Scope, facts: RunFacts, deps: DepsT, config: ResolvedConfig
+    step: BaseStep[DepsT, OutputT],
+    *,
+    scope: Scope,
+    facts: RunFacts,
+    deps: DepsT,
+    config: ResolvedConfig,
+    used: RetriesUsed = NO_RETRIES_USED,
+    contract: BoundContract | None = None,
 ) -> OutputT:
-    """Run a step to its output, in `scope`, which must be current, retries and time limits included."""
+    """Run a step to its output, in `scope`, which must be current, retries and time limits included.
+
+    It begins at the attempt that `used` says; `StepRetried` tells what is used then. `contract` is checked
+    around each attempt.
+    """
     started = perf_counter()
+    scope.attempt = used.attempt
     if config.is_plain and scope.tracer is None and scope.budget is None:
-        return await _attempt(step, StepContext(scope, facts, deps, config, started))
+        return await _attempt(step, StepContext(scope, facts, deps, config, started), contract)
     async with AsyncExitStack() as stack:
         if (tracer := scope.tracer) is not None:
             trace_id = await stack.enter_async_context(
@@ -40,7 +55,7 @@ async def run_step(
         if scope.time is None and (time := scope.time_budget()) is not None:
             scope.add_clock(await stack.enter_async_context(time))
             stack.callback(scope.remove_clock, time)
-        return await _attempts(step, scope, facts, deps, config, started)
+        return await _attempts(step, scope, facts, deps, config, started, used, contract)
 
 
 async def _attempts(
@@ -50,6 +65,8 @@ async def _attempts(
     deps: DepsT,
     config: ResolvedConfig,
     started: float,
+    used: RetriesUsed,
+    contract: BoundContract | None,
 ) -> OutputT:
     context: StepContext[DepsT]
 
@@ -61,20 +78,23 @@ async def _attempts(
             context.attach_clock(clock)
             scope.add_clock(clock)
             try:
-                return await _attempt(step, context)
+                return await _attempt(step, context, contract)
             finally:
                 scope.remove_clock(clock)
 
-    async def report(attempt: int, error: BaseException, delay: float) -> None:
-        await context.report_retry(attempt, error, delay)
+    async def report(retry: Retry) -> None:
+        record_step_retry(scope, retry)
+        await context.report_retry(retry, "step")
 
-    return await retry_calls(
-        attempt_step, retries=config.request_retries, delay=config.retry_delay, scope=scope, on_retry=report
-    )
+    return await retry_calls(attempt_step, rules=config.retry_rules, scope=scope, on_retry=report, used=used)
 
 
-async def _attempt(step: BaseStep[DepsT, OutputT], context: StepContext[DepsT]) -> OutputT:
+async def _attempt(
+    step: BaseStep[DepsT, OutputT], context: StepContext[DepsT], contract: BoundContract | None
+) -> OutputT:
     try:
+        if contract is not None and contract.has_before:
+            await contract.check_before(context)
         awaitable = step.execute(context)
         if not hasattr(awaitable, "__await__"):
             raise ConfigurationError("execute", type(step).__name__, "`async def execute(self, context)`")
@@ -82,6 +102,8 @@ async def _attempt(step: BaseStep[DepsT, OutputT], context: StepContext[DepsT]) 
         if isinstance(output, CoroutineType):
             output.close()
             raise ConfigurationError("output", output, "a value; await the coroutine: `return await ...`")
+        if contract is not None and type(output) is not contract.exact:
+            return cast("OutputT", await contract.check_after(context, output))
         return output
     finally:
         context.end()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
@@ -19,7 +20,13 @@ class Outputs:
     def __init__(self, dependencies: Mapping[str, tuple[str, ...]]) -> None:
         self.dependencies = dependencies
         """Direct dependencies of every step, by step id."""
-        self.values: dict[str, object] = {}
+        self.values: MutableMapping[str, object] = {}
+
+    def showing(self, values: Mapping[str, object]) -> Outputs:
+        """The same outputs, some of them with other values."""
+        view = Outputs(self.dependencies)
+        view.values = ChainMap(dict(values), self.values)
+        return view
 
     def get(self, reader: str, step_id: str) -> object:
         """The output of an ancestor of `reader`. Raises `MissingDependencyError`."""

@@ -1,4 +1,4 @@
-"""What users test with: a model server on loopback, with a ledger of everything that it served.
+"""What users test with: a model server on loopback, with a ledger of all that it served; a suite for stores.
 
 Importing this package, as pytest does at every start through the plugin, loads none of it: a name is
 imported when it is first used.
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fastroai.testing.ledger import Ledger, LedgerEntry, LedgerTotals
     from fastroai.testing.replies import Fault, Reply, ToolCall, Usage
     from fastroai.testing.requests import Message, ServedRequest, Tool, ToolResult
+    from fastroai.testing.run_store_suite import RunStoreSuite
     from fastroai.testing.server import ModelServer
 
 __all__ = [
@@ -29,6 +30,8 @@ __all__ = [
     "Ledger",
     "LedgerEntry",
     "LedgerTotals",
+    # stores
+    "RunStoreSuite",
 ]
 
 _HOMES = {
@@ -36,6 +39,7 @@ _HOMES = {
     "replies": ("Fault", "Reply", "ToolCall", "Usage"),
     "requests": ("Message", "ServedRequest", "Tool", "ToolResult"),
     "ledger": ("Ledger", "LedgerEntry", "LedgerTotals"),
+    "run_store_suite": ("RunStoreSuite",),
 }
 
 

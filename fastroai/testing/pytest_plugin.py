@@ -8,6 +8,8 @@ import pytest
 if TYPE_CHECKING:
     from fastroai.testing.server import ModelServer
 
+pytest.register_assert_rewrite("fastroai.testing.run_store_suite")
+
 
 @pytest.fixture(scope="session")
 def _running_model_server() -> "Iterator[ModelServer]":

@@ -55,6 +55,8 @@ BUDGET_SHARE: Final = "fastroai.budget.share"
 """The share that is spent, after a request, of the budget that is nearest to its end."""
 BUDGET_WAITED_MS: Final = "fastroai.budget.waited_ms"
 """How long a request waited for others under the same budget."""
+LIMIT_WAITED_MS: Final = "fastroai.limit.waited_ms"
+"""How long a request under a `ProviderLimit` or a `CircuitBreaker` waited to be sent, budgets included."""
 BUDGET_LOWERED: Final = "fastroai.budget.lowered"
 """Whether a request was given a lower `max_tokens` because the budget could pay for no more."""
 

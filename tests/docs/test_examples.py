@@ -25,6 +25,12 @@ PRINTS = {
         r"went on, for \$0\.0001",
     ],
     "chat": [r"Your name is Ada\."],
+    "contracts": [
+        r"^order 1001: \$12\.50$",
+        r"^step 'invoice': its inputs do not fit its contract: order\.id: .* \(got 'one'\)$",
+        r"^step 'price': its output does not fit its contract: .* \(got 'a dozen'\)$",
+        r"^step 'price': what it ensures does not hold: the price is positive$",
+    ],
     "conversation": [r"What is the number of your order\?", r"-> It is on its way\."],
     "failing_step": [
         r"step 'look_up' failed: ConnectionError",
@@ -40,6 +46,11 @@ PRINTS = {
         r"total: \$0\.0000",
     ],
     "plain_agents": [r"A poem about sheep\.(\n.*)*gpt-5-nano: \$0\.0000", r"Sheep, at length\. \$0\.0000"],
+    "provider_limits": [
+        r"^4 of 6 requests waited: no more than 2 are sent at once$",
+        r"^openai failed, anthropic; circuit closed\nopenai failed, anthropic; circuit open$",
+        r"^anthropic; circuit open\nanthropic; circuit open$",
+    ],
     "quote": [
         r"^agent: \$0\.000001\d* to \$0\.00\d+, expected \$0\.0008\d*$",
         r"^  check: \$0\.00 to \$0\.002, expected \$0\.00$",
@@ -50,6 +61,11 @@ PRINTS = {
     "retries_and_timeouts": [
         r"\['released', 'released', 'settled'\]",
         r"Baa, at last\. after 2 requests, 1 unmeasured",
+    ],
+    "retry_policy": [
+        r"^look_up: the database is starting \(recoverable\), again in 0\.\d s$",
+        r"^Invoice 42 is paid\. \[\('released', 0\), \('released', \d+\), \('settled', \d+\)\]$",
+        r"^look_up failed: no such invoice\ntold of LookupError\('no such invoice'\) once$",
     ],
     "router": [r"gpt-5-nano \(settled\)", r"gpt-5 \(released\), gpt-5-nano \(settled\)"],
     "spend_limit": [

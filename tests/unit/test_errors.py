@@ -8,8 +8,11 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 
 from fastroai import errors
 from fastroai.errors import (
+    AnswerCutError,
     BudgetExceeded,
+    CircuitOpenError,
     ConfigurationError,
+    ContractViolation,
     CostBudgetExceeded,
     CostBudgetExceededError,
     DependencyTypeError,
@@ -71,8 +74,27 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         "step 's' asked for the output of 'd': it was skipped",
     ),
     (DependencyTypeError("s", "d", "int", "str"), "step 's' expected int from 'd', whose output is str"),
+    (
+        ContractViolation(
+            "total",
+            "input",
+            (
+                {
+                    "type": "float_parsing",
+                    "loc": ("order", "items", 0, "price"),
+                    "msg": "no number",
+                    "input": "'a'",
+                },
+                {"type": "missing", "loc": ("country",), "msg": "Field required"},
+            ),
+            {"order": {}},
+        ),
+        "step 'total': its inputs do not fit its contract: "
+        "order.items.0.price: no number (got 'a'); country: Field required",
+    ),
     (StepExecutionError("s", ValueError("bad")), "step 's' failed: ValueError: bad"),
     (TimeLimitExceeded("step 's'", 1.5), "step 's' took longer than 1.5 s"),
+    (AnswerCutError("m", "openai"), "the answer of openai:m broke off: its stream ended without a finish"),
     (DispatchSkippedError("no credit"), "agent call skipped: no credit"),
     (DispatchSkippedError(), "agent call skipped"),
     (BudgetExceeded(500, 498), "has no room: 498 committed; the next request was not sent"),
@@ -103,6 +125,12 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         TimeBudgetExceeded(500, 500, None, None, ("p",)),
         "budget of 500 milliseconds of p has no room: 500 committed; what was running was cancelled",
     ),
+    (
+        CircuitOpenError("openai", 12.34, "ModelServerError: 500", "writer"),
+        "circuit breaker of agent 'writer' lets no requests through to 'openai', which fails; the next try "
+        "is in 12.3 s; the last failure: ModelServerError: 500. Retry later",
+    ),
+    (CircuitOpenError("openai", 0.0), "which fails; a request is trying it now. Retry later"),
     (
         SpendStoreUnavailable("RedisSpendStore(...)", "no connection"),
         "spend store RedisSpendStore(...) is unavailable: no connection; SpendLimit(on_unavailable=",
@@ -182,9 +210,12 @@ def test_errors_are_the_builtin_ones_that_callers_expect(
     assert issubclass(error, builtin)
 
 
-def test_only_timeouts_stores_and_downloads_are_worth_trying_again() -> None:
+def test_only_timeouts_cut_answers_circuits_stores_and_downloads_are_worth_trying_again() -> None:
     assert [type(error).__name__ for error, _ in EXAMPLES if error.retryable] == [
         "TimeLimitExceeded",
+        "AnswerCutError",
+        "CircuitOpenError",
+        "CircuitOpenError",
         "SpendStoreUnavailable",
         "PriceUpdateError",
     ]

@@ -14,14 +14,16 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.concurrency import ConcurrencyLimitedModel
 from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from fastroai import FastroAgent
 from fastroai.agent import Metered
-from fastroai.agent.metering import MeteredModel
+from fastroai.agent.metering import MeteredModel, _is_cut
 from fastroai.runtime import Scope
 from fastroai.usage import CostCalculator
 
@@ -235,3 +237,61 @@ async def test_a_meter_keeps_the_accounts_of_two_runs_apart() -> None:
         await agent.run("?")
     assert (len(one.records), len(two.records)) == (1, 2)
     assert {record.step_id for record in two.records} == {"two"}
+
+
+# --- answers that broke off ---
+
+
+def streamed(model: Model, **options: Any) -> bool:
+    """Whether a response of a stream of this model is taken for cut."""
+    response = ModelResponse(parts=[TextPart("Once")], **options)
+    return _is_cut(response, streamed=True, model=model)
+
+
+def chat(provider: str = "openai") -> Model:
+    """Chat Completions of OpenAI, or of another provider that speaks the protocol."""
+
+    class NamedProvider(OpenAIProvider):
+        @property
+        def name(self) -> str:
+            return provider
+
+    return OpenAIChatModel("m", provider=NamedProvider(api_key="k"))
+
+
+USED = RequestUsage(input_tokens=5, output_tokens=5)
+
+
+@pytest.mark.parametrize(
+    ("options", "cut"),
+    [
+        ({"finish_reason": "stop", "usage": USED, "provider_details": {"finish_reason": "stop"}}, False),
+        ({"finish_reason": "stop", "provider_details": {"finish_reason": "stop"}}, False),
+        ({"usage": USED, "provider_details": {"finish_reason": "a new one"}}, False),
+        ({"finish_reason": "stop", "usage": USED}, False),  # made up, and the usage came, which is last
+        ({"finish_reason": "stop"}, True),  # made up, and no usage came
+        ({"usage": USED}, True),
+        ({"finish_reason": "stop", "usage": USED, "state": "incomplete"}, True),
+        ({"state": "interrupted"}, True),
+        ({"state": "suspended"}, False),
+    ],
+)
+def test_a_stream_is_cut_whose_provider_has_not_said_why_it_ended(options: dict[str, Any], cut: bool) -> None:
+    assert streamed(chat(), **options) == cut
+
+
+def test_a_compatible_provider_may_send_neither_finish_reason_nor_usage() -> None:
+    """PydanticAI makes a finish reason up for it."""
+    assert not streamed(chat("someone-else"), finish_reason="stop")
+
+
+def test_a_model_that_is_not_pydantic_ais_may_have_no_finish_reasons() -> None:
+    assert not streamed(RemoteModel(ModelResponse(parts=[])), usage=USED)
+    assert not streamed(TestModel(), usage=USED)
+
+
+def test_what_was_not_streamed_is_whole_unless_it_says_otherwise() -> None:
+    response = ModelResponse(parts=[TextPart("Once")])
+    assert not _is_cut(response, streamed=False, model=chat())
+    response.state = "incomplete"
+    assert _is_cut(response, streamed=False, model=chat())

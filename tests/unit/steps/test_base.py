@@ -1,4 +1,6 @@
+import dataclasses
 import functools
+import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -8,6 +10,7 @@ from support.steps import failure_of, run_alone
 
 from fastroai.errors import ConfigurationError
 from fastroai.pipelines import BaseStep, FunctionStep, StepConfig, StepContext, step
+from fastroai.runtime import DEFAULT_RETRY
 
 
 async def test_an_async_function_is_a_step_that_runs_on_the_loop() -> None:
@@ -56,6 +59,11 @@ async def test_a_class_whose_execute_is_not_async_says_so() -> None:
     error = await failure_of(Plain())
     assert isinstance(error, ConfigurationError)
     assert str(error) == "execute='Plain': expected `async def execute(self, context)`"
+
+
+def test_the_decorator_has_every_option_of_a_steps_config() -> None:
+    options = {field.name for field in dataclasses.fields(StepConfig)}
+    assert options <= set(inspect.signature(step).parameters)
 
 
 async def test_options_of_the_decorator_are_the_steps_config() -> None:
@@ -122,6 +130,22 @@ def test_only_functions_can_be_decorated(wrong: Any) -> None:
         step(retries=1)(wrong)
 
 
+def test_options_of_retries_and_hooks_are_the_steps_config_too() -> None:
+    options: dict[str, Any] = {
+        "retry": DEFAULT_RETRY,
+        "classifiers": [lambda error, context: None],
+        "on_step_start": print,
+        "on_step_success": print,
+        "on_step_failure": print,
+        "on_retry": print,
+    }
+
+    @step(**options)
+    async def configured(ctx: StepContext) -> None: ...
+
+    assert configured.config == StepConfig(**options)
+
+
 async def async_generator(ctx: StepContext) -> AsyncIterator[str]:
     yield "text"
 
@@ -156,8 +180,8 @@ def test_an_option_that_cannot_be_meant_is_refused_where_it_is_written(options: 
 
 
 def test_a_misspelt_option_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="retry"):
-        step(retry=1)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="retrys"):
+        step(retrys=1)  # type: ignore[call-overload]
 
 
 async def answer(ctx: StepContext, value: int = 0) -> int:

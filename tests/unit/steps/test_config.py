@@ -5,6 +5,7 @@ import pytest
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN
+from fastroai.runtime import DEFAULT_RETRY, FailureClass, RetryPolicies, RetryPolicy, RetryRules
 from fastroai.steps import ExecutionConfig, PipelineConfig, ResolvedConfig, StepConfig
 from fastroai.steps.config import limits_in, resolve
 from fastroai.usage import Budget
@@ -133,6 +134,78 @@ def test_a_step_inside_a_step_inherits_what_holds_for_that_one() -> None:
     assert resolve(StepConfig(), pipeline=PipelineConfig()).as_defaults().retries is NOT_GIVEN
 
 
+# --- retries by failure class ---
+
+
+def test_one_policy_holds_for_recoverable_and_ambiguous_failures() -> None:
+    policy = RetryPolicy(2)
+    assert StepConfig(retry=policy).retry == {
+        FailureClass.RECOVERABLE: policy,
+        FailureClass.AMBIGUOUS: policy,
+    }
+
+
+def test_a_config_with_policies_classifiers_and_hooks_is_a_value() -> None:
+    def final(error: BaseException, context: object) -> FailureClass:
+        return FailureClass.TERMINAL
+
+    def config() -> StepConfig:
+        policies = {FailureClass.RECOVERABLE: RetryPolicy(2)}
+        return StepConfig(retry=policies, classifiers=[final], on_retry=print)
+
+    assert config() == config()
+    assert hash(config()) == hash(config())
+    assert config().classifiers == (final,)
+
+
+@pytest.mark.parametrize("config", [StepConfig, PipelineConfig])
+@pytest.mark.parametrize("beside", [{"retries": 0}, {"retry_delay": 1}])
+def test_what_the_policies_say_is_not_said_beside_them(
+    config: type[ExecutionConfig], beside: dict[str, Any]
+) -> None:
+    [option] = beside
+    with pytest.raises(ConfigurationError, match=rf"^{option}=.*nothing beside retry="):
+        config(retry=DEFAULT_RETRY, **beside)
+
+
+def test_of_retries_and_policies_the_more_specific_one_holds_whole() -> None:
+    policies = RetryPolicies.of(RetryPolicy(2, backoff=9))
+    by_class = resolve(StepConfig(retry=policies), pipeline=PipelineConfig(retries=7, retry_delay=3))
+    assert (by_class.retry, by_class.retries, by_class.request_retries) == (policies, 4, 4)
+    assert by_class.retry_rules == RetryRules(policies)
+    counted = resolve(StepConfig(retries=0), StepConfig(retry=policies), pipeline=PipelineConfig())
+    assert (counted.retry, counted.retries, counted.request_retries) == (None, 0, 0)
+    assert counted.retry_rules == RetryRules.counted(0, 1.0)
+    inherited = resolve(StepConfig(timeout=1), pipeline=PipelineConfig(retry=DEFAULT_RETRY))
+    assert (inherited.retry, inherited.retries) == (DEFAULT_RETRY, 4)
+    assert resolve(StepConfig(), pipeline=PipelineConfig()).retry_rules is None
+
+
+def test_the_classifiers_of_a_step_are_asked_before_those_of_the_pipeline() -> None:
+    def one(error: BaseException, context: object) -> None: ...
+    def two(error: BaseException, context: object) -> None: ...
+    def three(error: BaseException, context: object) -> None: ...
+
+    resolved = resolve(
+        StepConfig(classifiers=[one]),
+        StepConfig(classifiers=(two,)),
+        pipeline=PipelineConfig(classifiers=[three]),
+    )
+    assert resolved.classifiers == (one, two, three)
+    assert resolved.is_plain, "they only matter where something is tried again"
+
+
+def test_a_step_inside_a_step_inherits_its_policies_and_classifiers() -> None:
+    def final(error: BaseException, context: object) -> None: ...
+
+    outer = resolve(StepConfig(retry=DEFAULT_RETRY, classifiers=[final]), pipeline=PipelineConfig())
+    inner = resolve(StepConfig(), pipeline=outer.as_defaults())
+    assert (inner.retry, inner.classifiers) == (DEFAULT_RETRY, (final,))
+
+
+async def says_later(error: BaseException, context: object) -> None: ...
+
+
 BAD: list[tuple[str, Any]] = [
     *[
         (option, value)
@@ -143,6 +216,8 @@ BAD: list[tuple[str, Any]] = [
     *[("retry_delay", value) for value in (-1, math.nan, math.inf, None)],
     *[("cost_budget", value) for value in (0, -5, 0.5, math.nan, "1")],
     *[("trace", value) for value in ("yes", 1, None)],
+    *[("retry", value) for value in (3, None, {"recoverable": 3}, {FailureClass.TERMINAL: RetryPolicy(1)})],
+    *[("classifiers", value) for value in (print, None, [3], [says_later])],
     *[("on_error", value) for value in ("ignore", True, None)],
 ]
 
@@ -166,5 +241,5 @@ def test_a_pipeline_runs_at_least_one_step_at_a_time(value: Any) -> None:
 
 @pytest.mark.parametrize("config", [ExecutionConfig, StepConfig, PipelineConfig])
 def test_a_misspelt_option_is_a_type_error(config: type[ExecutionConfig]) -> None:
-    with pytest.raises(TypeError, match="retry"):
-        config(retry=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="retrys"):
+        config(retrys=1)  # type: ignore[call-arg]

@@ -310,7 +310,7 @@ async def test_an_option_that_cannot_be_meant_is_refused_before_anything_is_sent
 
 async def test_a_misspelt_option_is_a_type_error() -> None:
     async def ask(ctx: StepContext) -> None:
-        await ctx.run(paid_agent(), "hello", retry=3)  # type: ignore[call-arg]
+        await ctx.run(paid_agent(), "hello", retrys=3)  # type: ignore[call-arg]
 
     assert isinstance(await failure_of(ask), TypeError)
 

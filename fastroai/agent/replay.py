@@ -1,0 +1,231 @@
+"""What agents have done in a run that is on record: responses and tool results, not paid for twice."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic import JsonValue, ValidationError
+from pydantic_ai import ModelRetry, ToolReturn
+from pydantic_ai.capabilities import ValidatedToolArgs, WrapToolExecuteHandler
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+
+from fastroai.errors import RunCorrupt, ValueNotStorable
+from fastroai.records import RequestRecord
+from fastroai.runtime import Charge, FailureClass, RetriesUsed, Scope
+from fastroai.store.entries import ReplayDiverged, RequestEnded, RequestPlace, RequestSent, ToolEnded
+from fastroai.store.payloads import seal, unseal
+from fastroai.store.runs import DurableRun
+
+_VOLATILE: Final = frozenset({"timestamp", "run_id", "conversation_id", "metadata"})
+"""Fields of messages that are not sent to a provider, and differ each time."""
+
+_tool_calls: Final[ContextVar[tuple[str, ...]]] = ContextVar("fastroai_tool_calls", default=())
+"""The calls of tools that the running code is in, outermost first."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownResponse:
+    """A response that is on record."""
+
+    response: ModelResponse
+    charge: Charge
+    """What it cost, in the account of this run."""
+
+
+@dataclass(slots=True)
+class RequestOnRecord:
+    """One request of a run that is on record: asked for there first, and written down as it goes out."""
+
+    run: DurableRun
+    scope: Scope
+    request: RequestPlace
+    used: RetriesUsed = field(default_factory=RetriesUsed)
+    """Attempts at it that are on record and brought no response."""
+    _id: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        run: DurableRun,
+        scope: Scope,
+        *,
+        call: str,
+        attempt: int,
+        model: str,
+        messages: Sequence[ModelMessage],
+        settings: ModelSettings | None,
+        parameters: ModelRequestParameters,
+    ) -> RequestOnRecord:
+        """Of the attempt number `attempt` at the agent call that is named `call`."""
+        request = RequestPlace(
+            place=run.place(scope),
+            call=call,
+            attempt=attempt,
+            model=model,
+            fingerprint=_fingerprint(messages, settings, parameters),
+            tools=_tool_calls.get(),
+        )
+        return cls(run, scope, request)
+
+    def replay(self) -> KnownResponse | None:
+        """The response that is on record, if there is one; what it cost then is in the account here."""
+        for exchange in self.run.recorded.claim(self.request):
+            self.scope.recount(exchange.charge)
+            if exchange.response is not None:
+                return KnownResponse(self._response(exchange.response), exchange.charge)
+            if exchange.has_ended:
+                self.used = self.used.after(FailureClass.RECOVERABLE)
+        if self.run.recorded.expects_another(self.request):
+            self.run.journal.note(ReplayDiverged(place=self.request.place, call=self.request.call))
+        return None
+
+    def _response(self, stored: JsonValue) -> ModelResponse:
+        try:
+            (message,) = ModelMessagesTypeAdapter.validate_python([unseal(stored, self.run.codec)])
+        except ValidationError as error:
+            raise RunCorrupt(self.run.run_id, 0, f"a response in {self.request.place!r}: {error}") from error
+        assert isinstance(message, ModelResponse)
+        return message
+
+    async def sent(self, record: RequestRecord) -> None:
+        """It is about to go out; `record` is what counts if nothing more is ever heard of it."""
+        self._id = uuid.uuid4().hex
+        await self.run.journal.commit(RequestSent(id=self._id, request=self.request, record=record))
+
+    async def ended(self, record: RequestRecord, response: ModelResponse | None) -> None:
+        """It has ended in the account."""
+        await self.run.journal.commit(self._ended(record, response))
+
+    def ended_soon(self, record: RequestRecord, response: ModelResponse | None) -> None:
+        """The same, for whoever is cancelled and cannot wait."""
+        self.run.journal.note(self._ended(record, response))
+
+    def _ended(self, record: RequestRecord, response: ModelResponse | None) -> RequestEnded:
+        stored: JsonValue = None
+        if response is not None:
+            stored = ModelMessagesTypeAdapter.dump_python([response], mode="json")[0]
+        return RequestEnded(
+            id=self._id, record=record, response=None if response is None else seal(stored, self.run.codec)
+        )
+
+
+async def execute_tool(
+    run: DurableRun,
+    scope: Scope,
+    *,
+    attempt: int,
+    call: ToolCallPart,
+    tool: ToolDefinition,
+    args: ValidatedToolArgs,
+    handler: WrapToolExecuteHandler,
+) -> Any:
+    """Call a tool, unless its result is on record; one that is `repeatable` is called each time.
+
+    Raises:
+        ModelRetry: the tool asks the model to try again, or has done so then.
+        ValueNotStorable: its result cannot be stored.
+    """
+    place, name = run.place(scope), _tool_call_name(call, attempt)
+    outer = _tool_calls.get()
+    repeatable = bool((tool.metadata or {}).get("repeatable"))
+    known = None if repeatable else run.recorded.claim_tool(place, name)
+    if known is not None:
+        ended, inside = known
+        for exchange in inside:
+            scope.recount(exchange.charge)
+        if ended.retry is not None:
+            raise ModelRetry(ended.retry)
+        return _tool_result(run, ended)
+    token = _tool_calls.set((*outer, name))
+    try:
+        result = await handler(args)
+    except ModelRetry as retry:
+        if not repeatable:
+            await run.journal.commit(ToolEnded(place=place, tool=name, retry=retry.message))
+        raise
+    finally:
+        _tool_calls.reset(token)
+    if not repeatable:
+        stored = _stored_result(call.tool_name, result)
+        await run.journal.commit(ToolEnded(place=place, tool=name, result=seal(stored, run.codec)))
+    return result
+
+
+def _tool_call_name(call: ToolCallPart, attempt: int) -> str:
+    what = to_json([attempt, call.tool_call_id, call.args_as_dict()])
+    return f"{call.tool_name}:{hashlib.sha256(what).hexdigest()[:16]}"
+
+
+def _stored_result(tool_name: str, result: object) -> JsonValue:
+    """A result as PydanticAI stores it in messages: what the model reads, not every type of Python's."""
+    returned = result if isinstance(result, ToolReturn) else ToolReturn(return_value=result)
+    parts: list[ModelRequestPart] = [
+        ToolReturnPart(tool_name, returned.return_value, tool_call_id="", metadata=returned.metadata)
+    ]
+    if returned.content is not None:
+        parts.append(UserPromptPart(returned.content))
+    try:
+        stored: JsonValue = ModelMessagesTypeAdapter.dump_python([ModelRequest(parts=parts)], mode="json")[0]
+    except (PydanticSerializationError, ValueError) as error:
+        advice = "return what pydantic can serialize, or mark the tool with metadata={'repeatable': True}"
+        raise ValueNotStorable(
+            f"the result of tool {tool_name!r}", "", type(result).__name__, f"{error}; {advice}"
+        ) from error
+    return stored
+
+
+def _tool_result(run: DurableRun, ended: ToolEnded) -> object:
+    try:
+        (message,) = ModelMessagesTypeAdapter.validate_python([unseal(ended.result, run.codec)])
+    except ValidationError as error:
+        what = f"the result of {ended.tool!r} in {ended.place!r}: {error}"
+        raise RunCorrupt(run.run_id, 0, what) from error
+    part, *more = message.parts
+    assert isinstance(part, ToolReturnPart)
+    if part.metadata is None and not more:
+        return part.content
+    content = next((prompt.content for prompt in more if isinstance(prompt, UserPromptPart)), None)
+    return ToolReturn(return_value=part.content, content=content, metadata=part.metadata)
+
+
+def _fingerprint(
+    messages: Sequence[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+) -> str:
+    """What a model is asked: messages, settings, tools and output; without times and ids of runs."""
+    asked = [
+        _without_volatile(ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")),
+        settings or {},
+        parameters,
+    ]
+    text = to_json(to_jsonable_python(asked, fallback=_name_of_type, inf_nan_mode="constants"))
+    return hashlib.sha256(text).hexdigest()
+
+
+def _without_volatile(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return {key: _without_volatile(item) for key, item in value.items() if key not in _VOLATILE}
+    if isinstance(value, list):
+        return [_without_volatile(item) for item in value]
+    return value
+
+
+def _name_of_type(value: object) -> str:
+    return type(value).__qualname__

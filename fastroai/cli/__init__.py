@@ -1,0 +1,25 @@
+"""The command line, `fastroai`. It needs the extra `cli`."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command that `sys.argv` says, and exit with its code."""
+    from fastroai.cli.exits import USAGE
+
+    try:
+        import rich  # noqa: F401
+        import typer  # noqa: F401
+    except ImportError:
+        from fastroai.errors import MissingExtraError
+
+        error = MissingExtraError("the command line", "cli", "typer and rich")
+        print(f"fastroai: {error}: pip install 'fastroai[cli]'", file=sys.stderr)
+        raise SystemExit(USAGE) from None
+    from fastroai.cli.app import app
+
+    app(prog_name="fastroai")

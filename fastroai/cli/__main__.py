@@ -1,0 +1,5 @@
+"""`python -m fastroai.cli` is `fastroai`."""
+
+from fastroai.cli import main
+
+main()

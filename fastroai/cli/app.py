@@ -1,0 +1,154 @@
+"""The commands and their options. What they do is in `reading`, `forgetting` and `running`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fastroai.cli.exits import perform
+
+app = typer.Typer(
+    help="FastroAI: runs that are on record.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+runs = typer.Typer(help="Look at runs, go on with them, and forget them.", no_args_is_help=True)
+app.add_typer(runs, name="runs")
+
+Store = Annotated[
+    str,
+    typer.Option(
+        envvar="FASTROAI_STORE", help="A file, or a URL of Redis or PostgreSQL.", show_default=False
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Target = Annotated[str, typer.Option(metavar="MODULE:NAME", help="Where the pipeline is, as in app:support.")]
+Deps = Annotated[
+    str | None,
+    typer.Option(metavar="MODULE:NAME", help="The deps, or a function without arguments that makes them."),
+]
+Inputs = Annotated[str | None, typer.Option(metavar="JSON", help="Inputs to give anew: JSON, or @file.")]
+
+
+@app.callback()
+def _app() -> None:
+    """Keep `runs` a command of its own, as long as it is the only one."""
+
+
+@runs.command("list")
+def list_runs(
+    store: Store,
+    status: Annotated[
+        str | None,
+        typer.Option(help="running, finished, waiting, failed, cancelled, interrupted or unreadable."),
+    ] = None,
+    pipeline: Annotated[str | None, typer.Option(help="Only runs of the pipeline with this name.")] = None,
+    limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """List runs, newest first."""
+    from fastroai.cli import reading
+
+    perform(reading.list_runs(store, status, pipeline, limit, as_json))
+
+
+@runs.command()
+def show(run: Run, store: Store, as_json: AsJson = False) -> None:
+    """Show the steps of a run, with status, time and cost."""
+    from fastroai.cli import reading
+
+    perform(reading.show(run, store, as_json))
+
+
+@runs.command()
+def trace(run: Run, store: Store, as_json: AsJson = False) -> None:
+    """Tell why each step of a run started, waited, was retried or was skipped."""
+    from fastroai.cli import reading
+
+    perform(reading.trace(run, store, as_json))
+
+
+@runs.command()
+def diff(
+    run: Run,
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="The id of another.", show_default=False)],
+    store: Store,
+    as_json: AsJson = False,
+) -> None:
+    """Tell what another run did otherwise, ids and times aside. Exits with 1 if anything."""
+    from fastroai.cli import reading
+
+    perform(reading.diff(run, other, store, as_json))
+
+
+@runs.command()
+def resume(
+    run: Run,
+    store: Store,
+    pipeline: Target,
+    deps: Deps = None,
+    inputs: Inputs = None,
+    force: Annotated[bool, typer.Option("--force", help="Although the pipeline has changed.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with a run that was interrupted, failed, or waits."""
+    from fastroai.cli import running
+
+    perform(running.resume(run, store, pipeline, deps, inputs, force, as_json))
+
+
+@runs.command()
+def fork(
+    run: Run,
+    store: Store,
+    pipeline: Target,
+    at: Annotated[
+        str | None, typer.Option(metavar="STEP", help="The step to run anew, with all that need it.")
+    ] = None,
+    run_id: Annotated[str | None, typer.Option(help="The id of the new run.")] = None,
+    deps: Deps = None,
+    inputs: Inputs = None,
+    outputs: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Outputs to put in place, by step: JSON, or @file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start a new run that has what this one did before a step, at no cost."""
+    from fastroai.cli import running
+
+    perform(running.fork(run, store, pipeline, at, run_id, deps, inputs, outputs, as_json))
+
+
+@runs.command()
+def delete(
+    run: Run,
+    store: Store,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also if a process has it, or it cannot be read.")
+    ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Forget a run."""
+    from fastroai.cli import forgetting
+
+    perform(forgetting.delete(run, store, force, yes, as_json))
+
+
+@runs.command()
+def purge(
+    store: Store,
+    older_than: Annotated[str, typer.Option(metavar="AGE", help="As in 12h, 30d or 8w.")],
+    status: Annotated[str | None, typer.Option(help="Only runs with this status.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell which.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Forget the runs in which nothing has happened for so long. Never those that run."""
+    from fastroai.cli import forgetting
+
+    perform(forgetting.purge(store, older_than, status, dry_run, yes, as_json))

@@ -1,0 +1,67 @@
+"""Exit codes, and how a command ends: with a code, and at most a line on standard error."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from fastroai.errors import (
+    FastroAIError,
+    RunCorrupt,
+    RunDefinitionChanged,
+    RunExists,
+    RunFromNewerVersion,
+    RunInProgress,
+    RunNotFound,
+    RunTakenOver,
+    StoreUnavailable,
+)
+
+OK: Final = 0
+FAILED: Final = 1
+"""The run failed, or the runs differ."""
+USAGE: Final = 2
+"""The command, one of its options, or what an option names cannot be meant."""
+NOT_FOUND: Final = 3
+REFUSED: Final = 4
+"""The run is in progress, exists already, or its pipeline has changed; or the user said no."""
+UNAVAILABLE: Final = 5
+"""The store cannot be reached."""
+UNREADABLE: Final = 6
+"""The record is damaged, or of a later version."""
+INTERRUPTED: Final = 130
+
+_CODES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], ...]] = (
+    (RunNotFound, NOT_FOUND),
+    ((RunInProgress, RunExists, RunDefinitionChanged, RunTakenOver), REFUSED),
+    (StoreUnavailable, UNAVAILABLE),
+    ((RunCorrupt, RunFromNewerVersion), UNREADABLE),
+    ((ValueError, ImportError, TypeError), USAGE),
+)
+
+
+def exit_code_of(error: FastroAIError) -> int:
+    """What a command exits with that an error has ended."""
+    return next((code for errors, code in _CODES if isinstance(error, errors)), FAILED)
+
+
+def perform(command: Coroutine[Any, Any, int]) -> None:
+    """Run a command to its end, and exit."""
+    try:
+        code = asyncio.run(command)
+    except FastroAIError as error:
+        complain(error)
+        code = exit_code_of(error)
+    except KeyboardInterrupt:
+        complain("interrupted")
+        code = INTERRUPTED
+    raise SystemExit(code)
+
+
+def complain(error: object) -> None:
+    """Tell what went wrong, without the control characters that a message from elsewhere can have."""
+    from fastroai.cli.text import plain
+
+    print(f"fastroai: {plain(str(error))}", file=sys.stderr)

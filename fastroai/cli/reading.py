@@ -1,0 +1,74 @@
+"""`runs list`, `show`, `trace` and `diff`."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+from pydantic import JsonValue
+
+from fastroai.cli.exits import FAILED, OK
+from fastroai.cli.opened import opened_history
+from fastroai.cli.shapes import difference_shape, run_shape, step_shape
+from fastroai.cli.text import plain
+from fastroai.store.history import RunState
+
+
+async def list_runs(store: str, status: str | None, pipeline: str | None, limit: int, as_json: bool) -> int:
+    """See `app`."""
+    async with opened_history(store) as history:
+        found = await history.list(
+            status=cast("RunState | None", status), pipeline=pipeline, limit=limit and limit + 1
+        )
+    shown = found[:limit]
+    if as_json:
+        print_json([run_shape(run) for run in shown])
+        return OK
+    from fastroai.cli.tables import console, runs_table
+
+    output = console()
+    output.print(runs_table(shown) if shown else "no runs")
+    if len(found) > limit:
+        output.print(f"... these are the newest {limit}; --limit shows more")
+    return OK
+
+
+async def show(run_id: str, store: str, as_json: bool) -> int:
+    """See `app`."""
+    async with opened_history(store) as history:
+        run, trace = await history.summary(run_id), await history.trace(run_id)
+    if as_json:
+        print_json({**run_shape(run), "steps": [step_shape(step) for step in trace.steps]})
+        return OK
+    from fastroai.cli.tables import console, run_lines, steps_table
+
+    output = console()
+    output.print(*run_lines(run, trace), sep="\n")
+    output.print()
+    output.print(steps_table(trace))
+    return OK
+
+
+async def trace(run_id: str, store: str, as_json: bool) -> int:
+    """See `app`."""
+    async with opened_history(store) as history:
+        found = await history.trace(run_id)
+    print(found.to_json() if as_json else plain(found.explain()))
+    return OK
+
+
+async def diff(run_id: str, other_id: str, store: str, as_json: bool) -> int:
+    """See `app`."""
+    async with opened_history(store) as history:
+        run, other = await history.trace(run_id), await history.trace(other_id)
+    differences = run.diff(other)
+    if as_json:
+        print_json([difference_shape(difference) for difference in differences])
+    else:
+        print("\n".join(plain(str(difference)) for difference in differences) or "no difference")
+    return FAILED if differences else OK
+
+
+def print_json(value: JsonValue | list[dict[str, JsonValue]]) -> None:
+    """For programs."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))

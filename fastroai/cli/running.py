@@ -1,0 +1,157 @@
+"""`runs resume` and `fork`: they run the user's pipeline."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol, cast
+
+from pydantic import JsonValue
+
+from fastroai.cli.exits import FAILED, OK, complain, exit_code_of
+from fastroai.cli.opened import opened_store
+from fastroai.cli.progress import with_progress
+from fastroai.cli.reading import print_json
+from fastroai.cli.shapes import run_shape
+from fastroai.cli.targets import import_target, json_object
+from fastroai.cli.text import plain
+from fastroai.errors import ConfigurationError, FastroAIError
+from fastroai.store.history import RunHistory
+from fastroai.store.run_store import RunStore
+
+
+class Finished(Protocol):
+    """The result of a run."""
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        ...
+
+
+class Resumable(Protocol):
+    """A pipeline, or what runs like one."""
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        store: RunStore,
+        deps: object,
+        inputs: Mapping[str, JsonValue] | None,
+        force: bool,
+    ) -> Finished:
+        """Go on with a run."""
+        ...
+
+    async def fork(
+        self,
+        run_id: str,
+        *,
+        at: str | None,
+        inputs: Mapping[str, JsonValue] | None,
+        outputs: Mapping[str, JsonValue] | None,
+        new_run_id: str | None,
+        store: RunStore,
+        deps: object,
+    ) -> Finished:
+        """Start a run that reuses another's beginning."""
+        ...
+
+
+async def resume(
+    run_id: str,
+    store: str,
+    pipeline: str,
+    deps: str | None,
+    inputs: str | None,
+    force: bool,
+    as_json: bool,
+) -> int:
+    """See `app`."""
+    target, given = _pipeline(pipeline), json_object("--inputs", inputs)
+    made = await _deps(deps)
+    async with opened_store(store) as opened:
+        return await _run(
+            opened,
+            run_id,
+            lambda: target.resume(run_id, store=opened, deps=made, inputs=given, force=force),
+            as_json,
+        )
+
+
+async def fork(
+    run_id: str,
+    store: str,
+    pipeline: str,
+    at: str | None,
+    new_run_id: str | None,
+    deps: str | None,
+    inputs: str | None,
+    outputs: str | None,
+    as_json: bool,
+) -> int:
+    """See `app`."""
+    target, given = _pipeline(pipeline), json_object("--inputs", inputs)
+    put, made = json_object("--outputs", outputs), await _deps(deps)
+    async with opened_store(store) as opened:
+        return await _run(
+            opened,
+            new_run_id,
+            lambda: target.fork(
+                run_id, at=at, inputs=given, outputs=put, new_run_id=new_run_id, store=opened, deps=made
+            ),
+            as_json,
+        )
+
+
+async def _run(
+    store: RunStore, run_id: str | None, run: Callable[[], Awaitable[Finished]], as_json: bool
+) -> int:
+    """Await it, and tell how it ended, which is on record by then."""
+    code = OK
+    try:
+        run_id = (await with_progress(run)).run_id
+    except FastroAIError as error:
+        code, run_id = exit_code_of(error), error.run_id or run_id
+        if code != FAILED or run_id is None:
+            raise
+        complain(error)
+    await _tell(RunHistory(store), run_id, as_json)
+    return code
+
+
+async def _tell(history: RunHistory, run_id: str, as_json: bool) -> None:
+    run, trace = await history.summary(run_id), await history.trace(run_id)
+    if as_json:
+        print_json({**run_shape(run), "output": trace.output})
+        return
+    spent = f", ${run.cost_usd} in all" if run.requests else ""
+    print(plain(f"run {run_id}: {run.status}{spent}"))
+    if run.status == "finished":
+        output = trace.output
+        print(plain(output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)))
+
+
+def _pipeline(target: str) -> Resumable:
+    found = import_target("--pipeline", target)
+    if isinstance(found, type) or not (hasattr(found, "resume") and hasattr(found, "fork")):
+        raise ConfigurationError("--pipeline", target, f"a Pipeline; it is a {type(found).__name__}")
+    return cast("Resumable", found)
+
+
+async def _deps(target: str | None) -> object:
+    """What the option names, or what that makes, if it is a function or a class."""
+    if target is None:
+        return None
+    found = import_target("--deps", target)
+    if not (inspect.isroutine(found) or isinstance(found, type)):
+        return found
+    try:
+        made: object = found()
+        return await made if inspect.isawaitable(made) else made
+    except Exception as error:
+        raise ConfigurationError(
+            "--deps", target, f"what can be made without arguments; {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,76 @@
+"""What `--json` prints. The shapes are documented, and only grow."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+if TYPE_CHECKING:
+    from fastroai.store.entries import FailureFacts
+    from fastroai.store.history import RunSummary
+    from fastroai.store.step_summaries import StepSummary
+    from fastroai.store.trace_diff import Difference
+
+
+def run_shape(run: RunSummary) -> dict[str, JsonValue]:
+    """A run at a glance. Costs are text, because they are exact."""
+    return {
+        "run_id": run.run_id,
+        "pipeline": run.pipeline,
+        "status": run.status,
+        "started_at": _time(run.started_at),
+        "updated_at": _time(run.updated_at),
+        "requests": run.requests,
+        "cost_usd": str(run.cost_usd),
+        "error": run.error,
+        "forked_from": run.forked_from,
+        "owner": run.owner,
+        "lease_until": _time(run.lease_until),
+    }
+
+
+def step_shape(step: StepSummary) -> dict[str, JsonValue]:
+    """A step at a glance."""
+    failure = step.failure
+    return {
+        "place": step.place,
+        "step": step.step,
+        "depth": step.depth,
+        "needs": list(step.needs),
+        "status": step.status,
+        "cause": step.cause,
+        "attempts": step.attempts,
+        "started_at": _time(step.started_at),
+        "ended_at": _time(step.ended_at),
+        "requests": step.usage.request_count,
+        "cost_usd": str(step.usage.cost_usd),
+        "cost_complete": step.usage.cost_complete,
+        "output": step.output,
+        "failure": None if failure is None else failure_shape(failure),
+    }
+
+
+def failure_shape(failure: FailureFacts) -> dict[str, JsonValue]:
+    """What went wrong."""
+    return {
+        "error_type": failure.error_type,
+        "message": failure.message,
+        "failure_class": failure.failure_class,
+    }
+
+
+def difference_shape(difference: Difference) -> dict[str, JsonValue]:
+    """One thing that two runs did otherwise."""
+    return {
+        "kind": difference.kind,
+        "place": difference.place,
+        "text": str(difference),
+        "first": difference.first,
+        "second": difference.second,
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()

@@ -1,0 +1,124 @@
+"""Runs and steps as tables, for people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fastroai.cli.text import cost, local, plain, took
+
+if TYPE_CHECKING:
+    from fastroai.store.history import RunSummary
+    from fastroai.store.step_summaries import StepSummary
+    from fastroai.store.trace import RunTrace
+
+_COLORS: Final = {
+    "finished": "green",
+    "succeeded": "green",
+    "reused": "green",
+    "running": "cyan",
+    "waiting": "yellow",
+    "incomplete": "yellow",
+    "retried": "yellow",
+    "interrupted": "magenta",
+    "cancelled": "magenta",
+    "failed": "red",
+    "unreadable": "red",
+}
+_WIDE: Final = 240
+"""Columns where it is no terminal that reads."""
+
+
+def console() -> Console:
+    """Where tables are printed."""
+    return Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False, soft_wrap=False)
+
+
+def runs_table(runs: Iterable[RunSummary]) -> Table:
+    """A line for each run."""
+    table = _table("run", "pipeline", "status", "started", "took", "requests", "cost", "error")
+    for run in runs:
+        table.add_row(
+            _text(run.run_id),
+            _text(run.pipeline or ""),
+            _status(run.status),
+            Text(local(run.started_at)),
+            Text(took(run.started_at, run.updated_at)),
+            Text(str(run.requests or ""), justify="right"),
+            Text(f"${run.cost_usd}" if run.requests else "", justify="right"),
+            _text(run.error or "", "red", one_line=True),
+        )
+    return table
+
+
+def run_lines(run: RunSummary, trace: RunTrace) -> Iterable[Text]:
+    """A run in a few lines."""
+    yield Text.assemble(
+        _text(run.run_id, "bold"), " of pipeline ", _text(run.pipeline or ""), ": ", _status(run.status)
+    )
+    spent = f", {trace.usage.request_count} requests, {cost(trace.usage)}" if trace.records else ""
+    yield Text(f"started {local(run.started_at)}, took {took(run.started_at, run.updated_at)}{spent}")
+    if run.forked_from:
+        yield Text.assemble("forked from ", _text(run.forked_from))
+    if run.error:
+        yield _text(run.error, "red")
+
+
+def steps_table(trace: RunTrace) -> Table:
+    """A line for each step, in an order that respects what they need; nested ones are beneath their step."""
+    table = _table("step", "needs", "status", "attempts", "started", "took", "requests", "cost", "")
+    steps = trace.steps
+    for number, step in enumerate(steps):
+        began = None if step.status == "reused" else step.started_at
+        started = took(trace.started_at, began)
+        table.add_row(
+            Text.assemble(_branch(steps, number), _text(step.step)),
+            _text(", ".join(step.needs)),
+            _status(step.status),
+            Text(str(step.attempts or ""), justify="right"),
+            Text(f"+{started}" if started else "", justify="right"),
+            Text(took(began, step.ended_at), justify="right"),
+            Text(str(step.usage.request_count or ""), justify="right"),
+            Text(cost(step.usage), justify="right"),
+            _why(step),
+        )
+    return table
+
+
+def _branch(steps: Sequence[StepSummary], number: int) -> str:
+    """The lines of a tree before a nested step: it is the last of its siblings, or not."""
+    depth = steps[number].depth
+    marks = []
+    for level in range(1, depth + 1):
+        rest = (step.depth for step in steps[number + 1 :])
+        goes_on = next((below == level for below in rest if below <= level), False)
+        at_own = ("├─ ", "└─ ") if level == depth else ("│  ", "   ")
+        marks.append(at_own[0] if goes_on else at_own[1])
+    return "".join(marks)
+
+
+def _why(step: StepSummary) -> Text:
+    if step.failure is not None:
+        return _text(f"{step.failure.error_type}: {step.failure.message}", "red", one_line=True)
+    return _text(step.cause or "", "dim") if step.status == "skipped" else Text()
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
+
+
+def _status(status: str) -> Text:
+    return Text(status, _COLORS.get(status, "dim"))
+
+
+def _text(text: str, style: str = "", *, one_line: bool = False) -> Text:
+    """Text from outside: never markup."""
+    return Text(plain(" ".join(text.split()) if one_line else text), style)

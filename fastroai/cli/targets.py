@@ -1,0 +1,106 @@
+"""What options name: `module:attribute` of the user's code, JSON, stores, ages."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import sys
+import traceback
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pydantic import JsonValue
+
+from fastroai.errors import ConfigurationError, nearest_hint
+
+if TYPE_CHECKING:
+    from fastroai.store.run_store import RunStore
+
+_AGE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def import_target(option: str, target: str) -> object:
+    """What `module:attribute` names; modules of the current directory come first.
+
+    Raises:
+        ConfigurationError: it names nothing, or the module cannot be imported.
+    """
+    module_name, colon, path = target.partition(":")
+    if not (module_name and colon and path):
+        raise ConfigurationError(option, target, "module:attribute, as in app.pipelines:support")
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: object = importlib.import_module(module_name)
+    except Exception as error:
+        raise ConfigurationError(
+            option, target, f"a module that can be imported; {_reason(error)}"
+        ) from error
+    for name in path.split("."):
+        if not hasattr(found, name):
+            hint = nearest_hint(name, [known for known in dir(found) if not known.startswith("_")])
+            raise ConfigurationError(option, target, f"an attribute of {module_name!r}.{hint}")
+        found = getattr(found, name)
+    return found
+
+
+def _reason(error: Exception) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = (
+        "" if last.filename.startswith("<frozen") else f" ({Path(last.filename).name}, line {last.lineno})"
+    )
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def json_value(option: str, text: str) -> JsonValue:
+    """JSON text, or with `@` the file that has it.
+
+    Raises:
+        ConfigurationError: it is no JSON, or there is no such file.
+    """
+    try:
+        source = Path(text[1:]).read_text() if text.startswith("@") else text
+        value: JsonValue = json.loads(source)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(option, text, f"JSON, or @file; {error}") from error
+    return value
+
+
+def json_object(option: str, text: str | None) -> dict[str, JsonValue] | None:
+    """As `json_value`, for names with values."""
+    value = None if text is None else json_value(option, text)
+    if value is not None and not isinstance(value, dict):
+        raise ConfigurationError(option, text, 'a JSON object, as in {"name": "value"}')
+    return value
+
+
+def existing_store(place: str) -> RunStore:
+    """The store that `--store` names. A file that is not there is refused: opening it would make it.
+
+    Raises:
+        ConfigurationError: it names no store.
+    """
+    from fastroai.store.opening import open_run_store
+
+    scheme, is_url, rest = place.partition("://")
+    path = rest if is_url and scheme == "sqlite" else None if is_url else place
+    if path is not None and not Path(path).is_file():
+        raise ConfigurationError("--store", place, "a file that is there, or the URL of Redis or PostgreSQL")
+    return open_run_store(place)
+
+
+def age(text: str) -> timedelta:
+    """An age, as in `30d` or `12h`.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    match = _AGE.fullmatch(text.strip())
+    if match is None:
+        expected = "a number and one of s, m, h, d, w, as in 30d"
+        raise ConfigurationError("--older-than", text, expected)
+    return timedelta(**{_UNITS[match[2]]: float(match[1])})

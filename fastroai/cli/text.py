@@ -1,0 +1,48 @@
+"""Text from runs, made fit for a terminal."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from fastroai.records import Usage
+
+_SHOWN_AS_IT_IS: Final = "\n\t"
+
+
+def plain(text: str) -> str:
+    """Without control characters: what a model said must not move the cursor or set a title."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in _SHOWN_AS_IT_IS else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
+def local(moment: datetime | None) -> str:
+    """A time in the time zone of this machine."""
+    return "" if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def seconds(value: float) -> str:
+    """A duration."""
+    if value < 1:
+        return f"{value * 1000:.3g} ms"
+    if value < 60:
+        return f"{value:.3g} s"
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def took(start: datetime | None, end: datetime | None) -> str:
+    """The time between two moments, if there are both."""
+    return "" if start is None or end is None else seconds((end - start).total_seconds())
+
+
+def cost(usage: Usage) -> str:
+    """What was spent, and a plus where not all of that is known."""
+    if not (usage.request_count or usage.cost_usd):
+        return ""
+    return f"${usage.cost_usd}{'' if usage.cost_complete else ' +'}"

@@ -1,0 +1,185 @@
+"""What one pipeline writes down of its steps, in a run that is on record, and what it finds there."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+from fastroai.errors import BudgetExceeded, FastroAIError, StepExecutionError, error_chain
+from fastroai.pipelines.machine import SkipStep, StartStep
+from fastroai.runtime import FailureContext, RetriesUsed, Scope, classify
+from fastroai.runtime.failures import leaves
+from fastroai.steps import ConversationState, ResolvedConfig
+from fastroai.steps.durability import failure_facts, restore_spending, stored_output
+from fastroai.store.entries import FailureFacts, RunEnded, StepFailure, StepOutput, StepSkip, StepStart
+from fastroai.store.payloads import seal
+from fastroai.store.places import quoted
+from fastroai.store.runs import DurableRun, current_durable_run
+from fastroai.store.values import value_to_json
+
+LAST_WORDS: Final = 5.0
+"""Seconds that a run which has failed or is cancelled takes to put that on record."""
+
+logger = logging.getLogger("fastroai.pipelines")
+
+
+class StepsOnRecord:
+    """The steps of one run of a pipeline, the outermost or a nested one."""
+
+    def __init__(self, run: DurableRun, scope: Scope, declared: Mapping[str, Any]) -> None:
+        """In `scope`, that of the pipeline. `declared` are the types of outputs, by step id."""
+        self.run, self._declared = run, declared
+        around = scope.place_within(run.scope)
+        self._prefix = f"{around}/" if around else ""
+        self._order = {place: number for number, place in enumerate(run.recorded.outputs)}
+        self._reused: list[tuple[int, str]] = []
+
+    @classmethod
+    def nested(cls, scope: Scope, declared: Callable[[], Mapping[str, Any]]) -> StepsOnRecord | None:
+        """Those of a pipeline inside a run that is on record; `None` outside of any."""
+        run = current_durable_run.get()
+        if run is None:
+            return None
+        restore_spending(scope)
+        return cls(run, scope, declared())
+
+    def place(self, step_id: str) -> str:
+        """Where a step is."""
+        return f"{self._prefix}{quoted(step_id)}"
+
+    # --- what is there ---
+
+    def has_finished(self, step_id: str) -> bool:
+        """Whether its output is on record, so that it does not run."""
+        return self.place(step_id) in self._order
+
+    def reuse(self, step_id: str) -> None:
+        """Such a step is due: `next_reused` gives it when its turn comes."""
+        heapq.heappush(self._reused, (self._order[self.place(step_id)], step_id))
+
+    def next_reused(self) -> str | None:
+        """Of those that are due, the one that finished first."""
+        return heapq.heappop(self._reused)[1] if self._reused else None
+
+    def output(self, step_id: str) -> object:
+        """The output that is on record. Raises `RunCorrupt` where it is not of the declared type."""
+        known = self.run.recorded.outputs[self.place(step_id)]
+        return stored_output(self.run, known, self._declared.get(step_id))
+
+    def timing(self, step_id: str) -> tuple[float, float]:
+        """When it ran, in milliseconds from the beginning of the run, as far as that was in this one."""
+        known = self.run.recorded.outputs[self.place(step_id)]
+        finished = max(0.0, (known.at - self.run.recorded.opened.at).total_seconds() * 1000)
+        return max(0.0, finished - known.duration_ms), finished
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run began, perhaps in another process."""
+        return (datetime.now(UTC) - self.run.recorded.opened.at).total_seconds()
+
+    def retries_used(self, step_id: str) -> RetriesUsed:
+        """Which attempt at a step comes next."""
+        return self.run.recorded.progress(self.place(step_id))
+
+    # --- what is written ---
+
+    def decided(self, commands: Iterable[object]) -> None:
+        """Steps that start, and those that never will."""
+        for command in commands:
+            if isinstance(command, StartStep) and not self.has_finished(command.step_id):
+                self.run.journal.note(StepStart(place=self.place(command.step_id), cause=command.cause))
+            elif isinstance(command, SkipStep):
+                self.run.journal.note(StepSkip(place=self.place(command.step_id), cause=command.cause))
+
+    def entry_of(self, step_id: str, attempt: int, output: object, duration_ms: float) -> StepOutput:
+        """An output as it will be stored. Raises `ValueNotStorable`."""
+        declared = self._declared.get(step_id)
+        conversation: Literal["complete", "incomplete"] | None = None
+        if isinstance(output, ConversationState):
+            conversation = "incomplete" if output.is_incomplete else "complete"
+            declared = declared or ConversationState
+        stored = value_to_json(output, declared, f"the output of step {step_id!r}")
+        return StepOutput(
+            place=self.place(step_id),
+            attempt=attempt,
+            output=seal(stored, self.run.codec),
+            conversation=conversation,
+            duration_ms=duration_ms,
+        )
+
+    async def finished(self, entry: StepOutput) -> None:
+        """A step is done for good as soon as this returns. Raises `RunStoreUnavailable`, `RunTakenOver`."""
+        await self.run.journal.commit(entry)
+        if entry.conversation == "incomplete":
+            self.run.is_waiting = True
+
+    def failed(
+        self, step_id: str, scope: Scope, config: ResolvedConfig, error: BaseException, duration_ms: float
+    ) -> None:
+        """A step has failed, after its retries."""
+        self.run.journal.note(
+            StepFailure(
+                place=self.place(step_id),
+                attempt=scope.attempt,
+                failure=failure_of(step_id, scope, config, error),
+                stopped=any(isinstance(leaf, BudgetExceeded) for leaf in leaves(error)),
+                duration_ms=duration_ms,
+            )
+        )
+
+
+def failure_of(step_id: str, scope: Scope, config: ResolvedConfig, error: BaseException) -> FailureFacts:
+    """What is written down of the failure of a step."""
+    context = FailureContext(
+        step_id=step_id, attempt=scope.attempt, run_id=scope.run_id, chain=tuple(error_chain(error))
+    )
+    return failure_facts(error, classify(error, context, config.classifiers))
+
+
+def how_it_ended(error: BaseException | None, *, waiting: bool, at: datetime) -> RunEnded:
+    """The last entry of a run."""
+    if error is None:
+        return RunEnded(at=at, status="waiting" if waiting else "finished")
+    if not isinstance(error, Exception) or isinstance(error, asyncio.CancelledError):
+        return RunEnded(at=at, status="cancelled")
+    original = error.original_error if isinstance(error, StepExecutionError) else error
+    return RunEnded(at=at, status="failed", failure=failure_facts(error, classify(original)))
+
+
+@asynccontextmanager
+async def kept_on_record(run: DurableRun, scope: Scope) -> AsyncGenerator[DurableRun]:
+    """Have everything inside put on record, and how it ends; it goes on from what was spent before."""
+    run.scope = scope
+    scope.restore(run.recorded.charges())
+    token = current_durable_run.set(run)
+    try:
+        try:
+            yield run
+        finally:
+            await scope.end_inside()  # streams that were left open belong to it
+    except BaseException as error:
+        await _end(run, scope, error)
+        raise
+    else:
+        ended = how_it_ended(None, waiting=run.is_waiting, at=datetime.now(UTC))
+        await run.end(ended, scope.spent())
+    finally:
+        current_durable_run.reset(token)
+
+
+async def _end(run: DurableRun, scope: Scope, error: BaseException) -> None:
+    """Put a failure on record, unless that is what fails, or there is no time for it."""
+    if run.journal.failure is not None or not isinstance(error, Exception | asyncio.CancelledError):
+        await run.release()
+        return
+    ended = how_it_ended(error, waiting=False, at=datetime.now(UTC))
+    try:
+        await asyncio.wait_for(run.end(ended, scope.spent()), LAST_WORDS)
+    except (FastroAIError, TimeoutError) as failure:
+        logger.warning("run %r: how it ended could not be put on record: %s", run.run_id, failure)
+        await run.release()

@@ -1,0 +1,196 @@
+"""What class of failure an exception is: the one table of rules that everything which retries goes by.
+
+- recoverable: nothing was done, and trying again can help, as after a rate limit, or without a connection;
+- ambiguous: it may have been done and billed, or nobody knows, as after a timeout, or with malformed output;
+- terminal: trying again cannot help, or must not be tried, as with stops, mistakes, refusals, cancellation.
+
+What the provider said comes before the type of the exception, and users' classifiers before both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from fastroai.errors import AnswerCutError, FastroAIError, StepExecutionError, error_chain
+from fastroai.runtime.http_signals import REPEATABLE_STATUSES, should_retry, status_of
+
+if TYPE_CHECKING:
+    from pydantic_ai.exceptions import ModelAPIError
+
+logger = logging.getLogger("fastroai.runtime")
+
+
+class FailureClass(StrEnum):
+    """What trying again would do about a failure."""
+
+    RECOVERABLE = "recoverable"
+    """Nothing was done, and trying again can help."""
+    TERMINAL = "terminal"
+    """Trying again cannot help, or must not be tried."""
+    AMBIGUOUS = "ambiguous"
+    """It may have been done and billed, or nobody knows whether trying again helps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureContext:
+    """Where a failure happened."""
+
+    step_id: str | None = None
+    """The step, if it was in one."""
+    attempt: int = 1
+    """The attempt that failed, from 1."""
+    run_id: str | None = None
+    """The run, if it was in one."""
+    chain: tuple[BaseException, ...] = ()
+    """The exception, what it was raised from, and the members of groups, nearest first."""
+
+
+Classifier: TypeAlias = Callable[[BaseException, FailureContext], FailureClass | None]
+"""Says the class of a failure, or `None` where it has no opinion."""
+
+_NEVER_CONNECTED_ERRNOS: Final = frozenset(
+    {errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN}
+)
+
+_NEVER_CONNECTED_NAMES: Final = frozenset(
+    # httpx and its forks; aiohttp; urllib3 and requests. By name, as none of them is imported for this.
+    {"ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError"}
+    | {"ConnectTimeoutError", "NewConnectionError"}
+)
+
+
+def classify(
+    error: BaseException, context: FailureContext | None = None, classifiers: Sequence[Classifier] = ()
+) -> FailureClass:
+    """The class of a failure: what the first of `classifiers` with an opinion says, else the built-in rules.
+
+    A classifier that raises is logged and passed over. None is asked about cancellation.
+
+        classify(ConnectionRefusedError())  # FailureClass.RECOVERABLE
+    """
+    if not isinstance(error, Exception) or isinstance(error, asyncio.CancelledError):
+        return FailureClass.TERMINAL
+    if classifiers:
+        if context is None:
+            context = FailureContext(chain=tuple(error_chain(error)))
+        for classifier in classifiers:
+            if (said := _ask(classifier, error, context)) is not None:
+                return said
+    if isinstance(error, StepExecutionError):
+        return classify(error.original_error, context, classifiers)
+    if isinstance(error, ExceptionGroup):
+        return _of_group(error, context, classifiers)
+    return _of_signals(error) or _of_type(error)
+
+
+def _ask(classifier: Classifier, error: BaseException, context: FailureContext) -> FailureClass | None:
+    try:
+        said: object = classifier(error, context)
+    except Exception:
+        logger.exception("classifier %r failed on %r and is passed over", classifier, error)
+        return None
+    if said is None or isinstance(said, FailureClass):
+        return said
+    logger.error("classifier %r returned %r, neither a FailureClass nor None", classifier, said)
+    return None
+
+
+def _of_group(
+    group: ExceptionGroup, context: FailureContext | None, classifiers: Sequence[Classifier]
+) -> FailureClass:
+    from pydantic_ai.exceptions import FallbackExceptionGroup
+
+    classes = {classify(member, context, classifiers) for member in group.exceptions}
+    if isinstance(group, FallbackExceptionGroup):
+        # They were tried one after the other, and one that is not terminal may do better next time.
+        classes = classes - {FailureClass.TERMINAL} or classes
+    return _worst(classes)  # what ran side by side would all run again
+
+
+def _worst(classes: Iterable[FailureClass]) -> FailureClass:
+    order = (FailureClass.RECOVERABLE, FailureClass.AMBIGUOUS, FailureClass.TERMINAL)
+    return max(classes, key=order.index)
+
+
+def _of_signals(error: Exception) -> FailureClass | None:
+    """What the provider said about the request, in words, a header or a status."""
+    from pydantic_ai.exceptions import (
+        ContentFilterError,
+        ModelQuotaExceededError,
+        ModelRateLimitError,
+        ModelRequestRejectedError,
+        ModelServerError,
+        ModelUnavailableError,
+    )
+
+    if isinstance(error, ModelQuotaExceededError | ContentFilterError):
+        return FailureClass.TERMINAL
+    if (told := should_retry(error)) is not None:
+        return _repeatable(error) if told else FailureClass.TERMINAL
+    if isinstance(error, ModelRequestRejectedError):
+        return FailureClass.TERMINAL
+    if isinstance(error, ModelRateLimitError | ModelUnavailableError | ModelServerError):
+        return _repeatable(error)
+    if (status := status_of(error)) is not None:
+        repeatable = status in REPEATABLE_STATUSES or status >= 500
+        return _repeatable(error) if repeatable else FailureClass.TERMINAL
+    return None
+
+
+def _repeatable(error: Exception) -> FailureClass:
+    """A refusal that may pass; in a stream that was open already, part of the answer may have been billed."""
+    return FailureClass.AMBIGUOUS if getattr(error, "in_stream", False) else FailureClass.RECOVERABLE
+
+
+def _of_type(error: Exception) -> FailureClass:
+    from pydantic_ai.exceptions import (
+        ConcurrencyLimitExceeded,
+        ModelAPIError,
+        RunCancelled,
+        RunTimedOut,
+        UsageLimitExceeded,
+        UserError,
+    )
+
+    if isinstance(error, FastroAIError):
+        return _of_ours(error)
+    if isinstance(error, ModelAPIError):
+        return _of_connection(error)
+    if isinstance(error, RunTimedOut):
+        return FailureClass.AMBIGUOUS  # a RunCancelled that nobody asked for
+    if isinstance(error, UserError | UsageLimitExceeded | RunCancelled | NameError | NotImplementedError):
+        return FailureClass.TERMINAL
+    if _never_connected(error) or isinstance(error, ConcurrencyLimitExceeded):
+        return FailureClass.RECOVERABLE
+    return FailureClass.AMBIGUOUS
+
+
+def _of_ours(error: FastroAIError) -> FailureClass:
+    """Most of what may be tried again was never begun; time ran out, and answers broke off, in the middle."""
+    if not error.retryable:
+        return FailureClass.TERMINAL
+    in_the_middle = isinstance(error, TimeoutError | AnswerCutError)
+    return FailureClass.AMBIGUOUS if in_the_middle else FailureClass.RECOVERABLE
+
+
+def _of_connection(error: ModelAPIError) -> FailureClass:
+    """A request that got no answer: recoverable only if it never went out."""
+    from pydantic_ai.exceptions import ModelConnectionError
+
+    never_sent = isinstance(error, ModelConnectionError) and error.phase in ("pool", "connect")
+    return FailureClass.RECOVERABLE if never_sent else FailureClass.AMBIGUOUS
+
+
+def _never_connected(error: Exception) -> bool:
+    if isinstance(error, socket.gaierror) or getattr(error, "errno", None) in _NEVER_CONNECTED_ERRNOS:
+        return True
+    return isinstance(error, ConnectionRefusedError) or any(
+        kind.__name__ in _NEVER_CONNECTED_NAMES for kind in type(error).__mro__
+    )

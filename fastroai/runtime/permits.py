@@ -1,0 +1,166 @@
+"""What one request needs to go out, besides money: a place with its provider, and a closed circuit."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from fastroai.errors import CircuitOpenError
+from fastroai.runtime.admission import shares_place, waiting_inside
+from fastroai.runtime.circuit import Pass
+from fastroai.runtime.circuit_breaker import CircuitBreaker, Health, ProviderCircuit
+from fastroai.runtime.events import CircuitClosed, CircuitOpened
+from fastroai.runtime.provider_limits import ProviderDesk, ProviderLimit, all_of
+from fastroai.runtime.provider_line import Ticket
+from fastroai.runtime.scope import Scope
+
+
+class TokensExpected(Protocol):
+    """Says what a request is likely to use."""
+
+    def __call__(self, usual_output: int | None) -> int:
+        """Input and output tokens; `usual_output` is what answers of its model have had of late."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A circuit that a request must pass, and whose it is."""
+
+    circuit: ProviderCircuit
+    provider: str
+    agent: str | None
+
+    def refuse(self) -> None:
+        """Raise, if it lets no request through now."""
+        left = self.circuit.refuses_for()
+        if left is not None:
+            raise CircuitOpenError(self.provider, left, self.circuit.last_failure, self.agent)
+
+    def enter(self) -> Pass:
+        """Pass. Raises `CircuitOpenError`."""
+        while (taken := self.circuit.enter()) is None:
+            self.refuse()
+        return taken
+
+
+class Permit:
+    """What lets one request go out; to be ended once, by `end` or `give_back`."""
+
+    __slots__ = ("_model", "_passes", "_places", "_provider", "_scope")
+
+    def __init__(self, scope: Scope, provider: str, model: str) -> None:
+        self._scope, self._provider, self._model = scope, provider, model
+        self._places: list[tuple[ProviderDesk, Ticket]] = []
+        self._passes: list[tuple[Guard, Pass]] = []
+
+    async def take(
+        self, limits: Sequence[ProviderLimit], guards: Sequence[Guard], tokens: TokensExpected
+    ) -> None:
+        """Wait for a place under each limit, and pass each circuit. Holds nothing if that raises.
+
+        Raises:
+            CircuitOpenError: one lets no request through, or opened while the request waited.
+        """
+        refuse = functools.partial(_refuse, guards)
+        refuse()
+        inside = bool(limits) and shares_place(self._scope)
+        try:
+            for limit in limits:
+                desk = limit.desk(self._provider)
+                expected = tokens(desk.usual_output(self._model)) if desk.counts_tokens else 0
+                ticket = Ticket(expected, inside=inside)
+                watched = functools.partial(_watched, guards)
+                await desk.wait_turn(ticket, refuse, functools.partial(_in_line, self._scope), watched)
+                self._places.append((desk, ticket))
+            for guard in guards:
+                self._passes.append((guard, guard.enter()))
+        except BaseException:
+            self.give_back()
+            raise
+
+    def send(self) -> None:
+        """The request goes out now."""
+        for desk, ticket in self._places:
+            desk.send(ticket)
+
+    def answered(self) -> None:
+        """The provider answers: the circuits close, whatever comes of the stream."""
+        for guard, taken in self._passes:
+            if guard.circuit.succeed(taken):
+                self._scope.note(
+                    CircuitClosed(**self._scope.place(), provider=guard.provider, agent=guard.agent)
+                )
+
+    def end(self, health: Health, tokens: int | None, output_tokens: int | None, failure: str = "") -> None:
+        """The request has ended. `tokens` are what it has used; `None` leaves what was expected."""
+        for desk, ticket in self._places:
+            if output_tokens is not None and desk.counts_tokens:
+                desk.learn(self._model, output_tokens)
+            desk.end(ticket, tokens)
+        self._places = []
+        if health == "well":
+            self.answered()
+        for guard, taken in self._passes:
+            if health != "ill":
+                guard.circuit.give_back(taken)
+            elif guard.circuit.fail(taken, failure):
+                self._scope.note(
+                    CircuitOpened(
+                        **self._scope.place(),
+                        provider=guard.provider,
+                        agent=guard.agent,
+                        last_failure=failure,
+                        cooldown=guard.circuit.cooldown,
+                    )
+                )
+        self._passes = []
+
+    def give_back_places(self) -> None:
+        """The request never reached the provider: what it has taken of the limits is unused."""
+        for desk, ticket in self._places:
+            desk.give_back(ticket)
+        self._places = []
+
+    def give_back(self) -> None:
+        """The request was not sent."""
+        self.give_back_places()
+        for guard, taken in self._passes:
+            guard.circuit.give_back(taken)
+        self._passes = []
+
+    def hold_back(self, seconds: float) -> None:
+        """The provider said that nobody should come before that."""
+        for desk, _ in self._places:
+            desk.hold_back(seconds)
+
+
+def guards_of(
+    provider: str, limits: Sequence[ProviderLimit], breaker: CircuitBreaker | None, agent: str
+) -> list[Guard]:
+    """The circuits that a request must pass: that of its agent, and those of its limits; each once."""
+    guards = [] if breaker is None else [Guard(breaker.circuit_of(provider), provider, agent)]
+    for limit in limits:
+        if limit.circuit_breaker is not None:
+            circuit = limit.circuit_breaker.circuit_of(provider)
+            if all(guard.circuit is not circuit for guard in guards):
+                guards.append(Guard(circuit, provider, None))
+    return guards
+
+
+def _refuse(guards: Sequence[Guard]) -> None:
+    for guard in guards:
+        guard.refuse()
+
+
+def _watched(guards: Sequence[Guard], wake: Callable[[], None]) -> AbstractContextManager[None]:
+    return all_of(guard.circuit.watched(wake) for guard in guards)
+
+
+@contextmanager
+def _in_line(scope: Scope) -> Iterator[None]:
+    with scope.in_line(), waiting_inside(scope):
+        yield

@@ -1,0 +1,336 @@
+"""`ProviderLimit`: how many requests of a process may be on their way to a provider, and how fast they go."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
+
+from fastroai.errors import ConfigurationError
+from fastroai.runtime.circuit_breaker import CircuitBreaker, check_circuit_breaker
+from fastroai.runtime.options import check_count
+from fastroai.runtime.provider_line import ProviderLine, Ticket
+from fastroai.runtime.wakeup import Wakeup, running_loop
+
+ALL_OTHERS: Final = "*"
+"""The key of the limit for providers that have none of their own."""
+
+_serial: Final = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderLimitStatus:
+    """What goes on at one provider under a `ProviderLimit`."""
+
+    in_flight: int
+    """Requests that have a place, until their response or stream has ended."""
+    waiting: int
+    requests_last_minute: int | None
+    """Sent, or about to be; `None` where requests per minute are not limited."""
+    tokens_last_minute: int | None
+    """Used, or expected to be; `None` where tokens per minute are not limited."""
+    held_back_for: float
+    """Seconds for which the provider has asked everybody to wait (`Retry-After`)."""
+
+
+class ProviderLimit:
+    """What a provider takes at once and in a minute; one object is one limit, wherever it is used.
+
+    Requests wait their turn before they are sent, first come, first served, whatever agent, step, pipeline,
+    thread or event loop of the process they are made in. In any 60 seconds at most `requests_per_minute` are
+    sent. Tokens are reckoned before a request is sent, and corrected by what it has used. After a 429 with
+    `Retry-After` nobody goes before its time.
+
+        openai = ProviderLimit(max_concurrency=20, requests_per_minute=500, tokens_per_minute=200_000)
+        agent = FastroAgent("openai:gpt-5-mini", provider_limits={"openai": openai})
+
+    Under the key `"*"` it holds for each provider that has no key of its own, for each by itself.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_concurrency: int | None = None,
+        requests_per_minute: int | None = None,
+        tokens_per_minute: int | None = None,
+        circuit_breaker: CircuitBreaker | None = None,
+    ) -> None:
+        """Limit what is given; `None` limits nothing.
+
+        Raises:
+            ConfigurationError: a value that cannot be meant.
+        """
+        check_count("max_concurrency", max_concurrency, least=1)
+        check_count("requests_per_minute", requests_per_minute, least=1)
+        check_count("tokens_per_minute", tokens_per_minute, least=1)
+        check_circuit_breaker(circuit_breaker)
+        self.max_concurrency = max_concurrency
+        self.requests_per_minute = requests_per_minute
+        self.tokens_per_minute = tokens_per_minute
+        self.circuit_breaker = circuit_breaker
+        self.serial = next(_serial)
+        """Requests under several limits wait for them in this order, so that no two wait for each other."""
+        self._lock = threading.Lock()
+        self._desks: dict[str, ProviderDesk] = {}
+
+    def __repr__(self) -> str:
+        options = ("max_concurrency", "requests_per_minute", "tokens_per_minute", "circuit_breaker")
+        given = ((option, getattr(self, option)) for option in options)
+        return f"ProviderLimit({', '.join(f'{name}={value}' for name, value in given if value is not None)})"
+
+    def status(self, provider: str) -> ProviderLimitStatus:
+        """What goes on now at one provider, by PydanticAI's name of it."""
+        return self.desk(provider).status()
+
+    def desk(self, provider: str) -> ProviderDesk:
+        """Where requests to one provider wait."""
+        with self._lock:
+            desk = self._desks.get(provider)
+            if desk is None:
+                desk = self._desks[provider] = ProviderDesk(self)
+            return desk
+
+
+ProviderLimits = Mapping[str, ProviderLimit]
+"""Limits by the provider's name as PydanticAI gives it (`Model.system`), or `"*"` for all others."""
+
+
+def check_provider_limits(limits: ProviderLimits | None) -> None:
+    """Refuse what is not a mapping of limits.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    expected = "a mapping of providers to ProviderLimits, such as {'openai': ProviderLimit(...)}"
+    given: object = limits
+    if given is None:
+        return
+    if not isinstance(given, Mapping) or not all(
+        isinstance(provider, str) and isinstance(limit, ProviderLimit) for provider, limit in given.items()
+    ):
+        raise ConfigurationError("provider_limits", given, expected)
+
+
+def limits_for(provider: str, mappings: Iterable[ProviderLimits]) -> list[ProviderLimit]:
+    """The limits that hold for a provider, each once, in the order in which they are waited for."""
+    found = (mapping.get(provider) or mapping.get(ALL_OTHERS) for mapping in mappings)
+    return sorted({limit for limit in found if limit is not None}, key=lambda limit: limit.serial)
+
+
+class ProviderDesk:
+    """The line before one provider, for requests of any thread and event loop."""
+
+    def __init__(self, limit: ProviderLimit) -> None:
+        self._lock = threading.Lock()
+        self._line = ProviderLine(limit.max_concurrency, limit.requests_per_minute, limit.tokens_per_minute)
+        self._alarms: dict[asyncio.AbstractEventLoop, _Alarm] = {}
+        """Of the loops on which somebody waits."""
+        self.counts_tokens = limit.tokens_per_minute is not None
+        self._usual_output: dict[str, float] = {}
+
+    def status(self) -> ProviderLimitStatus:
+        """What goes on now."""
+        with self._lock:
+            now, line = monotonic(), self._line
+            for window in (line.requests, line.tokens):
+                if window is not None:
+                    window.expire(now)
+            return ProviderLimitStatus(
+                in_flight=line.in_flight,
+                waiting=line.waiting,
+                requests_last_minute=None if line.requests is None else line.requests.used,
+                tokens_last_minute=None if line.tokens is None else line.tokens.used,
+                held_back_for=max(0.0, line.held_until - now),
+            )
+
+    # --- waiting ---
+
+    async def wait_turn(
+        self,
+        ticket: Ticket,
+        give_up: Callable[[], None],
+        in_line: Callable[[], AbstractContextManager[None]],
+        watched: Callable[[Callable[[], None]], AbstractContextManager[None]],
+    ) -> None:
+        """Wait until the request may go.
+
+        `give_up()` raises where there is no use in waiting; it is asked again when what is `watched` calls.
+        `in_line()` is entered while there is somebody to wait for.
+        """
+        with self._lock:
+            others = self._line.ask(ticket, monotonic())
+        self._tell(others)
+        if ticket.state == "granted":
+            return
+        try:
+            with in_line(), self._alarm_set():
+                while not await self._woken(ticket, give_up, watched):
+                    pass
+        except BaseException:
+            self._withdraw(ticket)
+            raise
+
+    async def _woken(
+        self,
+        ticket: Ticket,
+        give_up: Callable[[], None],
+        watched: Callable[[Callable[[], None]], AbstractContextManager[None]],
+    ) -> bool:
+        """Wait for news. Returns whether it is the request's turn."""
+        wakeup = Wakeup()
+        loop = asyncio.get_running_loop()
+
+        def wake() -> bool:
+            wakeup.set()
+            return not loop.is_closed()
+
+        with self._lock:
+            if ticket.state != "waiting":
+                return True
+            ticket.wake = wake
+        with watched(wakeup.set):
+            give_up()
+            await wakeup.wait()
+        return ticket.is_granted
+
+    @contextmanager
+    def _alarm_set(self) -> Iterator[None]:
+        """Somebody waits on the running loop: it looks again when time lets somebody go."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            alarm = self._alarms.get(loop)
+            if alarm is None:
+                alarm = self._alarms[loop] = _Alarm(loop, self._look_again)
+            alarm.waiters += 1
+            self._set_alarms()
+        try:
+            yield
+        finally:
+            with self._lock:
+                alarm.waiters -= 1
+                if not alarm.waiters:
+                    del self._alarms[loop]
+                    alarm.stop()
+
+    def _withdraw(self, ticket: Ticket) -> None:
+        with self._lock:
+            if ticket.state == "ended":  # its loop was closed
+                return
+            withdraw = self._line.leave if ticket.state == "waiting" else self._line.give_back
+            granted = withdraw(ticket, monotonic())
+            self._set_alarms()
+        self._tell(granted)
+
+    def _look_again(self) -> None:
+        with self._lock:
+            granted = self._line.review(monotonic())
+            self._set_alarms()
+        self._tell(granted)
+
+    def _set_alarms(self) -> None:
+        """Have all loops look again when there may be something to see. The caller holds the lock."""
+        if self._alarms:
+            at = self._line.next_at(monotonic())
+            for alarm in self._alarms.values():
+                alarm.set(at)
+
+    def _tell(self, granted: list[Ticket]) -> None:
+        """Wake whose turn it is. Where nobody is there any more, as their loop is closed, the next one's."""
+        for ticket in granted:
+            if ticket.wake is not None and not ticket.wake():
+                self._change(self._line.give_back, ticket)
+
+    # --- on its way ---
+
+    def send(self, ticket: Ticket) -> None:
+        """It goes out now."""
+        with self._lock:
+            self._line.send(ticket, monotonic())
+            self._set_alarms()
+
+    def end(self, ticket: Ticket, tokens: int | None) -> None:
+        """It was answered, or was not. `tokens` are what it has used; `None` leaves what was expected."""
+        self._change(lambda ticket, now: self._line.end(ticket, now, tokens=tokens), ticket)
+
+    def give_back(self, ticket: Ticket) -> None:
+        """It never reached the provider."""
+        self._change(self._line.give_back, ticket)
+
+    def hold_back(self, seconds: float) -> None:
+        """The provider said that nobody should come before that."""
+        with self._lock:
+            self._line.hold_back(monotonic() + seconds)
+            self._set_alarms()
+
+    def _change(self, change: Callable[[Ticket, float], list[Ticket]], ticket: Ticket) -> None:
+        with self._lock:
+            granted = change(ticket, monotonic())
+            self._set_alarms()
+        self._tell(granted)
+
+    # --- what requests use ---
+
+    def usual_output(self, model: str) -> int | None:
+        """Tokens that answers of a model have had of late; `None` before the first."""
+        usual = self._usual_output.get(model)
+        return None if usual is None else round(usual)
+
+    def learn(self, model: str, output_tokens: int) -> None:
+        """An answer had so many tokens. The mean moves a fifth of the way."""
+        with self._lock:
+            usual = self._usual_output.get(model, output_tokens)
+            self._usual_output[model] = usual + (output_tokens - usual) / 5
+
+
+class _Alarm:
+    """Has the line of a desk looked at when it is time to, on one of the loops on which somebody waits.
+
+    Each loop has its own: one that is blocked, or closed, holds up no other.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
+        self.waiters = 0
+        self._loop, self._ring = loop, ring
+        self._at: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, at: float | None) -> None:
+        """Ring at that time; never, if it is `None`."""
+        if at == self._at:
+            return
+        self._at = at
+        if running_loop() is self._loop:
+            self._start()
+        else:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._start)
+
+    def stop(self) -> None:
+        """Nobody waits on this loop any more, which runs here."""
+        self._at = None
+        self._start()
+
+    def _start(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if (at := self._at) is not None:
+            self._timer = self._loop.call_later(max(0.0, at - monotonic()), self._go_off)
+
+    def _go_off(self) -> None:
+        self._timer = self._at = None
+        self._ring()
+
+
+@contextmanager
+def all_of(managers: Iterable[AbstractContextManager[None]]) -> Iterator[None]:
+    """Inside of all of them."""
+    with ExitStack() as stack:
+        for manager in managers:
+            stack.enter_context(manager)
+        yield

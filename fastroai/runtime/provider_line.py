@@ -1,0 +1,236 @@
+"""Who may send to a provider now, and who is next: a state machine without clock or I/O.
+
+Times are seconds of one clock that never goes back. Whoever calls a line holds its lock; whom a call lets go
+is returned, so that they can be told.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Final, Literal
+
+MINUTE: Final = 60.0
+
+
+class _Entry:
+    """What one request takes of a window."""
+
+    __slots__ = ("amount", "expired", "sent_at")
+
+    def __init__(self, amount: int) -> None:
+        self.amount = amount
+        self.sent_at: float | None = None
+        self.expired = False
+
+
+class SlidingWindow:
+    """At most `limit` in any minute: of requests, or of tokens.
+
+    Not a bucket that fills up again: that lets twice its size through within a minute, half of it at the
+    beginning. What is taken counts until it is sent, however long that takes, and then for a minute. What is
+    more than the limit goes when there is nothing else in the window.
+    """
+
+    __slots__ = ("_sent", "limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        """What was sent within the last minute, as of the last look, and what is taken and not sent yet."""
+        self._sent: deque[_Entry] = deque()
+
+    def fits(self, amount: int, now: float) -> bool:
+        """Whether so much may be taken."""
+        self.expire(now)
+        return self._has_room(self.used, amount)
+
+    def fits_at(self, amount: int) -> float | None:
+        """When so much may be taken, if nothing else happens; `None` if something must be sent before."""
+        used = self.used
+        for entry in self._sent:
+            assert entry.sent_at is not None
+            used -= entry.amount
+            if self._has_room(used, amount):
+                return entry.sent_at + MINUTE
+        return None
+
+    def take(self, amount: int) -> _Entry:
+        """Take so much; it is not sent yet."""
+        self.used += amount
+        return _Entry(amount)
+
+    def send(self, entry: _Entry, now: float) -> None:
+        """It is sent now, and the minute begins."""
+        entry.sent_at = now
+        self._sent.append(entry)
+
+    def correct(self, entry: _Entry, amount: int) -> None:
+        """It was not so much after all, or more."""
+        if not entry.expired:
+            self.used += amount - entry.amount
+            entry.amount = amount
+
+    def expire(self, now: float) -> None:
+        """Forget what was sent a minute ago."""
+        while self._sent and (sent_at := self._sent[0].sent_at) is not None and sent_at + MINUTE <= now:
+            entry = self._sent.popleft()
+            self.used -= entry.amount
+            entry.expired = True
+
+    def _has_room(self, used: int, amount: int) -> bool:
+        return used + amount <= self.limit or used == 0
+
+
+TicketState = Literal["waiting", "granted", "sent", "ended"]
+
+
+class Ticket:
+    """One request in line, and then on its way."""
+
+    __slots__ = ("entries", "inside", "state", "tokens", "wake")
+
+    def __init__(self, tokens: int, *, inside: bool = False) -> None:
+        """`tokens` are what it is expected to use.
+
+        One that is made `inside` of another that is on its way, which ends after it, has no place of its own:
+        it shares that of the other one, and goes before those who may be waiting for that place.
+        """
+        self.tokens, self.inside = tokens, inside
+        self.state: TicketState = "waiting"
+        self.entries: tuple[_Entry | None, _Entry | None] = (None, None)
+        """Of the windows of requests and tokens."""
+        self.wake: Callable[[], bool] | None = None
+        """Called, without the lock, when it is granted; false if nobody is there any more."""
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether it may go."""
+        return self.state == "granted"
+
+
+class ProviderLine:
+    """The line before one provider: first come, first served.
+
+    Nobody overtakes, also not a small request one that must wait for more tokens.
+    """
+
+    __slots__ = ("_inner", "_line", "held_until", "in_flight", "max_concurrency", "requests", "tokens")
+
+    def __init__(self, max_concurrency: int | None, requests: int | None, tokens: int | None) -> None:
+        """Let so many be on their way at once, and so many requests and tokens be sent in a minute."""
+        self.max_concurrency = max_concurrency
+        self.requests = None if requests is None else SlidingWindow(requests)
+        self.tokens = None if tokens is None else SlidingWindow(tokens)
+        self.in_flight = 0
+        """Places that are taken."""
+        self.held_until = float("-inf")
+        self._inner: OrderedDict[Ticket, None] = OrderedDict()
+        self._line: OrderedDict[Ticket, None] = OrderedDict()
+
+    @property
+    def waiting(self) -> int:
+        """How many are in line."""
+        return len(self._inner) + len(self._line)
+
+    def ask(self, ticket: Ticket, now: float) -> list[Ticket]:
+        """Let a request go, or put it in line. Returns others whose turn it was already."""
+        granted = self.review(now)
+        is_first = not self._inner and (ticket.inside or not self._line)
+        if is_first and self._fits(ticket, now):
+            self._grant(ticket)
+        else:
+            self._line_of(ticket)[ticket] = None
+        return granted
+
+    def leave(self, ticket: Ticket, now: float) -> list[Ticket]:
+        """It waits no more."""
+        del self._line_of(ticket)[ticket]
+        ticket.state = "ended"
+        return self.review(now)
+
+    def send(self, ticket: Ticket, now: float) -> None:
+        """It goes out now."""
+        assert ticket.state == "granted"
+        ticket.state = "sent"
+        for window, entry in zip((self.requests, self.tokens), ticket.entries, strict=True):
+            if window is not None and entry is not None:
+                window.send(entry, now)
+
+    def end(self, ticket: Ticket, now: float, *, tokens: int | None = None) -> list[Ticket]:
+        """It was answered, or was not. `tokens` are what it has used; `None` leaves what was expected."""
+        assert ticket.state == "sent"
+        if tokens is not None:
+            self._correct(ticket, None, tokens)
+        return self._free(ticket, now)
+
+    def give_back(self, ticket: Ticket, now: float) -> list[Ticket]:
+        """It never reached the provider."""
+        assert ticket.state in ("granted", "sent")
+        self._correct(ticket, 0, 0)
+        return self._free(ticket, now)
+
+    def hold_back(self, until: float) -> None:
+        """The provider said that nobody should come before."""
+        self.held_until = max(self.held_until, until)
+
+    def review(self, now: float) -> list[Ticket]:
+        """Let those go whose turn it is. Returns them."""
+        granted: list[Ticket] = []
+        for line in (self._inner, self._line):
+            while line:
+                first = next(iter(line))
+                if not self._fits(first, now):
+                    return granted
+                del line[first]
+                self._grant(first)
+                granted.append(first)
+        return granted
+
+    def next_at(self, now: float) -> float | None:
+        """When to look again, if nothing happens before; `None` if something must."""
+        first = next(iter(self._inner), None) or next(iter(self._line), None)
+        if first is None or not self._has_place(first):
+            return None
+        times = [self.held_until]
+        for window, amount in ((self.requests, 1), (self.tokens, first.tokens)):
+            if window is not None and not window.fits(amount, now):
+                fits_at = window.fits_at(amount)
+                if fits_at is None:
+                    return None
+                times.append(fits_at)
+        return max(times)
+
+    def _line_of(self, ticket: Ticket) -> OrderedDict[Ticket, None]:
+        return self._inner if ticket.inside else self._line
+
+    def _has_place(self, ticket: Ticket) -> bool:
+        return ticket.inside or self.max_concurrency is None or self.in_flight < self.max_concurrency
+
+    def _fits(self, ticket: Ticket, now: float) -> bool:
+        return (
+            now >= self.held_until
+            and self._has_place(ticket)
+            and (self.requests is None or self.requests.fits(1, now))
+            and (self.tokens is None or self.tokens.fits(ticket.tokens, now))
+        )
+
+    def _grant(self, ticket: Ticket) -> None:
+        ticket.state = "granted"
+        ticket.entries = (
+            None if self.requests is None else self.requests.take(1),
+            None if self.tokens is None else self.tokens.take(ticket.tokens),
+        )
+        self.in_flight += not ticket.inside
+
+    def _correct(self, ticket: Ticket, requests: int | None, tokens: int) -> None:
+        of_requests, of_tokens = ticket.entries
+        if self.requests is not None and of_requests is not None and requests is not None:
+            self.requests.correct(of_requests, requests)
+        if self.tokens is not None and of_tokens is not None:
+            self.tokens.correct(of_tokens, tokens)
+
+    def _free(self, ticket: Ticket, now: float) -> list[Ticket]:
+        ticket.state = "ended"
+        self.in_flight -= not ticket.inside
+        return self.review(now)

@@ -1,0 +1,78 @@
+"""Whether a failure is tried again, and after what wait: the one decision of every level that retries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastroai.errors import error_chain
+from fastroai.runtime.classification import Classifier, FailureClass, FailureContext, classify
+from fastroai.runtime.failures import is_exhausted, mark_exhausted
+from fastroai.runtime.http_signals import retry_after
+from fastroai.runtime.retry import RetriesUsed, RetryPolicies, RetryPolicy
+from fastroai.runtime.scope import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The decision to try again."""
+
+    error: Exception
+    """What failed."""
+    failure_class: FailureClass
+    delay: float
+    """Seconds to wait before."""
+    failed_attempt: int
+    used: RetriesUsed
+    """With this retry."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRules:
+    """What one level tries again: an agent call, a step's own code, a request."""
+
+    policies: RetryPolicies
+    classifiers: tuple[Classifier, ...] = ()
+    shared: bool = False
+    """Whether the classes share one count, as they do for plain `retries`."""
+
+    @classmethod
+    def counted(cls, retries: int, backoff: float, classifiers: tuple[Classifier, ...] = ()) -> RetryRules:
+        """Plain `retries`: so many extra attempts, whatever fails, unless it is terminal."""
+        return cls(RetryPolicies.of(RetryPolicy(retries, backoff)), classifiers, shared=True)
+
+    def classify(self, error: BaseException, attempt: int, scope: Scope) -> FailureClass:
+        """The class of a failure in a scope."""
+        context = FailureContext(
+            step_id=scope.step_id, attempt=attempt, run_id=scope.run_id, chain=tuple(error_chain(error))
+        )
+        return classify(error, context, self.classifiers)
+
+    def next(self, error: Exception, used: RetriesUsed, scope: Scope) -> Retry | None:
+        """Whether and how to try again. A failure that remains is marked, so that no outer level repeats it.
+
+        No wait goes past a deadline: then the failure is final at once, and has a note that says so.
+        """
+        failure = self.classify(error, used.attempt, scope)
+        if failure is FailureClass.TERMINAL or is_exhausted(error):
+            return None
+        count = used.recoverable + used.ambiguous if self.shared else used.of(failure)
+        policy = self.policies.get(failure)
+        if policy is None or count >= policy.max_retries:
+            mark_exhausted(error)
+            return None
+        asked = retry_after(error) or 0.0
+        delay = max(policy.delay(count + 1), asked)
+        if (deadline := scope.deadline_before(delay)) is not None:
+            mark_exhausted(error)
+            error.add_note(_why_not(delay, asked, *deadline))
+            return None
+        return Retry(error, failure, delay, used.attempt, used.after(failure))
+
+
+def _why_not(delay: float, asked: float, what: str, left: float) -> str:
+    wish = "the provider asked to wait" if asked and delay == asked else "the next attempt would wait"
+    return f"not retried: {wish} {_shown(delay)} s, and {what} has {_shown(max(0.0, left))} s left"
+
+
+def _shown(seconds: float) -> str:
+    return f"{seconds:.1f}".removesuffix(".0")

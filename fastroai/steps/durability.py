@@ -1,0 +1,124 @@
+"""What steps put on record, in runs that are, and what they find there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from fastroai.errors import RunCorrupt
+from fastroai.records import RequestRecord
+from fastroai.runtime import RetriesUsed, Retry, Scope
+from fastroai.steps.call import AgentCall
+from fastroai.steps.conversation import ConversationState
+from fastroai.store.entries import AnyEntry, CallRetry, FailureFacts, SpendingRecorded, StepOutput, StepRetry
+from fastroai.store.live_log import current_live_log
+from fastroai.store.payloads import unseal
+from fastroai.store.runs import DurableRun, current_durable_run
+from fastroai.store.values import value_from_json
+from fastroai.tracing import attributes
+
+
+def step_place(scope: Scope) -> str:
+    """Where a step is, whatever the attempt; in the run that is on record, else in the outermost pipeline."""
+    durable = current_durable_run.get()
+    outer = None if durable is None else durable.scope
+    if outer is None:
+        outer = next(
+            (around for around in reversed(tuple(scope.lineage())) if around.kind == "pipeline"), None
+        )
+    assert scope.parent is not None
+    around = scope.parent.place_within(outer)
+    return f"{around}/{scope.own_place}" if around else scope.own_place
+
+
+def restore_spending(scope: Scope) -> None:
+    """Count in a step, or a nested pipeline, what it has spent in earlier processes."""
+    durable = current_durable_run.get()
+    if durable is not None:
+        scope.restore(durable.recorded.charges(step_place(scope)))
+
+
+def calls_used(scope: Scope, call: AgentCall) -> RetriesUsed:
+    """Which attempt at an agent call comes next."""
+    durable = current_durable_run.get()
+    if durable is None or call.call is None:
+        return RetriesUsed()
+    return durable.recorded.call_progress(durable.place(scope), call.call)
+
+
+def record_call_retry(scope: Scope, call: AgentCall, retry: Retry) -> None:
+    """An attempt at an agent call failed, and another follows."""
+    if call.call is None:
+        return
+    _note(
+        CallRetry(
+            place=f"{step_place(scope)}@{scope.attempt}",
+            call=call.call,
+            attempt=retry.failed_attempt,
+            failure=failure_facts(retry.error, retry.failure_class),
+            delay=retry.delay,
+            used=retry.used.to_json(),
+        )
+    )
+
+
+def record_step_retry(scope: Scope, retry: Retry) -> None:
+    """An attempt at a step failed, and another follows."""
+    _note(
+        StepRetry(
+            place=step_place(scope),
+            attempt=retry.failed_attempt,
+            failure=failure_facts(retry.error, retry.failure_class),
+            delay=retry.delay,
+            used=retry.used.to_json(),
+        )
+    )
+
+
+def _note(entry: AnyEntry) -> None:
+    """In the log of the run, wherever that is."""
+    durable, live = current_durable_run.get(), current_live_log.get()
+    if durable is not None:
+        durable.journal.note(entry)
+    elif live is not None:
+        live.notes.append(entry)
+
+
+def record_own_spending(scope: Scope, record: RequestRecord) -> None:
+    """A step spent something without an agent."""
+    durable = current_durable_run.get()
+    if durable is not None:
+        durable.journal.note(SpendingRecorded(place=durable.place(scope), record=record))
+
+
+def failure_facts(error: BaseException, failure_class: str) -> FailureFacts:
+    """What is written down of an exception."""
+    return FailureFacts(
+        error_type=attributes.error_type(error), message=str(error), failure_class=failure_class
+    )
+
+
+def last_conversation(durable: DurableRun, scope: Scope, declared: Any) -> ConversationState[Any] | None:
+    """The last state that a step has returned in an earlier process."""
+    known = durable.recorded.conversations.get(step_place(scope))
+    if known is None:
+        return None
+    state = stored_output(durable, known, declared)
+    return state if isinstance(state, ConversationState) else None
+
+
+def stored_output(durable: DurableRun, entry: StepOutput, declared: Any) -> object:
+    """The output of a step that is on record.
+
+    Raises:
+        RunCorrupt: it is not of the type that the step declares now.
+    """
+    if declared is None and entry.conversation is not None:
+        declared = ConversationState
+    try:
+        return value_from_json(unseal(entry.output, durable.codec), declared)
+    except ValidationError as error:
+        raise RunCorrupt(
+            durable.run_id, 0, f"the output of {entry.place!r} is not of the type that it declares: {error}"
+        ) from error

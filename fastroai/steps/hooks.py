@@ -1,0 +1,124 @@
+"""Functions that are told what becomes of steps. They watch: nothing that they do changes the outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fastroai.errors import ConfigurationError
+from fastroai.records import NotGiven
+from fastroai.runtime import Listener, RunEvent, Scope, StepFailed, StepFinished, StepRetried, StepStarted
+
+if TYPE_CHECKING:
+    from fastroai.steps.config import ExecutionConfig
+
+logger = logging.getLogger("fastroai.steps")
+
+OnStepStart: TypeAlias = Callable[[StepStarted], Awaitable[None] | None]
+OnStepSuccess: TypeAlias = Callable[[StepFinished], Awaitable[None] | None]
+OnStepFailure: TypeAlias = Callable[[StepFailed], Awaitable[None] | None]
+OnRetry: TypeAlias = Callable[[StepRetried], Awaitable[None] | None]
+
+_EVENTS: Mapping[str, type[RunEvent]] = {
+    "on_step_start": StepStarted,
+    "on_step_success": StepFinished,
+    "on_step_failure": StepFailed,
+    "on_retry": StepRetried,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """The hooks of some configurations, with the event that each is for, in the order in which they run."""
+
+    functions: tuple[tuple[type[RunEvent], Callable[[Any], Awaitable[None] | None]], ...] = ()
+
+    @classmethod
+    def of(cls, *configs: ExecutionConfig) -> Hooks:
+        """Those of all the configurations: hooks add to each other, none replaces another."""
+        return cls(
+            tuple(
+                (event_type, function)
+                for option, event_type in _EVENTS.items()
+                for config in configs
+                if not isinstance(function := getattr(config, option), NotGiven) and function is not None
+            )
+        )
+
+    def listener(self, step_id: str) -> Listener | None:
+        """What tells them of one step; `None` without any."""
+        if not self.functions:
+            return None
+
+        async def tell(event: RunEvent) -> None:
+            if getattr(event, "step_id", None) == step_id:
+                await self.tell(event)
+
+        return tell
+
+    async def tell(self, event: RunEvent) -> None:
+        """Call those that are for this event, one after the other."""
+        for event_type, function in self.functions:
+            if isinstance(event, event_type):
+                await _call(function, event)
+
+
+async def _call(function: Callable[[Any], Awaitable[None] | None], event: RunEvent) -> None:
+    """Call a hook. What goes wrong in it is logged; only being cancelled from outside goes on."""
+    task = asyncio.current_task()
+    cancellations = 0 if task is None else task.cancelling()
+    try:
+        result = function(event)
+        if inspect.isawaitable(result):
+            await result
+    except asyncio.CancelledError:
+        if task is None or task.cancelling() > cancellations:
+            raise
+        logger.exception("hook %r was cancelled by itself; the run is not affected", function)
+    except Exception:
+        logger.exception("hook %r failed; the run is not affected", function)
+
+
+def check_hooks(config: ExecutionConfig) -> None:
+    """Refuse hooks that cannot be called. Raises `ConfigurationError`."""
+    for option in _EVENTS:
+        function = getattr(config, option)
+        if not isinstance(function, NotGiven) and function is not None and not callable(function):
+            raise ConfigurationError(option, function, "a function that takes the event, or None")
+
+
+@dataclass(frozen=True, slots=True)
+class RunHooks:
+    """The hooks that are told of the steps of one pipeline."""
+
+    pipeline: Hooks = Hooks()
+    steps: Mapping[str, Hooks] = field(default_factory=dict)
+    """By step id; of the steps that have any."""
+
+    @classmethod
+    def of(cls, pipeline: Hooks, steps: Mapping[str, Hooks]) -> RunHooks:
+        """Those of a pipeline and of its steps."""
+        return cls(pipeline, {step_id: hooks for step_id, hooks in steps.items() if hooks.functions})
+
+    def listener(self, name: str, *, around: Scope | None) -> Listener | None:
+        """What tells them, for a run of the pipeline `name` in a scope; `None` without any.
+
+        A pipeline that is nested in it has hooks of its own, so these are not told of its steps.
+        """
+        if not self.steps and not self.pipeline.functions:
+            return None
+        path = (*(() if around is None else around.path), name)
+
+        async def tell(event: RunEvent) -> None:
+            if event.path != path:
+                return
+            step_id: object = getattr(event, "step_id", None)
+            if isinstance(step_id, str) and step_id in self.steps:
+                await self.steps[step_id].tell(event)
+            await self.pipeline.tell(event)
+
+        return tell

@@ -1,0 +1,87 @@
+"""What the steps of a run share besides their outputs: clients, caches; and the logger of a step."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from fastroai.errors import ConfigurationError
+
+T = TypeVar("T")
+
+_logger: Final = logging.getLogger("fastroai.run")
+
+if TYPE_CHECKING:
+    _Adapter = logging.LoggerAdapter[logging.Logger]
+else:
+    _Adapter = logging.LoggerAdapter
+
+
+class Shared(MutableMapping[str, Any]):
+    """The mapping that was given as `execute(context=...)`, by reference; nested pipelines have it too.
+
+    It lives as long as the caller keeps it, is not stored, and is not locked: steps run side by side.
+    """
+
+    def __init__(self, values: MutableMapping[str, Any] | None = None) -> None:
+        """Around `values`, which are not copied."""
+        self._values: MutableMapping[str, Any] = {} if values is None else values
+
+    @classmethod
+    def of(cls, values: MutableMapping[str, Any] | None) -> Shared:
+        """Around a mapping, unless it is one of these. Raises `ConfigurationError` for anything else."""
+        if isinstance(values, Shared):
+            return values
+        if values is not None and not isinstance(values, MutableMapping):
+            raise ConfigurationError("context", values, "a mutable mapping of names to what steps share")
+        return cls(values)
+
+    def typed(self, key: str, value_type: type[T]) -> T:
+        """A value of this type.
+
+        Raises:
+            KeyError: there is none under this name.
+            TypeError: it is of another type.
+        """
+        try:
+            value = self._values[key]
+        except KeyError:
+            known = ", ".join(map(repr, self._values)) or "nothing"
+            raise KeyError(f"the context has no {key!r}; it has {known}") from None
+        if not isinstance(value, value_type):
+            raise TypeError(
+                f"{key!r} in the context is a {type(value).__name__}, not a {value_type.__name__}"
+            )
+        return value
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._values[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Shared({self._values!r})"
+
+
+class StepLogger(_Adapter):
+    """Adds `run_id`, `step_id`, `attempt` and `pipeline` to each record; `extra=` of a call comes on top."""
+
+    def __init__(self, *, run_id: str, step_id: str, attempt: int, pipeline: str) -> None:
+        facts = {"run_id": run_id, "step_id": step_id, "attempt": attempt, "pipeline": pipeline}
+        super().__init__(_logger, facts)
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """Merge, where the adapter of the standard library replaces."""
+        given: Mapping[str, object] = kwargs.get("extra") or {}
+        return msg, {**kwargs, "extra": {**(self.extra or {}), **given}}

@@ -1,0 +1,522 @@
+"""What every store of runs must do, as pytest tests for yours. They need no asyncio plugin."""
+
+# ruff: noqa: D102  the name of a test is a sentence
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import wraps
+from typing import Any, Final, ParamSpec
+
+import pytest
+
+from fastroai.errors import RevisionConflict
+from fastroai.store.adapter import adapt_run_store
+from fastroai.store.run_store import RunStore, StoredKey
+
+P = ParamSpec("P")
+
+_PATIENCE: Final = 60.0
+_ATTEMPTS: Final = 200
+_MEGABYTES: Final = 2 * 2**20
+
+_ODD_KEYS: Final = (
+    "plain",
+    "Plain",
+    "PLAIN",
+    "plain ",
+    " plain",
+    "a/b",
+    "a:b",
+    "a.b",
+    "a\\b",
+    "a%b",
+    "a_b",
+    "a*b",
+    "a?b",
+    "a[b]",
+    "{a}b",
+    "a'b",
+    'a"b',
+    "a;b",
+    "a\nb",
+    "a\r\n",
+    "\x01\x7f",
+    "caf\u00e9",
+    "cafe\u0301",
+    "\u00df",
+    "ss",
+    "\u0130i\u0131I",
+    "\u202egnp",
+    "\ufeff",
+    "\ud7ff",
+    "\ue000",
+    "\uffff",
+    "\U0001f600",
+    "\U0010ffff",
+    "\U0010ffff\U0010ffff",
+)
+
+
+def _in_a_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run it in an event loop of its own."""
+
+    @wraps(test)
+    def run(*args: P.args, **options: P.kwargs) -> None:
+        asyncio.run(asyncio.wait_for(test(*args, **options), _PATIENCE))
+
+    return run
+
+
+async def _outcome(operation: Awaitable[None]) -> RevisionConflict | None:
+    try:
+        await operation
+    except RevisionConflict as conflict:
+        return conflict
+    return None
+
+
+async def _append_anywhere(store: RunStore, key: str, value: bytes) -> None:
+    """Append after whatever is there, though others may be quicker."""
+    revision = 0
+    for _ in range(_ATTEMPTS):
+        conflict = await _outcome(store.append(key, [value], revision=revision))
+        if conflict is None:
+            return
+        revision = conflict.actual
+    raise AssertionError(f"{_ATTEMPTS} conflicts in a row, each at the revision that the last one told")
+
+
+def _names(found: Sequence[StoredKey]) -> list[str]:
+    return [each.key for each in found]
+
+
+class RunStoreSuite:
+    """Tests of a `RunStore`, sync or async. Subclass it, and say how the store is opened:
+
+        class TestMyStore(RunStoreSuite):
+            @pytest.fixture
+            def open_store(self, tmp_path):
+                return lambda: MyStore(tmp_path / "runs")
+
+    Two calls of what the fixture gives make two clients of the same data. They are made where no event loop
+    runs, and closed by `aclose()` if they have it. The data may hold other keys; the tests delete theirs.
+    """
+
+    @pytest.fixture
+    def open_store(self) -> Callable[[], object]:
+        """A function that opens the store. Yours."""
+        raise NotImplementedError(f"{type(self).__name__} must override the fixture open_store")
+
+    @pytest.fixture
+    def stores(self, open_store: Callable[[], object]) -> Iterator[tuple[RunStore, RunStore]]:
+        """Two clients of the same data."""
+        opened = [open_store(), open_store()]
+        yield adapt_run_store(opened[0]), adapt_run_store(opened[1])
+
+        for store in opened:
+            if aclose := getattr(store, "aclose", None):
+                asyncio.run(aclose())
+
+    @pytest.fixture
+    def prefix(self, stores: tuple[RunStore, RunStore]) -> Iterator[str]:
+        """What the keys of a test begin with."""
+        prefix = f"suite-{uuid.uuid4().hex}/"
+        yield prefix
+
+        async def delete_all() -> None:
+            for each in await stores[0].list(prefix, limit=1_000):
+                await stores[0].delete(each.key)
+
+        asyncio.run(delete_all())
+
+    @pytest.fixture
+    def store(self, stores: tuple[RunStore, RunStore]) -> RunStore:
+        """One client."""
+        return stores[0]
+
+    @pytest.fixture
+    def other(self, stores: tuple[RunStore, RunStore]) -> RunStore:
+        """A second client of the same data."""
+        return stores[1]
+
+    @pytest.fixture
+    def key(self, prefix: str) -> str:
+        """A new key."""
+        return prefix + "key"
+
+    # --- reading and appending ---
+
+    @_in_a_loop
+    async def test_a_new_key_holds_nothing(self, store: RunStore, key: str) -> None:
+        stored = await store.read(key)
+        assert (stored.values, stored.revision) == ((), 0)
+        assert _names(await store.list(key)) == []
+
+    @_in_a_loop
+    async def test_values_are_read_in_the_order_in_which_they_were_appended(
+        self, store: RunStore, key: str
+    ) -> None:
+        await store.append(key, [b"one"], revision=0)
+        await store.append(key, [b"two", b"three"], revision=1)
+        await store.append(key, (b"two",), revision=3)
+        stored = await store.read(key)
+        assert (stored.values, stored.revision) == ((b"one", b"two", b"three", b"two"), 4)
+        assert isinstance(stored.values, tuple)
+
+    @_in_a_loop
+    async def test_reading_begins_after_the_position_that_is_given(self, store: RunStore, key: str) -> None:
+        await store.append(key, [b"1", b"2", b"3"], revision=0)
+        for after in range(6):
+            stored = await store.read(key, after=after)
+            assert (stored.values, stored.revision) == ((b"1", b"2", b"3")[after:], 3)
+
+    @pytest.mark.parametrize("revision", [0, 1, 3, 1000])
+    @_in_a_loop
+    async def test_an_append_after_another_position_than_the_last_writes_nothing(
+        self, store: RunStore, key: str, revision: int
+    ) -> None:
+        await store.append(key, [b"1", b"2"], revision=0)
+        with pytest.raises(RevisionConflict) as caught:
+            await store.append(key, [b"x", b"y"], revision=revision)
+        assert (caught.value.key, caught.value.expected, caught.value.actual) == (key, revision, 2)
+        stored = await store.read(key)
+        assert (stored.values, stored.revision) == ((b"1", b"2"), 2)
+        await store.append(key, [b"3"], revision=2)
+
+    @_in_a_loop
+    async def test_a_new_key_begins_at_revision_0(self, store: RunStore, key: str) -> None:
+        for write in (store.append(key, [b"x"], revision=1), store.compare_and_set(key, b"x", revision=1)):
+            conflict = await _outcome(write)
+            assert conflict is not None
+            assert conflict.actual == 0
+        assert (await store.read(key)).revision == 0
+        assert _names(await store.list(key)) == []
+
+    @_in_a_loop
+    async def test_appending_nothing_only_checks_the_revision(self, store: RunStore, key: str) -> None:
+        await store.append(key, [], revision=0)
+        assert _names(await store.list(key)) == []
+        assert await _outcome(store.append(key, [], revision=1))
+        await store.append(key, [b"1"], revision=0)
+        await store.append(key, [], revision=1)
+        assert await _outcome(store.append(key, [], revision=0))
+        assert (await store.read(key)).revision == 1
+
+    # --- replacing ---
+
+    @_in_a_loop
+    async def test_compare_and_set_leaves_one_value_at_the_next_position(
+        self, store: RunStore, key: str
+    ) -> None:
+        await store.append(key, [b"1", b"2", b"3"], revision=0)
+        await store.compare_and_set(key, b"all", revision=3)
+        for after in range(4):
+            stored = await store.read(key, after=after)
+            assert (stored.values, stored.revision) == ((b"all",), 4)
+        assert (await store.read(key, after=4)).values == ()
+        await store.append(key, [b"5"], revision=4)
+        assert (await store.read(key)).values == (b"all", b"5")
+        assert (await store.read(key, after=4)).values == (b"5",)
+
+    @_in_a_loop
+    async def test_compare_and_set_makes_a_key_and_goes_on_with_it(self, store: RunStore, key: str) -> None:
+        for revision in range(5):
+            await store.compare_and_set(key, b"%d" % revision, revision=revision)
+            stored = await store.read(key)
+            assert (stored.values, stored.revision) == ((b"%d" % revision,), revision + 1)
+
+    @pytest.mark.parametrize("revision", [0, 1, 3])
+    @_in_a_loop
+    async def test_compare_and_set_at_another_revision_changes_nothing(
+        self, store: RunStore, key: str, revision: int
+    ) -> None:
+        await store.append(key, [b"1", b"2"], revision=0)
+        with pytest.raises(RevisionConflict) as caught:
+            await store.compare_and_set(key, b"x", revision=revision)
+        assert (caught.value.expected, caught.value.actual) == (revision, 2)
+        stored = await store.read(key)
+        assert (stored.values, stored.revision) == ((b"1", b"2"), 2)
+
+    # --- values and keys ---
+
+    @_in_a_loop
+    async def test_values_come_back_byte_for_byte(self, store: RunStore, key: str) -> None:
+        values = (b"", b"\0", b"\0\0a", bytes(range(256)), b"\xff\xfe", b'{"a": 1}', b"\\x00", b"")
+        await store.append(key, values, revision=0)
+        found = (await store.read(key)).values
+        assert found == values
+        assert all(type(value) is bytes for value in found)
+        await store.compare_and_set(key, bytes(range(256)), revision=len(values))
+        listed = (await store.list(key))[0]
+        assert (listed.value, type(listed.value)) == (bytes(range(256)), bytes)
+
+    @_in_a_loop
+    async def test_a_value_can_be_megabytes(self, store: RunStore, other: RunStore, key: str) -> None:
+        large = bytes(range(256)) * (_MEGABYTES // 256)
+        await store.append(key, [b"small", large], revision=0)
+        assert (await other.read(key)).values == (b"small", large)
+        await other.compare_and_set(key, large[1:], revision=2)
+        assert (await store.read(key)).values == (large[1:],)
+
+    @_in_a_loop
+    async def test_many_values_are_appended_at_once(self, store: RunStore, key: str) -> None:
+        values = tuple(b"%d" % number for number in range(10_000))
+        await store.append(key, values, revision=0)
+        assert (await store.read(key)).values == values
+        assert (await store.read(key, after=9_998)).values == values[9_998:]
+
+    @_in_a_loop
+    async def test_keys_are_told_apart_and_come_back_as_they_were(self, store: RunStore, prefix: str) -> None:
+        for odd in _ODD_KEYS:
+            await store.append(prefix + odd, [odd.encode()], revision=0)
+        for odd in _ODD_KEYS:
+            assert (await store.read(prefix + odd)).values == (odd.encode(),)
+        found = {each.key: each.value for each in await store.list(prefix)}
+        assert found == {prefix + odd: odd.encode() for odd in _ODD_KEYS}
+
+    @_in_a_loop
+    async def test_a_key_can_have_512_characters(self, store: RunStore, prefix: str) -> None:
+        longest = prefix + "\U0001f600" * (512 - len(prefix))
+        await store.append(longest, [b"1"], revision=0)
+        await store.append(longest[:-1], [b"2"], revision=0)
+        assert (await store.read(longest)).values == (b"1",)
+        assert _names(await store.list(longest)) == [longest]
+
+    # --- listing ---
+
+    @_in_a_loop
+    async def test_keys_are_listed_in_the_order_of_their_code_points(
+        self, store: RunStore, prefix: str
+    ) -> None:
+        for odd in _ODD_KEYS:
+            await store.append(prefix + odd, [b"1"], revision=0)
+        assert _names(await store.list(prefix)) == sorted(prefix + odd for odd in _ODD_KEYS)
+
+    @_in_a_loop
+    async def test_a_listed_key_has_its_last_value_and_revision(self, store: RunStore, prefix: str) -> None:
+        await store.append(prefix + "a", [b"1", b"2"], revision=0)
+        await store.append(prefix + "b", [b"1", b"2"], revision=0)
+        await store.compare_and_set(prefix + "b", b"3", revision=2)
+        assert list(await store.list(prefix)) == [
+            StoredKey(key=prefix + "a", value=b"2", revision=2),
+            StoredKey(key=prefix + "b", value=b"3", revision=3),
+        ]
+
+    @pytest.mark.parametrize(
+        "begin", ["%", "_", "*", "?", "[ab]", "[", "\\", "{a}", "a%", "A", "^", ".", "\U0010ffff"]
+    )
+    @_in_a_loop
+    async def test_a_prefix_means_itself(self, store: RunStore, prefix: str, begin: str) -> None:
+        for name in ("a", "b", "ab", "abc", "xyz", "\ue000", begin, begin + "more"):
+            await store.append(prefix + name, [b"1"], revision=0)
+        found = _names(await store.list(prefix + begin))
+        assert found == [prefix + begin, prefix + begin + "more"]
+
+    @_in_a_loop
+    async def test_pages_of_keys_follow_each_other(self, store: RunStore, prefix: str) -> None:
+        keys = [f"{prefix}{number:02}" for number in range(25)]
+        for key in keys:
+            await store.append(key, [b"1"], revision=0)
+        await store.append(prefix[:-1] + "0", [b"not below the prefix"], revision=0)
+        pages = []
+        after = ""
+        for _ in range(4):
+            pages.append(_names(await store.list(prefix, after=after, limit=10)))
+            after = pages[-1][-1] if pages[-1] else after
+        await store.delete(prefix[:-1] + "0")
+        assert pages == [keys[:10], keys[10:20], keys[20:], []]
+        assert _names(await store.list(prefix, limit=1)) == keys[:1]
+        assert _names(await store.list("", after=keys[3], limit=2)) == keys[4:6]
+
+    @_in_a_loop
+    async def test_a_page_can_begin_after_a_key_that_is_not_there(self, store: RunStore, prefix: str) -> None:
+        for name in ("a", "b", "c"):
+            await store.append(prefix + name, [b"1"], revision=0)
+        await store.delete(prefix + "b")
+        below = [prefix + "a", prefix + "c"]
+        assert _names(await store.list(prefix, after=prefix + "b")) == below[1:]
+        assert _names(await store.list(prefix, after=prefix + "\U0010ffff")) == []
+        assert _names(await store.list(prefix, after=prefix)) == below
+        assert _names(await store.list(prefix, after="\x01")) == below
+        assert _names(await store.list(prefix, after="\U0010ffff")) == []
+
+    # --- deleting ---
+
+    @_in_a_loop
+    async def test_a_deleted_key_begins_again(self, store: RunStore, other: RunStore, prefix: str) -> None:
+        gone, kept = prefix + "a", prefix + "ab"
+        await store.append(gone, [b"1", b"2"], revision=0)
+        await store.append(kept, [b"kept"], revision=0)
+        await store.delete(gone)
+        for client in (store, other):
+            stored = await client.read(gone)
+            assert (stored.values, stored.revision) == ((), 0)
+            assert _names(await client.list(prefix)) == [kept]
+        assert await _outcome(store.append(gone, [b"3"], revision=2))
+        await store.append(gone, [b"new"], revision=0)
+        assert (await other.read(gone)).values == (b"new",)
+        assert (await other.read(kept)).values == (b"kept",)
+
+    @_in_a_loop
+    async def test_deleting_what_is_not_there_is_no_error(self, store: RunStore, key: str) -> None:
+        await store.delete(key)
+        await store.append(key, [b"1"], revision=0)
+        await store.delete(key)
+        await store.delete(key)
+
+    # --- several at once ---
+
+    @_in_a_loop
+    async def test_clients_see_at_once_what_the_others_wrote(
+        self, store: RunStore, other: RunStore, key: str
+    ) -> None:
+        for revision in range(0, 20, 2):
+            await store.append(key, [b"mine"], revision=revision)
+            assert (await other.read(key)).revision == revision + 1
+            assert await _outcome(other.append(key, [b"late"], revision=revision))
+            await other.append(key, [b"theirs"], revision=revision + 1)
+            assert (await store.list(key))[0].value == b"theirs"
+        assert (await store.read(key)).values == (b"mine", b"theirs") * 10
+
+    @pytest.mark.parametrize("before", [0, 1])
+    @_in_a_loop
+    async def test_of_appends_at_one_revision_exactly_one_wins(
+        self, store: RunStore, other: RunStore, key: str, before: int
+    ) -> None:
+        await store.append(key, [b"before"] * before, revision=0)
+        rivals = [(b"%d" % number, b"%d again" % number) for number in range(12)]
+        outcomes = await asyncio.gather(
+            *(
+                _outcome((store, other)[number % 2].append(key, values, revision=before))
+                for number, values in enumerate(rivals)
+            )
+        )
+        winners = [values for values, conflict in zip(rivals, outcomes, strict=True) if conflict is None]
+        assert [(await store.read(key, after=before)).values] == winners
+
+    @pytest.mark.parametrize("before", [0, 2])
+    @_in_a_loop
+    async def test_of_replacements_at_one_revision_exactly_one_wins(
+        self, store: RunStore, other: RunStore, key: str, before: int
+    ) -> None:
+        await store.append(key, [b"before"] * before, revision=0)
+        outcomes = await asyncio.gather(
+            *(
+                _outcome((store, other)[number % 2].compare_and_set(key, b"%d" % number, revision=before))
+                for number in range(12)
+            )
+        )
+        winners = [b"%d" % number for number, conflict in enumerate(outcomes) if conflict is None]
+        stored = await other.read(key)
+        assert (list(stored.values), stored.revision) == (winners, before + 1)
+        assert len(winners) == 1
+
+    @_in_a_loop
+    async def test_nothing_is_lost_where_many_append_to_one_key(
+        self, store: RunStore, other: RunStore, key: str
+    ) -> None:
+        values = [b"%d" % number for number in range(24)]
+        await asyncio.gather(
+            *(_append_anywhere((store, other)[len(value) % 2], key, value) for value in values)
+        )
+        stored = await store.read(key)
+        assert sorted(stored.values) == sorted(values)
+        assert stored.revision == len(values)
+
+    @_in_a_loop
+    async def test_keys_do_not_stand_in_each_others_way(
+        self, store: RunStore, other: RunStore, prefix: str
+    ) -> None:
+        keys = [f"{prefix}{number:02}" for number in range(20)]
+
+        async def fill(client: RunStore, key: str) -> None:
+            for revision in range(3):
+                await client.append(key, [key.encode()], revision=revision)
+
+        await asyncio.gather(*(fill((store, other)[number % 2], key) for number, key in enumerate(keys)))
+        found = [(each.key, each.revision) for each in await store.list(prefix)]
+        assert found == [(key, 3) for key in keys]
+
+    @_in_a_loop
+    async def test_nobody_sees_half_of_a_write(self, store: RunStore, other: RunStore, key: str) -> None:
+        async def write() -> None:
+            for revision in range(0, 60, 6):
+                await store.append(key, [b"1", b"2", b"3", b"4", b"5"], revision=revision)
+                await store.compare_and_set(key, b"all", revision=revision + 5)
+
+        writing = asyncio.create_task(write())
+        while not writing.done():
+            await asyncio.sleep(0)  # a store in memory may not give way
+            stored = await other.read(key)
+            whole: dict[int, tuple[bytes, ...]] = {
+                0: (b"all",) if stored.revision else (),
+                5: (*((b"all",) if stored.revision > 5 else ()), b"1", b"2", b"3", b"4", b"5"),
+            }
+            assert whole.get(stored.revision % 6) == stored.values
+            for listed in await other.list(key):
+                assert listed.value == {0: b"all", 5: b"5"}.get(listed.revision % 6)
+        await writing
+
+    @_in_a_loop
+    async def test_an_append_and_a_deletion_at_once_leave_nothing(
+        self, store: RunStore, other: RunStore, key: str
+    ) -> None:
+        for _ in range(5):
+            await store.append(key, [b"1"], revision=0)
+            await asyncio.gather(_outcome(store.append(key, [b"2", b"3"], revision=1)), other.delete(key))
+            stored = await store.read(key)
+            assert (stored.values, stored.revision) == ((), 0)
+            assert _names(await store.list(key)) == []
+
+    # --- event loops, cancellation, time ---
+
+    @pytest.mark.parametrize("write", ["append", "compare_and_set"])
+    @_in_a_loop
+    async def test_a_write_that_is_cancelled_has_happened_whole_or_not_at_all(
+        self, store: RunStore, other: RunStore, key: str, write: str
+    ) -> None:
+        large = b"x" * 100_000
+        for ticks in range(8):
+            before = await store.read(key)
+            writing = asyncio.create_task(
+                store.append(key, [large, large], revision=before.revision)
+                if write == "append"
+                else store.compare_and_set(key, b"%d" % ticks, revision=before.revision)
+            )
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            writing.cancel()
+            await asyncio.wait([writing])
+            # This comes after whatever is still on its way, or wins over it.
+            await _append_anywhere(store, key, b"next")
+            stored = await other.read(key)
+            if write == "append":
+                added = stored.values[len(before.values) :]
+                assert added in ((b"next",), (large, large, b"next"))
+            else:
+                assert stored.values in ((*before.values, b"next"), (b"%d" % ticks, b"next"))
+
+    def test_a_store_serves_one_event_loop_after_the_other(self, store: RunStore, key: str) -> None:
+        for revision in range(3):
+            asyncio.run(store.append(key, [b"1"], revision=revision))
+        assert asyncio.run(store.read(key)).revision == 3
+
+    def test_a_store_serves_several_event_loops_at_once(self, store: RunStore, key: str) -> None:
+        async def fill(name: int) -> None:
+            await asyncio.gather(*(_append_anywhere(store, key, b"%d %d" % (name, n)) for n in range(5)))
+
+        with ThreadPoolExecutor(3) as threads:
+            list(threads.map(lambda name: asyncio.run(asyncio.wait_for(fill(name), _PATIENCE)), range(3)))
+        values = asyncio.run(store.read(key)).values
+        assert sorted(values) == sorted(b"%d %d" % (name, n) for name in range(3) for n in range(5))
+
+    @_in_a_loop
+    async def test_the_clock_is_utc_and_goes_on(self, store: RunStore, other: RunStore, key: str) -> None:
+        times = [(await client.read(key)).now for client in (store, other, store, other)]
+        assert {time.utcoffset() for time in times} == {timedelta(0)}
+        assert times == sorted(times)

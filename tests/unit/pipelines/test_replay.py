@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from support.run_logs import Log, definition, failure
+
+from fastroai.errors import CostBudgetExceeded, StepExecutionError
+from fastroai.pipelines import (
+    ConversationState,
+    ConversationStatus,
+    Pipeline,
+    PipelineConfig,
+    StepConfig,
+    StepContext,
+    step,
+)
+from fastroai.store import Divergence, MemoryRunStore, RunTrace
+from fastroai.store.entries import RunEnded, StepOutput, StepStart
+
+
+def pipeline_of(
+    needs: dict[str, list[str]],
+    *,
+    failing: dict[str, BaseException] | None = None,
+    exempt: tuple[str, ...] = (),
+    limit: int | None = None,
+    waiting: tuple[str, ...] = (),
+    output_step: str | None = None,
+) -> Pipeline[Any, Any]:
+    """Steps that give their name; `failing` and `waiting` may be changed between runs."""
+    errors = {} if failing is None else failing
+
+    def make(name: str) -> Any:
+        @step
+        async def one(ctx: StepContext) -> Any:
+            await asyncio.sleep(0)
+            if name in errors:
+                raise errors[name]
+            if name in waiting and "answer" not in ctx.inputs:
+                return ConversationState(status=ConversationStatus.INCOMPLETE, data=None)
+            return name
+
+        return one
+
+    return Pipeline(
+        "desk",
+        steps={name: make(name) for name in needs},
+        dependencies=needs,
+        output_step=output_step or [*needs][-1],
+        config=PipelineConfig(max_concurrency=limit),
+        step_configs={name: StepConfig(on_error="continue") for name in exempt},
+    )
+
+
+DIAMOND = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
+
+
+async def trace_of(pipeline: Pipeline[Any, Any], store: MemoryRunStore, *resumes: dict[str, Any]) -> RunTrace:
+    """Run it, resume it as often, and read what is on record."""
+    runs = [lambda: pipeline.execute(run_id="r1", store=store)]
+    runs += [lambda more=more: pipeline.resume("r1", store=store, **more) for more in resumes]
+    for run in runs:
+        try:
+            await run()
+        except (StepExecutionError, CostBudgetExceeded, asyncio.CancelledError):
+            pass
+    return await store.trace("r1")
+
+
+@pytest.mark.parametrize("limit", [None, 1, 2])
+async def test_a_run_replays_as_it_was(limit: int | None) -> None:
+    pipeline = pipeline_of(DIAMOND, limit=limit)
+    trace = await trace_of(pipeline, MemoryRunStore())
+    assert trace.status == "finished"
+    assert trace.replay(pipeline) is None
+
+
+async def test_a_run_that_a_step_stopped_replays_as_it_was() -> None:
+    pipeline = pipeline_of(DIAMOND, failing={"b": ValueError("no")})
+    trace = await trace_of(pipeline, MemoryRunStore())
+    assert trace.status == "failed"
+    assert trace.replay(pipeline) is None
+
+
+async def test_a_run_with_steps_that_may_fail_replays_as_it_was() -> None:
+    pipeline = pipeline_of(DIAMOND, failing={"b": ValueError("no")}, exempt=("b",))
+    trace = await trace_of(pipeline, MemoryRunStore())
+    assert [skip.cause for skip in trace.steps if skip.status == "skipped"] == ["it needs 'b', which failed"]
+    assert trace.replay(pipeline) is None
+
+
+async def test_a_run_that_waited_and_was_resumed_replays_as_it_was() -> None:
+    pipeline = pipeline_of(DIAMOND, waiting=("b",))
+    store = MemoryRunStore()
+    assert (await trace_of(pipeline, store)).replay(pipeline) is None
+    await pipeline.resume("r1", store=store, inputs={"answer": 42})
+    trace = await store.trace("r1")
+    assert (trace.status, trace.replay(pipeline)) == ("finished", None)
+
+
+@pytest.mark.parametrize("limit", [None, 1, 2])
+async def test_a_run_that_failed_and_was_resumed_replays_as_it_was(limit: int | None) -> None:
+    failing: dict[str, BaseException] = {"c": ValueError("no")}
+    pipeline = pipeline_of({**DIAMOND, "e": ["d", "a"]}, failing=failing, limit=limit)
+    store = MemoryRunStore()
+    await trace_of(pipeline, store)
+    del failing["c"]
+    await pipeline.resume("r1", store=store)
+    trace = await store.trace("r1")
+    assert (trace.status, trace.replay(pipeline)) == ("finished", None)
+
+
+async def test_a_run_that_died_is_replayed_as_far_as_it_got() -> None:
+    pipeline = pipeline_of(DIAMOND)
+    trace = await trace_of(pipeline, MemoryRunStore())
+    for length in range(1, len(trace.entries)):
+        assert RunTrace(trace.entries[:length]).replay(pipeline) is None
+
+
+async def test_a_fork_replays_as_it_was() -> None:
+    pipeline, store = pipeline_of(DIAMOND), MemoryRunStore()
+    await trace_of(pipeline, store)
+    await pipeline.fork("r1", at="c", new_run_id="r2", store=store)
+    assert (await store.trace("r2")).replay(pipeline) is None
+
+
+async def test_a_run_that_a_budget_around_it_stopped_replays_as_it_was() -> None:
+    """Not the step's own, so it stops the run although the step may fail."""
+    stop = CostBudgetExceeded(1, 1, scope_path=("desk",))
+    pipeline = pipeline_of(DIAMOND, failing={"b": stop}, exempt=("b",))
+    trace = await trace_of(pipeline, MemoryRunStore())
+    assert trace.status == "failed"
+    assert trace.replay(pipeline) is None
+
+
+async def test_a_run_that_a_step_cancelled_replays_as_it_was() -> None:
+    pipeline = pipeline_of(DIAMOND, failing={"b": asyncio.CancelledError()})
+    trace = await trace_of(pipeline, MemoryRunStore())
+    assert trace.status == "cancelled"
+    assert trace.replay(pipeline) is None
+
+
+def outer_of(inner: Pipeline[Any, Any]) -> Pipeline[Any, Any]:
+    middle = Pipeline("middle/1", {"deep": inner.as_step()})
+    return Pipeline("outer", {"x": middle.as_step(), "y": inner.as_step()}, {"y": ["x"]})
+
+
+async def test_nested_pipelines_replay_as_they_were_and_not_as_others() -> None:
+    outer = outer_of(pipeline_of(DIAMOND))
+    trace = await trace_of(outer, MemoryRunStore())
+    assert trace.replay(outer) is None
+    divergence = trace.replay(outer_of(pipeline_of({**DIAMOND, "c": ["b"]})))
+    assert divergence is not None
+    assert divergence.got == "'c' started, because 'a' was the last that it needed"
+    started = trace.entries[divergence.position - 1]
+    assert isinstance(started, StepStart)
+    assert started.place == "x@1/middle%2F1/deep@1/desk/c", "the innermost, of two, is the first"
+
+
+# --- divergence ---
+
+
+async def test_a_step_that_needs_less_would_have_started_for_another_cause() -> None:
+    trace = await trace_of(pipeline_of(DIAMOND), MemoryRunStore())
+    divergence = trace.replay(pipeline_of({**DIAMOND, "c": []}))
+    assert divergence is not None
+    assert divergence.expected == "'c' started, because it needs no other step"
+    assert divergence.got == "'c' started, because 'a' was the last that it needed"
+    assert str(divergence) == (
+        f"at entry {divergence.position} the replay has {divergence.expected}; on record is {divergence.got}"
+    )
+
+
+async def test_a_step_that_was_added_would_have_been_started() -> None:
+    trace = await trace_of(pipeline_of(DIAMOND), MemoryRunStore())
+    divergence = trace.replay(pipeline_of({**DIAMOND, "e": ["d"]}))
+    assert divergence == Divergence(
+        len(trace.entries), "'e' started, because 'd' was the last that it needed", "the run finished"
+    )
+
+
+async def test_a_step_that_was_removed_would_not_have_started() -> None:
+    trace = await trace_of(pipeline_of({"a": [], "z": []}), MemoryRunStore())
+    divergence = trace.replay(pipeline_of({"a": []}))
+    assert divergence == Divergence(3, "no start of 'z'", "'z' started, because it needs no other step")
+
+
+async def test_a_failure_that_would_not_have_stopped_the_run() -> None:
+    trace = await trace_of(pipeline_of({"a": []}, failing={"a": ValueError()}), MemoryRunStore())
+    divergence = trace.replay(pipeline_of({"a": []}, exempt=("a",)))
+    assert divergence == Divergence(4, "the run not stopped by 'a'", "the run failed")
+    trace = await trace_of(pipeline_of(DIAMOND, failing={"b": ValueError()}), MemoryRunStore())
+    divergence = trace.replay(pipeline_of(DIAMOND, exempt=("b",)))
+    assert divergence is not None
+    assert divergence.expected == "'d' skipped, because it needs 'b', which failed"
+
+
+async def test_a_failure_that_would_have_stopped_the_run() -> None:
+    needs = {"a": [], "b": ["a"], "c": []}
+    pipeline = pipeline_of(needs, failing={"a": ValueError()}, exempt=("a",))
+    trace = await trace_of(pipeline, MemoryRunStore())
+    divergence = trace.replay(pipeline_of(needs))
+    assert divergence is not None
+    assert divergence.expected == "no skip of 'b'" or "failed" in divergence.expected
+
+
+ONE = pipeline_of({"a": []})
+
+
+def divergence_of(log: Log, pipeline: Pipeline[Any, Any] = ONE) -> str | None:
+    divergence = log.trace.replay(pipeline)
+    return None if divergence is None else divergence.expected
+
+
+def test_records_that_no_machine_would_have_written() -> None:
+    shape = definition({"a": []})
+    assert divergence_of(Log(shape).start("a").output("a").output("a")) == "'a' not running"
+    assert divergence_of(Log(shape).fail("a")) == "'a' not running"
+    assert divergence_of(Log(shape).start("a").skip("a", "z")) == "no skip of 'a'"
+    assert divergence_of(Log(shape).start("a", "z")) == "'a' started, because it needs no other step"
+    assert divergence_of(Log(shape).start("a").end()) == "the run waiting for 'a'"
+    assert divergence_of(Log(shape).end()) == "'a' started, because it needs no other step"
+    assert divergence_of(Log(shape).start("a").output("a").end("waiting")) == (
+        "the run finished, because every step has run"
+    )
+    assert divergence_of(Log(shape).start("a").fail("a").end()) == "the run failed, because 'a' failed"
+
+
+def test_what_ends_a_run_from_outside_is_no_divergence() -> None:
+    shape = definition({"a": []})
+    assert divergence_of(Log(shape).start("a").end("failed", failure(error_type="TimeLimitExceeded"))) is None
+    assert divergence_of(Log(shape).start("a").output("a").end("cancelled")) is None
+
+
+def test_skips_of_what_an_early_end_left_are_decided() -> None:
+    pipeline = pipeline_of({"a": [], "b": ["a"]})
+    log = Log(definition({"a": [], "b": ["a"]})).start("a").output("a", conversation="incomplete")
+    assert divergence_of(log, pipeline) is None
+    assert divergence_of(log.skip("b", "a"), pipeline) == "'b' skipped, because 'a' needs more from the user"
+
+
+def test_what_is_told_of_each_entry() -> None:
+    log = Log(definition({"a": []})).start("a").output("a").output("a")
+    assert "an output of 'a'" in str(log.trace.replay(ONE))
+    log = Log(definition({"a": []})).start("a").output("a").fail("a")
+    assert "a failure of 'a'" in str(log.trace.replay(ONE))
+    log = Log(definition({"a": []})).start("a").skip("a", "z")
+    assert "'a' skipped, because it needs 'z', which failed" in str(log.trace.replay(ONE))
+
+
+async def test_a_replay_runs_nothing() -> None:
+    ran: list[str] = []
+
+    @step
+    async def one(ctx: StepContext) -> str:
+        ran.append(ctx.step_id)
+        return "x"
+
+    pipeline = Pipeline("desk", {"a": one})
+    store = MemoryRunStore()
+    await pipeline.execute(run_id="r1", store=store)
+    trace = await store.trace("r1")
+    assert [type(entry) for entry in trace.entries[-2:]] == [StepOutput, RunEnded]
+    assert pipeline.replay(trace) is None
+    assert ran == ["a"]

@@ -1,0 +1,261 @@
+"""Retries by failure class: in steps, in agent calls, in requests."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from pydantic_ai.exceptions import ModelConnectionError, ModelHTTPError, UnexpectedModelBehavior
+from support.agents import paid_agent
+from support.steps import failure_of, run_alone
+from support.virtual_time import in_virtual_time, now
+
+from fastroai.errors import ConfigurationError, records_of
+from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, StepRetried, step
+from fastroai.runtime import (
+    DEFAULT_RETRY,
+    FailureClass,
+    FailureContext,
+    RetriesUsed,
+    RetryPolicies,
+    RetryPolicy,
+    RetryRules,
+    Scope,
+)
+from fastroai.steps.retrying import retry_calls
+
+RECOVERABLE, TERMINAL, AMBIGUOUS = FailureClass.RECOVERABLE, FailureClass.TERMINAL, FailureClass.AMBIGUOUS
+
+EXACT = {
+    RECOVERABLE: RetryPolicy(3, backoff=1, jitter="none"),
+    AMBIGUOUS: RetryPolicy(1, backoff=10, jitter="none"),
+}
+"""The ready-made policies, but with waits that can be told."""
+
+
+class Script:
+    """Fails with one exception after the other, then succeeds; notes when."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.times: list[float] = []
+
+    async def __call__(self, *_: object) -> str:
+        self.times.append(now())
+        if self.failures:
+            raise self.failures.pop(0)
+        return "done"
+
+
+def refused() -> Exception:
+    return ConnectionRefusedError("refused")
+
+
+@in_virtual_time
+async def test_a_step_has_the_retries_of_each_class() -> None:
+    script = Script(refused(), ValueError(), refused(), refused())
+    assert (await run_alone(step(retry=EXACT)(script))).output == "done"
+    assert script.times == [0, 1, 11, 13, 17]
+
+
+@in_virtual_time
+async def test_and_no_more_of_one_class_though_others_are_left() -> None:
+    script = Script(ValueError("first"), ValueError("second"))
+    assert str(await failure_of(step(retry=EXACT)(script))) == "second"
+    assert script.times == [0, 10]
+
+
+@in_virtual_time
+async def test_policies_of_the_pipeline_hold_for_its_steps() -> None:
+    script = Script(refused())
+    result = await run_alone(step(script), config=PipelineConfig(retry=EXACT))
+    assert result.output == "done"
+
+
+@in_virtual_time
+async def test_the_ready_made_policies_wait_with_full_jitter() -> None:
+    script = Script(refused(), refused(), refused(), refused())
+    assert isinstance(await failure_of(step(retry=DEFAULT_RETRY)(script)), ConnectionRefusedError)
+    assert len(script.times) == 4
+    assert script.times[-1] <= 1 + 2 + 4
+
+
+@in_virtual_time
+async def test_what_a_classifier_calls_terminal_is_not_tried_again() -> None:
+    seen: list[tuple[str | None, int]] = []
+
+    def final(error: BaseException, context: FailureContext) -> FailureClass | None:
+        seen.append((context.step_id, context.attempt))
+        return TERMINAL if isinstance(error, LookupError) else None
+
+    script = Script(ValueError(), LookupError("final"))
+    error = await failure_of(step(retries=5, classifiers=[final])(script))
+    assert str(error) == "final"
+    assert seen == [("alone", 1), ("alone", 2)]
+
+
+# --- agent calls ---
+
+
+@in_virtual_time
+async def test_an_agent_call_has_the_policies_of_its_step_and_the_step_repeats_nothing_of_it() -> None:
+    script = Script(*[UnexpectedModelBehavior("nonsense") for _ in range(9)])
+
+    @step(retry=EXACT)
+    async def asks(ctx: StepContext) -> None:
+        await ctx.run(paid_agent(before=script), "hello")
+
+    assert isinstance(await failure_of(asks), UnexpectedModelBehavior)
+    assert script.times == [0, 10]
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_policies_said_for_the_call_win(sync: bool) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        script = Script(ValueError(), ValueError())
+        policy = RetryPolicy(2, backoff=3, jitter="none")
+
+        def asks_in_thread(ctx: StepContext) -> str:
+            return ctx.run_sync(paid_agent(before=script), "hello", retry=policy).output
+
+        async def asks(ctx: StepContext) -> str:
+            return (await ctx.run(paid_agent(before=script), "hello", retry=policy)).output
+
+        await run_alone(step(retries=0)(asks_in_thread if sync else asks))
+        assert script.times == [0, 3, 9]
+
+    story()
+
+
+@in_virtual_time
+async def test_retries_said_for_the_call_win_over_policies_of_the_step() -> None:
+    script = Script(ValueError(), ValueError())
+
+    @step(retry=RetryPolicy(5))
+    async def asks(ctx: StepContext) -> None:
+        await ctx.run(paid_agent(before=script), "hello", retries=1, retry_delay=0)
+
+    await failure_of(asks)
+    assert len(script.times) == 2
+
+
+@pytest.mark.parametrize("beside", [{"retries": 1}, {"retry_delay": 1}])
+async def test_a_call_takes_one_of_the_two(beside: dict[str, Any]) -> None:
+    async def asks(ctx: StepContext) -> None:
+        await ctx.run(paid_agent(), "hello", retry=DEFAULT_RETRY, **beside)
+
+    error = await failure_of(asks)
+    assert isinstance(error, ConfigurationError)
+    assert "nothing beside retry=" in str(error)
+
+
+# --- requests ---
+
+
+@in_virtual_time
+async def test_requests_wait_as_the_recoverable_policy_says_and_it_is_on_the_record() -> None:
+    script = Script(*[ModelHTTPError(503, "m") for _ in range(9)])
+
+    @step(retry=EXACT)
+    async def asks(ctx: StepContext) -> None:
+        await ctx.run(paid_agent(before=script, request_retries=0), "hello")
+
+    error = await failure_of(asks)
+    assert isinstance(error, ModelHTTPError)
+    assert script.times == [0, 1, 3, 7], "and neither the call nor the step begins again"
+    records = records_of(error)
+    assert [(record.attempt, record.backoff_ms) for record in records] == [
+        (1, 0),
+        (2, 1000),
+        (3, 2000),
+        (4, 4000),
+    ]
+
+
+@in_virtual_time
+async def test_a_request_lost_on_the_way_is_repeated_as_the_ambiguous_policy_says() -> None:
+    script = Script(*[ModelConnectionError("m", "reset", phase="read") for _ in range(9)])
+
+    @step(retry=EXACT)
+    async def asks(ctx: StepContext) -> None:
+        await ctx.run(paid_agent(before=script), "hello")
+
+    await failure_of(asks)
+    assert script.times == [0, 10]
+
+
+@in_virtual_time
+async def test_classifiers_have_their_say_about_requests_too() -> None:
+    script = Script(*[ModelHTTPError(503, "m") for _ in range(9)])
+
+    @step(classifiers=[lambda error, context: TERMINAL])
+    async def asks(ctx: StepContext) -> None:
+        await ctx.run(paid_agent(before=script, request_retries=5), "hello")
+
+    await failure_of(asks)
+    assert len(script.times) == 1
+
+
+@in_virtual_time
+async def test_a_wait_past_the_deadline_of_a_step_is_not_begun_and_the_failure_says_so() -> None:
+    script = Script(ModelHTTPError(429, "m", headers={"retry-after": "30"}))
+
+    @step(retry=EXACT, total_timeout=10)
+    async def asks(ctx: StepContext) -> None:
+        await asyncio.sleep(5.8)
+        await ctx.run(paid_agent(before=script), "hello")
+
+    error = await failure_of(asks)
+    assert error.__notes__ == [
+        "not retried: the provider asked to wait 30 s, and step 'alone', retries included, has 4.2 s left"
+    ]
+    assert script.times == [5.8]
+
+
+# --- on the record, and for a resumed run ---
+
+
+@in_virtual_time
+async def test_each_retry_is_told_with_its_class_its_wait_and_what_is_used() -> None:
+    call = Script(UnexpectedModelBehavior("nonsense"))
+    failures: list[Exception] = [refused(), ValueError("the step")]
+
+    @step(retry=EXACT)
+    async def asks(ctx: StepContext) -> None:
+        await ctx.run(paid_agent(before=call), "hello")
+        if failures:
+            raise failures.pop(0)
+
+    events = [event async for event in Pipeline[None, None]("p", {"asks": asks}).stream()]
+    told = [event for event in events if isinstance(event, StepRetried)]
+    assert [(event.unit, event.failure_class, event.delay, event.attempt) for event in told] == [
+        ("call", AMBIGUOUS, 10, 1),
+        ("step", RECOVERABLE, 1, 1),
+        ("step", AMBIGUOUS, 10, 2),
+    ]
+    assert told[-1].used == RetriesUsed(attempt=3, recoverable=1, ambiguous=1)
+
+
+@in_virtual_time
+async def test_attempts_go_on_from_what_was_used_before() -> None:
+    attempts: list[int] = []
+    reported: list[RetriesUsed] = []
+
+    async def attempt(number: int) -> None:
+        attempts.append(number)
+        raise ConnectionRefusedError
+
+    async def report(retry: Any) -> None:
+        reported.append(retry.used)
+
+    async with Scope("step", "s", parent=None) as scope:
+        with pytest.raises(ConnectionRefusedError):
+            await retry_calls(
+                attempt,
+                rules=RetryRules(RetryPolicies.of(EXACT)),
+                scope=scope,
+                on_retry=report,
+                used=RetriesUsed(attempt=3, recoverable=2),
+            )
+    assert attempts == [3, 4]
+    assert reported == [RetriesUsed(attempt=4, recoverable=3)]
