@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import tempfile
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from benchmarks.measure import Row, medians
+from fastroai.pipelines import Pipeline, StepContext, step
+from fastroai.store import SQLiteRunStore
 
 FIRST_ANSWER = """
 import asyncio
@@ -52,4 +56,43 @@ async def startup() -> AsyncIterator[Row]:
     )
 
 
-BENCHMARKS = (startup,)
+async def command_line() -> AsyncIterator[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        place = str(Path(folder) / "runs.db")
+        store = SQLiteRunStore(place)
+        for number in range(20):
+            await Pipeline("nothing", {"nothing": nothing}).execute(run_id=f"r{number}", store=store)
+        await store.aclose()
+        took = await medians(
+            {
+                "nothing": lambda: run_python("pass"),
+                "help": lambda: run_command("--help"),
+                "list": lambda: run_command("runs", "list", "--store", place),
+                "show": lambda: run_command("runs", "show", "r1", "--store", place),
+            },
+            rounds=7,
+        )
+    for name, what in (("help", "--help"), ("list", "runs list, of 20"), ("show", "runs show")):
+        yield Row(
+            f"fastroai {what}, beside an empty interpreter",
+            f"{took[name] * 1e3:.0f} ms",
+            f"{took['nothing'] * 1e3:.0f} ms",
+            None,
+            "≤ 300 ms",
+            took[name] <= 0.3,
+        )
+
+
+@step
+async def nothing(ctx: StepContext) -> None: ...
+
+
+async def run_command(*arguments: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "fastroai.cli", *arguments, stdout=asyncio.subprocess.DEVNULL
+    )
+    if await process.wait():
+        raise RuntimeError(f"failed: {arguments}")
+
+
+BENCHMARKS = (startup, command_line)

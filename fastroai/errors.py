@@ -700,8 +700,8 @@ class OnceInterrupted(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"it is not known whether {self.name!r} of step {self.step_id!r} has happened: its process died in "
-            "the middle. Find out, and resume with if_interrupted='repeat' if it must be done again"
+            f"it is not known whether {self.name!r} of step {self.step_id!r} has happened: its process died "
+            "meanwhile. Find out, and resume with if_interrupted='repeat' if it must be done again"
         )
 
 

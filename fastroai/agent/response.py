@@ -112,7 +112,7 @@ class ChatResponse(Generic[OutputDataT]):
 
     @property
     def is_measured(self) -> bool:
-        """Whether the usage of every answer that was used arrived; attempts that failed before do not count."""
+        """Whether the usage of every answer that was used arrived; attempts that failed do not count."""
         return not any(record.is_doubtful for record in self.records)
 
     @property

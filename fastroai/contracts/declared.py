@@ -33,9 +33,7 @@ def returned_type(function: Callable[..., object]) -> Annotation | None:
 def argument_of(instance: object, base: type, index: int) -> Annotation | None:
     """What the class of an instance gives a generic base, through subclasses and aliases.
 
-    class Classify(BaseStep[Deps, Category]): ...
-
-    argument_of(Classify(), BaseStep, 1)  # Category
+    Of a `class Classify(BaseStep[Deps, Category])`, the argument of `BaseStep` with index 1 is `Category`.
     """
     argument = _argument(getattr(instance, "__orig_class__", type(instance)), base, index)
     return argument if says_something(argument) else None

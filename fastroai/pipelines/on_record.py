@@ -37,6 +37,7 @@ class StepsOnRecord:
         around = scope.place_within(run.scope)
         self._prefix = f"{around}/" if around else ""
         self._order = {place: number for number, place in enumerate(run.recorded.outputs)}
+        self._places: dict[str, str] = {}
         self._reused: list[tuple[int, str]] = []
 
     @classmethod
@@ -50,7 +51,10 @@ class StepsOnRecord:
 
     def place(self, step_id: str) -> str:
         """Where a step is."""
-        return f"{self._prefix}{quoted(step_id)}"
+        place = self._places.get(step_id)
+        if place is None:
+            place = self._places[step_id] = f"{self._prefix}{quoted(step_id)}"
+        return place
 
     # --- what is there ---
 

@@ -119,13 +119,12 @@ class RunKeeper:
         again = self._again(at, replaced)
         new_id = new_run_id or f"{run_id}-fork-{uuid.uuid4().hex[:8]}"
         check_run_id(new_id)
-        steps = self._steps()
+        known = {quoted(step_id) for step_id in self._steps()}
+        known -= again | {quoted(step_id) for step_id in replaced}
         kept: list[AnyEntry] = [
             entry
             for place, entry in recorded.outputs.items()
-            if (top := place.partition("/")[0].partition("@")[0]) not in again
-            and top in {quoted(step_id) for step_id in steps}
-            and top not in {quoted(step_id) for step_id in replaced}
+            if place.partition("/")[0].partition("@")[0] in known
         ]
         kept += [
             StepOutput(place=quoted(step_id), attempt=1, output=value) for step_id, value in replaced.items()

@@ -16,13 +16,13 @@ from contextvars import ContextVar
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal
-from urllib.parse import quote
 
 from fastroai.errors import StoppedRun, TimeBudgetExceeded, attach_usage
 from fastroai.records import RequestRecord, RequestUse, Usage
 from fastroai.runtime.clock import Clock
 from fastroai.runtime.events import EventPlace, Listener, RunEvent, both
 from fastroai.runtime.ledger import Account
+from fastroai.runtime.places import quoted
 from fastroai.runtime.wakeup import running_loop
 
 if TYPE_CHECKING:
@@ -120,7 +120,9 @@ class Scope:
         self.parent = parent
         self.attempt = attempt
         self._children: dict[tuple[str, int], int] | None = None
-        self.ordinal: int = ordinal or (parent.count_child(name) if parent is not None and kind == "pipeline" else 1)
+        self.ordinal: int = ordinal or (
+            parent.count_child(name) if parent is not None and kind == "pipeline" else 1
+        )
         self._usage: Usage | None = None
         self._charges: list[Charge] | None = None
         self._stopped_runs: list[StoppedRun] | None = None
@@ -204,7 +206,7 @@ class Scope:
     @property
     def own_place(self) -> str:
         """What tells it from others in the same attempt of what is around it."""
-        name = quote(self.name, safe=" [](),.:;+-_")
+        name = quoted(self.name)
         return name if self.ordinal == 1 else f"{name}#{self.ordinal}"
 
     def count_child(self, name: str) -> int:

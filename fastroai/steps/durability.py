@@ -35,7 +35,7 @@ def step_place(scope: Scope) -> str:
 def restore_spending(scope: Scope) -> None:
     """Count in a step, or a nested pipeline, what it has spent in earlier processes."""
     durable = current_durable_run.get()
-    if durable is not None:
+    if durable is not None and durable.recorded.charges():
         scope.restore(durable.recorded.charges(step_place(scope)))
 
 

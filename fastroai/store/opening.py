@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from fastroai.errors import ConfigurationError
-from fastroai.store.run_postgres import PostgresRunStore
-from fastroai.store.run_redis import RedisRunStore
 from fastroai.store.run_sqlite import SQLiteRunStore
 from fastroai.store.run_store import RunStore
 
@@ -25,8 +23,12 @@ def open_run_store(place: str) -> RunStore:
         case "sqlite" if rest.startswith("/"):
             return SQLiteRunStore(rest)
         case "redis" | "rediss":
+            from fastroai.store.run_redis import RedisRunStore
+
             return RedisRunStore(place)
         case "postgresql" | "postgres":
+            from fastroai.store.run_postgres import PostgresRunStore
+
             return PostgresRunStore(place)
     # Not told whole: a password can be in it.
     shown = f"{scheme}://..."

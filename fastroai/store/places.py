@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
-_UNQUOTED = " [](),.:;+-_"
+from fastroai.runtime.places import quoted
 
-
-def quoted(name: str) -> str:
-    """A name as it stands in places."""
-    return quote(name, safe=_UNQUOTED)
+__all__ = ["attempt_around", "is_in", "quoted", "split_attempt", "step_name", "without_attempts"]
 
 
 def split_attempt(place: str) -> tuple[str, int | None]:

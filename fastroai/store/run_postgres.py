@@ -104,9 +104,7 @@ class PostgresRunStore(ReadsRuns, KeptAtPlace):
         await self._connections.aclose()
 
     async def _query(self, query: str, *parameters: object) -> Sequence[tuple[Any, ...]]:
-        from psycopg.sql import SQL, Identifier
-
-        statement = SQL(query).format(schema=Identifier(self._driver.schema))
+        statement = query.format(schema=f'"{self._driver.schema}"').encode()  # it is an identifier
         return await self._connections.run(
             lambda connection: connection.execute(statement, parameters, binary=True).fetchall()
         )

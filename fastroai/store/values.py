@@ -12,6 +12,8 @@ from fastroai.contracts import adapter_of
 from fastroai.errors import ValueNotStorable
 
 _PLAIN = (str, int, float, bool, type(None))
+_SCALARS = frozenset({str, int, bool})
+"""Equal to what comes back, and never a subclass of what is declared."""
 
 
 def value_to_json(value: object, declared: Any, what: str) -> JsonValue:
@@ -20,6 +22,9 @@ def value_to_json(value: object, declared: Any, what: str) -> JsonValue:
     Raises:
         ValueNotStorable: it is no plain JSON and has no declared type, or would not come back as it is.
     """
+    kind = type(value)
+    if kind in _SCALARS and declared in (None, kind) and (kind is not str or value.isascii()):  # type: ignore[attr-defined]
+        return value  # type: ignore[return-value]  # JSON as it is
     adapter = None if declared is None else adapter_of(declared)
     if adapter is None:
         for field, part in _not_plain(value):

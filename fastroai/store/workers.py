@@ -30,7 +30,6 @@ class Workers:
     def submit(self, call: Callable[[], ResultT]) -> Future[ResultT]:
         """Have it called in a thread, as soon as one is free."""
         future: Future[ResultT] = Future()
-        self._jobs.put((future, call))
         with self._lock:
             if not self._idle.acquire(blocking=False) and self._threads < self._limit:
                 self._threads += 1
@@ -38,6 +37,7 @@ class Workers:
                     target=_work, args=[self._jobs, self._idle], name="fastroai-store", daemon=True
                 )
                 thread.start()
+        self._jobs.put((future, call))
         return future
 
 

@@ -190,10 +190,12 @@ class RunStoreSuite:
 
     @_in_a_loop
     async def test_a_new_key_begins_at_revision_0(self, store: RunStore, key: str) -> None:
-        for write in (store.append(key, [b"x"], revision=1), store.compare_and_set(key, b"x", revision=1)):
-            conflict = await _outcome(write)
-            assert conflict is not None
-            assert conflict.actual == 0
+        with pytest.raises(RevisionConflict) as caught:
+            await store.append(key, [b"x"], revision=1)
+        assert caught.value.actual == 0
+        with pytest.raises(RevisionConflict) as caught:
+            await store.compare_and_set(key, b"x", revision=1)
+        assert caught.value.actual == 0
         assert (await store.read(key)).revision == 0
         assert _names(await store.list(key)) == []
 

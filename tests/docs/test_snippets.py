@@ -220,7 +220,18 @@ def test_the_complete_examples_of_docstrings_say_what_they_give(name: str) -> No
 
 def test_every_public_name_has_a_reference() -> None:
     referred = set(re.findall(r"^::: (\S+)", "".join(page.read_text() for page in PAGES), re.MULTILINE))
-    packages = ("agent", "errors", "pipelines", "steps", "store", "testing", "tools", "tracing", "usage")
+    packages = (
+        "agent",
+        "contracts",
+        "errors",
+        "pipelines",
+        "steps",
+        "store",
+        "testing",
+        "tools",
+        "tracing",
+        "usage",
+    )
     names = {name for package in packages for name in importlib.import_module(f"fastroai.{package}").__all__}
     names |= set(fastroai.__all__) - {"__version__"}
     helpers = {"attach_usage", "error_chain", "nearest_hint", "log_metrics", "base_url_of"}

@@ -115,7 +115,7 @@ def test_every_store_does_what_a_dict_would(
         checked(
             Here,
             settings=settings(
-                max_examples=examples if soaking or kind == "memory" else 15,
+                max_examples=examples if soaking else 40 if kind == "memory" else 15,
                 stateful_step_count=30,
                 deadline=None,
             ),

@@ -70,6 +70,16 @@ async def misconfigured(ctx: StepContext) -> None: ...
 async def misspelt(ctx: StepContext) -> None: ...
 
 
+@step(
+    accepts={"text": str},
+    returns=int,
+    require=[lambda ctx: ctx.attempt > 0],
+    ensure=[("few", lambda n: n < 9)],
+)
+async def with_a_contract(ctx: StepContext[Deps]) -> int:
+    return len(ctx.get_input("text"))
+
+
 @step()
 def in_a_thread(ctx: StepContext[Deps]) -> list[str]:
     return [ctx.run_sync(text_agent, "hi", timeout=None, retries=0).output]
@@ -77,6 +87,7 @@ def in_a_thread(ctx: StepContext[Deps]) -> list[str]:
 
 assert_type(no_deps, FunctionStep[object, str])
 assert_type(with_deps, FunctionStep[Deps, int])
+assert_type(with_a_contract, FunctionStep[Deps, int])
 assert_type(in_a_thread, FunctionStep[Deps, list[str]])
 with_deps.config = StepConfig(timeout=3)
 

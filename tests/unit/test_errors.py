@@ -24,12 +24,15 @@ from fastroai.errors import (
     PipelineValidationError,
     PriceUpdateError,
     RequestBudgetExceeded,
+    RevisionConflict,
     RunningLoopError,
+    RunStoreUnavailable,
     ScopeClosedError,
     SpendLimitExceeded,
     SpendStoreUnavailable,
     StepExecutionError,
     StoppedRun,
+    StoreUnavailable,
     TimeBudgetExceeded,
     TimeLimitExceeded,
     TokenBudgetExceeded,
@@ -133,8 +136,15 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (CircuitOpenError("openai", 0.0), "which fails; a request is trying it now. Retry later"),
     (
         SpendStoreUnavailable("RedisSpendStore(...)", "no connection"),
-        "spend store RedisSpendStore(...) is unavailable: no connection; SpendLimit(on_unavailable=",
+        "spend store RedisSpendStore(...) is unavailable: no connection; see that it is there and answers, "
+        "or SpendLimit(on_unavailable=",
     ),
+    (StoreUnavailable("a.db", "it is full", "make room"), "store a.db is unavailable: it is full; make room"),
+    (
+        RunStoreUnavailable("a.db", "it is full", "make room"),
+        "run store a.db is unavailable: it is full; make room. Nothing is half written: resume the run",
+    ),
+    (RevisionConflict("run/1", 2, 3), "key 'run/1' is at revision 3, not 2: another writer was there"),
     (UnpricedModelError("m", "p"), "CostCalculator(pricing_overrides={'p:m': {'input_per_mtok': ..."),
     (UnboundedRequestError("m", "p"), "set max_tokens on the agent"),
     (
@@ -217,6 +227,7 @@ def test_only_timeouts_cut_answers_circuits_stores_and_downloads_are_worth_tryin
         "CircuitOpenError",
         "CircuitOpenError",
         "SpendStoreUnavailable",
+        "StoreUnavailable",
         "PriceUpdateError",
     ]
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -57,15 +58,10 @@ def pipeline_of(
 DIAMOND = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
 
 
-async def trace_of(pipeline: Pipeline[Any, Any], store: MemoryRunStore, *resumes: dict[str, Any]) -> RunTrace:
-    """Run it, resume it as often, and read what is on record."""
-    runs = [lambda: pipeline.execute(run_id="r1", store=store)]
-    runs += [lambda more=more: pipeline.resume("r1", store=store, **more) for more in resumes]
-    for run in runs:
-        try:
-            await run()
-        except (StepExecutionError, CostBudgetExceeded, asyncio.CancelledError):
-            pass
+async def trace_of(pipeline: Pipeline[Any, Any], store: MemoryRunStore) -> RunTrace:
+    """Run it, and read what is on record."""
+    with suppress(StepExecutionError, CostBudgetExceeded, asyncio.CancelledError):
+        await pipeline.execute(run_id="r1", store=store)
     return await store.trace("r1")
 
 
@@ -198,12 +194,12 @@ async def test_a_failure_that_would_not_have_stopped_the_run() -> None:
 
 
 async def test_a_failure_that_would_have_stopped_the_run() -> None:
-    needs = {"a": [], "b": ["a"], "c": []}
+    needs: dict[str, list[str]] = {"a": [], "b": ["a"], "c": []}
     pipeline = pipeline_of(needs, failing={"a": ValueError()}, exempt=("a",))
     trace = await trace_of(pipeline, MemoryRunStore())
     divergence = trace.replay(pipeline_of(needs))
     assert divergence is not None
-    assert divergence.expected == "no skip of 'b'" or "failed" in divergence.expected
+    assert divergence.expected == "no skip of 'b'"
 
 
 ONE = pipeline_of({"a": []})

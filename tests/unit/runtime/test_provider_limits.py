@@ -163,17 +163,26 @@ async def test_waiting_does_not_run_the_clock_of_an_attempt() -> None:
     assert now() == 4.0
 
 
-@pytest.mark.usefixtures("virtual")
-@in_virtual_time
 async def test_the_record_and_the_span_of_a_request_say_how_long_it_waited() -> None:
-    limit, tracer = ProviderLimit(max_concurrency=1), RecordingTracer()
-    agent = paid_agent(before=Traffic(), provider_limits={PROVIDER: limit})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fastroai.agent.metering.perf_counter", now)
-        answers = await asyncio.gather(*(agent.run(f"{number}", tracer=tracer) for number in range(3)))
-    assert [answer.records[0].waited_ms for answer in answers] == [0.0, 1000.0, 2000.0]
-    spans = [span for span in tracer.spans if span.name == "chat paid"]
-    assert [span.attributes["fastroai.limit.waited_ms"] for span in spans] == [0.0, 1000.0, 2000.0]
+    limit, tracer, asked, gate = ProviderLimit(max_concurrency=1), RecordingTracer(), Event(), Event()
+
+    async def wait(prompt: str) -> None:
+        asked.set()
+        await gate.wait()
+
+    agent = paid_agent(before=wait, provider_limits={PROVIDER: limit})
+    first = asyncio.ensure_future(agent.run("first"))
+    await asked.wait()
+    second = asyncio.ensure_future(agent.run("second", tracer=tracer))
+    while not limit.status(PROVIDER).waiting:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.05)
+    gate.set()
+    await first
+    waited = (await second).records[0].waited_ms
+    assert waited > 45
+    span = next(span for span in tracer.spans if span.name == "chat paid")
+    assert span.attributes["fastroai.limit.waited_ms"] == waited
 
 
 @pytest.mark.usefixtures("virtual")

@@ -105,9 +105,7 @@ async def test_a_file_that_may_not_be_written_is_an_unavailable_store(folder: Pa
     await store.aclose()
     allow(path, 0o444)
     error = await refused(store, "attempt to write a readonly database")
-    assert (
-        error.advice == "let this user write to the file, those beside it (-wal, -shm) and the folder"
-    )
+    assert error.advice == "let this user write to the file, those beside it (-wal, -shm) and the folder"
     assert (await store.read(KEY)).values == (b"1",)
     await store.aclose()
     allow(path, 0o644)

@@ -167,7 +167,7 @@ FAULTY = {
     ListsThePageAgain: "pages_of_keys_follow_each_other",
     OrdersByUTF16: "keys_are_listed_in_the_order_of_their_code_points",
     ReadsFromTheStart: "reading_begins_after_the_position_that_is_given",
-    KeepsTheRevision: "deleting_what_is_not_there_is_no_error",
+    KeepsTheRevision: "a_deleted_key_begins_again",
     KnowsOneLoop: "a_store_serves_one_event_loop_after_the_other",
     SeesOnlyItsOwn: "clients_see_at_once_what_the_others_wrote",
     HasLocalTime: "the_clock_is_utc_and_goes_on",

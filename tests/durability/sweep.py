@@ -1,0 +1,354 @@
+"""Runs that are killed and resumed until they end, and what must then be true.
+
+The judges are the log as it is stored, the model server's ledger with the published prices, and the file in
+which workers say what they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from durability.shapes import BUDGETS_USD, Oracle
+from durability.worker import Moment, Task, open_store
+from support.accounting import listed_cost
+
+from fastroai.store.entries import (
+    AnyEntry,
+    OnceDone,
+    OnceStarted,
+    ReplayDiverged,
+    RequestEnded,
+    RequestSent,
+    RunEnded,
+    StepOutput,
+    ToolEnded,
+)
+from fastroai.store.headers import decode_header, header_key, read_log
+from fastroai.testing import LedgerEntry, ModelServer
+
+WORKER = Path(__file__).parent / "worker.py"
+MOST_KILLS = 4
+"""Of one run; then it is left alone."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """When a part of a run is killed: at a write of the store, or after so many seconds."""
+
+    at: tuple[Moment, int] | None = None
+    after: float | None = None
+
+
+@dataclass
+class Calm:
+    """What a run does that nobody kills."""
+
+    output: Any
+    writes: int
+    seconds: float
+    requests: Counter[bytes]
+    """Bodies of the requests whose answers are on record."""
+
+
+@dataclass
+class Observed:
+    """What is on record of a run, at some moment."""
+
+    entries: list[AnyEntry] = field(default_factory=list)
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [entry for entry in self.entries if isinstance(entry, kind)]
+
+    @property
+    def done(self) -> set[str]:
+        """Steps that have finished, by place."""
+        return {entry.place for entry in self.of(StepOutput)}
+
+    @property
+    def tool_results(self) -> str:
+        return json.dumps([entry.result for entry in self.of(ToolEnded)])
+
+    @property
+    def tool_retries(self) -> int:
+        return sum(entry.retry is not None for entry in self.of(ToolEnded))
+
+    @property
+    def ended(self) -> dict[str, RequestEnded]:
+        return {entry.id: entry for entry in self.of(RequestEnded)}
+
+    @property
+    def answered(self) -> set[str]:
+        """Ids of the responses that are on record."""
+        return {
+            entry.record.response_id
+            for entry in self.of(RequestEnded)
+            if entry.response is not None and entry.record.response_id is not None
+        }
+
+    @property
+    def lost_usd(self) -> list[Decimal]:
+        """Bounds of the requests of which nothing more was heard, and of those that came without usage."""
+        ended = self.ended
+        records = [ended[sent.id].record if sent.id in ended else sent.record for sent in self.of(RequestSent)]
+        unmeasured = [record for record in records if record.outcome == "unmeasured"]
+        assert all(record.bound_usd is not None for record in unmeasured)
+        return [record.bound_usd for record in unmeasured]
+
+    @property
+    def open_effects(self) -> set[tuple[str, str]]:
+        """Side effects of which it is not known whether they have happened."""
+        done = {(entry.place, entry.name) for entry in self.of(OnceDone)}
+        return {(entry.place, entry.name) for entry in self.of(OnceStarted)} - done
+
+
+class Lane:
+    """One worker, one model server and one store, for one run after the other."""
+
+    def __init__(self, server: ModelServer, store: tuple[str, str, str], folder: Path) -> None:
+        self.server, self.place, self.folder = server, store, folder
+        self.oracle = Oracle()
+        server.rule(None, self.oracle)
+        environment = {**os.environ, **server.environment(), "PYTHONWARNINGS": "ignore"}
+        self._worker = subprocess.Popen(
+            [sys.executable, str(WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        self._calm: dict[tuple[str, str], Calm] = {}
+        self.kills = self.runs = 0
+
+    def close(self) -> None:
+        assert self._worker.stdin is not None
+        self._worker.stdin.close()
+        self._worker.wait(30)
+        assert self._worker.stdout is not None
+        self._worker.stdout.close()
+
+    def tell(self, task: Task) -> dict[str, Any]:
+        """Have it done."""
+        assert self._worker.stdin is not None
+        assert self._worker.stdout is not None
+        self._worker.stdin.write(json.dumps(asdict(task)) + "\n")
+        self._worker.stdin.flush()
+        answer = self._worker.stdout.readline()
+        assert answer, "the worker has ended"
+        return json.loads(answer)  # type: ignore[no-any-return]
+
+    def observe(self, run_id: str) -> Observed:
+        async def look() -> list[AnyEntry]:
+            store = open_store(*self.place)
+            try:
+                return await read_log(store, run_id)
+            finally:
+                await store.aclose()
+
+        return Observed(asyncio.run(look()))
+
+    def header(self, run_id: str) -> Any:
+        async def look() -> Any:
+            store = open_store(*self.place)
+            try:
+                found = await store.read(header_key(run_id))
+                return decode_header(run_id, found.values[-1])
+            finally:
+                await store.aclose()
+
+        return asyncio.run(look())
+
+    def calm(self, shape: str, durability: Any = "sync") -> Calm:
+        """What this shape does undisturbed."""
+        if (shape, durability) not in self._calm:
+            run = Run(self, shape, durability)
+            outcome = run.go(None)
+            run.check_end(outcome, None)
+            again = Run(self, shape, durability)  # the first one also imports
+            outcome = again.go(None)
+            again.check_end(outcome, None)
+            self._calm[shape, durability] = Calm(
+                outcome["output"], outcome["writes"], outcome["seconds"], again.requests()
+            )
+        return self._calm[shape, durability]
+
+    def sweep(self, shape: str, kill: Kill, chance: random.Random, durability: Any = "sync") -> None:
+        """One run that is killed there, and perhaps some more times, and in the end comes to its end."""
+        calm = self.calm(shape, durability)
+        run = Run(self, shape, durability)
+        outcome = run.go(kill)
+        while outcome.get("killed") or outcome.get("not_found"):
+            again: Kill | None = None
+            if run.kills < MOST_KILLS and chance.random() < 0.4:
+                write = chance.randint(1, calm.writes)
+                again = chance.choice(
+                    [Kill(at=("before", write)), Kill(at=("after", write)), Kill(after=chance.random() * calm.seconds)]
+                )
+            outcome = run.go(again, resumed=not outcome.get("not_found"))
+        run.check_end(outcome, calm)
+        self.kills += run.kills
+        self.runs += 1
+
+
+class Run:
+    """One run, over all processes that have had it."""
+
+    def __init__(self, lane: Lane, shape: str, durability: Any) -> None:
+        self.lane, self.shape, self.durability = lane, shape, durability
+        self.run_id = f"{shape}-{uuid.uuid4().hex[:12]}"
+        self.notes = lane.folder / f"{self.run_id}.notes"
+        self.outcome = lane.folder / f"{self.run_id}.json"
+        self.kills = 0
+        self.parts: list[tuple[Observed, list[list[str]]]] = []
+        """What was on record before each part but the first, and what was noted before."""
+        lane.server.ledger.clear()
+        lane.oracle.clear()
+
+    def go(self, kill: Kill | None, *, resumed: bool = False) -> dict[str, Any]:
+        """One part."""
+        kill = kill or Kill()
+        outcome = self.lane.tell(
+            Task(
+                shape=self.shape,
+                run_id=self.run_id,
+                store=self.lane.place,
+                durability=self.durability,
+                resumed=resumed,
+                notes=str(self.notes),
+                outcome=str(self.outcome),
+                kill_at=kill.at,
+                kill_after=kill.after,
+            )
+        )
+        assert "error" not in outcome, outcome["error"]
+        self.kills += bool(outcome.get("killed"))
+        self.parts.append((self.lane.observe(self.run_id), self.noted()))
+        return outcome
+
+    def noted(self) -> list[list[str]]:
+        return [line.split("\t") for line in self.notes.read_text().splitlines()] if self.notes.exists() else []
+
+    def answered(self) -> list[LedgerEntry]:
+        """What the server has answered, and is on record."""
+        answered = self.parts[-1][0].answered
+        return [entry for entry in self.lane.server.ledger.billed if entry.response_id in answered]
+
+    def requests(self) -> Counter[bytes]:
+        return Counter(entry.raw_body for entry in self.answered())
+
+    # --- what must be true ---
+
+    def check_end(self, outcome: dict[str, Any], calm: Calm | None) -> None:
+        budget = BUDGETS_USD.get(self.shape)
+        log, _ = self.parts[-1]
+        billed = sum(map(listed_cost, self.lane.server.ledger.billed), Decimal(0))
+        assert budget is None or billed <= budget, "the budget was crossed"
+        if outcome.get("stopped"):
+            assert budget is not None
+            assert log.lost_usd, "a budget stopped it although nothing was lost"
+            return
+        ends = log.of(RunEnded)
+        assert log.entries[-1] is ends[-1]
+        assert ends[-1].status == "finished"
+        self._check_money(outcome, log, billed)
+        self._check_effects()
+        assert not log.of(ReplayDiverged), "a request was not the same again"
+        if calm is not None:
+            assert outcome["output"] == calm.output
+        if self.durability == "sync":
+            self._check_nothing_again()
+            if calm is not None:
+                assert self.requests() == calm.requests, "a request that was answered was sent again"
+
+    def _check_money(self, outcome: dict[str, Any], log: Observed, billed: Decimal) -> None:
+        answered = sum(map(listed_cost, self.answered()), Decimal(0))
+        cost, committed = Decimal(outcome["cost_usd"]), Decimal(outcome["committed_usd"])
+        assert cost == answered, "the measured cost is not what the server has answered"
+        assert Decimal(outcome["steps_usd"]) == cost, "the steps do not add up"
+        assert committed == cost + sum(log.lost_usd)
+        if self.durability == "sync":
+            assert billed <= committed, "more was billed than is committed"
+        header = self.lane.header(self.run_id)
+        assert (header.status, header.owner, header.cost_usd) == ("finished", None, cost)
+        assert header.requests == outcome["requests"]
+
+    def _check_effects(self) -> None:
+        effects = [tuple(line[1:]) for line in self.parts[-1][1] if line[0] == "effect"]
+        keys: dict[str, set[str]] = {}
+        for name, key in effects:
+            keys.setdefault(name, set()).add(key)
+        assert all(len(known) == 1 for known in keys.values()), f"asked for with several keys: {keys}"
+        if self.durability != "sync":
+            return
+        windows = Counter(name for log, _ in self.parts[:-1] for _, name in log.open_effects)
+        calls = Counter(name for name, _ in effects)
+        for name, count in calls.items():
+            allowed = 1 + sum(number for known, number in windows.items() if name.split()[0] == known)
+            assert count <= allowed, f"{name} was done {count} times, {allowed} at most"
+
+    def _check_nothing_again(self) -> None:
+        for (before, noted), (_, after) in zip(self.parts, self.parts[1:], strict=False):
+            results, retries = before.tool_results, before.tool_retries
+            for kind, what, *_ in after[len(noted) :]:
+                if kind == "step":
+                    for place in _around(what):
+                        assert place not in before.done, f"{what} ran again, which had finished"
+                if kind == "tool":
+                    assert _shown(what) not in results, f"{what} was called again, which had returned"
+                    assert what != "wobble(0)" or not retries
+        steps = Counter(what for kind, what, *_ in self.parts[-1][1] if kind == "step")
+        for what, count in steps.items():
+            assert count <= 1 + self.kills, f"{what} ran {count} times"
+
+
+def _shown(tool: str) -> str:
+    """A part of its result by which it can be told."""
+    name, _, number = tool.removesuffix(")").partition("(")
+    return {
+        "fact": f'"fact": {number},',
+        "ask": f"echo: ask {number}",
+        "team": f"{number} echo: what now",
+        "wobble": "steady",
+        "pipe": f"pipe({number}) ",
+    }[name]
+
+
+def _around(place: str) -> Iterator[str]:
+    """The step of an attempt, and those that it is in."""
+    parts = place.split("/")
+    for number in range(1, len(parts) + 1):
+        inner = "/".join(parts[:number])
+        yield inner.rpartition("@")[0] if "@" in parts[number - 1] else inner
+
+
+def all_kills(calm: Calm) -> list[Kill]:
+    """Before and after each write of a run."""
+    return [Kill(at=(moment, number)) for number in range(1, calm.writes + 1) for moment in ("before", "after")]  # type: ignore[misc]
+
+
+def some(kills: Sequence[Kill], count: int, chance: random.Random) -> Iterable[Kill]:
+    """So many of them, spread over the run."""
+    stride = max(1, len(kills) // count)
+    return kills[chance.randrange(stride) :: stride][:count]
+
+
+@contextmanager
+def open_lane(store: tuple[str, str, str], folder: Path) -> Iterator[Lane]:
+    with ModelServer() as server:
+        lane = Lane(server, store, folder)
+        try:
+            yield lane
+        finally:
+            lane.close()

@@ -1,0 +1,172 @@
+"""A process that is told to begin or resume runs, and is forked for each, so that the fork can be killed.
+
+It has imported everything and built the agents, and has no thread, loop or connection. Tasks and answers are
+lines of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fastroai import CostBudgetExceeded, PipelineConfig
+from fastroai.errors import RunNotFound
+from fastroai.store import PostgresRunStore, RedisRunStore, RunStore, SQLiteRunStore, StoredKey, StoredValues
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from durability.shapes import SHAPES, Notebook, Shape  # noqa: E402
+
+Moment = Literal["before", "after"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One part of a run, to its end or until it is killed."""
+
+    shape: str
+    run_id: str
+    store: tuple[str, str, str]
+    """Kind, place, and prefix or schema."""
+    durability: Literal["sync", "async"] = "sync"
+    resumed: bool = False
+    notes: str
+    """Where it says what it does."""
+    outcome: str
+    """Where it says how it ended."""
+    kill_at: tuple[Moment, int] | None = None
+    """At which write of the store."""
+    kill_after: float | None = None
+    """Seconds."""
+
+
+def open_store(kind: str, place: str, name: str) -> Any:
+    if kind == "sqlite":
+        return SQLiteRunStore(place, timeout=30)
+    if kind == "redis":
+        return RedisRunStore(place, prefix=name, timeout=30)
+    return PostgresRunStore(place, schema=name, timeout=30)
+
+
+class Deadly:
+    """A store that kills its process at a write. It counts them in any case."""
+
+    def __init__(self, store: RunStore, kill_at: tuple[Moment, int] | None) -> None:
+        self._store, self._kill_at, self.writes = store, kill_at, 0
+
+    def _begin(self) -> int:
+        self.writes += 1
+        if self._kill_at == ("before", self.writes):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.writes
+
+    def _end(self, number: int) -> None:
+        if self._kill_at == ("after", number):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
+        number = self._begin()
+        await self._store.append(key, values, revision=revision)
+        self._end(number)
+
+    async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
+        number = self._begin()
+        await self._store.compare_and_set(key, value, revision=revision)
+        self._end(number)
+
+    async def delete(self, key: str) -> None:
+        number = self._begin()
+        await self._store.delete(key)
+        self._end(number)
+
+    async def read(self, key: str, *, after: int = 0) -> StoredValues:
+        return await self._store.read(key, after=after)
+
+    async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
+        return await self._store.list(prefix, after=after, limit=limit)
+
+
+async def perform(task: Task, shape: Shape) -> dict[str, Any]:
+    """Run it, and tell what came out."""
+    store = Deadly(open_store(*task.store), task.kill_at)
+    pipeline = shape.pipeline
+    try:
+        if task.resumed:
+            result = await pipeline.resume(task.run_id, store=store)
+        else:
+            result = await pipeline.execute(shape.inputs, run_id=task.run_id, store=store)
+    except RunNotFound:
+        return {"not_found": True}
+    except CostBudgetExceeded:
+        return {"stopped": True, "writes": store.writes}
+    usage = result.usage
+    steps = sum(step.cost_usd for step in usage.steps.values())
+    return {
+        "output": result.output,
+        "cost_usd": str(usage.total_cost_usd),
+        "committed_usd": str(usage.total.committed_usd),
+        "steps_usd": str(steps),
+        "requests": usage.request_count,
+        "writes": store.writes,
+    }
+
+
+def run(task: Task, shape: Shape) -> None:
+    """In the forked process."""
+    Notebook.path = Path(task.notes)
+    try:
+        outcome = asyncio.run(perform(task, shape))
+    except BaseException:
+        outcome = {"error": traceback.format_exc()}
+    Path(task.outcome).write_text(json.dumps(outcome))
+
+
+def attempt(task: Task, shape: Shape) -> dict[str, Any]:
+    """Fork for a task, and kill that if the task says so. What it tells, and how long it took."""
+    started = time.perf_counter()
+    child = os.fork()
+    if child == 0:
+        try:
+            run(task, shape)
+        finally:
+            os._exit(0)
+    if task.kill_after is not None:
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+            if time.perf_counter() - started >= task.kill_after:
+                os.kill(child, signal.SIGKILL)
+                ended = os.waitpid(child, 0)
+                break
+            time.sleep(0.0005)
+    else:
+        ended = os.waitpid(child, 0)
+    seconds = time.perf_counter() - started
+    if os.WIFSIGNALED(ended[1]):
+        return {"killed": True, "seconds": seconds}
+    return {**json.loads(Path(task.outcome).read_text()), "seconds": seconds}
+
+
+def main() -> None:
+    """Do one task after the other."""
+    random.seed()
+    shapes: dict[tuple[str, str], Shape] = {}
+    for line in sys.stdin:
+        told = json.loads(line)
+        kill_at = told.pop("kill_at")
+        task = Task(**told, kill_at=None if kill_at is None else (kill_at[0], kill_at[1]))
+        key = task.shape, task.durability
+        if key not in shapes:
+            shapes[key] = SHAPES[task.shape](PipelineConfig(durability=task.durability))
+        print(json.dumps(attempt(task, shapes[key])), flush=True)
+
+
+if __name__ == "__main__":
+    main()

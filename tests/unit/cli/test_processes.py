@@ -1,0 +1,132 @@
+"""The command line as people use it: in a process of its own, on a file that another process has written."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.run_logs import support_desk
+
+from fastroai.store import SQLiteRunStore
+
+USER_CODE = """
+import asyncio
+import os
+
+from fastroai import Pipeline, StepContext, step
+from fastroai.store import SQLiteRunStore
+
+
+@step
+async def first(ctx: StepContext) -> str:
+    return "first"
+
+
+@step
+async def second(ctx: StepContext) -> str:
+    if "HANG" in os.environ:
+        print("in the second step", flush=True)
+        await asyncio.Event().wait()
+    return ctx.get_dependency("first", str) + ", second"
+
+
+desk = Pipeline("desk", {"first": first, "second": second}, {"second": ["first"]})
+
+if __name__ == "__main__":
+    asyncio.run(desk.execute(run_id="one", store=SQLiteRunStore("runs.db")))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(USER_CODE)
+    return tmp_path
+
+
+def fastroai(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fastroai.cli", "runs", *arguments, "--store", "runs.db"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_a_run_whose_process_was_killed_is_seen_resumed_and_deleted(folder: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "app.py"], cwd=folder, env={**os.environ, "HANG": "1"}, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"in the second step\n"
+        running = json.loads(fastroai(folder, "list", "--json").stdout)
+        assert [(run["run_id"], run["status"]) for run in running] == [("one", "running")]
+        process.send_signal(signal.SIGKILL)
+    assert "interrupted" in fastroai(folder, "list").stdout, "at once, not when the lease ends"
+    resumed = fastroai(folder, "resume", "one", "--pipeline", "app:desk")
+    assert (resumed.returncode, resumed.stdout) == (0, "run one: finished\nfirst, second\n")
+    assert "first: started" not in resumed.stderr
+    explained = fastroai(folder, "trace", "one").stdout
+    assert "the run was resumed; its process had died or stopped in second" in explained
+
+
+@pytest.fixture
+def with_a_run(tmp_path: Path) -> Path:
+    """A folder with a file in which a run is."""
+
+    async def write() -> None:
+        store = SQLiteRunStore(tmp_path / "runs.db")
+        await support_desk("one").write(store)
+        await store.aclose()
+
+    asyncio.run(write())
+    return tmp_path
+
+
+def test_an_error_is_one_line(with_a_run: Path) -> None:
+    gone = fastroai(with_a_run, "show", "nope")
+    assert (gone.returncode, gone.stdout, gone.stderr.count("\n")) == (3, "", 1)
+
+
+def test_on_a_terminal_the_answer_decides(with_a_run: Path) -> None:
+    controller, terminal = pty.openpty()
+    os.write(controller, b"n\n")
+    asked = subprocess.run(
+        [sys.executable, "-m", "fastroai.cli", "runs", "delete", "one", "--store", "runs.db"],
+        cwd=with_a_run,
+        stdin=terminal,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(controller)
+    os.close(terminal)
+    assert asked.returncode == 4
+    assert "Delete run one? [y/N]" in asked.stderr
+
+
+def test_looking_at_runs_imports_no_model_library(with_a_run: Path) -> None:
+    code = (
+        "import sys, contextlib\n"
+        "from fastroai.cli import main\n"
+        "for command in (['list'], ['show', 'one'], ['trace', 'one'], ['purge', '--older-than', '1d']):\n"
+        "    sys.argv = ['fastroai', 'runs', *command, '--store', 'runs.db']\n"
+        "    with contextlib.suppress(SystemExit):\n"
+        "        main()\n"
+        "heavy = {'pydantic_ai', 'logfire', 'fastroai.runtime', 'fastroai.usage', 'redis', 'psycopg'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=with_a_run, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
