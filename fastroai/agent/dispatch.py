@@ -220,7 +220,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         if parent is None or current_durable_run.get() is None:
             return {"call": "", "attempt": call.attempt}
         outer = current_agent_run.get()
-        number = parent.count_child(self.name)
+        number = parent.count_inside(self.name)
         return {"call": f"{self.name}#{number}", "attempt": 1 if outer is None else outer.attempt}
 
     def _build_fallbacks(self, scope: Scope) -> None:

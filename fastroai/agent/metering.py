@@ -151,9 +151,15 @@ class Metered(AbstractCapability[Any]):
         durable, scope, run = current_durable_run.get(), current_scope(), current_agent_run.get()
         if durable is None or scope is None:
             return await handler(args)
-        attempt = 1 if run is None else run.attempt
         return await execute_tool(
-            durable, scope, attempt=attempt, call=call, tool=tool_def, args=args, handler=handler
+            durable,
+            scope,
+            agent_call="" if run is None else run.call,
+            attempt=1 if run is None else run.attempt,
+            call=call,
+            tool=tool_def,
+            args=args,
+            handler=handler,
         )
 
     def get_wrapper_model(self, model: Model) -> Model | None:

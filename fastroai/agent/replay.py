@@ -30,6 +30,7 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 from fastroai.errors import RunCorrupt, ValueNotStorable
 from fastroai.records import RequestRecord
 from fastroai.runtime import Charge, FailureClass, RetriesUsed, Scope
+from fastroai.runtime.scope import current_branch
 from fastroai.store.entries import ReplayDiverged, RequestEnded, RequestPlace, RequestSent, ToolEnded
 from fastroai.store.payloads import seal, unseal
 from fastroai.store.runs import DurableRun
@@ -131,6 +132,7 @@ async def execute_tool(
     run: DurableRun,
     scope: Scope,
     *,
+    agent_call: str,
     attempt: int,
     call: ToolCallPart,
     tool: ToolDefinition,
@@ -143,7 +145,8 @@ async def execute_tool(
         ModelRetry: the tool asks the model to try again, or has done so then.
         ValueNotStorable: its result cannot be stored.
     """
-    place, name = run.place(scope), _tool_call_name(call, attempt)
+    branch = _branch(scope, agent_call, attempt, call)
+    place, name = run.place(scope), _tool_call_name(call, branch)
     outer = _tool_calls.get()
     repeatable = bool((tool.metadata or {}).get("repeatable"))
     known = None if repeatable else run.recorded.claim_tool(place, name)
@@ -154,7 +157,7 @@ async def execute_tool(
         if ended.retry is not None:
             raise ModelRetry(ended.retry)
         return _tool_result(run, ended)
-    token = _tool_calls.set((*outer, name))
+    token, branch_token = _tool_calls.set((*outer, name)), current_branch.set(branch)
     try:
         result = await handler(args)
     except ModelRetry as retry:
@@ -162,6 +165,7 @@ async def execute_tool(
             await run.journal.commit(ToolEnded(place=place, tool=name, retry=retry.message))
         raise
     finally:
+        current_branch.reset(branch_token)
         _tool_calls.reset(token)
     if not repeatable:
         stored = _stored_result(call.tool_name, result)
@@ -169,8 +173,16 @@ async def execute_tool(
     return result
 
 
-def _tool_call_name(call: ToolCallPart, attempt: int) -> str:
-    what = to_json([attempt, call.tool_call_id, call.args_as_dict()])
+def _branch(scope: Scope, agent_call: str, attempt: int, call: ToolCallPart) -> str:
+    """What tells this call of a tool from others; not by its id alone, which some models repeat."""
+    what = [current_branch.get(), agent_call, attempt, call.tool_name, call.args_as_dict()]
+    branch = hashlib.sha256(to_json(what)).hexdigest()[:8]
+    number = scope.count_child(branch)
+    return branch if number == 1 else f"{branch}.{number}"
+
+
+def _tool_call_name(call: ToolCallPart, branch: str) -> str:
+    what = to_json([branch, call.tool_call_id])
     return f"{call.tool_name}:{hashlib.sha256(what).hexdigest()[:16]}"
 
 

@@ -159,7 +159,7 @@ def how_it_ended(error: BaseException | None, *, waiting: bool, at: datetime) ->
 async def kept_on_record(run: DurableRun, scope: Scope) -> AsyncGenerator[DurableRun]:
     """Have everything inside put on record, and how it ends; it goes on from what was spent before."""
     run.scope = scope
-    scope.restore(run.recorded.charges())
+    scope.restore(run.recorded.charges(), run.recorded.agent_calls())
     token = current_durable_run.set(run)
     try:
         try:

@@ -55,6 +55,7 @@ from fastroai.steps.context import RunFacts
 from fastroai.steps.contracts import declared_output
 from fastroai.steps.estimating import OutputsToCome
 from fastroai.steps.hooks import Hooks, RunHooks
+from fastroai.steps.once import OnceRegister
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.shared import Shared
 from fastroai.store.live_log import LiveLog, RunLog, current_live_log
@@ -495,6 +496,7 @@ class Pipeline(Generic[DepsT, OutputT]):
                     calculator=self._calculator,
                     shared=Shared.of(request.context),
                     declared={} if steps is None else self._output_types,
+                    once=stack.enter_context(OnceRegister.of_run()),
                 )
                 runner = PipelineRunner(
                     plan=self._plan,

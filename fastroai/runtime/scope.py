@@ -37,6 +37,9 @@ Closer = Callable[[], Awaitable[None]]
 
 _current: Final[ContextVar[Scope | None]] = ContextVar("fastroai_scope", default=None)
 
+current_branch: Final[ContextVar[str]] = ContextVar("fastroai_branch", default="")
+"""The call of a tool that the running code is in, where runs are on record; the same in every process."""
+
 
 def current_scope() -> Scope | None:
     """The innermost open scope of this task or thread; `None` outside of any run."""
@@ -74,6 +77,7 @@ class Scope:
         "_usage",
         "account",
         "attempt",
+        "branch",
         "budget",
         "ceilings",
         "closed",
@@ -120,8 +124,9 @@ class Scope:
         self.parent = parent
         self.attempt = attempt
         self._children: dict[tuple[str, int], int] | None = None
+        self.branch = current_branch.get()
         self.ordinal: int = ordinal or (
-            parent.count_child(name) if parent is not None and kind == "pipeline" else 1
+            parent.count_inside(name) if parent is not None and kind == "pipeline" else 1
         )
         self._usage: Usage | None = None
         self._charges: list[Charge] | None = None
@@ -207,7 +212,15 @@ class Scope:
     def own_place(self) -> str:
         """What tells it from others in the same attempt of what is around it."""
         name = quoted(self.name)
-        return name if self.ordinal == 1 else f"{name}#{self.ordinal}"
+        number = "" if self.ordinal == 1 else str(self.ordinal)
+        # Of a pipeline that a tool runs: which tools ran before it differs from process to process.
+        which = ".".join(filter(None, (self.branch if self.kind == "pipeline" else "", number)))
+        return f"{name}#{which}" if which else name
+
+    def count_inside(self, name: str) -> int:
+        """How many of this name were opened in this attempt at a step, by the same call of a tool."""
+        around = next((scope for scope in self.lineage() if scope.kind in ("step", "pipeline")), self.root)
+        return around.count_child(f"{name}#{current_branch.get()}")
 
     def count_child(self, name: str) -> int:
         """How many of this name were opened in this attempt, with this one."""
@@ -264,21 +277,29 @@ class Scope:
             scope.charges.append(charge)
         return charge
 
-    def restore(self, charges: Iterable[Charge]) -> None:
-        """Count here, and nowhere else, what an earlier process has spent in the same place."""
+    def restore(self, charges: Iterable[Charge], agent_calls: int = 0) -> None:
+        """Count what an earlier process has spent in the same place: here, and up to the step around it."""
         with self.lock:
-            for charge in charges:
-                self.usage.add(charge.record)
-                self.charges.append(charge)
+            self._count_known(charges, agent_calls)
+            if self.parent is not None:
+                self.parent._recount(charges, agent_calls)
 
-    def recount(self, charge: Charge) -> None:
+    def recount(self, charges: Iterable[Charge], agent_calls: int = 0) -> None:
         """Count what an earlier process has spent, up to the step, which has it from `restore`."""
         with self.lock:
-            for scope in self.lineage():
-                if scope.kind in ("step", "pipeline"):
-                    break
-                scope.usage.add(charge.record)
-                scope.charges.append(charge)
+            self._recount(charges, agent_calls)
+
+    def _recount(self, charges: Iterable[Charge], agent_calls: int) -> None:
+        for scope in self.lineage():
+            if scope.kind in ("step", "pipeline"):
+                break
+            scope._count_known(charges, agent_calls)
+
+    def _count_known(self, charges: Iterable[Charge], agent_calls: int) -> None:
+        self.usage.agent_calls += agent_calls
+        for charge in charges:
+            self.usage.add(charge.record)
+            self.charges.append(charge)
 
     def mark(self, use: RequestUse, *, since: int = 0, was: RequestUse | None = None) -> None:
         """Note what became of the requests made here: of those from index `since` on, and marked `was`."""

@@ -51,6 +51,7 @@ from fastroai.steps.shared import Shared, StepLogger
 from fastroai.steps.spending import price_record
 from fastroai.steps.threads import thread_limiter
 from fastroai.steps.usage import StepUsage
+from fastroai.store.places import without_attempts
 from fastroai.store.runs import current_durable_run
 from fastroai.tracing import NoOpTracer, Tracer
 from fastroai.usage import BudgetLike, CostCalculator
@@ -169,7 +170,7 @@ class StepContext(Generic[DepsT_co]):
     @property
     def idempotency_key(self) -> str:
         """The same for every attempt at this step of this run, in every process: 32 hexadecimal digits."""
-        return idempotency_key(self.run_id, step_place(self._scope))
+        return idempotency_key(self.run_id, without_attempts(step_place(self._scope)))
 
     @property
     def conversation_state(self) -> ConversationState[Any] | None:
@@ -566,7 +567,8 @@ class StepContext(Generic[DepsT_co]):
         return await self._facts.once.run(
             effect,
             durable=current_durable_run.get(),
-            place=step_place(self._scope),
+            run_id=self.run_id,
+            place=without_attempts(step_place(self._scope)),
             name=name,
             step_id=self.step_id,
             returns=returns,

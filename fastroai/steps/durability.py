@@ -36,7 +36,16 @@ def restore_spending(scope: Scope) -> None:
     """Count in a step, or a nested pipeline, what it has spent in earlier processes."""
     durable = current_durable_run.get()
     if durable is not None and durable.recorded.charges():
-        scope.restore(durable.recorded.charges(step_place(scope)))
+        place = step_place(scope)
+        scope.restore(durable.recorded.charges(place), durable.recorded.agent_calls(place))
+
+
+def restore_call(scope: Scope, step: Scope, call: AgentCall) -> None:
+    """Count in the scope of an agent call what earlier attempts at it have spent in earlier processes."""
+    durable = current_durable_run.get()
+    if durable is not None and call.call is not None:
+        place, used = durable.place(step), calls_used(step, call)
+        scope.recount(durable.recorded.charges_before(place, call.call, used.attempt))
 
 
 def calls_used(scope: Scope, call: AgentCall) -> RetriesUsed:
@@ -51,6 +60,9 @@ def record_call_retry(scope: Scope, call: AgentCall, retry: Retry) -> None:
     """An attempt at an agent call failed, and another follows."""
     if call.call is None:
         return
+    durable = current_durable_run.get()
+    if durable is not None:  # what it has replayed is not among what is new in the scope
+        durable.recorded.mark_call_retried(durable.place(scope), call.call, retry.failed_attempt)
     _note(
         CallRetry(
             place=f"{step_place(scope)}@{scope.attempt}",
@@ -65,6 +77,9 @@ def record_call_retry(scope: Scope, call: AgentCall, retry: Retry) -> None:
 
 def record_step_retry(scope: Scope, retry: Retry) -> None:
     """An attempt at a step failed, and another follows."""
+    durable = current_durable_run.get()
+    if durable is not None:
+        durable.recorded.mark_step(step_place(scope), retry.failed_attempt, "retried")
     _note(
         StepRetry(
             place=step_place(scope),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import Literal, TypeVar, cast
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final, Literal, TypeVar, cast
 
 import anyio.to_thread
 
@@ -18,6 +20,8 @@ from fastroai.store.values import value_from_json, value_to_json
 
 T = TypeVar("T")
 
+_current: Final[ContextVar[OnceRegister | None]] = ContextVar("fastroai_once", default=None)
+
 IfInterrupted = Literal["repeat", "fail"]
 """What to do with a side effect whose process died before it was on record that it had happened."""
 
@@ -28,16 +32,30 @@ def idempotency_key(run_id: str, place: str, name: str = "") -> str:
 
 
 class OnceRegister:
-    """The side effects of one run that have happened in this process."""
+    """The side effects of one run, and of what is nested in it, that have happened in this process."""
 
     def __init__(self) -> None:
-        self._results: dict[tuple[str, str], asyncio.Future[object]] = {}
+        self._results: dict[tuple[str, str, str], asyncio.Future[object]] = {}
+
+    @classmethod
+    @contextmanager
+    def of_run(cls) -> Iterator[OnceRegister]:
+        """That of the run around this one, else a new one: what is nested may be repeated, its effects not."""
+        if (around := _current.get()) is not None:
+            yield around
+            return
+        token = _current.set(register := cls())
+        try:
+            yield register
+        finally:
+            _current.reset(token)
 
     async def run(
         self,
         effect: Callable[[], Awaitable[T] | T],
         *,
         durable: DurableRun | None,
+        run_id: str,
         place: str,
         name: str,
         step_id: str,
@@ -45,7 +63,7 @@ class OnceRegister:
         if_interrupted: IfInterrupted,
     ) -> T:
         """Its result, now or as it was. Who asks while it happens waits; one that fails is repeated."""
-        key = (place, name)
+        key = (run_id, place, name)
         while (running := self._results.get(key)) is not None:
             await asyncio.wait([running])
             if not running.cancelled() and running.exception() is None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fastroai.store.attempts import StepAttempt
     from fastroai.store.history import RunHistory, RunSummary
     from fastroai.store.opening import open_run_store
+    from fastroai.store.payloads import PayloadCodec
     from fastroai.store.run_memory import MemoryRunStore
     from fastroai.store.run_postgres import PostgresRunStore
     from fastroai.store.run_redis import RedisRunStore
@@ -31,6 +32,7 @@ __all__ = [
     "Difference",
     "Divergence",
     "MemoryRunStore",
+    "PayloadCodec",
     "PostgresRunStore",
     "RedisRunStore",
     "RunHistory",
@@ -56,6 +58,7 @@ _HOMES = {
     "fastroai.store.attempts": ("StepAttempt",),
     "fastroai.store.history": ("RunHistory", "RunSummary"),
     "fastroai.store.opening": ("open_run_store",),
+    "fastroai.store.payloads": ("PayloadCodec",),
     "fastroai.store.run_memory": ("MemoryRunStore",),
     "fastroai.store.run_postgres": ("PostgresRunStore",),
     "fastroai.store.run_redis": ("RedisRunStore",),

@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import cache
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import Discriminator, JsonValue, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Discriminator, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from fastroai.errors import RunCorrupt, RunFromNewerVersion
@@ -160,7 +160,10 @@ class RequestPlace:
     place: str
     """The attempt at the step that it is made in."""
     call: str
-    """The agent call that it belongs to: its ordinal in that attempt, or its name."""
+    """The agent call that it belongs to: its ordinal in that attempt, or its name.
+
+    `1/inner#2` is the second call of `inner` in tools of the first; `1/` are plain agents there.
+    """
     attempt: int
     """The attempt at that call."""
     model: str
@@ -169,6 +172,11 @@ class RequestPlace:
     """The hash of what it is asked."""
     tools: tuple[str, ...] = ()
     """The tool calls in which it is made, outermost first."""
+
+    @property
+    def is_of_agent_call(self) -> bool:
+        """Whether a `FastroAgent` makes it, and not a plain agent, whose calls are not counted."""
+        return bool(self.call) and not self.call.endswith("/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +188,8 @@ class RequestSent(Entry):
     request: RequestPlace
     record: RequestRecord
     """What counts if it never ends: unmeasured, with its bounds."""
+    rejects: bool = False
+    """Whether it asks again for what the response before it in its call was to give."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +231,7 @@ class OnceStarted(Entry):
 
     kind: Literal["once_started"] = "once_started"
     place: str
-    """The step, whatever the attempt."""
+    """The step, whatever the attempt at it and at those around it."""
     name: str
 
 
@@ -266,7 +276,9 @@ AnyEntry: TypeAlias = (
 
 @cache
 def _adapter() -> TypeAdapter[AnyEntry]:
-    return TypeAdapter(Annotated[AnyEntry, Discriminator("kind")])
+    # NaN and infinity would be `null` by default.
+    config = ConfigDict(ser_json_inf_nan="constants")
+    return TypeAdapter(Annotated[AnyEntry, Discriminator("kind")], config=config)
 
 
 def encode_entry(entry: AnyEntry) -> bytes:

@@ -9,6 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+_ENDED: Final = frozenset({"Z", "X", "x"})
+"""States of processes that are listed, and run nothing any more."""
+
 _alive_here: Final[set[str]] = set()
 """Tokens of what this process runs now."""
 
@@ -38,7 +41,7 @@ def is_dead(owner: str) -> bool:
         return True
     except PermissionError:
         return False
-    return start != _start_of(pid)  # another process has got its number
+    return start != _start_of(pid)  # another process has got its number, or nobody has seen to its end yet
 
 
 def _parts(owner: str) -> tuple[str, str, int, str]:
@@ -67,4 +70,5 @@ def _start_of(pid: int) -> str:
     except OSError:
         return "?"
     # The name in parentheses may itself have spaces and parentheses.
-    return status.rpartition(")")[2].split()[19]
+    state, *rest = status.rpartition(")")[2].split()
+    return "ended" if state in _ENDED else rest[18]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from pydantic import JsonValue
 
 from fastroai.errors import RunCorrupt
+from fastroai.records import RequestUse
 from fastroai.runtime import Charge, RetriesUsed
 from fastroai.store.entries import (
     AnyEntry,
@@ -27,6 +29,7 @@ from fastroai.store.entries import (
     StepRetry,
     ToolEnded,
 )
+from fastroai.store.places import is_in
 
 
 @dataclass(slots=True)
@@ -67,11 +70,17 @@ class RecordedRun:
         self._calls: dict[tuple[str, str], RetriesUsed] = {}
         self._sent: dict[str, Exchange] = {}
         self._exchanges: dict[tuple[str, int, str], deque[Exchange]] = defaultdict(deque)
-        self._of_call: dict[tuple[str, str, int, tuple[str, ...]], list[Exchange]] = defaultdict(list)
-        self._in_tools: dict[tuple[str, str], list[Exchange]] = defaultdict(list)
-        self._tools: dict[tuple[str, str], ToolEnded] = {}
+        self._of_call: dict[_Call, list[Exchange]] = defaultdict(list)
+        self._in_agent_call: dict[tuple[str, str], list[Exchange]] = defaultdict(list)
+        self._followed: dict[_Call, _Call | None] = {}
+        """For calls that have come by again, whose exchanges they have claimed; `None` for nobody's."""
+        self._in_tools: dict[str, list[Exchange]] = defaultdict(list)
+        self._tools: dict[tuple[str, str], deque[ToolEnded]] = defaultdict(deque)
         self._once: dict[tuple[str, str], OnceStarted | OnceDone] = {}
         self._spent: dict[str, list[Charge]] = defaultdict(list)
+        self._agent_calls: dict[str, int] = defaultdict(int)
+        self._begun: set[_Call] = set()
+        """Agent calls that have sent a request, until the run comes by there again."""
         for entry in entries:
             self._read(entry)
 
@@ -81,23 +90,21 @@ class RecordedRun:
                 self._read_output(entry)
             case StepRetry():
                 self._progress[entry.place] = RetriesUsed.from_json(entry.used)
+                self.mark_step(entry.place, entry.attempt, "retried")
             case StepFailure(stopped=False):
                 self._progress[entry.place] = RetriesUsed(attempt=entry.attempt + 1)
+                self.mark_step(entry.place, entry.attempt, "failed")
             case CallRetry():
                 self._calls[entry.place, entry.call] = RetriesUsed.from_json(entry.used)
-            case RequestSent(request=request):
-                self._sent[entry.id] = exchange = Exchange(request, Charge(entry.record))
-                self._exchanges[request.place, request.attempt, request.fingerprint].append(exchange)
-                self._of_call[_call_of(request)].append(exchange)
-                for tool in request.tools:
-                    self._in_tools[request.place, tool].append(exchange)
-                self._spend(request.place, exchange.charge)
+                self.mark_call_retried(entry.place, entry.call, entry.attempt)
+            case RequestSent():
+                self._read_sent(entry)
             case RequestEnded():
                 self._read_end(entry)
             case SpendingRecorded():
                 self._spend(entry.place, Charge(entry.record))
             case ToolEnded():
-                self._tools[entry.place, entry.tool] = entry
+                self._tools[entry.place, entry.tool].append(entry)
             case OnceStarted() | OnceDone():
                 self._once[entry.place, entry.name] = entry
             case RunResumed():
@@ -108,6 +115,26 @@ class RecordedRun:
                 self.ended = entry
             case _:
                 pass  # for those who read the trace
+
+    def _read_sent(self, entry: RequestSent) -> None:
+        request = entry.request
+        of_call = self._of_call[_call_of(request)]
+        before = of_call[-1] if of_call else None
+        if before is not None and _is_repeated(before, entry):
+            before.charge.mark("retried")
+        self._sent[entry.id] = exchange = Exchange(request, Charge(entry.record))
+        self._exchanges[request.place, request.attempt, request.fingerprint].append(exchange)
+        of_call.append(exchange)
+        for call in _calls_around(request.call):
+            self._in_agent_call[request.place, call].append(exchange)
+        for tool in request.tools:
+            self._in_tools[tool].append(exchange)
+        self._spend(request.place, exchange.charge)
+        call_of = _call_of(request)
+        if request.is_of_agent_call and call_of not in self._begun:
+            self._begun.add(call_of)
+            for around in _places_around(request.place):
+                self._agent_calls[around] += 1
 
     def _read_end(self, entry: RequestEnded) -> None:
         exchange = self._sent[entry.id]
@@ -140,49 +167,143 @@ class RecordedRun:
 
     def _spend(self, place: str, charge: Charge) -> None:
         """Count it in the whole run, and in each step and nested pipeline that it was made in."""
-        self._spent[""].append(charge)
-        around: list[str] = []
-        for name in place.split("/") if place else ():
-            self._spent["/".join([*around, name.partition("@")[0]])].append(charge)
-            around.append(name)
+        for around in _places_around(place):
+            self._spent[around].append(charge)
 
     def charges(self, place: str = "") -> Sequence[Charge]:
         """What was spent in a step or a nested pipeline, at any depth; in the whole run by default."""
         return self._spent.get(place, ())
 
+    def agent_calls(self, place: str = "") -> int:
+        """How many agent calls have sent a request there."""
+        return self._agent_calls.get(place, 0)
+
+    def comes_by(self, place: str, call: str, attempt: int, tools: tuple[str, ...]) -> bool:
+        """Whether an attempt at an agent call, made in some calls of tools, is one of those; once for each."""
+        begun = place, call, attempt, tools
+        known = begun in self._begun
+        self._begun.discard(begun)
+        return known
+
+    def mark_step(self, place: str, attempt: int, use: RequestUse) -> None:
+        """Note what became of what an attempt at a step has spent."""
+        _mark(self._spent.get(f"{place}@{attempt}", ()), use)
+
+    def mark_call_retried(self, place: str, call: str, attempt: int) -> None:
+        """Note that an attempt at an agent call has failed, and another follows."""
+        inside = self._in_agent_call.get((place, call), ())
+        _mark((one.charge for one in inside if one.request.attempt == attempt), "retried")
+
+    def charges_before(self, place: str, call: str, attempt: int) -> list[Charge]:
+        """What the attempts at an agent call before this one have spent."""
+        inside = self._in_agent_call.get((place, call), ())
+        return [exchange.charge for exchange in inside if exchange.request.attempt < attempt]
+
     # --- what came back ---
 
-    def claim(self, request: RequestPlace) -> Iterator[Exchange]:
+    def claim(self, request: RequestPlace) -> list[Exchange]:
         """What is on record for a request: failed attempts and, as the last one, its response.
 
         In the same call, of whatever model: a fallback may have answered. Where calls have changed their
-        order, which side by side they may, any with the same request to the same model.
+        order, which side by side they may, the response that another one had to the same request to the
+        same model.
         """
+        call = _call_of(request)
         known = self._exchanges.get((request.place, request.attempt, request.fingerprint), ())
         left = [exchange for exchange in known if not exchange.claimed]
-        same_call = [exchange for exchange in left if exchange.request.call == request.call]
-        same_model = (exchange for exchange in left if exchange.request.model == request.model)
-        for exchange in same_call or same_model:
-            exchange.claimed = True
-            yield exchange
-            if exchange.response is not None:
-                return
+        found = self._answered(request, [one for one in left if _call_of(one.request) == call])
+        if not found:
+            left = [one for one in left if one.request.model == request.model]
+            other = next((_call_of(one.request) for one in left if one.response is not None), None)
+            found = self._answered(request, [one for one in left if _call_of(one.request) == other])
+        if found:
+            self._followed[call] = _call_of(found[-1].request)
+        return _claimed(found)
 
-    def expects_another(self, request: RequestPlace) -> bool:
-        """Whether the call that makes this request has sent another one in its place."""
-        of_call = self._of_call.get(_call_of(request), ())
-        return any(not exchange.claimed and exchange.response is not None for exchange in of_call)
+    def _answered(self, request: RequestPlace, sent: list[Exchange]) -> list[Exchange]:
+        """Of the exchanges of one call, in order: those up to the response, else those with this model."""
+        for number, exchange in enumerate(sent, 1):
+            if exchange.response is not None:
+                return sent[:number]
+        own = [exchange for exchange in sent if exchange.request.model == request.model]
+        if not own:
+            return []
+        # A fallback is asked with messages that are prepared for it, so perhaps with other ones.
+        of_call = self._of_call[_call_of(own[-1].request)]
+        for number, exchange in enumerate(after := of_call[of_call.index(own[-1]) + 1 :], 1):
+            if exchange.claimed or exchange.request.model == request.model:
+                break
+            if exchange.response is not None:
+                return own + after[:number]
+        return own
+
+    def left_over(self, request: RequestPlace) -> tuple[list[Exchange], bool]:
+        """Where nothing is on record for a request: what the call has sent in its place.
+
+        With whether that is sure: a call none of whose requests are on record may have changed places with
+        another one, which then claims what is here.
+        """
+        call = _call_of(request)
+        is_sure = call in self._followed
+        followed = self._followed.setdefault(call, call)
+        self._followed[call] = None
+        left = [one for one in self._of_call.get(followed, ()) if not one.claimed] if followed else []
+        return (_claimed(left) if is_sure else left), is_sure
 
     def claim_tool(self, place: str, tool: str) -> tuple[ToolEnded, list[Exchange]] | None:
         """What a tool call has returned, and what was sent in it, if it has ended."""
         ended = self._tools.get((place, tool))
-        if ended is None:
+        if not ended:
             return None
-        inside = [exchange for exchange in self._in_tools.get((place, tool), ()) if not exchange.claimed]
-        for exchange in inside:
-            exchange.claimed = True
-        return ended, inside
+        inside = [
+            one for one in self._in_tools.get(tool, ()) if not one.claimed and is_in(one.request.place, place)
+        ]
+        return ended.popleft(), _claimed(inside)
 
 
-def _call_of(request: RequestPlace) -> tuple[str, str, int, tuple[str, ...]]:
+_Call: TypeAlias = tuple[str, str, int, tuple[str, ...]]
+
+
+def _call_of(request: RequestPlace) -> _Call:
     return request.place, request.call, request.attempt, request.tools
+
+
+def _calls_around(call: str) -> Iterator[str]:
+    """`1` and `1/inner#1` for the latter, which is made by a tool of the former."""
+    end = call.find("/")
+    while end >= 0:
+        yield call[:end]
+        end = call.find("/", end + 1)
+    yield call
+
+
+def _places_around(place: str) -> Iterator[str]:
+    """The whole run, and each step, attempt at it, and nested pipeline that a place is in."""
+    yield ""
+    around = ""
+    for name in place.split("/") if place else ():
+        step, at, _ = name.rpartition("@")
+        if at:
+            yield around + step
+        yield around + name
+        around += f"{name}/"
+
+
+def _is_repeated(before: Exchange, entry: RequestSent) -> bool:
+    """Whether a request is sent since what the one before it gave is of no use."""
+    if entry.rejects:
+        return True
+    same = before.request.fingerprint == entry.request.fingerprint
+    return before.response is None and same and before.request.model == entry.request.model
+
+
+def _mark(charges: Iterable[Charge], use: RequestUse) -> None:
+    for charge in charges:
+        if charge.record.use != "retried":  # what was thrown away before stays so
+            charge.mark(use)
+
+
+def _claimed(exchanges: list[Exchange]) -> list[Exchange]:
+    for exchange in exchanges:
+        exchange.claimed = True
+    return exchanges

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -122,12 +123,12 @@ class DurableRun:
             updated_at=found.now,
             forked_from=opened.forked_from,
         )
-        header = _owned(header, found.now)
-        try:
-            revision = await _replace(store, header, found.revision)
-        except RevisionConflict:
-            raise RunExists(opened.run_id, "running") from None
-        await _write_first(store, opened.run_id, entries)
+        with _owned(header, found.now) as header:
+            try:
+                revision = await _replace(store, header, found.revision)
+            except RevisionConflict:
+                raise RunExists(opened.run_id, "running") from None
+            await _write_first(store, opened.run_id, entries)
         journal = Journal(store, opened.run_id, revision=len(entries), durability=durability)
         return cls(store, header, revision, journal, recorded, codec)
 
@@ -154,19 +155,13 @@ class DurableRun:
             raise RunNotFound(run_id, repr(store))
         header = decode_header(run_id, found.values[-1])
         check_not_running(header, found.now)
-        header = _owned(replace(header, status="running", error=None), found.now)
         entry = encode_entry(resumed)
-        try:
-            revision = await _replace(store, header, found.revision)
-            await _append_own(store, log_key(run_id), [entry], position)
-        except RevisionConflict:
-            assert header.owner is not None
-            release_owner(header.owner)
-            now = await store.read(header_key(run_id))
-            other = decode_header(run_id, now.values[-1]) if now.values else header
-            raise RunInProgress(
-                run_id, other.owner or "another process", other.lease_until or now.now
-            ) from None
+        with _owned(replace(header, status="running", error=None), found.now) as header:
+            try:
+                revision = await _replace(store, header, found.revision)
+                await _append_own(store, log_key(run_id), [entry], position)
+            except RevisionConflict:
+                raise await _taken(store, run_id) from None
         journal = Journal(store, run_id, revision=position + 1, durability=durability)
         return cls(store, header, revision, journal, recorded, codec, resumed)
 
@@ -242,9 +237,15 @@ async def _taken(store: RunStore, run_id: str) -> RunInProgress:
     return RunInProgress(run_id, header.owner, header.lease_until)
 
 
-def _owned(header: RunHeader, now: datetime) -> RunHeader:
-    lease_until = now + timedelta(seconds=LEASE)
-    return replace(header, owner=new_owner(), lease_until=lease_until, updated_at=now)
+@contextmanager
+def _owned(header: RunHeader, now: datetime) -> Iterator[RunHeader]:
+    """The header as that of this process, which has the run unless something fails inside."""
+    owner = new_owner()
+    try:
+        yield replace(header, owner=owner, lease_until=now + timedelta(seconds=LEASE), updated_at=now)
+    except BaseException:
+        release_owner(owner)
+        raise
 
 
 async def _never_began(store: RunStore, run_id: str, stored: bytes, now: datetime) -> bool:

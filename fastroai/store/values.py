@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic import JsonValue, ValidationError
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from fastroai.contracts import adapter_of
 from fastroai.errors import ValueNotStorable
+from fastroai.store.sameness import is_same
 
-_PLAIN = (str, int, float, bool, type(None))
+_PLAIN: Final = (str, int, float, bool, type(None))
+_DEEPEST: Final = 100
+_AROUND: Final = 10
 _SCALARS = frozenset({str, int, bool})
 """Equal to what comes back, and never a subclass of what is declared."""
 
@@ -29,16 +32,19 @@ def value_to_json(value: object, declared: Any, what: str) -> JsonValue:
     if adapter is None:
         for field, part in _not_plain(value):
             raise ValueNotStorable(what, field, type(part).__name__, _advice(declared))
-        _check_text(value, what)
+        try:
+            _text(value)
+        except (PydanticSerializationError, ValueError) as error:
+            raise ValueNotStorable(what, "", type(value).__name__, _reason(error)) from error
         return value  # type: ignore[return-value]  # which was just checked
     try:
         stored: JsonValue = adapter.dump_python(value, mode="json", warnings="error")
-        back = _validated(adapter, stored)
-    except (PydanticSerializationError, ValidationError, UnicodeError, ValueError) as error:
+        comes_back = is_same(adapter.validate_json(_text(stored)), value)
+    except Exception as error:  # validators and serializers are the user's, and can raise anything
         raise ValueNotStorable(
             what, _field_of(error), type(value).__name__, f"{_reason(error)} ({_name(declared)})"
         ) from error
-    if back != value and not _equal_in_json(adapter, back, value):
+    if not comes_back:
         raise ValueNotStorable(
             what,
             "",
@@ -56,28 +62,21 @@ def value_from_json(stored: JsonValue, declared: Any) -> object:
         pydantic.ValidationError: it is none of the declared type.
     """
     adapter = None if declared is None else adapter_of(declared)
-    return stored if adapter is None else _validated(adapter, stored)
-
-
-def _validated(adapter: TypeAdapter[Any], stored: JsonValue) -> object:
     # As JSON, because only there does a strict model take a date from a string.
-    return adapter.validate_json(to_json(stored, inf_nan_mode="constants"))
-
-
-def _equal_in_json(adapter: TypeAdapter[Any], back: object, value: object) -> bool:
-    """For what is not equal to itself or has no equality of its own: NaN, a class without `__eq__`."""
-    return type(back) is type(value) and (
-        to_json(adapter.dump_python(back, mode="json", serialize_as_any=True), inf_nan_mode="constants")
-        == to_json(adapter.dump_python(value, mode="json", serialize_as_any=True), inf_nan_mode="constants")
-    )
+    return stored if adapter is None else adapter.validate_json(to_json(stored, inf_nan_mode="constants"))
 
 
 def _not_plain(value: object) -> Iterator[tuple[str, object]]:
     """What is not plain JSON in it, with where that is."""
     waiting: list[tuple[str, object]] = [("", value)]
+    seen: set[int] = set()
     while waiting:
         field, part = waiting.pop()
         kind = type(part)
+        if kind is list or kind is dict:
+            if id(part) in seen:  # it may hold itself
+                continue
+            seen.add(id(part))
         if kind is list:
             waiting.extend((f"{field}[{index}]", item) for index, item in enumerate(part))  # type: ignore[arg-type, var-annotated]
         elif kind is dict:
@@ -90,12 +89,13 @@ def _not_plain(value: object) -> Iterator[tuple[str, object]]:
             yield field, part
 
 
-def _check_text(value: object, what: str) -> None:
-    """Half of a surrogate pair is a `str`, and no text."""
-    try:
-        to_json(value, inf_nan_mode="constants")
-    except (PydanticSerializationError, UnicodeError, ValueError) as error:
-        raise ValueNotStorable(what, "", type(value).__name__, _reason(error)) from error
+def _text(value: object) -> bytes:
+    """As JSON text. Raises `ValueError` for what could not be read again, such as half of a surrogate pair."""
+    text = to_json(value, inf_nan_mode="constants")
+    if text.count(b"[") + text.count(b"{") > _DEEPEST:  # with fewer it cannot be deep
+        # There is a limit to what can be read, and the value will be inside of others.
+        from_json(b"[" * _AROUND + text + b"]" * _AROUND)
+    return text
 
 
 def _advice(declared: Any) -> str:

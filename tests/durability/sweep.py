@@ -59,8 +59,8 @@ class Calm:
     output: Any
     writes: int
     seconds: float
-    requests: Counter[bytes]
-    """Bodies of the requests whose answers are on record."""
+    requests: Counter[str]
+    """Of the requests whose answers are on record."""
 
 
 @dataclass
@@ -245,8 +245,8 @@ class Run:
         answered = self.parts[-1][0].answered
         return [entry for entry in self.lane.server.ledger.billed if entry.response_id in answered]
 
-    def requests(self) -> Counter[bytes]:
-        return Counter(entry.raw_body for entry in self.answered())
+    def requests(self) -> Counter[str]:
+        return Counter(_asked(entry) for entry in self.answered())
 
     # --- what must be true ---
 
@@ -311,6 +311,12 @@ class Run:
         steps = Counter(what for kind, what, *_ in self.parts[-1][1] if kind == "step")
         for what, count in steps.items():
             assert count <= 1 + self.kills, f"{what} ran {count} times"
+
+
+def _asked(entry: LedgerEntry) -> str:
+    """What was asked; however long the answer may be, which a budget lowers."""
+    limits = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+    return json.dumps({key: value for key, value in entry.body.items() if key not in limits})
 
 
 def _shown(tool: str) -> str:

@@ -21,12 +21,20 @@ from fastroai.errors import (
     MissingDependencyError,
     MissingExtraError,
     MissingInputError,
+    OnceInterrupted,
     PipelineValidationError,
     PriceUpdateError,
     RequestBudgetExceeded,
     RevisionConflict,
+    RunCorrupt,
+    RunDefinitionChanged,
+    RunExists,
+    RunFromNewerVersion,
+    RunInProgress,
     RunningLoopError,
+    RunNotFound,
     RunStoreUnavailable,
+    RunTakenOver,
     ScopeClosedError,
     SpendLimitExceeded,
     SpendStoreUnavailable,
@@ -40,6 +48,7 @@ from fastroai.errors import (
     UnknownModelError,
     UnknownPipelineError,
     UnpricedModelError,
+    ValueNotStorable,
     attach_usage,
     error_chain,
     nearest_hint,
@@ -145,6 +154,27 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         "run store a.db is unavailable: it is full; make room. Nothing is half written: resume the run",
     ),
     (RevisionConflict("run/1", 2, 3), "key 'run/1' is at revision 3, not 2: another writer was there"),
+    (RunExists("r", "failed"), "there is a run 'r' in the store already (failed); go on with it by"),
+    (RunNotFound("r", "a.db"), "there is no run 'r' in a.db; start it with pipeline.execute(run_id=...)"),
+    (
+        RunInProgress("r", "host pid 3", datetime(2026, 3, 2, 12, 30, 5, tzinfo=UTC)),
+        "run 'r' is running in host pid 3, whose lease is until 12:30:05 UTC unless it renews it; wait",
+    ),
+    (RunTakenOver("r"), "run 'r' was taken up by another process: this one had not renewed its lease"),
+    (
+        RunDefinitionChanged("r", ("step 'a' is new", "step 'b' was removed")),
+        "has changed since run 'r' was started:\n  - step 'a' is new\n  - step 'b' was removed\n",
+    ),
+    (RunCorrupt("r", 3, "it is not JSON"), "entry 3 of run 'r' cannot be read: it is not JSON; nothing was"),
+    (
+        RunFromNewerVersion("r", 2, 1),
+        "run 'r' is written in format 2, and this version of fastroai reads up to 1; nothing was run. Update",
+    ),
+    (OnceInterrupted("s", "mail"), "it is not known whether 'mail' of step 's' has happened"),
+    (
+        ValueNotStorable("the output of step 's'", "a[0]", "set", "return plain JSON"),
+        "the output of step 's' cannot be stored: set at a[0]: return plain JSON",
+    ),
     (UnpricedModelError("m", "p"), "CostCalculator(pricing_overrides={'p:m': {'input_per_mtok': ..."),
     (UnboundedRequestError("m", "p"), "set max_tokens on the agent"),
     (
@@ -220,7 +250,7 @@ def test_errors_are_the_builtin_ones_that_callers_expect(
     assert issubclass(error, builtin)
 
 
-def test_only_timeouts_cut_answers_circuits_stores_and_downloads_are_worth_trying_again() -> None:
+def test_only_what_can_pass_by_itself_is_worth_trying_again() -> None:
     assert [type(error).__name__ for error, _ in EXAMPLES if error.retryable] == [
         "TimeLimitExceeded",
         "AnswerCutError",
@@ -228,6 +258,7 @@ def test_only_timeouts_cut_answers_circuits_stores_and_downloads_are_worth_tryin
         "CircuitOpenError",
         "SpendStoreUnavailable",
         "StoreUnavailable",
+        "RunInProgress",
         "PriceUpdateError",
     ]
 

@@ -15,6 +15,7 @@ SAVED = Path(__file__).with_name("public_names.txt")
 PACKAGES = (
     "fastroai",
     "fastroai.agent",
+    "fastroai.contracts",
     "fastroai.errors",
     "fastroai.pipelines",
     "fastroai.steps",
