@@ -37,6 +37,7 @@
     ├── UnpricedModelError                   a budget of money, and a model without a price
     ├── UnboundedRequestError                a budget of money, and a request without an upper bound
     ├── PriceUpdateError                     newer prices could not be downloaded
+    ├── LangGraphStopped                     a LangGraph graph that is a step stopped before its end
     ├── ScopeClosedError                     a request after the end of the run it belongs to
     └── RunningLoopError (RuntimeError)      a sync entry point was called on a running event loop
 
@@ -70,6 +71,7 @@ __all__ = [
     "DependencyTypeError",
     "DispatchSkippedError",
     "FastroAIError",
+    "LangGraphStopped",
     "MissingDependencyError",
     "MissingExtraError",
     "MissingInputError",
@@ -790,6 +792,29 @@ class PriceUpdateError(FastroAIError):
 
     def __str__(self) -> str:
         return f"no newer prices from {self.url}: {self.reason}; the prices in use stay in use"
+
+
+class LangGraphStopped(FastroAIError):
+    """A LangGraph graph that is a step stopped before its end: it waits for an answer, or went on too long.
+
+    `reason` is `"interrupt"`, with what it asks for in `detail`, or `"recursion limit"`, with the limit.
+    """
+
+    def __init__(self, step_id: str, reason: Literal["interrupt", "recursion limit"], detail: str) -> None:
+        super().__init__(step_id, reason, detail)
+        self.step_id, self.reason, self.detail = step_id, reason, detail
+
+    def __str__(self) -> str:
+        if self.reason == "interrupt":
+            return (
+                f"the graph of step {self.step_id!r} waits for an answer to {self.detail}; give "
+                "graph_step(answer=...) a function that has it, and resume the run. That takes a store for the "
+                "run, and a checkpointer in the graph"
+            )
+        return (
+            f"the graph of step {self.step_id!r} has reached its recursion limit ({self.detail}); see that it "
+            "ends, or raise the limit: graph_step(graph_config={'recursion_limit': ...})"
+        )
 
 
 class ScopeClosedError(FastroAIError):

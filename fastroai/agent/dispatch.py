@@ -23,6 +23,7 @@ from fastroai.agent.hooks import AfterDispatch, BeforeDispatch, Dispatch, call_h
 from fastroai.agent.learned import Learned
 from fastroai.agent.metering import AgentRun, Metered, current_agent_run
 from fastroai.agent.models import ModelCache
+from fastroai.agent.replay import count_agent_call
 from fastroai.agent.response import ChatResponse, StreamChunk
 from fastroai.agent.stream import OnScope, ResponseEvent
 from fastroai.errors import BudgetExceeded, StoppedRun
@@ -191,7 +192,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         try:
             async with scope, self._span(scope, dispatch) as trace_id:
                 await call_hook(self.on_before_dispatch, dispatch)
-                scope.count_agent_call()
+                count_agent_call(scope, run.call, run.attempt)
                 try:
                     async with Clock(self._timeout(call), f"agent {self.name!r}", of_attempt=True) as clock:
                         scope.add_clock(clock)
@@ -220,8 +221,10 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         if parent is None or current_durable_run.get() is None:
             return {"call": "", "attempt": call.attempt}
         outer = current_agent_run.get()
-        number = parent.count_inside(self.name)
-        return {"call": f"{self.name}#{number}", "attempt": 1 if outer is None else outer.attempt}
+        own = f"{self.name}#{parent.count_inside(self.name)}"
+        if outer is None or not outer.call:
+            return {"call": own, "attempt": 1}
+        return {"call": f"{outer.call}/{own}", "attempt": outer.attempt}
 
     def _build_fallbacks(self, scope: Scope) -> None:
         """See now that the models can be built which budgets may step down to, not when they are needed."""

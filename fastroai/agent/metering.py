@@ -338,8 +338,12 @@ class _Attempt:
             record = self._record("unmeasured", error="nothing more was heard of it")
             record = replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens)
             await on_record.sent(record)
-        except BaseException:
-            self.reservation.give_back()
+        except BaseException as error:
+            if self.permit is not None:
+                self.permit.give_back()
+            released = self._record("released", error=f"not sent: {attributes.error_summary(error)}")
+            self.charge = self.reservation.release(released)
+            on_record.ended_soon(released, None)  # for whoever is cancelled, it is on record as sent
             raise
 
     async def _admit_in_turn(self, breaker: CircuitBreaker | None) -> Reservation[_Terms]:
@@ -470,9 +474,10 @@ class _Attempt:
 
     def _is_cut(self, response: ModelResponse) -> bool:
         """Whether it is no answer but the beginning of one."""
-        if self.reservation is not None and self.reservation.short is not None:
-            return response.finish_reason == "length"
-        return _is_cut(response, streamed=self.terms.streamed, model=self.terms.wrapped)
+        is_short = self.reservation is not None and self.reservation.short is not None
+        return (is_short and response.finish_reason == "length") or _is_cut(
+            response, streamed=self.terms.streamed, model=self.terms.wrapped
+        )
 
     def mark_retried(self) -> None:
         """Another attempt follows."""
@@ -738,21 +743,25 @@ class MeteredModel(OwnedModel):
         durable, run = current_durable_run.get(), current_agent_run.get()
         if durable is None:
             return None
+        call = "" if run is None else run.call
+        if run is not None and run.meter is not self._meter:
+            call = f"{call}/"  # a plain agent, called by a tool
         return RequestOnRecord.of(
             durable,
             scope,
-            call="" if run is None else run.call,
+            call=call,
             attempt=1 if run is None else run.attempt,
             model=f"{terms.provider}:{terms.model}",
             messages=terms.messages,
             settings=terms.settings,
             parameters=terms.parameters,
+            rejects=terms.rejects_answer(),
         )
 
     def _replayed(self, known: KnownResponse) -> ModelResponse:
         """A response that was paid for before: the latest of this run, as if it had just come."""
         if (run := self._run()) is not None:
-            run.last = known.charge
+            run.last, run.call = known.charge, known.call
         return known.response
 
     def _run(self) -> AgentRun | None:

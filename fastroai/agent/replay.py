@@ -12,6 +12,7 @@ from typing import Any, Final
 from pydantic import JsonValue, ValidationError
 from pydantic_ai import ModelRetry, ToolReturn
 from pydantic_ai.capabilities import ValidatedToolArgs, WrapToolExecuteHandler
+from pydantic_ai.exceptions import ToolFailed, ToolFailedError, ToolRetryError
 from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
@@ -33,7 +34,7 @@ from fastroai.runtime import Charge, FailureClass, RetriesUsed, Scope
 from fastroai.runtime.scope import current_branch
 from fastroai.store.entries import ReplayDiverged, RequestEnded, RequestPlace, RequestSent, ToolEnded
 from fastroai.store.payloads import seal, unseal
-from fastroai.store.runs import DurableRun
+from fastroai.store.runs import DurableRun, current_durable_run
 
 _VOLATILE: Final = frozenset({"timestamp", "run_id", "conversation_id", "metadata"})
 """Fields of messages that are not sent to a provider, and differ each time."""
@@ -49,6 +50,8 @@ class KnownResponse:
     response: ModelResponse
     charge: Charge
     """What it cost, in the account of this run."""
+    call: str
+    """The agent call that it was given to: another one, where calls have changed places."""
 
 
 @dataclass(slots=True)
@@ -58,6 +61,8 @@ class RequestOnRecord:
     run: DurableRun
     scope: Scope
     request: RequestPlace
+    rejects: bool
+    """Whether it asks again for what the response before it was to give."""
     used: RetriesUsed = field(default_factory=RetriesUsed)
     """Attempts at it that are on record and brought no response."""
     _id: str = ""
@@ -74,6 +79,7 @@ class RequestOnRecord:
         messages: Sequence[ModelMessage],
         settings: ModelSettings | None,
         parameters: ModelRequestParameters,
+        rejects: bool,
     ) -> RequestOnRecord:
         """Of the attempt number `attempt` at the agent call that is named `call`."""
         request = RequestPlace(
@@ -84,19 +90,31 @@ class RequestOnRecord:
             fingerprint=_fingerprint(messages, settings, parameters),
             tools=_tool_calls.get(),
         )
-        return cls(run, scope, request)
+        return cls(run, scope, request, rejects)
 
     def replay(self) -> KnownResponse | None:
         """The response that is on record, if there is one; what it cost then is in the account here."""
-        for exchange in self.run.recorded.claim(self.request):
-            self.scope.recount(exchange.charge)
-            if exchange.response is not None:
-                return KnownResponse(self._response(exchange.response), exchange.charge)
+        found = self.run.recorded.claim(self.request)
+        if not found:
+            self._diverge()
+            return None
+        self.scope.recount([exchange.charge for exchange in found])
+        last = found[-1]
+        if last.response is not None:
+            return KnownResponse(self._response(last.response), last.charge, last.request.call)
+        last.charge.mark("retried")  # now
+        for exchange in found:
             if exchange.has_ended:
                 self.used = self.used.after(FailureClass.RECOVERABLE)
-        if self.run.recorded.expects_another(self.request):
-            self.run.journal.note(ReplayDiverged(place=self.request.place, call=self.request.call))
         return None
+
+    def _diverge(self) -> None:
+        """Note that others were sent in its place, if any were; what they cost is lost, and counts."""
+        left, is_sure = self.run.recorded.left_over(self.request)
+        if is_sure:
+            self.scope.recount([exchange.charge for exchange in left])
+        if any(exchange.response is not None for exchange in left):
+            self.run.journal.note(ReplayDiverged(place=self.request.place, call=self.request.call))
 
     def _response(self, stored: JsonValue) -> ModelResponse:
         try:
@@ -109,7 +127,9 @@ class RequestOnRecord:
     async def sent(self, record: RequestRecord) -> None:
         """It is about to go out; `record` is what counts if nothing more is ever heard of it."""
         self._id = uuid.uuid4().hex
-        await self.run.journal.commit(RequestSent(id=self._id, request=self.request, record=record))
+        await self.run.journal.commit(
+            RequestSent(id=self._id, request=self.request, record=record, rejects=self.rejects)
+        )
 
     async def ended(self, record: RequestRecord, response: ModelResponse | None) -> None:
         """It has ended in the account."""
@@ -128,6 +148,15 @@ class RequestOnRecord:
         )
 
 
+def count_agent_call(scope: Scope, call: str, attempt: int) -> None:
+    """Count the start of an agent run; one that is on record counts already in the steps around it."""
+    run = current_durable_run.get()
+    if run is not None and run.recorded.comes_by(run.place(scope), call, attempt, _tool_calls.get()):
+        scope.recount((), 1)
+    else:
+        scope.count_agent_call()
+
+
 async def execute_tool(
     run: DurableRun,
     scope: Scope,
@@ -143,6 +172,7 @@ async def execute_tool(
 
     Raises:
         ModelRetry: the tool asks the model to try again, or has done so then.
+        ToolFailed: it tells the model that it failed, or has done so then.
         ValueNotStorable: its result cannot be stored.
     """
     branch = _branch(scope, agent_call, attempt, call)
@@ -152,17 +182,18 @@ async def execute_tool(
     known = None if repeatable else run.recorded.claim_tool(place, name)
     if known is not None:
         ended, inside = known
-        for exchange in inside:
-            scope.recount(exchange.charge)
+        scope.recount(*run.recorded.count(inside))
         if ended.retry is not None:
-            raise ModelRetry(ended.retry)
+            raise (ToolFailed if ended.is_final else ModelRetry)(str(unseal(ended.retry, run.codec)))
         return _tool_result(run, ended)
     token, branch_token = _tool_calls.set((*outer, name)), current_branch.set(branch)
     try:
         result = await handler(args)
-    except ModelRetry as retry:
-        if not repeatable:
-            await run.journal.commit(ToolEnded(place=place, tool=name, retry=retry.message))
+    except (ModelRetry, ToolFailed, ToolRetryError, ToolFailedError) as error:
+        told = _told(error)
+        if told is not None and not repeatable:
+            retry, is_final = seal(told.message, run.codec), isinstance(told, ToolFailed)
+            await run.journal.commit(ToolEnded(place=place, tool=name, retry=retry, is_final=is_final))
         raise
     finally:
         current_branch.reset(branch_token)
@@ -171,6 +202,12 @@ async def execute_tool(
         stored = _stored_result(call.tool_name, result)
         await run.journal.commit(ToolEnded(place=place, tool=name, result=seal(stored, run.codec)))
     return result
+
+
+def _told(error: Exception) -> ModelRetry | ToolFailed | None:
+    """What a tool tells the model by an exception; PydanticAI has put its own around it already."""
+    told = error.__cause__ if isinstance(error, ToolRetryError | ToolFailedError) else error
+    return told if isinstance(told, ModelRetry | ToolFailed) else None
 
 
 def _branch(scope: Scope, agent_call: str, attempt: int, call: ToolCallPart) -> str:
@@ -223,20 +260,23 @@ def _fingerprint(
 ) -> str:
     """What a model is asked: messages, settings, tools and output; without times and ids of runs."""
     asked = [
-        _without_volatile(ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")),
+        list(map(_without_volatile, ModelMessagesTypeAdapter.dump_python(list(messages), mode="json"))),
         settings or {},
-        parameters,
+        {name: _in_order(value) for name, value in vars(parameters).items() if not name.startswith("_")},
     ]
     text = to_json(to_jsonable_python(asked, fallback=_name_of_type, inf_nan_mode="constants"))
     return hashlib.sha256(text).hexdigest()
 
 
-def _without_volatile(value: JsonValue) -> JsonValue:
-    if isinstance(value, dict):
-        return {key: _without_volatile(item) for key, item in value.items() if key not in _VOLATILE}
-    if isinstance(value, list):
-        return [_without_volatile(item) for item in value]
-    return value
+def _without_volatile(message: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in message.items() if key not in _VOLATILE}
+    parts = [{key: value for key, value in part.items() if key not in _VOLATILE} for part in message["parts"]]
+    return {**kept, "parts": parts}
+
+
+def _in_order(value: object) -> object:
+    """Sets have another order in each process."""
+    return sorted(value) if isinstance(value, set | frozenset) else value
 
 
 def _name_of_type(value: object) -> str:

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import JsonValue
-from pydantic_core import to_jsonable_python
 
 from fastroai.pipelines.machine import SkipStep, Started, StartStep
-from fastroai.pipelines.on_record import failure_of, how_it_ended
+from fastroai.pipelines.on_record import as_json, failure_of, how_it_ended
 from fastroai.pipelines.runner import PipelineRunner
+from fastroai.places import quoted
 from fastroai.runtime import Charge
 from fastroai.steps import ConversationState
 from fastroai.store.entries import (
@@ -28,7 +28,6 @@ from fastroai.store.entries import (
     StepStart,
 )
 from fastroai.store.live_log import LiveLog
-from fastroai.store.places import quoted
 
 
 class LivePart:
@@ -56,7 +55,7 @@ class LivePart:
             run_id=runner.scope.run_id,
             pipeline=runner.facts.pipeline,
             definition=self._definition,
-            inputs={name: _shown(value) for name, value in runner.facts.inputs.items()},
+            inputs={name: as_json(value) for name, value in runner.facts.inputs.items()},
         )
         if runner.ended_at is not None:
             yield how_it_ended(runner.failure, waiting=_is_waiting(runner), at=runner.ended_at)
@@ -92,7 +91,7 @@ class LivePart:
                 at=at,
                 place=place,
                 attempt=attempt,
-                output=_shown(output),
+                output=as_json(output),
                 conversation=_status_of(output),
                 duration_ms=timing.duration_ms,
             )
@@ -144,9 +143,3 @@ def _is_waiting(runner: PipelineRunner) -> bool:
 
 def _status_of(output: object) -> Any:
     return output.status.value if isinstance(output, ConversationState) else None
-
-
-def _shown(value: object) -> JsonValue:
-    """As JSON for people: what has no form in JSON is shown by its `repr`."""
-    shown: JsonValue = to_jsonable_python(value, fallback=repr, inf_nan_mode="constants")
-    return shown

@@ -7,18 +7,22 @@ import heapq
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
+from pydantic import JsonValue
+from pydantic_core import to_jsonable_python
+
 from fastroai.errors import BudgetExceeded, FastroAIError, StepExecutionError, error_chain
 from fastroai.pipelines.machine import SkipStep, StartStep
+from fastroai.places import quoted
 from fastroai.runtime import FailureContext, RetriesUsed, Scope, classify
 from fastroai.runtime.failures import leaves
 from fastroai.steps import ConversationState, ResolvedConfig
 from fastroai.steps.durability import failure_facts, restore_spending, stored_output
 from fastroai.store.entries import FailureFacts, RunEnded, StepFailure, StepOutput, StepSkip, StepStart
-from fastroai.store.payloads import seal
-from fastroai.store.places import quoted
+from fastroai.store.payloads import PayloadCodec, seal
 from fastroai.store.runs import DurableRun, current_durable_run
 from fastroai.store.values import value_to_json
 
@@ -72,8 +76,11 @@ class StepsOnRecord:
 
     def output(self, step_id: str) -> object:
         """The output that is on record. Raises `RunCorrupt` where it is not of the declared type."""
-        known = self.run.recorded.outputs[self.place(step_id)]
-        return stored_output(self.run, known, self._declared.get(step_id))
+        recorded, place = self.run.recorded, self.place(step_id)
+        if place in recorded.values:
+            return recorded.values[place]
+        known = recorded.outputs[place]
+        return stored_output(recorded, known, self._declared.get(step_id), self.run.codec)
 
     def timing(self, step_id: str) -> tuple[float, float]:
         """When it ran, in milliseconds from the beginning of the run, as far as that was in this one."""
@@ -84,7 +91,7 @@ class StepsOnRecord:
     @property
     def elapsed(self) -> float:
         """Seconds since the run began, perhaps in another process."""
-        return (datetime.now(UTC) - self.run.recorded.opened.at).total_seconds()
+        return max(0.0, (datetime.now(UTC) - self.run.recorded.opened.at).total_seconds())
 
     def retries_used(self, step_id: str) -> RetriesUsed:
         """Which attempt at a step comes next."""
@@ -100,21 +107,18 @@ class StepsOnRecord:
             elif isinstance(command, SkipStep):
                 self.run.journal.note(StepSkip(place=self.place(command.step_id), cause=command.cause))
 
-    def entry_of(self, step_id: str, attempt: int, output: object, duration_ms: float) -> StepOutput:
-        """An output as it will be stored. Raises `ValueNotStorable`."""
-        declared = self._declared.get(step_id)
-        conversation: Literal["complete", "incomplete"] | None = None
-        if isinstance(output, ConversationState):
-            conversation = "incomplete" if output.is_incomplete else "complete"
-            declared = declared or ConversationState
-        stored = value_to_json(output, declared, f"the output of step {step_id!r}")
-        return StepOutput(
-            place=self.place(step_id),
-            attempt=attempt,
-            output=seal(stored, self.run.codec),
-            conversation=conversation,
-            duration_ms=duration_ms,
-        )
+    def entry_of(
+        self, step_id: str, attempt: int, output: object, duration_ms: float, *, nested: bool
+    ) -> StepOutput:
+        """An output as it will be stored; `nested` if a pipeline gave it. Raises `ValueNotStorable`."""
+        place, codec = self.place(step_id), self.run.codec
+        if nested and isinstance(output, ConversationState) and output.is_incomplete:
+            # For people: the step inside that has given it finds it under its own place.
+            shown = seal(as_json(output), codec)
+            entry = StepOutput(place=place, attempt=attempt, output=shown, conversation="incomplete")
+        else:
+            entry = output_entry(place, step_id, output, self._declared.get(step_id), codec)
+        return replace(entry, attempt=attempt, duration_ms=duration_ms)
 
     async def finished(self, entry: StepOutput) -> None:
         """A step is done for good as soon as this returns. Raises `RunStoreUnavailable`, `RunTakenOver`."""
@@ -135,6 +139,24 @@ class StepsOnRecord:
                 duration_ms=duration_ms,
             )
         )
+
+
+def output_entry(
+    place: str, step_id: str, output: object, declared: Any, codec: PayloadCodec | None
+) -> StepOutput:
+    """An output of the first attempt at a step, as it is stored. Raises `ValueNotStorable`."""
+    conversation: Literal["complete", "incomplete"] | None = None
+    if isinstance(output, ConversationState):
+        conversation = "incomplete" if output.is_incomplete else "complete"
+        declared = declared or ConversationState
+    stored = value_to_json(output, declared, f"the output of step {step_id!r}")
+    return StepOutput(place=place, attempt=1, output=seal(stored, codec), conversation=conversation)
+
+
+def as_json(value: object) -> JsonValue:
+    """As JSON for people: what has no form in JSON is shown by its `repr`."""
+    shown: JsonValue = to_jsonable_python(value, fallback=repr, inf_nan_mode="constants")
+    return shown
 
 
 def failure_of(step_id: str, scope: Scope, config: ResolvedConfig, error: BaseException) -> FailureFacts:
@@ -181,7 +203,7 @@ async def _end(run: DurableRun, scope: Scope, error: BaseException) -> None:
     if run.journal.failure is not None or not isinstance(error, Exception | asyncio.CancelledError):
         await run.release()
         return
-    ended = how_it_ended(error, waiting=False, at=datetime.now(UTC))
+    ended = how_it_ended(scope.out_of_time or error, waiting=False, at=datetime.now(UTC))
     try:
         await asyncio.wait_for(run.end(ended, scope.spent()), LAST_WORDS)
     except (FastroAIError, TimeoutError) as failure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,19 +15,22 @@ from fastroai.errors import (
     RunCorrupt,
     RunDefinitionChanged,
     RunNotFound,
+    ValueNotStorable,
     nearest_hint,
 )
 from fastroai.pipelines.definition import changes
+from fastroai.pipelines.on_record import output_entry
+from fastroai.places import quoted
+from fastroai.steps.durability import stored_output, stored_value
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.entries import AnyEntry, RunOpened, RunResumed, StepOutput
 from fastroai.store.headers import check_not_running, decode_header, header_key, read_log
 from fastroai.store.journal import Durability
-from fastroai.store.payloads import PayloadCodec, seal, unseal
-from fastroai.store.places import quoted
+from fastroai.store.payloads import PayloadCodec, seal
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore
 from fastroai.store.runs import DurableRun, check_run_id
-from fastroai.store.values import value_from_json, value_to_json
+from fastroai.store.values import value_to_json
 
 OpenRun: TypeAlias = Callable[[Mapping[str, object]], Awaitable[DurableRun]]
 """Puts a run on record, with its inputs; called when nothing stands against it any more."""
@@ -40,6 +43,8 @@ class Opening:
     run_id: str
     inputs: Mapping[str, object]
     open: OpenRun
+    seconds_before: float = 0.0
+    """For how long it has run in earlier processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +64,7 @@ class RunKeeper:
 
     def begin(self, run_id: str | None, inputs: Mapping[str, object]) -> Opening:
         """A new run."""
-        run_id = run_id or uuid.uuid4().hex
+        run_id = uuid.uuid4().hex if run_id is None else run_id
         check_run_id(run_id)
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
@@ -74,29 +79,29 @@ class RunKeeper:
             RunNotFound: there is none.
             RunInProgress: a process has it.
             RunDefinitionChanged: it was started with another pipeline, unless `force`.
-            RunCorrupt: its record cannot be read.
+            RunCorrupt: its record cannot be read, or has outputs of other types than the steps declare now.
             RunFromNewerVersion: a later version of FastroAI has written it.
         """
-        recorded, position = await self._read(run_id, running_too=False)
+        recorded, revision = await self._read(run_id, running_too=False)
         changed = changes(recorded.definition, self.definition)
         if changed and not force:
             raise RunDefinitionChanged(run_id, changed)
-        resumed = RunResumed(
-            inputs=self._stored(inputs or {}), definition=self.definition if changed else None
-        )
         before = self._restored(run_id, recorded.inputs)
+        recorded.values = self._read_outputs(recorded, recorded.outputs.values())
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
+            anew = {name: given[name] for name in inputs or {}}
             return await DurableRun.take_up(
                 self.store,
                 recorded,
-                resumed,
-                position=position,
+                RunResumed(inputs=self._stored(anew), definition=self.definition if changed else None),
+                position=len(recorded.entries),
+                revision=revision,
                 durability=self.durability,
                 codec=self.codec,
             )
 
-        return Opening(run_id, {**before, **(inputs or {})}, open_run)
+        return Opening(run_id, {**before, **(inputs or {})}, open_run, recorded.seconds)
 
     async def fork(
         self,
@@ -112,23 +117,21 @@ class RunKeeper:
         Raises:
             RunNotFound: there is no such run.
             ConfigurationError: there is no such step, or an output that its step cannot have.
-            RunCorrupt: its record cannot be read.
+            RunCorrupt: its record cannot be read, or has outputs of other types than the steps declare now.
         """
         recorded, _ = await self._read(run_id, running_too=True)
         replaced = self._checked_outputs(outputs or {})
-        again = self._again(at, replaced)
-        new_id = new_run_id or f"{run_id}-fork-{uuid.uuid4().hex[:8]}"
+        again = self._again(at, outputs or {})
+        new_id = f"{run_id[:180]}-fork-{uuid.uuid4().hex[:8]}" if new_run_id is None else new_run_id
         check_run_id(new_id)
-        known = {quoted(step_id) for step_id in self._steps()}
-        known -= again | {quoted(step_id) for step_id in replaced}
-        kept: list[AnyEntry] = [
+        known = {quoted(step_id) for step_id in self._steps()} - again - replaced.keys()
+        kept = [
             entry
-            for place, entry in recorded.outputs.items()
+            for place, entry in {**recorded.conversations, **recorded.outputs}.items()
             if place.partition("/")[0].partition("@")[0] in known
         ]
-        kept += [
-            StepOutput(place=quoted(step_id), attempt=1, output=value) for step_id, value in replaced.items()
-        ]
+        self._read_outputs(recorded, [entry for entry in kept if entry.conversation != "incomplete"])
+        kept += replaced.values()
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
             return await self._begin([self._opened(new_id, given, forked_from=run_id), *kept])
@@ -143,7 +146,7 @@ class RunKeeper:
         assert isinstance(steps, dict)
         return steps
 
-    def _again(self, at: str | None, replaced: Mapping[str, JsonValue]) -> set[str]:
+    def _again(self, at: str | None, replaced: Mapping[str, object]) -> set[str]:
         """The steps, as places, that run again: `at`, and all that need it or a replaced output."""
         if at is None and not replaced:
             raise ConfigurationError("at", at, "the step from which the new run is another, or outputs=")
@@ -163,8 +166,9 @@ class RunKeeper:
             hint = nearest_hint(str(step_id), self._steps())
             raise ConfigurationError(option, step_id, f"the id of a step of this pipeline.{hint}")
 
-    def _checked_outputs(self, outputs: Mapping[str, object]) -> dict[str, JsonValue]:
-        stored: dict[str, JsonValue] = {}
+    def _checked_outputs(self, outputs: Mapping[str, object]) -> dict[str, StepOutput]:
+        """As entries, by place."""
+        stored: dict[str, StepOutput] = {}
         for step_id, output in outputs.items():
             self._check_step("outputs", step_id)
             declared = self.output_types.get(step_id)
@@ -174,13 +178,25 @@ class RunKeeper:
             except ValidationError as error:
                 expected = f"what step {step_id!r} gives: {error}"
                 raise ConfigurationError("outputs", output, expected) from error
-            stored[step_id] = seal(
-                value_to_json(value, declared, f"the output of step {step_id!r}"), self.codec
-            )
+            place = quoted(step_id)
+            stored[place] = output_entry(place, step_id, value, declared, self.codec)
         return stored
 
+    def _read_outputs(self, recorded: RecordedRun, entries: Iterable[StepOutput]) -> dict[str, object]:
+        """The outputs of steps of this pipeline, by place; those of nested ones are read where they are due.
+
+        Raises:
+            RunCorrupt: one cannot be read.
+        """
+        declared = {quoted(step_id): self.output_types.get(step_id) for step_id in self._steps()}
+        return {
+            entry.place: stored_output(recorded, entry, declared[entry.place], self.codec)
+            for entry in entries
+            if entry.place in declared
+        }
+
     async def _read(self, run_id: str, *, running_too: bool) -> tuple[RecordedRun, int]:
-        """The record of a run, and the position of its last entry."""
+        """The record of a run, and the revision that its header had before."""
         check_run_id(run_id)
         found = await self.store.read(header_key(run_id))
         if not found.values:
@@ -191,7 +207,7 @@ class RunKeeper:
         entries = await read_log(self.store, run_id)
         if not entries:
             raise RunNotFound(run_id, repr(self.store))  # its process died before it began
-        return RecordedRun(run_id, entries), len(entries)
+        return RecordedRun(run_id, entries), found.revision
 
     async def _begin(self, entries: list[AnyEntry]) -> DurableRun:
         return await DurableRun.begin(self.store, entries, durability=self.durability, codec=self.codec)
@@ -208,18 +224,22 @@ class RunKeeper:
         )
 
     def _stored(self, inputs: Mapping[str, object]) -> dict[str, JsonValue]:
-        return {
-            name: seal(value_to_json(value, self.input_types.get(name), f"input {name!r}"), self.codec)
-            for name, value in inputs.items()
-        }
+        stored: dict[str, JsonValue] = {}
+        for name, value in inputs.items():
+            if not isinstance(name, str):
+                raise ValueNotStorable(f"input {name!r}", "", type(name).__name__, "its name is no text")
+            stored[name] = seal(
+                value_to_json(value, self.input_types.get(name), f"input {name!r}"), self.codec
+            )
+        return stored
 
     def _restored(self, run_id: str, stored: Mapping[str, JsonValue]) -> dict[str, object]:
         try:
             return {
-                name: value_from_json(unseal(value, self.codec), self.input_types.get(name))
+                name: stored_value(value, self.input_types.get(name), self.codec)
                 for name, value in stored.items()
             }
-        except ValidationError as error:
+        except ValueError as error:
             raise RunCorrupt(run_id, 1, f"its inputs are not what the pipeline accepts: {error}") from error
 
 

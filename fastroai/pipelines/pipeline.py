@@ -312,6 +312,7 @@ class Pipeline(Generic[DepsT, OutputT]):
             RunCorrupt: its record cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written its record.
         """
+        _check_inputs_mapping(inputs)
         keeper = self._keeper(store)
         opening = await keeper.take_up(run_id, inputs, force=force)
         return await self._execute(_Request(opening.inputs, deps, tracer, context, None, opening))
@@ -376,9 +377,42 @@ class Pipeline(Generic[DepsT, OutputT]):
             RunExists: the new id is taken.
             ConfigurationError: there is no such step, or it cannot have this output.
         """
+        _check_inputs_mapping(inputs)
+        if outputs is not None and not isinstance(outputs, Mapping):
+            raise ConfigurationError("outputs", outputs, "a mapping of step ids to outputs")
         keeper = self._keeper(store)
         opening = await keeper.fork(run_id, at=at, inputs=inputs, outputs=outputs, new_run_id=new_run_id)
         return await self._execute(_Request(opening.inputs, deps, tracer, context, None, opening))
+
+    def fork_sync(
+        self,
+        run_id: str,
+        *,
+        at: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        outputs: Mapping[str, Any] | None = None,
+        new_run_id: str | None = None,
+        store: object = None,
+        deps: DepsT | None = None,
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+    ) -> PipelineResult[OutputT]:
+        """`fork` for scripts and worker threads. Raises as `execute_sync`."""
+        return run_blocking(
+            lambda: self.fork(
+                run_id,
+                at=at,
+                inputs=inputs,
+                outputs=outputs,
+                new_run_id=new_run_id,
+                store=store,
+                deps=deps,
+                tracer=tracer,
+                context=context,
+            ),
+            called="pipeline.fork_sync",
+            instead="pipeline.fork",
+        )
 
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None) -> Quote:
         """What `execute` with these inputs costs: at least, expected, at most, and why. Sends no request.
@@ -477,6 +511,7 @@ class Pipeline(Generic[DepsT, OutputT]):
             listener=both(self._hooks.listener(self.name, around=parent), request.listener),
             provider_limits=self.config.provider_limits,
             run_id=request.run_id if opening is None else opening.run_id,
+            seconds_before=0.0 if opening is None else opening.seconds_before,
         )
         runner: PipelineRunner | None = None
         log: RunLog | None = None
@@ -518,6 +553,7 @@ class Pipeline(Generic[DepsT, OutputT]):
                 return self._result(runner, facts, scope, log)
         except FastroAIError as error:
             if runner is not None and log is not None:
+                runner.failure = runner.failure or error  # of what is around it, such as a time limit
                 error.step_outputs, error.run_id = dict(runner.facts.outputs.values), scope.run_id
                 error.log = log
             raise

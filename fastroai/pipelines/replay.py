@@ -20,6 +20,7 @@ from fastroai.pipelines.machine import (
     Succeeded,
 )
 from fastroai.pipelines.plan import Plan
+from fastroai.places import attempt_around, quoted, step_name
 from fastroai.store.entries import (
     AnyEntry,
     RunEnded,
@@ -29,7 +30,6 @@ from fastroai.store.entries import (
     StepSkip,
     StepStart,
 )
-from fastroai.store.places import attempt_around, quoted, step_name
 from fastroai.store.trace import Divergence
 
 Numbered: TypeAlias = tuple[int, AnyEntry]

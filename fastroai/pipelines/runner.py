@@ -24,6 +24,7 @@ from fastroai.pipelines.machine import (
     StartStep,
     Succeeded,
 )
+from fastroai.pipelines.nesting import NestedStep
 from fastroai.pipelines.on_record import StepsOnRecord
 from fastroai.pipelines.plan import Plan
 from fastroai.pipelines.result import StepTiming
@@ -232,7 +233,8 @@ class PipelineRunner:
             )
             if self.on_record is not None:
                 duration_ms = (perf_counter() - started) * 1000
-                entry = self.on_record.entry_of(step_id, scope.attempt, output, duration_ms)
+                nested = isinstance(self.steps[step_id], NestedStep)
+                entry = self.on_record.entry_of(step_id, scope.attempt, output, duration_ms, nested=nested)
         except BaseException as raised:
             error = raised
         finally:

@@ -57,14 +57,17 @@ class Clock:
         try:
             await timeout.__aexit__(exc_type, exc, traceback)
         except TimeoutError as error:
-            assert self.seconds is not None
-            exceeded = TimeLimitExceeded(self.what, self.seconds) if self._error is None else self._error()
-            raise exceeded from error.__cause__
+            raise self.exceeded() from error.__cause__
 
     @property
     def ran_out(self) -> bool:
         """Whether it has cancelled what is inside."""
         return self._timeout is not None and self._timeout.expired()
+
+    def exceeded(self) -> BaseException:
+        """What is raised when it has run out."""
+        assert self.seconds is not None
+        return TimeLimitExceeded(self.what, self.seconds) if self._error is None else self._error()
 
     def remaining(self) -> float | None:
         """Seconds until it runs out; `None` when it bounds nothing now, or is paused."""

@@ -18,11 +18,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal
 
 from fastroai.errors import StoppedRun, TimeBudgetExceeded, attach_usage
+from fastroai.places import quoted
 from fastroai.records import RequestRecord, RequestUse, Usage
 from fastroai.runtime.clock import Clock
 from fastroai.runtime.events import EventPlace, Listener, RunEvent, both
 from fastroai.runtime.ledger import Account
-from fastroai.runtime.places import quoted
 from fastroai.runtime.wakeup import running_loop
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class Scope:
         "reading",
         "root",
         "run_id",
+        "seconds_before",
         "step_id",
         "time",
         "tracer",
@@ -112,12 +113,13 @@ class Scope:
         listener: Listener | None = None,
         ordinal: int | None = None,
         provider_limits: ProviderLimits | None = None,
+        seconds_before: float = 0.0,
     ) -> None:
         """Open a scope under `parent`, whose tracer it inherits, unless it is given one, and whose listener.
 
         `deps` are for spend limits whose key depends on them. `ordinal` tells it from others of this name in
         the same attempt of its parent; by default pipelines are counted. `provider_limits` come on top of the
-        parent's.
+        parent's. `seconds_before` are what it has taken in earlier processes of the time of its budget.
         """
         self.kind: ScopeKind = kind
         self.name = name
@@ -135,6 +137,7 @@ class Scope:
         """Streams that whoever made it is reading, which go on after it has ended."""
         self.time: Clock | None = None
         """The clock of its budget, once it runs."""
+        self.seconds_before = seconds_before
         self.budget: Budget | None = None
         self.account: Account | None = None if parent is None else parent.account
         """The nearest account: of this scope's budget, else of the nearest one above."""
@@ -360,6 +363,11 @@ class Scope:
         left, clock = min(self._deadlines(), key=lambda deadline: deadline[0], default=(None, None))
         return None if left is None or clock is None or seconds < left else (clock.what, left)
 
+    @property
+    def out_of_time(self) -> BaseException | None:
+        """What is about to be raised where a time limit of this scope has cancelled what is inside."""
+        return next((clock.exceeded() for clock in self._clocks or () if clock.ran_out), None)
+
     def has_time_for(self, seconds: float) -> bool:
         """Whether a wait would end before every deadline."""
         return self.deadline_before(seconds) is None
@@ -445,7 +453,7 @@ class Scope:
         if self.budget is None or (ms := self.budget.ms) is None:
             return None
         self.time = Clock(
-            ms / 1000,
+            max(ms / 1000 - self.seconds_before, 0.0),
             f"{self.kind} {self.name!r}",
             error=lambda: self._out_of_time(ms),
         )

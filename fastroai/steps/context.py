@@ -17,6 +17,7 @@ import anyio.to_thread
 from typing_extensions import TypeVar
 
 from fastroai.errors import ContractViolation, MissingInputError, ScopeClosedError
+from fastroai.places import without_attempts
 from fastroai.records import NOT_GIVEN, NotGiven, RequestRecord, Tokens
 from fastroai.runtime import (
     BudgetView,
@@ -40,6 +41,7 @@ from fastroai.steps.durability import (
     last_conversation,
     record_call_retry,
     record_own_spending,
+    restore_call,
     restore_spending,
     step_place,
 )
@@ -51,7 +53,6 @@ from fastroai.steps.shared import Shared, StepLogger
 from fastroai.steps.spending import price_record
 from fastroai.steps.threads import thread_limiter
 from fastroai.steps.usage import StepUsage
-from fastroai.store.places import without_attempts
 from fastroai.store.runs import current_durable_run
 from fastroai.tracing import NoOpTracer, Tracer
 from fastroai.usage import BudgetLike, CostCalculator
@@ -327,7 +328,9 @@ class StepContext(Generic[DepsT_co]):
         self._calls += 1
         call = replace(call, call=name or str(self._calls))
         with self._clock_paused():
-            async with self._call_scope(call):
+            async with self._call_scope(call) as scope:
+                if scope is not None:
+                    restore_call(scope, self._scope, call)
                 return await retry_calls(
                     lambda attempt: agent.dispatch(call.for_attempt(attempt)),
                     rules=rules,
@@ -337,7 +340,7 @@ class StepContext(Generic[DepsT_co]):
                     used=calls_used(self._scope, call),
                 )
 
-    def _call_scope(self, call: AgentCall) -> AbstractAsyncContextManager[object]:
+    def _call_scope(self, call: AgentCall) -> AbstractAsyncContextManager[Scope | None]:
         """A scope around all attempts of a call that has a budget, so that they share it."""
         if call.limits is None:
             return nullcontext()

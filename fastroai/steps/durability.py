@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import JsonValue
 
 from fastroai.errors import RunCorrupt
 from fastroai.records import RequestRecord
@@ -13,7 +13,8 @@ from fastroai.steps.call import AgentCall
 from fastroai.steps.conversation import ConversationState
 from fastroai.store.entries import AnyEntry, CallRetry, FailureFacts, SpendingRecorded, StepOutput, StepRetry
 from fastroai.store.live_log import current_live_log
-from fastroai.store.payloads import unseal
+from fastroai.store.payloads import PayloadCodec, is_sealed, unseal
+from fastroai.store.recorded import RecordedRun
 from fastroai.store.runs import DurableRun, current_durable_run
 from fastroai.store.values import value_from_json
 from fastroai.tracing import attributes
@@ -110,8 +111,16 @@ def record_own_spending(scope: Scope, record: RequestRecord) -> None:
 def failure_facts(error: BaseException, failure_class: str) -> FailureFacts:
     """What is written down of an exception."""
     return FailureFacts(
-        error_type=attributes.error_type(error), message=str(error), failure_class=failure_class
+        error_type=attributes.error_type(error), message=_message(error), failure_class=failure_class
     )
+
+
+def _message(error: BaseException) -> str:
+    try:
+        message = str(error)
+    except Exception as failed:  # the exception is somebody else's
+        message = f"its message cannot be read: {type(failed).__name__}"
+    return message.encode(errors="replace").decode()  # half a surrogate pair cannot be stored
 
 
 def last_conversation(durable: DurableRun, scope: Scope, declared: Any) -> ConversationState[Any] | None:
@@ -119,21 +128,37 @@ def last_conversation(durable: DurableRun, scope: Scope, declared: Any) -> Conve
     known = durable.recorded.conversations.get(step_place(scope))
     if known is None:
         return None
-    state = stored_output(durable, known, declared)
+    state = stored_output(durable.recorded, known, declared, durable.codec)
     return state if isinstance(state, ConversationState) else None
 
 
-def stored_output(durable: DurableRun, entry: StepOutput, declared: Any) -> object:
+def stored_output(
+    recorded: RecordedRun, entry: StepOutput, declared: Any, codec: PayloadCodec | None
+) -> object:
     """The output of a step that is on record.
 
     Raises:
-        RunCorrupt: it is not of the type that the step declares now.
+        RunCorrupt: it is not of the type that the step declares now, or the codec cannot decode it.
     """
     if declared is None and entry.conversation is not None:
         declared = ConversationState
     try:
-        return value_from_json(unseal(entry.output, durable.codec), declared)
-    except ValidationError as error:
-        raise RunCorrupt(
-            durable.run_id, 0, f"the output of {entry.place!r} is not of the type that it declares: {error}"
-        ) from error
+        return stored_value(entry.output, declared, codec)
+    except ValueError as error:
+        reason = f"the output of {entry.place!r} is not of the type that it declares: {error}"
+        raise RunCorrupt(recorded.opened.run_id, recorded.position_of(entry), reason) from error
+
+
+def stored_value(stored: JsonValue, declared: Any, codec: PayloadCodec | None) -> object:
+    """What was stored, as it was.
+
+    Raises:
+        ValueError: it is not of the declared type (pydantic's `ValidationError`), or cannot be decoded.
+    """
+    if codec is None and is_sealed(stored):
+        raise ValueError("it went through a codec, which PipelineConfig(codec=...) does not name now")
+    try:
+        value = unseal(stored, codec)
+    except Exception as error:  # the codec is the user's
+        raise ValueError(f"the codec cannot decode it: {type(error).__name__}: {error}") from error
+    return value_from_json(value, declared)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Final, Literal, TypeVar, cast
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
+from types import CoroutineType
+from typing import Any, Final, Literal, TypeVar, cast
 
-import anyio.to_thread
+from pydantic import ValidationError
 
-from fastroai.errors import OnceInterrupted
-from fastroai.store.entries import OnceDone, OnceStarted
+from fastroai.errors import OnceInterrupted, RunCorrupt
+from fastroai.store.entries import OnceDone, OnceFailed, OnceStarted
 from fastroai.store.payloads import seal, unseal
 from fastroai.store.runs import DurableRun
 from fastroai.store.values import value_from_json, value_to_json
@@ -21,6 +26,11 @@ from fastroai.store.values import value_from_json, value_to_json
 T = TypeVar("T")
 
 _current: Final[ContextVar[OnceRegister | None]] = ContextVar("fastroai_once", default=None)
+
+_threads: Final = ThreadPoolExecutor(32, thread_name_prefix="fastroai-once")
+"""Its own, since what is left running here has to come to its end: nobody may do it again meanwhile."""
+
+logger = logging.getLogger("fastroai.steps")
 
 IfInterrupted = Literal["repeat", "fail"]
 """What to do with a side effect whose process died before it was on record that it had happened."""
@@ -36,6 +46,7 @@ class OnceRegister:
 
     def __init__(self) -> None:
         self._results: dict[tuple[str, str, str], asyncio.Future[object]] = {}
+        self._interrupted: set[tuple[str, str, str]] = set()
 
     @classmethod
     @contextmanager
@@ -70,44 +81,101 @@ class OnceRegister:
                 return cast("T", running.result())
             if self._results.get(key) is running:
                 del self._results[key]
-        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self._results[key] = future
+        if key in self._interrupted and if_interrupted == "fail":
+            raise OnceInterrupted(step_id, name)
+        future = self._results[key] = asyncio.get_running_loop().create_future()
+        one = _Effect(durable, place, name, step_id, returns, if_interrupted, future)
         try:
-            result = await _perform(effect, durable, place, name, step_id, returns, if_interrupted)
-        except BaseException as error:
-            future.cancel() if isinstance(error, asyncio.CancelledError) else future.set_exception(error)
-            if not future.cancelled():
-                future.exception()  # seen: the caller has it
-            self._results.pop(key, None)
+            return cast("T", await one.perform(effect))
+        except asyncio.CancelledError:
+            self._interrupted.add(key)  # where its result comes all the same, nobody asks for this
             raise
-        future.set_result(result)
+        finally:
+            if not one.goes_on and not future.done():
+                future.cancel()
+
+
+@dataclass(slots=True)
+class _Effect:
+    """A side effect that nobody else performs now."""
+
+    durable: DurableRun | None
+    place: str
+    name: str
+    step_id: str
+    returns: type[Any] | None
+    if_interrupted: IfInterrupted
+    result: asyncio.Future[object]
+    """For others who ask; cancelled if it came to nothing."""
+    goes_on: bool = False
+    """Whether a thread is still busy with it after whoever waited for it was cancelled."""
+
+    async def perform(self, effect: Callable[[], Awaitable[object] | object]) -> object:
+        """Its result: the recorded one, or that of `effect`, which is on record when this returns."""
+        durable = self.durable
+        if durable is None:
+            self.result.set_result(await self._call(effect))
+            return self.result.result()
+        known = durable.recorded.once(self.place, self.name)
+        if isinstance(known, OnceDone):
+            self.result.set_result(self._recorded(known, durable))
+            return self.result.result()
+        if isinstance(known, OnceStarted) and self.if_interrupted == "fail":
+            raise OnceInterrupted(self.step_id, self.name)
+        await durable.journal.commit(OnceStarted(place=self.place, name=self.name))
+        try:
+            result = await self._call(effect)
+            done = self._done(result, durable)
+        except Exception:
+            durable.journal.note(OnceFailed(place=self.place, name=self.name))
+            raise
+        try:
+            await durable.journal.commit(done)
+        except asyncio.CancelledError:
+            self.result.set_result(result)  # it is written all the same
+            raise
+        self.result.set_result(result)
         return result
 
+    async def _call(self, effect: Callable[[], Awaitable[object] | object]) -> object:
+        """A coroutine function on the loop, any other in a worker thread, as steps are."""
+        if inspect.iscoroutinefunction(effect):
+            return await effect()
+        call = functools.partial(copy_context().run, effect)
+        thread: asyncio.Future[object] = asyncio.get_running_loop().run_in_executor(_threads, call)
+        try:
+            await asyncio.wait([thread])
+        except asyncio.CancelledError:
+            self.goes_on = True
+            thread.add_done_callback(self._end_unattended)
+            raise
+        result = thread.result()
+        return await result if inspect.isawaitable(result) else result
 
-async def _perform(
-    effect: Callable[[], Awaitable[T] | T],
-    durable: DurableRun | None,
-    place: str,
-    name: str,
-    step_id: str,
-    returns: type[T] | None,
-    if_interrupted: IfInterrupted,
-) -> T:
-    if durable is None:
-        return await _call(effect)
-    known = durable.recorded.once(place, name)
-    if isinstance(known, OnceDone):
-        return cast("T", value_from_json(unseal(known.result, durable.codec), returns))
-    if known is not None and if_interrupted == "fail":
-        raise OnceInterrupted(step_id, name)
-    await durable.journal.commit(OnceStarted(place=place, name=name))
-    result = await _call(effect)
-    stored = value_to_json(result, returns, f"the result of once({name!r}) in step {step_id!r}")
-    await durable.journal.commit(OnceDone(place=place, name=name, result=seal(stored, durable.codec)))
-    return result
+    def _end_unattended(self, thread: asyncio.Future[object]) -> None:
+        """The thread has ended that could not be stopped: it has happened, for whoever asks next."""
+        try:
+            result = thread.result()
+            if inspect.isawaitable(result):
+                cast("CoroutineType[Any, Any, Any]", result).close()
+                raise TypeError("there is nobody left to await it")
+            if self.durable is not None:
+                self.durable.journal.note(self._done(result, self.durable))
+        except Exception as error:
+            logger.warning("step %r: once(%r) failed unattended: %s", self.step_id, self.name, error)
+            self.result.cancel()
+        else:
+            self.result.set_result(result)
 
+    def _done(self, result: object, durable: DurableRun) -> OnceDone:
+        stored = value_to_json(
+            result, self.returns, f"the result of once({self.name!r}) in step {self.step_id!r}"
+        )
+        return OnceDone(place=self.place, name=self.name, result=seal(stored, durable.codec))
 
-async def _call(effect: Callable[[], Awaitable[T] | T]) -> T:
-    """A coroutine function on the loop, any other in a worker thread, as steps are."""
-    result = effect() if inspect.iscoroutinefunction(effect) else await anyio.to_thread.run_sync(effect)
-    return await result if inspect.isawaitable(result) else result
+    def _recorded(self, known: OnceDone, durable: DurableRun) -> object:
+        try:
+            return value_from_json(unseal(known.result, durable.codec), self.returns)
+        except ValidationError as error:
+            what = f"the result of once({self.name!r}) in {self.place!r} is not of the type that is declared"
+            raise RunCorrupt(durable.run_id, 0, f"{what}: {error}") from error

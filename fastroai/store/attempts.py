@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from fastroai.places import attempt_around, quoted, split_attempt, step_name
 from fastroai.records import RequestRecord, Usage
 from fastroai.store.definitions import definition_at, needs_of
 from fastroai.store.entries import (
@@ -17,6 +18,7 @@ from fastroai.store.entries import (
     CallRetry,
     FailureFacts,
     OnceDone,
+    OnceFailed,
     OnceStarted,
     ReplayDiverged,
     RequestEnded,
@@ -31,7 +33,6 @@ from fastroai.store.entries import (
     StepStart,
     ToolEnded,
 )
-from fastroai.store.places import attempt_around, quoted, split_attempt, step_name
 
 AttemptStatus = Literal[
     "running", "succeeded", "incomplete", "retried", "failed", "interrupted", "cancelled", "reused"
@@ -187,7 +188,7 @@ class Attempts:
             case CallRetry():
                 if (draft := self._at(entry.place, entry.at)) is not None:
                     draft.call_retries.append(entry)
-            case ToolEnded() | ReplayDiverged() | OnceStarted() | OnceDone():
+            case ToolEnded() | ReplayDiverged() | OnceStarted() | OnceDone() | OnceFailed():
                 self._at(entry.place, entry.at)  # the attempt has begun
             case _:
                 pass

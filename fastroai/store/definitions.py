@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from fastroai.store.places import attempt_around, quoted, step_name
+from fastroai.places import attempt_around, quoted, step_name
 
 
 def steps_in(definition: JsonValue) -> Mapping[str, JsonValue]:
@@ -32,16 +32,27 @@ def definition_at(definition: JsonValue, place: str) -> JsonValue:
 
 
 def nested_definition(step: JsonValue, pipeline: str) -> JsonValue:
-    """The definition of a pipeline that a step runs: `pipeline` is its name, after that of its router."""
+    """The definition of a pipeline that a step runs; the names of routers before it may go before its own."""
     found = step.get("runs") if isinstance(step, dict) else None
-    names = [part.partition("#")[0] for part in pipeline.split("/")]
-    if _quoted_name(found) != names[0]:
-        return None
-    for name in names[1:]:
-        routes = found.get("routes") if isinstance(found, dict) else None
-        choices = routes.values() if isinstance(routes, dict) else ()
-        found = next((route for route in choices if _quoted_name(route) == name), None)
+    for part in pipeline.split("/"):
+        found = _named(found, part.partition("#")[0])
     return found
+
+
+def _named(definition: JsonValue, name: str) -> JsonValue:
+    """The definition itself, or one behind the routers that it is, by its quoted name; pipelines first."""
+    routers: list[JsonValue] = []
+    waiting = [definition]
+    while waiting:
+        one = waiting.pop(0)
+        routes = one.get("routes") if isinstance(one, dict) else None
+        if _quoted_name(one) == name:
+            if not isinstance(routes, dict):
+                return one
+            routers.append(one)
+        if isinstance(routes, dict):
+            waiting.extend(routes.values())
+    return routers[0] if routers else None
 
 
 def _quoted_name(definition: JsonValue) -> str | None:

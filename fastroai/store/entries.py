@@ -221,8 +221,10 @@ class ToolEnded(Entry):
     tool: str
     """Which call it was: the name, and a hash of the id and the arguments."""
     result: JsonValue = None
-    retry: str | None = None
+    retry: JsonValue = None
     """What it told the model instead of a result."""
+    is_final: bool = False
+    """Whether it told it that it failed, and not to try again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +245,15 @@ class OnceDone(Entry):
     place: str
     name: str
     result: JsonValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnceFailed(Entry):
+    """A side effect of `ctx.once` has raised an exception, so it was not interrupted."""
+
+    kind: Literal["once_failed"] = "once_failed"
+    place: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,6 +281,7 @@ AnyEntry: TypeAlias = (
     | ToolEnded
     | OnceStarted
     | OnceDone
+    | OnceFailed
     | ReplayDiverged
 )
 

@@ -41,7 +41,7 @@ def explain(entries: Sequence[AnyEntry], attempts: Iterable[StepAttempt]) -> str
     }
     start = entries[0].at
     lines = [
-        f"{max(0.0, (entry.at - start).total_seconds()):9.3f} s  {sentence}"
+        f"{max(0.0, (entry.at - start).total_seconds()):9.3f} s  {' '.join(sentence.splitlines())}"
         for entry, sentence in _sentences(entries, spent)
     ]
     return "\n".join(lines)

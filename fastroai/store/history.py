@@ -87,10 +87,12 @@ class RunSummary:
 class RunHistory:
     """The runs in a store.
 
-    history = RunHistory(SQLiteRunStore("runs.db"))
-    for run in await history.list(status="failed", limit=10):
-        print(run.run_id, run.error)
-    await history.purge(timedelta(days=30))
+        history = RunHistory(SQLiteRunStore("runs.db"))
+        for run in await history.list(status="failed", limit=10):
+            print(run.run_id, run.error)
+        await history.purge(timedelta(days=30))
+
+    It keeps nothing in memory: each call reads the store.
     """
 
     def __init__(self, store: RunStore, *, codec: PayloadCodec | None = None) -> None:

@@ -5,11 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from contextvars import Context
 from typing import Final, Literal
 
-from fastroai.errors import FastroAIError, RevisionConflict, RunStoreUnavailable, RunTakenOver
+from fastroai.errors import (
+    FastroAIError,
+    RevisionConflict,
+    RunStoreUnavailable,
+    RunTakenOver,
+    ScopeClosedError,
+)
 from fastroai.runtime import backoff_delay
+from fastroai.runtime.tasks import end_task
+from fastroai.runtime.wakeup import running_loop
 from fastroai.store.entries import AnyEntry, encode_entry
 from fastroai.store.headers import log_key
 from fastroai.store.run_store import RunStore
@@ -48,6 +57,7 @@ class Journal:
         self._writer: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._failure: FastroAIError | None = None
+        self._closed = False
 
     @property
     def failure(self) -> FastroAIError | None:
@@ -55,7 +65,16 @@ class Journal:
         return self._failure
 
     def note(self, entry: AnyEntry) -> None:
-        """Write it soon, at the latest with the next that is committed."""
+        """Write it soon, at the latest with the next that is committed. From any thread.
+
+        After the end of the run it is left out.
+        """
+        if running_loop() is not self._loop:
+            with suppress(RuntimeError):  # its loop is closed, so the run has ended
+                self._loop.call_soon_threadsafe(self.note, entry)
+            return
+        if self._closed:
+            return
         self._add(entry)
         if self._writer is None and self._alarm is None:
             self._alarm = self._loop.call_later(LINGER, self._write_soon)
@@ -63,12 +82,22 @@ class Journal:
     async def commit(self, entry: AnyEntry) -> None:
         """Write it, and wait until it is stored; with `durability="async"` only until there is room.
 
-        A caller that is cancelled while it waits has it written all the same.
+        From any event loop, while that of the run goes on. A caller that is cancelled while it waits has it
+        written all the same.
 
         Raises:
             RunStoreUnavailable: the store fails, and has failed each time.
             RunTakenOver: another process writes this log now.
+            ScopeClosedError: the run has ended.
         """
+        self._check()
+        if running_loop() is self._loop:
+            await self._commit(entry)
+        else:
+            ended = asyncio.run_coroutine_threadsafe(self._commit(entry), self._loop)
+            await asyncio.shield(asyncio.wrap_future(ended))
+
+    async def _commit(self, entry: AnyEntry) -> None:
         self._check()
         self._add(entry)
         self._write_soon()
@@ -87,14 +116,22 @@ class Journal:
     async def aclose(self) -> None:
         """Write what is left, if the store lets us; then nothing of it runs any more."""
         try:
-            if self._failure is None:
+            if self._failure is None and not self._closed:
                 await self.flush()
         finally:
-            if self._alarm is not None:
-                self._alarm.cancel()
+            await self.abandon()
+
+    async def abandon(self) -> None:
+        """Write nothing more, whatever is left."""
+        self._closed = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        try:
             if self._writer is not None:
-                self._writer.cancel()
-                await asyncio.wait([self._writer])
+                await end_task(self._writer)
+        finally:
+            self._tell()
 
     def _add(self, entry: AnyEntry) -> None:
         self._waiting.append(encode_entry(entry))
@@ -104,6 +141,8 @@ class Journal:
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
+        if self._closed or self._loop.is_closed():
+            raise ScopeClosedError((f"run {self._run_id!r}",))
 
     async def _stored(self, number: int) -> None:
         future = self._loop.create_future()
@@ -116,17 +155,16 @@ class Journal:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        if self._writer is None and self._waiting:
+        if self._writer is None and self._waiting and self._failure is None and not self._closed:
             # In a context of its own: it goes on for others after the step that started it.
             self._writer = self._loop.create_task(self._write_all(), context=Context())
 
     async def _write_all(self) -> None:
         try:
             while self._waiting:
-                entries = self._waiting[:ENTRIES_AT_ONCE]
-                await self._write(entries)
-                del self._waiting[: len(entries)]
-                self._written += len(entries)
+                count = await self._write(self._waiting[:ENTRIES_AT_ONCE])
+                del self._waiting[:count]
+                self._written += count
                 self._tell()
         except Exception as error:
             self._failure = error if isinstance(error, FastroAIError) else _broken(self._store, error)
@@ -140,37 +178,49 @@ class Journal:
         for number, future in self._waiters:
             if future.done():
                 continue
-            if self._failure is not None:
-                future.set_exception(self._failure)
-            elif number <= self._written:
+            if number <= self._written:
                 future.set_result(None)
+            elif self._failure is not None:
+                future.set_exception(self._failure)
+            elif self._closed:
+                future.set_exception(ScopeClosedError((f"run {self._run_id!r}",)))
             else:
                 left.append((number, future))
         self._waiters = left
 
-    async def _write(self, entries: Sequence[bytes]) -> None:
+    async def _write(self, entries: Sequence[bytes]) -> int:
+        """How many of them are stored now."""
         attempt = 1
         while True:
             try:
-                await self._store.append(self._key, entries, revision=self._revision)
-            except RevisionConflict:
-                await self._check_ours(entries)
-            except FastroAIError as error:
-                if attempt >= PATIENCE or not isinstance(error, RunStoreUnavailable):
+                stored = await self._append(entries)
+            except RunStoreUnavailable as error:
+                if attempt >= PATIENCE:
                     raise
                 delay = backoff_delay(attempt, 0.1)
                 logger.warning("run %r: %s; trying again in %.1f s", self._run_id, error, delay)
                 attempt += 1
                 await asyncio.sleep(delay)
-                continue
-            self._revision += len(entries)
-            return
+            else:
+                self._revision += stored
+                return stored
 
-    async def _check_ours(self, entries: Sequence[bytes]) -> None:
-        """A write whose answer was lost has happened all the same; somebody else's has not."""
-        stored = await self._store.read(self._key, after=self._revision)
-        if stored.values != tuple(entries):
+    async def _append(self, entries: Sequence[bytes]) -> int:
+        try:
+            await self._store.append(self._key, entries, revision=self._revision)
+        except RevisionConflict:
+            return await self._found(entries)
+        return len(entries)
+
+    async def _found(self, entries: Sequence[bytes]) -> int:
+        """A write whose answer was lost has happened all the same, and there can be more to write since then.
+
+        Somebody else's entries are there where another process has the run.
+        """
+        stored = (await self._store.read(self._key, after=self._revision)).values
+        if not stored or stored != tuple(entries[: len(stored)]):
             raise RunTakenOver(self._run_id)
+        return len(stored)
 
 
 def _broken(store: RunStore, error: Exception) -> RunStoreUnavailable:

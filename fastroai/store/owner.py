@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import uuid
@@ -12,20 +13,23 @@ from typing import Final
 _ENDED: Final = frozenset({"Z", "X", "x"})
 """States of processes that are listed, and run nothing any more."""
 
-_alive_here: Final[set[str]] = set()
-"""Tokens of what this process runs now."""
+_alive_here: Final[dict[str, asyncio.AbstractEventLoop | None]] = {}
+"""Tokens of what this process runs now, with the event loop that does, if one does."""
 
 
 def new_owner() -> str:
     """A name for one run of something by this process, as `host pid 42 (…)`."""
+    # Here, because the command line asks who is dead, and does not load all of the runtime for it.
+    from fastroai.runtime.wakeup import running_loop
+
     token = uuid.uuid4().hex[:12]
-    _alive_here.add(token)
+    _alive_here[token] = running_loop()
     return f"{socket.gethostname()} pid {os.getpid()} ({_machine()} {_start_of(os.getpid())} {token})"
 
 
 def release_owner(owner: str) -> None:
     """It has ended here."""
-    _alive_here.discard(_parts(owner)[3])
+    _alive_here.pop(_parts(owner)[3], None)
 
 
 def is_dead(owner: str) -> bool:
@@ -34,14 +38,19 @@ def is_dead(owner: str) -> bool:
     if machine != _machine():
         return False
     if pid == os.getpid():
-        return start == _start_of(pid) and token not in _alive_here
+        return start == _start_of(pid) and not _runs_here(token)
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except PermissionError:
+    except (PermissionError, OverflowError):
         return False
     return start != _start_of(pid)  # another process has got its number, or nobody has seen to its end yet
+
+
+def _runs_here(token: str) -> bool:
+    loop = _alive_here.get(token)
+    return token in _alive_here and (loop is None or not loop.is_closed())
 
 
 def _parts(owner: str) -> tuple[str, str, int, str]:

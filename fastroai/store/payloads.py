@@ -42,9 +42,14 @@ def seal(value: JsonValue, codec: PayloadCodec | None) -> JsonValue:
     return {_SEALED: b64encode(codec.encode(to_json(value, inf_nan_mode="constants"))).decode()}
 
 
+def is_sealed(stored: JsonValue) -> bool:
+    """Whether a stored value went through a codec."""
+    return isinstance(stored, dict) and stored.keys() == {_SEALED}
+
+
 def unseal(stored: JsonValue, codec: PayloadCodec | None) -> JsonValue:
     """A value as it was; as it is stored, where it was sealed and there is no codec."""
-    if codec is None or not isinstance(stored, dict) or stored.keys() != {_SEALED}:
+    if codec is None or not isinstance(stored, dict) or not is_sealed(stored):
         return stored
     value: JsonValue = from_json(codec.decode(b64decode(str(stored[_SEALED]))))
     return value

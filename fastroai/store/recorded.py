@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeAlias
 
 from pydantic import JsonValue
 
-from fastroai.errors import RunCorrupt
+from fastroai.errors import ConfigurationError, RunCorrupt
+from fastroai.places import is_in, step_name
 from fastroai.records import RequestUse
 from fastroai.runtime import Charge, RetriesUsed
+from fastroai.store.definitions import definition_at, steps_in
 from fastroai.store.entries import (
     AnyEntry,
     CallRetry,
     OnceDone,
+    OnceFailed,
     OnceStarted,
     RequestEnded,
     RequestPlace,
@@ -29,7 +33,6 @@ from fastroai.store.entries import (
     StepRetry,
     ToolEnded,
 )
-from fastroai.store.places import is_in
 
 
 @dataclass(slots=True)
@@ -65,6 +68,8 @@ class RecordedRun:
         """Of the steps that have finished, by place, in the order in which they did."""
         self.conversations: dict[str, StepOutput] = {}
         """The last state of each step that has returned one, by place."""
+        self.values: dict[str, object] = {}
+        """Outputs that were read already, by place."""
         self.ended: RunEnded | None = None
         self._progress: dict[str, RetriesUsed] = {}
         self._calls: dict[tuple[str, str], RetriesUsed] = {}
@@ -76,13 +81,17 @@ class RecordedRun:
         """For calls that have come by again, whose exchanges they have claimed; `None` for nobody's."""
         self._in_tools: dict[str, list[Exchange]] = defaultdict(list)
         self._tools: dict[tuple[str, str], deque[ToolEnded]] = defaultdict(deque)
-        self._once: dict[tuple[str, str], OnceStarted | OnceDone] = {}
+        self._once: dict[tuple[str, str], OnceStarted | OnceDone | OnceFailed] = {}
         self._spent: dict[str, list[Charge]] = defaultdict(list)
         self._agent_calls: dict[str, int] = defaultdict(int)
         self._begun: set[_Call] = set()
         """Agent calls that have sent a request, until the run comes by there again."""
-        for entry in entries:
-            self._read(entry)
+        for position, entry in enumerate(entries, 1):
+            try:
+                self._read(entry)
+            except (KeyError, TypeError, ConfigurationError) as error:
+                reason = f"it does not fit those before: {type(error).__name__}: {error}"
+                raise RunCorrupt(run_id, position, reason) from error
 
     def _read(self, entry: AnyEntry) -> None:
         match entry:
@@ -92,8 +101,9 @@ class RecordedRun:
                 self._progress[entry.place] = RetriesUsed.from_json(entry.used)
                 self.mark_step(entry.place, entry.attempt, "retried")
             case StepFailure(stopped=False):
-                self._progress[entry.place] = RetriesUsed(attempt=entry.attempt + 1)
-                self.mark_step(entry.place, entry.attempt, "failed")
+                if not self._runs_pipeline(entry.place):
+                    self._progress[entry.place] = RetriesUsed(attempt=entry.attempt + 1)
+                    self.mark_step(entry.place, entry.attempt, "failed")
             case CallRetry():
                 self._calls[entry.place, entry.call] = RetriesUsed.from_json(entry.used)
                 self.mark_call_retried(entry.place, entry.call, entry.attempt)
@@ -105,7 +115,7 @@ class RecordedRun:
                 self._spend(entry.place, Charge(entry.record))
             case ToolEnded():
                 self._tools[entry.place, entry.tool].append(entry)
-            case OnceStarted() | OnceDone():
+            case OnceStarted() | OnceDone() | OnceFailed():
                 self._once[entry.place, entry.name] = entry
             case RunResumed():
                 self.inputs.update(entry.inputs)
@@ -143,11 +153,19 @@ class RecordedRun:
     def _read_output(self, entry: StepOutput) -> None:
         if entry.conversation is not None:
             self.conversations[entry.place] = entry
-        if entry.conversation == "incomplete":
-            self._progress[entry.place] = RetriesUsed(attempt=entry.attempt + 1)
-        else:
+        if entry.conversation != "incomplete":
             self.outputs[entry.place] = entry
             self._progress.pop(entry.place, None)
+        elif not self._runs_pipeline(entry.place):
+            self._progress[entry.place] = RetriesUsed(attempt=entry.attempt + 1)
+
+    def _runs_pipeline(self, place: str) -> bool:
+        """Whether a step runs a pipeline or router, so that its attempt can be gone on with.
+
+        What has finished inside of that attempt is on record under it.
+        """
+        step = steps_in(definition_at(self.definition, place)).get(step_name(place))
+        return isinstance(step, dict) and step.get("runs") is not None
 
     # --- how far it got ---
 
@@ -159,7 +177,22 @@ class RecordedRun:
         """Of an agent call that a step makes."""
         return self._calls.get((place, call)) or RetriesUsed()
 
-    def once(self, place: str, name: str) -> OnceStarted | OnceDone | None:
+    @property
+    def seconds(self) -> float:
+        """For how long it has run, in all processes that it was in, as far as they have told."""
+        spent, began = timedelta(0), self.opened.at
+        last = began
+        for entry in self.entries:
+            if isinstance(entry, RunResumed):
+                spent, began = spent + max(last - began, timedelta(0)), entry.at
+            last = entry.at
+        return (spent + max(last - began, timedelta(0))).total_seconds()
+
+    def position_of(self, entry: AnyEntry) -> int:
+        """Where an entry is in the log, from 1."""
+        return 1 + next(index for index, one in enumerate(self.entries) if one is entry)
+
+    def once(self, place: str, name: str) -> OnceStarted | OnceDone | OnceFailed | None:
         """What is known of a side effect."""
         return self._once.get((place, name))
 
@@ -177,6 +210,11 @@ class RecordedRun:
     def agent_calls(self, place: str = "") -> int:
         """How many agent calls have sent a request there."""
         return self._agent_calls.get(place, 0)
+
+    def count(self, claimed: Sequence[Exchange]) -> tuple[list[Charge], int]:
+        """What some exchanges cost, and how many agent calls they are of."""
+        calls = {_call_of(one.request) for one in claimed if one.request.is_of_agent_call}
+        return [one.charge for one in claimed], len(calls)
 
     def comes_by(self, place: str, call: str, attempt: int, tools: tuple[str, ...]) -> bool:
         """Whether an attempt at an agent call, made in some calls of tools, is one of those; once for each."""

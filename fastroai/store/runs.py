@@ -18,7 +18,6 @@ from fastroai.errors import (
     RunExists,
     RunInProgress,
     RunNotFound,
-    StoreUnavailable,
 )
 from fastroai.records import Usage
 from fastroai.runtime import Scope
@@ -42,12 +41,13 @@ from fastroai.store.journal import Durability, Journal
 from fastroai.store.owner import new_owner, release_owner
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.recorded import RecordedRun
-from fastroai.store.run_store import RunStore
+from fastroai.store.run_store import RunStore, StoredValues
 
 LEASE: Final = 30.0
 """Seconds after which a process counts as dead that has not renewed its lease."""
 
-_RUN_ID: Final = re.compile(r"[^\s\x00-\x1f\x7f](?:[^\x00-\x1f\x7f]{0,198}[^\s\x00-\x1f\x7f])?")
+_NOT_TEXT: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
+_RUN_ID: Final = re.compile(rf"[^\s{_NOT_TEXT}](?:[^{_NOT_TEXT}]{{0,198}}[^\s{_NOT_TEXT}])?")
 
 logger = logging.getLogger("fastroai.store")
 
@@ -69,7 +69,6 @@ class DurableRun:
         self,
         store: RunStore,
         header: RunHeader,
-        revision: int,
         journal: Journal,
         recorded: RecordedRun,
         codec: PayloadCodec | None,
@@ -83,7 +82,7 @@ class DurableRun:
         """Whether a step has returned a conversation that needs more from the user."""
         self.scope: Scope | None = None
         """The scope of the whole run, once it is open."""
-        self._store, self._header, self._revision = store, header, revision
+        self._store, self._header = store, header
         self._renewal = asyncio.get_running_loop().create_task(self._renew())
 
     def entries(self) -> list[AnyEntry]:
@@ -126,11 +125,11 @@ class DurableRun:
         with _owned(header, found.now) as header:
             try:
                 revision = await _replace(store, header, found.revision)
+                await _write_first(store, opened.run_id, entries, revision)
             except RevisionConflict:
                 raise RunExists(opened.run_id, "running") from None
-            await _write_first(store, opened.run_id, entries)
-        journal = Journal(store, opened.run_id, revision=len(entries), durability=durability)
-        return cls(store, header, revision, journal, recorded, codec)
+            journal = Journal(store, opened.run_id, revision=len(entries), durability=durability)
+            return cls(store, header, journal, recorded, codec)
 
     @classmethod
     async def take_up(
@@ -140,13 +139,16 @@ class DurableRun:
         resumed: RunResumed,
         *,
         position: int,
+        revision: int,
         durability: Durability,
         codec: PayloadCodec | None,
     ) -> DurableRun:
-        """Take a run up that nobody has: `recorded` is its log up to `position`.
+        """Take a run up that nobody has.
+
+        `recorded` is its log up to `position`, read after its header, which was at `revision`.
 
         Raises:
-            RunInProgress: somebody has it.
+            RunInProgress: somebody has it, or had it since then.
             RunNotFound: there is none.
         """
         run_id = recorded.opened.run_id
@@ -155,15 +157,14 @@ class DurableRun:
             raise RunNotFound(run_id, repr(store))
         header = decode_header(run_id, found.values[-1])
         check_not_running(header, found.now)
-        entry = encode_entry(resumed)
         with _owned(replace(header, status="running", error=None), found.now) as header:
             try:
-                revision = await _replace(store, header, found.revision)
-                await _append_own(store, log_key(run_id), [entry], position)
+                await _replace(store, header, revision)
+                await _append_own(store, log_key(run_id), [encode_entry(resumed)], position)
             except RevisionConflict:
                 raise await _taken(store, run_id) from None
-        journal = Journal(store, run_id, revision=position + 1, durability=durability)
-        return cls(store, header, revision, journal, recorded, codec, resumed)
+            journal = Journal(store, run_id, revision=position + 1, durability=durability)
+            return cls(store, header, journal, recorded, codec, resumed)
 
     async def end(self, ended: RunEnded, usage: Usage) -> None:
         """Write down how it ended, and give up the lease.
@@ -196,36 +197,45 @@ class DurableRun:
         try:
             # Read anew: the last renewal may have happened although it was cancelled.
             found = await self._store.read(header_key(self.run_id))
-            if found.values and decode_header(self.run_id, found.values[-1]).owner == self._header.owner:
+            if self._is_ours(found):
                 await _replace(self._store, header, found.revision)
-        except (RevisionConflict, StoreUnavailable) as failure:
+        except Exception as failure:  # a store can be the user's, and raise anything
             logger.warning("run %r: its header could not be brought up to date: %s", self.run_id, failure)
 
     async def release(self) -> None:
         """Nothing of it runs in this process any more, whatever is on record."""
-        assert self._header.owner is not None
-        release_owner(self._header.owner)
-        await end_task(self._renewal)
+        try:
+            await end_task(self._renewal)
+        finally:
+            await self.journal.abandon()
+            assert self._header.owner is not None
+            release_owner(self._header.owner)
+
+    def _is_ours(self, found: StoredValues) -> bool:
+        return bool(found.values) and decode_header(self.run_id, found.values[-1]).owner == self._header.owner
 
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(LEASE / 3)
             try:
-                now = (await self._store.read(header_key(self.run_id))).now
-                usage = Usage() if self.scope is None else self.scope.spent()
-                self._header = replace(
-                    self._header,
-                    lease_until=now + timedelta(seconds=LEASE),
-                    updated_at=now,
-                    requests=usage.request_count,
-                    cost_usd=usage.cost_usd,
-                )
-                self._revision = await _replace(self._store, self._header, self._revision)
-            except RevisionConflict:
-                logger.warning("run %r: another process has taken it up", self.run_id)
-                return  # its entries stand where ours would go, so the next of ours is refused
-            except StoreUnavailable as error:
+                found = await self._store.read(header_key(self.run_id))
+                if not self._is_ours(found):
+                    logger.warning("run %r: another process has taken it up", self.run_id)
+                    return  # its entries stand where ours would go, so the next of ours is refused
+                await self._renew_once(found)
+            except Exception as error:  # a store can be the user's, and raise anything
                 logger.warning("run %r: its lease could not be renewed: %s", self.run_id, error)
+
+    async def _renew_once(self, found: StoredValues) -> None:
+        usage = Usage() if self.scope is None else self.scope.spent()
+        self._header = replace(
+            self._header,
+            lease_until=found.now + timedelta(seconds=LEASE),
+            updated_at=found.now,
+            requests=usage.request_count,
+            cost_usd=usage.cost_usd,
+        )
+        await _replace(self._store, self._header, found.revision)
 
 
 async def _taken(store: RunStore, run_id: str) -> RunInProgress:
@@ -274,11 +284,16 @@ async def _append_own(store: RunStore, key: str, values: Sequence[bytes], revisi
             raise
 
 
-async def _write_first(store: RunStore, run_id: str, entries: Sequence[AnyEntry]) -> None:
-    """The first entries of a log; what is there without a header is left of a run that was deleted."""
+async def _write_first(store: RunStore, run_id: str, entries: Sequence[AnyEntry], revision: int) -> None:
+    """The first entries of a log, while its header is at `revision`.
+
+    What is there already is left of a run that was deleted. Raises `RevisionConflict`.
+    """
     key, values = log_key(run_id), [encode_entry(entry) for entry in entries]
     try:
         await _append_own(store, key, values, 0)
     except RevisionConflict:
+        if (await store.read(header_key(run_id))).revision != revision:
+            raise
         await store.delete(key)
         await _append_own(store, key, values, 0)

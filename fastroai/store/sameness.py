@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 
 def is_same(one: object, other: object) -> bool:
-    """Equal, but that NaN is NaN, and that objects without equality of their own are compared by what they hold."""
+    """Equal; but NaN is NaN, and what has no equality of its own is compared by what it holds."""
     pairs = [(one, other)]
     while pairs:
         left, right = pairs.pop()
@@ -33,7 +33,7 @@ def _parts(value: object) -> Mapping[object, object] | None:
     if isinstance(value, list | tuple):
         return dict(enumerate(value))
     if isinstance(value, BaseModel):
-        held = {name: getattr(value, name) for name in type(value).model_fields}
+        held: dict[object, object] = {name: getattr(value, name) for name in type(value).model_fields}
         return {**held, "extra": value.__pydantic_extra__, "private": value.__pydantic_private__}
     if is_dataclass(value):
         return _attributes(value, (field.name for field in fields(value)))

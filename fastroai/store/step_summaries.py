@@ -11,11 +11,11 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from fastroai.places import attempt_around, quoted, step_name
 from fastroai.records import Usage
 from fastroai.store.attempts import AttemptStatus, StepAttempt
 from fastroai.store.definitions import needs_of, nested_definition, steps_in
 from fastroai.store.entries import FailureFacts, StepSkip
-from fastroai.store.places import attempt_around, quoted, step_name
 
 StepStatus = AttemptStatus | Literal["not started", "skipped"]
 """That of the last attempt, if there was any. `retried`: it waits for the next one."""

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
 from fastroai.errors import ConfigurationError, RunFromNewerVersion, nearest_hint
+from fastroai.places import is_in, quoted, step_name, without_attempts
 from fastroai.records import RequestRecord, Usage
 from fastroai.store.attempts import Attempts, StepAttempt
 from fastroai.store.entries import (
@@ -29,7 +30,6 @@ from fastroai.store.entries import (
     encode_entry,
 )
 from fastroai.store.explanation import explain
-from fastroai.store.places import is_in, quoted, step_name, without_attempts
 from fastroai.store.step_summaries import StepSummary, summarize
 from fastroai.store.trace_diff import Difference, TraceFacts, differences
 

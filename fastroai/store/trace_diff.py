@@ -9,10 +9,10 @@ from typing import Final, Literal
 
 from pydantic import JsonValue
 
+from fastroai.places import without_attempts
 from fastroai.store.attempts import StepAttempt
 from fastroai.store.definitions import steps_in
 from fastroai.store.entries import FailureFacts, RunStatus
-from fastroai.store.places import without_attempts
 from fastroai.store.step_summaries import StepSummary
 
 DifferenceKind = Literal["definition", "inputs", "ran", "attempts", "output", "failure", "requests", "end"]
@@ -166,6 +166,8 @@ def _differing(
 
 def _same(first: JsonValue, second: JsonValue) -> bool:
     """As JSON, where 1 is not true."""
+    if isinstance(first, str) and isinstance(second, str):
+        return first == second  # nearly all of them
     return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 

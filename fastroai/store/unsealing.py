@@ -25,7 +25,9 @@ def unseal_entry(entry: AnyEntry, codec: PayloadCodec) -> AnyEntry:
             return replace(entry, output=unseal(entry.output, codec))
         case RequestEnded():
             return replace(entry, response=unseal(entry.response, codec))
-        case ToolEnded() | OnceDone():
+        case ToolEnded():
+            return replace(entry, result=unseal(entry.result, codec), retry=unseal(entry.retry, codec))
+        case OnceDone():
             return replace(entry, result=unseal(entry.result, codec))
         case _:
             return entry

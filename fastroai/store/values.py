@@ -90,7 +90,7 @@ def _not_plain(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _text(value: object) -> bytes:
-    """As JSON text. Raises `ValueError` for what could not be read again, such as half of a surrogate pair."""
+    """As JSON text. Raises `ValueError` for what could not be read again, such as half a surrogate pair."""
     text = to_json(value, inf_nan_mode="constants")
     if text.count(b"[") + text.count(b"{") > _DEEPEST:  # with fewer it cannot be deep
         # There is a limit to what can be read, and the value will be inside of others.

@@ -159,7 +159,9 @@ SCRIPTS: Final[Mapping[str, tuple[Turn, ...]]] = {
 def tools() -> list[Tool[Any]]:
     helper = agent("helper")
     poller = agent("poller", tools=[Tool(poll)])
-    inner = Pipeline("piped", {"first": talk("first"), "second": talk("second", "first")}, {"second": ["first"]})
+    inner = Pipeline(
+        "piped", {"first": talk("first"), "second": talk("second", "first")}, {"second": ["first"]}
+    )
 
     async def ask(ctx: RunContext[Any], number: int) -> str:
         Notebook.write("tool", f"ask({number})")
@@ -280,7 +282,9 @@ def chain(config: PipelineConfig) -> Shape:
     @step
     def count(ctx: StepContext) -> int:
         ran(ctx)
-        return len(ctx.get_dependency("letter", Letter).lines[0]) + len(str(ctx.run_sync(letter_agent, "x").output))
+        return len(ctx.get_dependency("letter", Letter).lines[0]) + len(
+            str(ctx.run_sync(letter_agent, "x").output)
+        )
 
     steps = {"a": talk("a"), "b": talk("b", "a", RESPONSES), "letter": letter, "count": count}
     edges = {"b": ["a"], "letter": ["b"], "count": ["letter"]}
@@ -313,7 +317,12 @@ def tool_loop(config: PipelineConfig) -> Shape:
         ran(ctx)
         return str((await ctx.run(looper, "loop")).output)
 
-    return Shape(Pipeline("tool_loop", {"loop": loop, "after": talk("after", "loop")}, {"after": ["loop"]}, config=config), {})
+    return Shape(
+        Pipeline(
+            "tool_loop", {"loop": loop, "after": talk("after", "loop")}, {"after": ["loop"]}, config=config
+        ),
+        {},
+    )
 
 
 @shape
@@ -364,7 +373,9 @@ def nested(config: PipelineConfig) -> Shape:
 
     steps = {"ask": talk("ask"), "pay": pay, "check": check}
     inner = Pipeline("inner", steps, {"pay": ["ask"], "check": ["pay"]})
-    twice = Pipeline("twice", {"deep": inner.as_step(), "deeper": talk("deeper", "deep")}, {"deeper": ["deep"]})
+    twice = Pipeline(
+        "twice", {"deep": inner.as_step(), "deeper": talk("deeper", "deep")}, {"deeper": ["deep"]}
+    )
 
     @step
     async def both(ctx: StepContext) -> str:
@@ -399,7 +410,9 @@ def mapped(config: PipelineConfig) -> Shape:
     async def agents(ctx: StepContext) -> list[str]:
         ran(ctx)
         same = await ctx.map(mapper, ["same", "same", "same"])
-        return [response.output for response in [*same, *await ctx.map(mapper, ["x", "y", "z"], concurrency=2)]]
+        return [
+            response.output for response in [*same, *await ctx.map(mapper, ["x", "y", "z"], concurrency=2)]
+        ]
 
     @step
     async def steps(ctx: StepContext) -> list[str]:
@@ -412,7 +425,12 @@ def mapped(config: PipelineConfig) -> Shape:
         return " ".join([*ctx.get_dependency("agents"), *ctx.get_dependency("steps")])
 
     return Shape(
-        Pipeline("mapped", {"agents": agents, "steps": steps, "join": join}, {"join": ["agents", "steps"]}, config=config),
+        Pipeline(
+            "mapped",
+            {"agents": agents, "steps": steps, "join": join},
+            {"join": ["agents", "steps"]},
+            config=config,
+        ),
         {},
     )
 
@@ -441,7 +459,12 @@ def effects(config: PipelineConfig) -> Shape:
         ran(ctx)
         return f"{ctx.get_dependency('pay')}, {ctx.get_dependency('ship')}"
 
-    return Shape(Pipeline("effects", {"pay": pay, "ship": ship, "done": done}, {"done": ["pay", "ship"]}, config=config), {})
+    return Shape(
+        Pipeline(
+            "effects", {"pay": pay, "ship": ship, "done": done}, {"done": ["pay", "ship"]}, config=config
+        ),
+        {},
+    )
 
 
 @shape
@@ -498,7 +521,13 @@ def streamed(config: PipelineConfig) -> Shape:
         return text
 
     return Shape(
-        Pipeline("streamed", {"stream": stream, "after": talk("after", "stream")}, {"after": ["stream"]}, config=config), {}
+        Pipeline(
+            "streamed",
+            {"stream": stream, "after": talk("after", "stream")},
+            {"after": ["stream"]},
+            config=config,
+        ),
+        {},
     )
 
 
@@ -512,7 +541,12 @@ def fallback(config: PipelineConfig) -> Shape:
         first = (await ctx.run(faller, "fall back one")).output
         return f"{first} {(await ctx.run(faller, 'fall back two')).output}"
 
-    return Shape(Pipeline("fallback", {"fall": fall, "after": talk("after", "fall")}, {"after": ["fall"]}, config=config), {})
+    return Shape(
+        Pipeline(
+            "fallback", {"fall": fall, "after": talk("after", "fall")}, {"after": ["fall"]}, config=config
+        ),
+        {},
+    )
 
 
 class Desk(BasePipeline[Any, str]):
@@ -565,4 +599,3 @@ def budgeted(config: PipelineConfig) -> Shape:
 
 def _with_budget(config: PipelineConfig, usd: Decimal) -> PipelineConfig:
     return replace(config, budget=Budget(usd=usd))
-

@@ -33,6 +33,7 @@ from fastroai.store.entries import (
     RequestEnded,
     RequestSent,
     RunEnded,
+    RunHeader,
     StepOutput,
     ToolEnded,
 )
@@ -102,7 +103,9 @@ class Observed:
     def lost_usd(self) -> list[Decimal]:
         """Bounds of the requests of which nothing more was heard, and of those that came without usage."""
         ended = self.ended
-        records = [ended[sent.id].record if sent.id in ended else sent.record for sent in self.of(RequestSent)]
+        records = [
+            ended[sent.id].record if sent.id in ended else sent.record for sent in self.of(RequestSent)
+        ]
         unmeasured = [record for record in records if record.outcome == "unmeasured"]
         assert all(record.bound_usd is not None for record in unmeasured)
         return [record.bound_usd for record in unmeasured]
@@ -114,61 +117,68 @@ class Observed:
         return {(entry.place, entry.name) for entry in self.of(OnceStarted)} - done
 
 
-class Lane:
-    """One worker, one model server and one store, for one run after the other."""
+class Worker:
+    """The process that runs are made in, and the model server that they ask."""
 
-    def __init__(self, server: ModelServer, store: tuple[str, str, str], folder: Path) -> None:
-        self.server, self.place, self.folder = server, store, folder
-        self.oracle = Oracle()
+    def __init__(self, server: ModelServer, folder: Path) -> None:
+        self.server, self.folder, self.oracle = server, folder, Oracle()
         server.rule(None, self.oracle)
-        environment = {**os.environ, **server.environment(), "PYTHONWARNINGS": "ignore"}
-        self._worker = subprocess.Popen(
+        self._process = subprocess.Popen(
             [sys.executable, str(WORKER)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=environment,
+            env={**os.environ, **server.environment(), "PYTHONWARNINGS": "ignore"},
         )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._in, self._out = self._process.stdin, self._process.stdout
+        assert self._out.readline() == "ready\n", "the worker did not start"
+
+    def close(self) -> None:
+        self._in.close()
+        self._process.wait(30)
+        self._out.close()
+
+    def tell(self, task: Task) -> dict[str, Any]:
+        """Have it done."""
+        self._in.write(json.dumps(asdict(task)) + "\n")
+        self._in.flush()
+        answer = self._out.readline()
+        assert answer, "the worker has ended"
+        return json.loads(answer)  # type: ignore[no-any-return]
+
+    @classmethod
+    @contextmanager
+    def started(cls, folder: Path) -> Iterator[Worker]:
+        with ModelServer() as server:
+            worker = cls(server, folder)
+            try:
+                yield worker
+            finally:
+                worker.close()
+
+
+class Lane:
+    """A worker and a store, for one run after the other."""
+
+    def __init__(self, worker: Worker, place: tuple[str, str, str]) -> None:
+        self.worker, self.server, self.place = worker, worker.server, place
+        self._runner = asyncio.Runner()
+        self._store = open_store(*place)
         self._calm: dict[tuple[str, str], Calm] = {}
         self.kills = self.runs = 0
 
     def close(self) -> None:
-        assert self._worker.stdin is not None
-        self._worker.stdin.close()
-        self._worker.wait(30)
-        assert self._worker.stdout is not None
-        self._worker.stdout.close()
-
-    def tell(self, task: Task) -> dict[str, Any]:
-        """Have it done."""
-        assert self._worker.stdin is not None
-        assert self._worker.stdout is not None
-        self._worker.stdin.write(json.dumps(asdict(task)) + "\n")
-        self._worker.stdin.flush()
-        answer = self._worker.stdout.readline()
-        assert answer, "the worker has ended"
-        return json.loads(answer)  # type: ignore[no-any-return]
+        self._runner.run(self._store.aclose())
+        self._runner.close()
 
     def observe(self, run_id: str) -> Observed:
-        async def look() -> list[AnyEntry]:
-            store = open_store(*self.place)
-            try:
-                return await read_log(store, run_id)
-            finally:
-                await store.aclose()
+        return Observed(self._runner.run(read_log(self._store, run_id)))
 
-        return Observed(asyncio.run(look()))
-
-    def header(self, run_id: str) -> Any:
-        async def look() -> Any:
-            store = open_store(*self.place)
-            try:
-                found = await store.read(header_key(run_id))
-                return decode_header(run_id, found.values[-1])
-            finally:
-                await store.aclose()
-
-        return asyncio.run(look())
+    def header(self, run_id: str) -> RunHeader:
+        found = self._runner.run(self._store.read(header_key(run_id)))
+        return decode_header(run_id, found.values[-1])
 
     def calm(self, shape: str, durability: Any = "sync") -> Calm:
         """What this shape does undisturbed."""
@@ -176,11 +186,8 @@ class Lane:
             run = Run(self, shape, durability)
             outcome = run.go(None)
             run.check_end(outcome, None)
-            again = Run(self, shape, durability)  # the first one also imports
-            outcome = again.go(None)
-            again.check_end(outcome, None)
             self._calm[shape, durability] = Calm(
-                outcome["output"], outcome["writes"], outcome["seconds"], again.requests()
+                outcome["output"], outcome["writes"], outcome["seconds"], run.requests()
             )
         return self._calm[shape, durability]
 
@@ -191,10 +198,14 @@ class Lane:
         outcome = run.go(kill)
         while outcome.get("killed") or outcome.get("not_found"):
             again: Kill | None = None
-            if run.kills < MOST_KILLS and chance.random() < 0.4:
+            if run.kills < MOST_KILLS and chance.random() < 0.6:
                 write = chance.randint(1, calm.writes)
                 again = chance.choice(
-                    [Kill(at=("before", write)), Kill(at=("after", write)), Kill(after=chance.random() * calm.seconds)]
+                    [
+                        Kill(at=("before", write)),
+                        Kill(at=("after", write)),
+                        Kill(after=chance.random() * calm.seconds),
+                    ]
                 )
             outcome = run.go(again, resumed=not outcome.get("not_found"))
         run.check_end(outcome, calm)
@@ -208,18 +219,18 @@ class Run:
     def __init__(self, lane: Lane, shape: str, durability: Any) -> None:
         self.lane, self.shape, self.durability = lane, shape, durability
         self.run_id = f"{shape}-{uuid.uuid4().hex[:12]}"
-        self.notes = lane.folder / f"{self.run_id}.notes"
-        self.outcome = lane.folder / f"{self.run_id}.json"
+        self.notes = lane.worker.folder / f"{self.run_id}.notes"
+        self.outcome = lane.worker.folder / f"{self.run_id}.json"
         self.kills = 0
         self.parts: list[tuple[Observed, list[list[str]]]] = []
         """What was on record before each part but the first, and what was noted before."""
         lane.server.ledger.clear()
-        lane.oracle.clear()
+        lane.worker.oracle.clear()
 
     def go(self, kill: Kill | None, *, resumed: bool = False) -> dict[str, Any]:
         """One part."""
         kill = kill or Kill()
-        outcome = self.lane.tell(
+        outcome = self.lane.worker.tell(
             Task(
                 shape=self.shape,
                 run_id=self.run_id,
@@ -238,7 +249,9 @@ class Run:
         return outcome
 
     def noted(self) -> list[list[str]]:
-        return [line.split("\t") for line in self.notes.read_text().splitlines()] if self.notes.exists() else []
+        return (
+            [line.split("\t") for line in self.notes.read_text().splitlines()] if self.notes.exists() else []
+        )
 
     def answered(self) -> list[LedgerEntry]:
         """What the server has answered, and is on record."""
@@ -341,20 +354,12 @@ def _around(place: str) -> Iterator[str]:
 
 def all_kills(calm: Calm) -> list[Kill]:
     """Before and after each write of a run."""
-    return [Kill(at=(moment, number)) for number in range(1, calm.writes + 1) for moment in ("before", "after")]  # type: ignore[misc]
+    return [
+        Kill(at=(moment, number)) for number in range(1, calm.writes + 1) for moment in ("before", "after")
+    ]  # type: ignore[misc]
 
 
 def some(kills: Sequence[Kill], count: int, chance: random.Random) -> Iterable[Kill]:
     """So many of them, spread over the run."""
     stride = max(1, len(kills) // count)
     return kills[chance.randrange(stride) :: stride][:count]
-
-
-@contextmanager
-def open_lane(store: tuple[str, str, str], folder: Path) -> Iterator[Lane]:
-    with ModelServer() as server:
-        lane = Lane(server, store, folder)
-        try:
-            yield lane
-        finally:
-            lane.close()

@@ -12,6 +12,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Sequence
@@ -19,12 +20,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fastroai import CostBudgetExceeded, PipelineConfig
+import psycopg  # noqa: F401  # before the fork
+import redis  # noqa: F401
+from pydantic_ai.models import Model
+from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.providers.anthropic import AnthropicProvider
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from fastroai import CostBudgetExceeded, FastroAgent, Pipeline, PipelineConfig, StepContext, step
 from fastroai.errors import RunNotFound
-from fastroai.store import PostgresRunStore, RedisRunStore, RunStore, SQLiteRunStore, StoredKey, StoredValues
+from fastroai.steps.base import FunctionStep
+from fastroai.store import (
+    MemoryRunStore,
+    PostgresRunStore,
+    RedisRunStore,
+    RunStore,
+    SQLiteRunStore,
+    StoredKey,
+    StoredValues,
+)
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from durability.shapes import SHAPES, Notebook, Shape  # noqa: E402
+from durability.shapes import SHAPES, Notebook, Shape
 
 Moment = Literal["before", "after"]
 
@@ -154,9 +172,47 @@ def attempt(task: Task, shape: Shape) -> dict[str, Any]:
     return {**json.loads(Path(task.outcome).read_text()), "seconds": seconds}
 
 
+async def warm_up() -> None:
+    """Ask once in each way, through connections that are closed after, so that no fork has to learn it."""
+    key, url = os.environ["OPENAI_API_KEY"], os.environ["OPENAI_BASE_URL"]
+    openai = OpenAIProvider(base_url=url, api_key=key)
+    anthropic = AnthropicProvider(base_url=os.environ["ANTHROPIC_BASE_URL"], api_key=key)
+    models: list[Model] = [
+        OpenAIChatModel("gpt-5-mini", provider=openai),
+        OpenAIResponsesModel("gpt-5-mini", provider=openai),
+        AnthropicModel("claude-haiku-4-5", provider=anthropic),
+    ]
+
+    def step_of(model: Model) -> FunctionStep[Any, str]:
+        agent = FastroAgent(model, max_tokens=10, tools=[no_tool])
+
+        @step
+        async def ask(ctx: StepContext) -> str:
+            text = str((await ctx.run(agent, "warm")).output)
+            async with ctx.run_stream(agent, "warm") as chunks:
+                return text + "".join([chunk.content or "" async for chunk in chunks])
+
+        return ask
+
+    steps = {f"ask{number}": step_of(model) for number, model in enumerate(models)}
+    pipeline = Pipeline("warm", steps, {"ask0": ["ask1"], "ask1": ["ask2"]})
+    store = MemoryRunStore()
+    await pipeline.execute({}, run_id="warm", store=store)
+    await pipeline.resume("warm", store=store)
+    await openai.client.close()
+    await anthropic.client.close()
+
+
+async def no_tool() -> None:
+    """Called by nobody."""
+
+
 def main() -> None:
     """Do one task after the other."""
     random.seed()
+    asyncio.run(warm_up())
+    assert threading.active_count() == 1, threading.enumerate()
+    print("ready", flush=True)
     shapes: dict[tuple[str, str], Shape] = {}
     for line in sys.stdin:
         told = json.loads(line)

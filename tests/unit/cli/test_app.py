@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 from support.run_logs import Log, definition, failure, support_desk
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from fastroai.cli import forgetting, main
 from fastroai.cli.app import app

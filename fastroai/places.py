@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote
+from functools import lru_cache
+from urllib.parse import quote, unquote
 
-from fastroai.runtime.places import quoted
 
-__all__ = ["attempt_around", "is_in", "quoted", "split_attempt", "step_name", "without_attempts"]
+@lru_cache(maxsize=1024)
+def quoted(name: str) -> str:
+    """A name without `/`, `@`, `#` and what else has a meaning there."""
+    return quote(name, safe=" [](),.:;+-_")
 
 
 def split_attempt(place: str) -> tuple[str, int | None]:

@@ -1,0 +1,439 @@
+"""LangGraph: a step as a node of its graphs, and its graphs as steps. Needs the extra `langgraph`."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeAlias, cast, overload
+
+from pydantic import BaseModel
+from typing_extensions import TypeVar
+
+from fastroai.contracts.annotations import Annotation, outer_class
+from fastroai.contracts.declared import returned_type
+from fastroai.errors import (
+    ConfigurationError,
+    LangGraphStopped,
+    MissingExtraError,
+    RunExists,
+    StepExecutionError,
+)
+from fastroai.pipelines import Pipeline, PipelineResult
+from fastroai.records import NOT_GIVEN, NotGiven
+from fastroai.runtime import FailureClass, FailureContext, current_scope
+from fastroai.runtime.failures import may_retry
+from fastroai.runtime.scope import current_branch
+from fastroai.steps import BaseStep, ConversationState, PipelineConfig, StepConfig, StepContext
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import Runnable, RunnableConfig
+    from langgraph.graph.state import CompiledStateGraph
+    from langgraph.runtime import ExecutionInfo, Runtime
+    from langgraph.types import Command, Interrupt, StateSnapshot
+    from langgraph.typing import NodeInputT as InputT
+    from langgraph.typing import StateT as FinalT
+else:
+    InputT, FinalT = TypeVar("InputT"), TypeVar("FinalT")  # LangGraph's have bounds, which are its own
+
+__all__ = ["as_node", "graph_step", "worth_retrying"]
+
+DepsT = TypeVar("DepsT")
+OutputT = TypeVar("OutputT")
+
+NodeUpdate: TypeAlias = "Mapping[str, object] | BaseModel | Command[Any] | None"
+"""What LangGraph takes from a node: new values of keys of the state, or a command; dataclasses too."""
+
+MakeInputs: TypeAlias = "Callable[[StepContext[DepsT]], InputT | Command[Any]]"
+Answer: TypeAlias = "Callable[[StepContext[DepsT], tuple[Interrupt, ...]], object]"
+
+_UPDATE: Final = (
+    "the key of the state for the output of step {!r}: it gives {!r}, not a dict, model or dataclass"
+)
+
+
+def worth_retrying(error: Exception) -> bool:
+    """Whether LangGraph may run a node again: `RetryPolicy(retry_on=worth_retrying)`.
+
+    Not after a failure on which FastroAI has used up its retries, nor after one that trying again cannot
+    help, such as a budget stop or a violated contract.
+    """
+    return may_retry(error)
+
+
+def _check_installed(feature: str) -> None:
+    if importlib.util.find_spec("langgraph") is None:
+        raise MissingExtraError(feature, "langgraph", "langgraph")
+
+
+# --- a step as a node ---
+
+
+def as_node(
+    step: BaseStep[DepsT, Any],
+    *,
+    step_id: str | None = None,
+    reads: Sequence[str] | None = None,
+    writes: str | None = None,
+    deps: DepsT | NotGiven = NOT_GIVEN,
+    config: StepConfig | None = None,
+    pipeline_config: PipelineConfig | None = None,
+) -> Runnable[Any, NodeUpdate]:
+    """A step as a node of a LangGraph graph, with its contract, retries, time limits, budget and account.
+
+    The node is a pipeline of one step: the state is its inputs. It works in `invoke` and in `ainvoke`.
+
+        builder.add_node("classify", as_node(classify, reads=["ticket"], writes="category"))
+
+    Around a call of the graph, `budget_scope` bounds and accounts for all of its nodes.
+
+    Args:
+        step: The step. Its code sees the state with `ctx.get_input`.
+        step_id: Its id in errors, traces and accounts; the name of its function unless given.
+        reads: The keys of the state that it sees; all of them unless given.
+        writes: The key of the state for its output; unless given, the output is a dict, model or dataclass
+            with values for the keys of the same names, or a LangGraph `Command`.
+        deps: What it finds as `ctx.deps`; the context that the graph is called with unless given.
+        config: Settings of the step.
+        pipeline_config: Settings of the pipeline around it. With a `store`, a node that LangGraph runs again,
+            because of its own retries or after a crash, repeats no request that was answered.
+
+    Raises:
+        MissingExtraError: langgraph is not installed (the extra `langgraph`).
+        ConfigurationError: an option that cannot be meant.
+    """
+    _check_installed("as_node")
+    from langchain_core.runnables import RunnableLambda
+
+    node = _Node(step, step_id, reads, writes, deps, config, pipeline_config)
+    return RunnableLambda(node.run_sync, node.run, name=node.step_id)
+
+
+class _Node(Generic[DepsT]):
+    """A pipeline of one step, from the state of a graph to an update of it."""
+
+    def __init__(
+        self,
+        step: BaseStep[DepsT, Any],
+        step_id: str | None,
+        reads: Sequence[str] | None,
+        writes: str | None,
+        deps: DepsT | NotGiven,
+        config: StepConfig | None,
+        pipeline_config: PipelineConfig | None,
+    ) -> None:
+        name = step_id or getattr(step, "__name__", None)
+        if not isinstance(name, str):
+            raise ConfigurationError("step_id", step_id, f"a name, as {step!r} has none")
+        self.step_id = name
+        if isinstance(reads, str):
+            raise ConfigurationError("reads", reads, f"a list of keys: [{reads!r}]")
+        self.reads, self.writes, self.deps = reads, writes, deps
+        defaults = pipeline_config or PipelineConfig()
+        self.pipeline: Pipeline[DepsT, Any] = Pipeline(
+            self.step_id,
+            {self.step_id: step},
+            config=replace(defaults, classifiers=(_signals_are_final, *defaults.classifiers)),
+            step_configs={} if config is None else {self.step_id: config},
+        )
+        declared = outer_class(self.pipeline.declared_output())
+        if writes is None and isinstance(declared, type) and not _is_update(declared):
+            raise ConfigurationError("writes", writes, _UPDATE.format(self.step_id, declared.__name__))
+
+    async def run(self, state: object) -> NodeUpdate:
+        """Run it in `ainvoke`."""
+        inputs, deps, run_id = self._inputs(state), self._deps(), _run_id()
+        with _unwrapped_signals(), _visit():
+            try:
+                result = await self.pipeline.execute(inputs, deps, run_id=run_id)
+            except RunExists:
+                result = await self.pipeline.resume(str(run_id), deps=deps)
+        return self._update(result)
+
+    def run_sync(self, state: object) -> NodeUpdate:
+        """Run it in `invoke`, which has a thread for each node where several run at once."""
+        inputs, deps, run_id = self._inputs(state), self._deps(), _run_id()
+        with _unwrapped_signals(), _visit():
+            try:
+                result = self.pipeline.execute_sync(inputs, deps, run_id=run_id)
+            except RunExists:
+                result = self.pipeline.resume_sync(str(run_id), deps=deps)
+        return self._update(result)
+
+    def _inputs(self, state: object) -> dict[str, object]:
+        values = _fields_of(state)
+        return {key: values[key] for key in (self.reads or values) if key in values}
+
+    def _deps(self) -> DepsT:
+        if not isinstance(self.deps, NotGiven):
+            return self.deps
+        runtime = _runtime()
+        return cast("DepsT", None if runtime is None else runtime.context)
+
+    def _update(self, result: PipelineResult[Any]) -> NodeUpdate:
+        from langgraph.types import Command
+
+        output: object = result.conversation_state if result.stopped_early else result.output
+        if isinstance(output, Command):
+            return output
+        if self.writes is not None:
+            return {self.writes: output}
+        if not _is_update(type(output)):
+            raise ConfigurationError("writes", None, _UPDATE.format(self.step_id, type(output).__name__))
+        return cast("NodeUpdate", output)
+
+
+def _is_update(kind: type) -> bool:
+    """Whether LangGraph takes an instance as new values for keys of the state."""
+    from langgraph.types import Command
+
+    if issubclass(kind, ConversationState):
+        return False
+    return issubclass(kind, Mapping | BaseModel | Command | type(None)) or is_dataclass(kind)
+
+
+def _fields_of(state: object) -> Mapping[str, object]:
+    if isinstance(state, Mapping):
+        return state
+    if isinstance(state, BaseModel):
+        return {name: getattr(state, name) for name in type(state).model_fields}
+    if is_dataclass(state) and not isinstance(state, type):
+        return {field.name: getattr(state, field.name) for field in fields(state)}
+    raise ConfigurationError("state", state, "a dict, a pydantic model or a dataclass; send one to the node")
+
+
+# --- where in a run of LangGraph's a node is ---
+
+
+def _runtime() -> Runtime[Any] | None:
+    """LangGraph's; `None` where a node is called by itself, as in a test."""
+    from langgraph.runtime import get_runtime
+
+    try:
+        return cast("Runtime[Any] | None", get_runtime())
+    except (RuntimeError, KeyError):
+        return None
+
+
+def _execution() -> ExecutionInfo | None:
+    runtime = _runtime()
+    return None if runtime is None else runtime.execution_info
+
+
+def _run_id() -> str | None:
+    """The same whenever LangGraph runs the same visit of the node; `None` inside of a run of our own."""
+    around = current_scope()
+    inside = around is not None and any(scope.kind == "pipeline" for scope in around.lineage())
+    execution = _execution()
+    return None if inside or execution is None else execution.task_id
+
+
+@contextmanager
+def _visit() -> Iterator[None]:
+    """Tell this visit of the node from others, in a run of our own that is on record.
+
+    LangGraph's task id is stable where it has a checkpointer, which takes a thread. Without one the graph
+    starts over in a new process, and comes to the same steps in the same order; in graphs inside of it
+    they may overtake each other, and are run again.
+    """
+    execution = _execution()
+    if execution is None:
+        yield
+        return
+    visit = execution.task_id
+    if execution.thread_id is None and "|" not in execution.checkpoint_ns:
+        visit = _step_of_graph()
+    token = current_branch.set(".".join(filter(None, (current_branch.get(), visit))))
+    try:
+        yield
+    finally:
+        current_branch.reset(token)
+
+
+def _step_of_graph() -> str:
+    from langgraph.config import get_config
+
+    metadata = get_config().get("metadata", {})
+    # The second part of the path is the node's name, or the number of what was sent to it.
+    return f"{metadata['langgraph_step']}-{metadata['langgraph_path'][1]}"
+
+
+# --- LangGraph's control flow, which it raises ---
+
+
+def _signals_are_final(error: BaseException, context: FailureContext) -> FailureClass | None:
+    """An interrupt, or a command to a parent graph, is no failure that a step might retry."""
+    from langgraph.errors import GraphBubbleUp
+
+    return FailureClass.TERMINAL if isinstance(error, GraphBubbleUp) else None
+
+
+@contextmanager
+def _unwrapped_signals() -> Iterator[None]:
+    from langgraph.errors import GraphBubbleUp
+
+    try:
+        yield
+    except StepExecutionError as error:
+        if isinstance(error.original_error, GraphBubbleUp):
+            raise error.original_error from None
+        raise
+
+
+# --- a graph as a step ---
+
+
+class GraphStep(BaseStep[DepsT, OutputT], Generic[InputT, FinalT, DepsT, OutputT]):
+    """Runs a compiled LangGraph graph inside a step; made by `graph_step`."""
+
+    def __init__(
+        self,
+        graph: CompiledStateGraph[Any, Any, InputT, FinalT],
+        inputs: MakeInputs[DepsT, InputT] | None,
+        output: Callable[[FinalT], OutputT] | str | None,
+        answer: Answer[DepsT] | None,
+        config: StepConfig,
+        graph_config: RunnableConfig | None,
+    ) -> None:
+        self.graph, self.inputs, self.output, self.answer = graph, inputs, output, answer
+        self.config, self.graph_config = config, graph_config
+        # `True` and `False` are for graphs inside of others.
+        self._has_checkpoints = not isinstance(graph.checkpointer, bool | None)
+
+    def __repr__(self) -> str:
+        return f"<step of LangGraph's {self.graph.get_name()!r}>"
+
+    def inferred_output(self) -> Annotation | None:
+        """What `output` says that it returns."""
+        return returned_type(self.output) if callable(self.output) else None
+
+    async def execute(self, context: StepContext[DepsT]) -> OutputT:
+        """Run the graph to its end, from its last checkpoint where it has one.
+
+        Raises:
+            LangGraphStopped: it waits for an answer, or has used up its recursion limit.
+        """
+        from langgraph.errors import GraphRecursionError
+
+        config = self._config(context)
+        try:
+            final = await self.graph.ainvoke(
+                await self._entry(context, config), config, context=context.deps, version="v2"
+            )
+        except GraphRecursionError as error:
+            limit = str(config.get("recursion_limit", "LangGraph's default"))
+            raise LangGraphStopped(context.step_id, "recursion limit", limit) from error
+        if final.interrupts:
+            self._refuse_to_wait(context, final.interrupts)
+        return self._output(final.value)
+
+    def _config(self, context: StepContext[DepsT]) -> RunnableConfig:
+        """With a thread where there are checkpoints: the same one in every attempt at this step of this run."""
+        config = cast("RunnableConfig", dict(self.graph_config or {}))
+        if self._has_checkpoints:
+            thread = {"thread_id": context.idempotency_key}
+            config["configurable"] = {**thread, **config.get("configurable", {})}
+        return config
+
+    async def _entry(
+        self, context: StepContext[DepsT], config: RunnableConfig
+    ) -> InputT | Command[Any] | None:
+        """What the graph is called with; `None` goes on from its last checkpoint."""
+        from langgraph.types import Command
+
+        if self._has_checkpoints:
+            before: StateSnapshot = await self.graph.aget_state(config)
+            if before.interrupts:
+                answer = None if self.answer is None else self.answer(context, before.interrupts)
+                if answer is None:
+                    self._refuse_to_wait(context, before.interrupts)
+                return Command(resume=answer)
+            if before.created_at is not None:
+                return None
+        if self.inputs is not None:
+            return self.inputs(context)
+        return cast("InputT", {**context.inputs, **context.direct_outputs})
+
+    def _refuse_to_wait(self, context: StepContext[DepsT], interrupts: tuple[Interrupt, ...]) -> NoReturn:
+        questions = ", ".join(repr(interrupt.value) for interrupt in interrupts)
+        raise LangGraphStopped(context.step_id, "interrupt", questions)
+
+    def _output(self, final: FinalT) -> OutputT:
+        if self.output is None:
+            return cast("OutputT", final)
+        if not isinstance(self.output, str):
+            return self.output(final)
+        values = _fields_of(final)
+        if self.output not in values:
+            raise ConfigurationError("output", self.output, f"a key of the final state: {', '.join(values)}")
+        return cast("OutputT", values[self.output])
+
+
+@overload
+def graph_step(
+    graph: CompiledStateGraph[Any, Any, InputT, FinalT],
+    *,
+    inputs: MakeInputs[DepsT, InputT] | None = ...,
+    output: None = ...,
+    answer: Answer[DepsT] | None = ...,
+    config: StepConfig | None = ...,
+    graph_config: RunnableConfig | None = ...,
+) -> BaseStep[DepsT, FinalT]: ...
+@overload
+def graph_step(
+    graph: CompiledStateGraph[Any, Any, InputT, FinalT],
+    *,
+    inputs: MakeInputs[DepsT, InputT] | None = ...,
+    output: str,
+    answer: Answer[DepsT] | None = ...,
+    config: StepConfig | None = ...,
+    graph_config: RunnableConfig | None = ...,
+) -> BaseStep[DepsT, Any]: ...
+@overload
+def graph_step(
+    graph: CompiledStateGraph[Any, Any, InputT, FinalT],
+    *,
+    inputs: MakeInputs[DepsT, InputT] | None = ...,
+    output: Callable[[FinalT], OutputT],
+    answer: Answer[DepsT] | None = ...,
+    config: StepConfig | None = ...,
+    graph_config: RunnableConfig | None = ...,
+) -> BaseStep[DepsT, OutputT]: ...
+
+
+def graph_step(
+    graph: CompiledStateGraph[Any, Any, InputT, FinalT],
+    *,
+    inputs: MakeInputs[DepsT, InputT] | None = None,
+    output: Callable[[FinalT], Any] | str | None = None,
+    answer: Answer[DepsT] | None = None,
+    config: StepConfig | None = None,
+    graph_config: RunnableConfig | None = None,
+) -> BaseStep[DepsT, Any]:
+    """A compiled LangGraph graph as a step: what its nodes spend through FastroAI is charged to the step.
+
+        Pipeline("desk", {"triage": graph_step(graph, output="reply"), "send": send}, {"send": ["triage"]})
+
+    `ctx.deps` are the context of the graph, which `as_node` gives to its steps. A graph with a checkpointer
+    goes on from its last checkpoint when the step is tried again or the run resumed: its thread is
+    `ctx.idempotency_key`.
+
+    Args:
+        graph: The graph.
+        inputs: Makes what it is called with; by default the inputs of the run, and the outputs of the step's
+            direct dependencies under their ids.
+        output: Makes the output of its final state, or a key of that; the whole of it unless given.
+        answer: Called with the context and what the graph waits for, where it was interrupted; gives the
+            answer, or `None` where there is none yet.
+        config: Settings of the step.
+        graph_config: LangGraph's, such as `{"recursion_limit": 50}`.
+
+    Raises:
+        MissingExtraError: langgraph is not installed (the extra `langgraph`).
+        ConfigurationError: what is not a compiled graph.
+    """
+    _check_installed("graph_step")
+    if not hasattr(graph, "ainvoke") or not hasattr(graph, "checkpointer"):
+        raise ConfigurationError("graph", graph, "a compiled graph: builder.compile()")
+    return GraphStep(graph, inputs, output, answer, config or StepConfig(), graph_config)

@@ -1,0 +1,62 @@
+"""Runs are killed, with SIGKILL, and go on: nothing is lost, nothing is paid for or done twice.
+
+A few kills of each kind here; all of them, and many at random, with `make kill-sweep`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Literal
+
+import pytest
+from durability.shapes import SHAPES
+from durability.sweep import Kill, Lane, all_kills, some
+
+TIMES = int(os.environ.get("FASTROAI_KILL_SWEEP", "0"))
+"""How many times everything is swept; 0 for a few kills of each kind."""
+SEED = os.environ.get("FASTROAI_KILL_SEED") or str(random.SystemRandom().randrange(10**9))
+AT_WRITES, AT_RANDOM = 3, 1
+"""How many runs of each shape, unless everything is swept."""
+ON_SERVERS = tuple(SHAPES) if TIMES else ("diamond", "effects")
+UNWAITED = tuple(SHAPES) if TIMES else ("diamond", "streamed")
+
+CASES = [("sqlite", shape) for shape in SHAPES]
+CASES += [(kind, shape) for kind in ("redis", "postgres") for shape in ON_SERVERS]
+
+
+def sweep(
+    lane: Lane, shape: str, kill: Kill, seed: str, durability: Literal["sync", "async"] = "sync"
+) -> None:
+    try:
+        lane.sweep(shape, kill, random.Random(seed), durability)
+    except AssertionError as error:
+        error.add_note(f"{shape} killed at {kill}, seed {seed!r}: set FASTROAI_KILL_SEED={SEED}")
+        raise
+
+
+@pytest.mark.parametrize(("lane", "shape"), CASES, indirect=["lane"])
+def test_a_run_that_is_killed_at_a_write_goes_on_and_repeats_nothing(lane: Lane, shape: str) -> None:
+    seed = f"{SEED} {lane.place[0]} {shape}"
+    kills, before = all_kills(lane.calm(shape)), lane.kills
+    for number, kill in enumerate(kills * TIMES or some(kills, AT_WRITES, random.Random(seed))):
+        sweep(lane, shape, kill, f"{seed} {number}")
+    assert lane.kills > before, "nothing was killed"
+
+
+@pytest.mark.parametrize(("lane", "shape"), CASES, indirect=["lane"])
+def test_a_run_that_is_killed_at_any_time_goes_on_and_repeats_nothing(lane: Lane, shape: str) -> None:
+    seconds = lane.calm(shape).seconds
+    for number in range(60 * TIMES or AT_RANDOM):
+        seed = f"{SEED} {lane.place[0]} {shape} any {number}"
+        sweep(lane, shape, Kill(after=random.Random(seed).random() * seconds), seed)
+
+
+@pytest.mark.parametrize(("lane", "shape"), [("sqlite", shape) for shape in UNWAITED], indirect=["lane"])
+def test_a_run_that_does_not_wait_for_its_store_ends_right_and_its_account_agrees_with_its_log(
+    lane: Lane, shape: str
+) -> None:
+    seed = f"{SEED} {shape} async"
+    kills = all_kills(lane.calm(shape, "async"))
+    for number, kill in enumerate(kills * TIMES or some(kills, AT_WRITES, random.Random(seed))):
+        sweep(lane, shape, kill, f"{seed} {number}", "async")
