@@ -4,10 +4,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit bench docs format soak clean
+.PHONY: help demo test check unit bench docs format soak kill-sweep clean
 
 help: ## list the commands
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(VENV)/demo.stamp: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -47,6 +47,9 @@ bench: $(VENV)/dev.stamp ## the benchmarks, each beside its bare alternative
 
 soak: $(VENV)/dev.stamp ## the property tests with 20,000 examples each
 	$(BIN)/python -m pytest tests/properties --hypothesis-profile=soak -o timeout=0
+
+kill-sweep: $(VENV)/dev.stamp ## runs killed at every write of every store, and thousands of times at random; TIMES=3 for more
+	FASTROAI_KILL_SWEEP=$(or $(TIMES),1) $(BIN)/python -m pytest tests/durability -o timeout=0 -q
 
 format: $(VENV)/dev.stamp ## format and fix what can be fixed
 	$(BIN)/ruff check --fix .

@@ -808,12 +808,12 @@ class LangGraphStopped(FastroAIError):
         if self.reason == "interrupt":
             return (
                 f"the graph of step {self.step_id!r} waits for an answer to {self.detail}; give "
-                "graph_step(answer=...) a function that has it, and resume the run. That takes a store for the "
-                "run, and a checkpointer in the graph"
+                "graph_step(answer=...) a function that has it, and resume the run, which takes a store for "
+                "the run and a checkpointer in the graph"
             )
         return (
-            f"the graph of step {self.step_id!r} has reached its recursion limit ({self.detail}); see that it "
-            "ends, or raise the limit: graph_step(graph_config={'recursion_limit': ...})"
+            f"the graph of step {self.step_id!r} has reached its recursion limit ({self.detail}); see that "
+            "it ends, or raise the limit: graph_step(graph_config={'recursion_limit': ...})"
         )
 
 

@@ -32,6 +32,7 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelRequestPart,
     ModelResponse,
+    RetryFeedbackPart,
     ToolCallPart,
     ToolReturnPart,
 )
@@ -129,8 +130,11 @@ class Metered(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Note the task that a stream is in."""
+        """Note the task that a stream is in, and whether an answer is asked for again."""
         self._note_task()
+        run = current_agent_run.get()
+        if run is not None and run.meter is self:
+            run.rejects_answer = _rejects_answer(request_context.messages)
         return request_context
 
     def _note_task(self) -> None:
@@ -211,6 +215,8 @@ class AgentRun:
     """Names of the tools through which the model was asked for structured output."""
     last: Charge | None = None
     """The latest answer of this run."""
+    rejects_answer: bool = False
+    """Whether the request that is made asks again for what that one was to give."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     """Tasks of this run that PydanticAI has made: for the hooks around it, and for each stream."""
 
@@ -283,14 +289,8 @@ class _Terms:
         names = (part.tool_name for part in self._news() if isinstance(part, ToolReturnPart))
         return tuple(dict.fromkeys(name for name in names if name not in output_tools))
 
-    def rejects_answer(self) -> bool:
-        """Whether it asks again for what the model has answered before."""
-        kinds = {part.part_kind for part in self._news()}
-        return "retry-prompt" in kinds and "tool-return" not in kinds
-
     def _news(self) -> Sequence[ModelRequestPart]:
-        last = self.messages[-1] if self.messages else None
-        return last.parts if isinstance(last, ModelRequest) else ()
+        return _news(self.messages)
 
 
 @dataclass
@@ -519,6 +519,20 @@ class _Attempt:
         )
 
 
+def _news(messages: Sequence[ModelMessage]) -> Sequence[ModelRequestPart]:
+    """What the model has not been told before."""
+    last = messages[-1] if messages else None
+    return last.parts if isinstance(last, ModelRequest) else ()
+
+
+def _rejects_answer(messages: Sequence[ModelMessage]) -> bool:
+    """Whether the model is told nothing but that its answer, or each of its calls, is to be made again."""
+    news = _news(messages)
+    outcomes = {part.outcome for part in news if isinstance(part, ToolReturnPart)}
+    told_again = any(isinstance(part, RetryFeedbackPart) for part in news)
+    return outcomes == {"retried"} or (not outcomes and told_again)
+
+
 def _is_measured(response: ModelResponse, *, streamed: bool, system: str) -> bool:
     """Whether the usage of a response is all there.
 
@@ -734,7 +748,7 @@ class MeteredModel(OwnedModel):
         terms = _Terms(self._meter, self.wrapped, messages, settings, parameters, streamed)
         if (run := self._run()) is not None:
             run.output_tools.update(tool.name for tool in parameters.output_tools)
-            if run.last is not None and terms.rejects_answer():
+            if run.last is not None and run.rejects_answer:
                 run.last.mark("retried")
         return terms
 
@@ -755,7 +769,7 @@ class MeteredModel(OwnedModel):
             messages=terms.messages,
             settings=terms.settings,
             parameters=terms.parameters,
-            rejects=terms.rejects_answer(),
+            rejects=run is not None and run.meter is self._meter and run.rejects_answer,
         )
 
     def _replayed(self, known: KnownResponse) -> ModelResponse:

@@ -34,6 +34,7 @@ from fastroai.runtime import Charge, FailureClass, RetriesUsed, Scope
 from fastroai.runtime.scope import current_branch
 from fastroai.store.entries import ReplayDiverged, RequestEnded, RequestPlace, RequestSent, ToolEnded
 from fastroai.store.payloads import seal, unseal
+from fastroai.store.recorded import Exchange
 from fastroai.store.runs import DurableRun, current_durable_run
 
 _VOLATILE: Final = frozenset({"timestamp", "run_id", "conversation_id", "metadata"})
@@ -105,7 +106,7 @@ class RequestOnRecord:
         last.charge.mark("retried")  # now
         for exchange in found:
             if exchange.has_ended:
-                self.used = self.used.after(FailureClass.RECOVERABLE)
+                self.used = self.used.after(_failure_of(exchange))
         return None
 
     def _diverge(self) -> None:
@@ -155,6 +156,12 @@ def count_agent_call(scope: Scope, call: str, attempt: int) -> None:
         scope.recount((), 1)
     else:
         scope.count_agent_call()
+
+
+def _failure_of(exchange: Exchange) -> FailureClass:
+    """Of an attempt that is on record: what was released was never done, the rest may have been."""
+    released = exchange.charge.record.outcome == "released"
+    return FailureClass.RECOVERABLE if released else FailureClass.AMBIGUOUS
 
 
 async def execute_tool(

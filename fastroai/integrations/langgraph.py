@@ -39,14 +39,16 @@ else:
 
 __all__ = ["as_node", "graph_step", "worth_retrying"]
 
-DepsT = TypeVar("DepsT")
-OutputT = TypeVar("OutputT")
+DepsT = TypeVar("DepsT", default=Any)
+OutputT = TypeVar("OutputT", default=Any)
 
 NodeUpdate: TypeAlias = "Mapping[str, object] | BaseModel | Command[Any] | None"
 """What LangGraph takes from a node: new values of keys of the state, or a command; dataclasses too."""
 
-MakeInputs: TypeAlias = "Callable[[StepContext[DepsT]], InputT | Command[Any]]"
 Answer: TypeAlias = "Callable[[StepContext[DepsT], tuple[Interrupt, ...]], object]"
+
+_STEP_KEY: Final = "fastroai_step"
+"""In the metadata of checkpoints: the idempotency key of the step whose run made them."""
 
 _UPDATE: Final = (
     "the key of the state for the output of step {!r}: it gives {!r}, not a dict, model or dataclass"
@@ -96,8 +98,8 @@ def as_node(
             with values for the keys of the same names, or a LangGraph `Command`.
         deps: What it finds as `ctx.deps`; the context that the graph is called with unless given.
         config: Settings of the step.
-        pipeline_config: Settings of the pipeline around it. With a `store`, a node that LangGraph runs again,
-            because of its own retries or after a crash, repeats no request that was answered.
+        pipeline_config: Settings of the pipeline around it. With a `store`, a node that was cut off, and that
+            LangGraph runs again from its checkpoint, repeats no request that was answered.
 
     Raises:
         MissingExtraError: langgraph is not installed (the extra `langgraph`).
@@ -149,7 +151,7 @@ class _Node(Generic[DepsT]):
                 result = await self.pipeline.execute(inputs, deps, run_id=run_id)
             except RunExists:
                 result = await self.pipeline.resume(str(run_id), deps=deps)
-        return self._update(result)
+            return self._update(result)
 
     def run_sync(self, state: object) -> NodeUpdate:
         """Run it in `invoke`, which has a thread for each node where several run at once."""
@@ -159,11 +161,11 @@ class _Node(Generic[DepsT]):
                 result = self.pipeline.execute_sync(inputs, deps, run_id=run_id)
             except RunExists:
                 result = self.pipeline.resume_sync(str(run_id), deps=deps)
-        return self._update(result)
+            return self._update(result)
 
     def _inputs(self, state: object) -> dict[str, object]:
         values = _fields_of(state)
-        return {key: values[key] for key in (self.reads or values) if key in values}
+        return {key: values[key] for key in (values if self.reads is None else self.reads) if key in values}
 
     def _deps(self) -> DepsT:
         if not isinstance(self.deps, NotGiven):
@@ -174,11 +176,15 @@ class _Node(Generic[DepsT]):
     def _update(self, result: PipelineResult[Any]) -> NodeUpdate:
         from langgraph.types import Command
 
+        for error in result.errors.values():  # with on_error="continue", which is for steps beside this one
+            raise StepExecutionError(self.step_id, error) from error
         output: object = result.conversation_state if result.stopped_early else result.output
         if isinstance(output, Command):
             return output
         if self.writes is not None:
             return {self.writes: output}
+        if isinstance(output, Mapping):
+            return dict(output)  # LangGraph takes no other mapping
         if not _is_update(type(output)):
             raise ConfigurationError("writes", None, _UPDATE.format(self.step_id, type(output).__name__))
         return cast("NodeUpdate", output)
@@ -210,10 +216,7 @@ def _runtime() -> Runtime[Any] | None:
     """LangGraph's; `None` where a node is called by itself, as in a test."""
     from langgraph.runtime import get_runtime
 
-    try:
-        return cast("Runtime[Any] | None", get_runtime())
-    except (RuntimeError, KeyError):
-        return None
+    return cast("Runtime[Any] | None", get_runtime())
 
 
 def _execution() -> ExecutionInfo | None:
@@ -290,7 +293,7 @@ class GraphStep(BaseStep[DepsT, OutputT], Generic[InputT, FinalT, DepsT, OutputT
     def __init__(
         self,
         graph: CompiledStateGraph[Any, Any, InputT, FinalT],
-        inputs: MakeInputs[DepsT, InputT] | None,
+        inputs: Callable[[StepContext[DepsT]], InputT | Command[Any]] | None,
         output: Callable[[FinalT], OutputT] | str | None,
         answer: Answer[DepsT] | None,
         config: StepConfig,
@@ -329,11 +332,12 @@ class GraphStep(BaseStep[DepsT, OutputT], Generic[InputT, FinalT, DepsT, OutputT
         return self._output(final.value)
 
     def _config(self, context: StepContext[DepsT]) -> RunnableConfig:
-        """With a thread where there are checkpoints: the same one in every attempt at this step of this run."""
+        """With a thread where there are checkpoints: the same in every attempt at this step of this run."""
         config = cast("RunnableConfig", dict(self.graph_config or {}))
         if self._has_checkpoints:
-            thread = {"thread_id": context.idempotency_key}
-            config["configurable"] = {**thread, **config.get("configurable", {})}
+            key = context.idempotency_key
+            config["configurable"] = {"thread_id": key, **config.get("configurable", {})}
+            config["metadata"] = {**config.get("metadata", {}), _STEP_KEY: key}
         return config
 
     async def _entry(
@@ -344,12 +348,15 @@ class GraphStep(BaseStep[DepsT, OutputT], Generic[InputT, FinalT, DepsT, OutputT
 
         if self._has_checkpoints:
             before: StateSnapshot = await self.graph.aget_state(config)
+            # On a thread that the user names, an earlier run may have been.
+            is_ours = dict(before.metadata or {}).get(_STEP_KEY) == context.idempotency_key
             if before.interrupts:
                 answer = None if self.answer is None else self.answer(context, before.interrupts)
-                if answer is None:
+                if answer is not None:
+                    return Command(resume=answer)
+                if is_ours:
                     self._refuse_to_wait(context, before.interrupts)
-                return Command(resume=answer)
-            if before.created_at is not None:
+            elif is_ours:
                 return None
         if self.inputs is not None:
             return self.inputs(context)
@@ -374,7 +381,7 @@ class GraphStep(BaseStep[DepsT, OutputT], Generic[InputT, FinalT, DepsT, OutputT
 def graph_step(
     graph: CompiledStateGraph[Any, Any, InputT, FinalT],
     *,
-    inputs: MakeInputs[DepsT, InputT] | None = ...,
+    inputs: Callable[[StepContext[DepsT]], InputT | Command[Any]] | None = ...,
     output: None = ...,
     answer: Answer[DepsT] | None = ...,
     config: StepConfig | None = ...,
@@ -384,7 +391,7 @@ def graph_step(
 def graph_step(
     graph: CompiledStateGraph[Any, Any, InputT, FinalT],
     *,
-    inputs: MakeInputs[DepsT, InputT] | None = ...,
+    inputs: Callable[[StepContext[DepsT]], InputT | Command[Any]] | None = ...,
     output: str,
     answer: Answer[DepsT] | None = ...,
     config: StepConfig | None = ...,
@@ -394,7 +401,7 @@ def graph_step(
 def graph_step(
     graph: CompiledStateGraph[Any, Any, InputT, FinalT],
     *,
-    inputs: MakeInputs[DepsT, InputT] | None = ...,
+    inputs: Callable[[StepContext[DepsT]], InputT | Command[Any]] | None = ...,
     output: Callable[[FinalT], OutputT],
     answer: Answer[DepsT] | None = ...,
     config: StepConfig | None = ...,
@@ -405,7 +412,7 @@ def graph_step(
 def graph_step(
     graph: CompiledStateGraph[Any, Any, InputT, FinalT],
     *,
-    inputs: MakeInputs[DepsT, InputT] | None = None,
+    inputs: Callable[[StepContext[DepsT]], InputT | Command[Any]] | None = None,
     output: Callable[[FinalT], Any] | str | None = None,
     answer: Answer[DepsT] | None = None,
     config: StepConfig | None = None,

@@ -39,13 +39,12 @@ class LivePart:
         self._prefix = f"{around}/" if around else ""
 
     def __call__(self) -> Iterator[AnyEntry]:
-        """All entries, in any order."""
+        """All entries; of those at the same moment, what caused others comes first."""
         if self._runner.scope is self._log.scope:
             yield from self._of_run()
         yield from self._decisions()
         told = self._told_by_nested()
         for step_id in self._runner.step_scopes:
-            yield from self._outcome(step_id)
             yield from self._spending(step_id, told)
 
     def _of_run(self) -> Iterator[AnyEntry]:
@@ -66,18 +65,17 @@ class LivePart:
             at = runner.began_at
             if not isinstance(event, Started) and event.step_id in runner.timings:
                 at = self._at(runner.timings[event.step_id].finished_ms)
+                yield from self._outcome(event.step_id)
             for command in commands:
-                if isinstance(command, StartStep) and command.step_id in runner.timings:
-                    started = self._at(runner.timings[command.step_id].started_ms)
+                if isinstance(command, StartStep):
+                    timing = runner.timings.get(command.step_id)
+                    started = at if timing is None else self._at(timing.started_ms)
                     yield StepStart(at=started, place=self._place(command.step_id), cause=command.cause)
                 elif isinstance(command, SkipStep):
                     yield StepSkip(at=at, place=self._place(command.step_id), cause=command.cause)
 
     def _outcome(self, step_id: str) -> Iterator[AnyEntry]:
-        runner, place = self._runner, self._place(step_id)
-        timing = runner.timings.get(step_id)
-        if timing is None:
-            return
+        runner, place, timing = self._runner, self._place(step_id), self._runner.timings[step_id]
         at, attempt = self._at(timing.finished_ms), runner.step_scopes[step_id].attempt
         if step_id in runner.errors:
             config, scope = runner.configs[step_id], runner.step_scopes[step_id]

@@ -82,7 +82,7 @@ class PipelineRunner:
         self._loop = asyncio.get_running_loop()
         self._finished: asyncio.Future[None] = self._loop.create_future()
         self._in_step: dict[str, asyncio.Task[None]] = {}
-        self._stopping = False
+        self._stopping = self._is_over = False
         self.began_at = datetime.now(UTC)
         self.ended_at: datetime | None = None
         self._origin = perf_counter() - (0.0 if on_record is None else on_record.elapsed)
@@ -132,7 +132,7 @@ class PipelineRunner:
     async def _end_workers(self) -> None:
         """Cancel and await what still runs, however often we are cancelled meanwhile."""
         cancelled: asyncio.CancelledError | None = None
-        self._stopping = True
+        self._stopping = self._is_over = True
         while self._workers:
             for worker in self._workers:
                 worker.cancel()
@@ -161,6 +161,8 @@ class PipelineRunner:
             await self._decide(_succeeded(step_id, output))
 
     async def _decide(self, event: Event) -> None:
+        if self._is_over:
+            return  # cancelled from outside: what ends now makes room for nothing
         commands = self.machine.handle(event)
         if self.on_record is not None:
             self.on_record.decided(commands)

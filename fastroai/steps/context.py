@@ -37,6 +37,7 @@ from fastroai.steps.config import ResolvedConfig, RetryLike, policies_of, resolv
 from fastroai.steps.contracts import BoundContract, bind_contract
 from fastroai.steps.conversation import ConversationState
 from fastroai.steps.durability import (
+    attempts_used,
     calls_used,
     last_conversation,
     record_call_retry,
@@ -535,11 +536,35 @@ class StepContext(Generic[DepsT_co]):
         facts = replace(self._facts, inputs=inputs, reader=self._reader)
         async with scope:
             return await run_step(
-                step, scope=scope, facts=facts, deps=self.deps, config=config, contract=contract
+                step,
+                scope=scope,
+                facts=facts,
+                deps=self.deps,
+                config=config,
+                contract=contract,
+                used=attempts_used(scope),
             )
 
     # --- side effects ---
 
+    @overload
+    async def once(
+        self,
+        name: str,
+        effect: Callable[[], Awaitable[T]],
+        *,
+        returns: type[T] | None = None,
+        if_interrupted: IfInterrupted = "repeat",
+    ) -> T: ...
+    @overload
+    async def once(
+        self,
+        name: str,
+        effect: Callable[[], T],
+        *,
+        returns: type[T] | None = None,
+        if_interrupted: IfInterrupted = "repeat",
+    ) -> T: ...
     async def once(
         self,
         name: str,

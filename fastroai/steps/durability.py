@@ -49,6 +49,12 @@ def restore_call(scope: Scope, step: Scope, call: AgentCall) -> None:
         scope.recount(durable.recorded.charges_before(place, call.call, used.attempt))
 
 
+def attempts_used(scope: Scope) -> RetriesUsed:
+    """Which attempt at a mapped step comes next."""
+    durable = current_durable_run.get()
+    return RetriesUsed() if durable is None else durable.recorded.progress(step_place(scope))
+
+
 def calls_used(scope: Scope, call: AgentCall) -> RetriesUsed:
     """Which attempt at an agent call comes next."""
     durable = current_durable_run.get()

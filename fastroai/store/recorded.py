@@ -217,7 +217,7 @@ class RecordedRun:
         return [one.charge for one in claimed], len(calls)
 
     def comes_by(self, place: str, call: str, attempt: int, tools: tuple[str, ...]) -> bool:
-        """Whether an attempt at an agent call, made in some calls of tools, is one of those; once for each."""
+        """Whether an attempt at an agent call, in some calls of tools, is one of those; once for each."""
         begun = place, call, attempt, tools
         known = begun in self._begun
         self._begun.discard(begun)

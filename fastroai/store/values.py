@@ -13,8 +13,10 @@ from fastroai.errors import ValueNotStorable
 from fastroai.store.sameness import is_same
 
 _PLAIN: Final = (str, int, float, bool, type(None))
-_DEEPEST: Final = 100
+_DEEP: Final = 100
+_LONG_NUMBER: Final = 4_000
 _AROUND: Final = 10
+_LONG: Final = 2**63
 _SCALARS = frozenset({str, int, bool})
 """Equal to what comes back, and never a subclass of what is declared."""
 
@@ -26,7 +28,7 @@ def value_to_json(value: object, declared: Any, what: str) -> JsonValue:
         ValueNotStorable: it is no plain JSON and has no declared type, or would not come back as it is.
     """
     kind = type(value)
-    if kind in _SCALARS and declared in (None, kind) and (kind is not str or value.isascii()):  # type: ignore[attr-defined]
+    if kind in _SCALARS and declared in (None, kind) and _is_short_or_ascii(value):
         return value  # type: ignore[return-value]  # JSON as it is
     adapter = None if declared is None else adapter_of(declared)
     if adapter is None:
@@ -53,6 +55,11 @@ def value_to_json(value: object, declared: Any, what: str) -> JsonValue:
             "that it has, without fields that are excluded, secret or of a subclass",
         )
     return stored
+
+
+def _is_short_or_ascii(value: object) -> bool:
+    """Whether a number, which is not too long for JSON, or a text without halves of surrogate pairs."""
+    return value.isascii() if isinstance(value, str) else -_LONG < value < _LONG  # type: ignore[operator]
 
 
 def value_from_json(stored: JsonValue, declared: Any) -> object:
@@ -92,8 +99,8 @@ def _not_plain(value: object) -> Iterator[tuple[str, object]]:
 def _text(value: object) -> bytes:
     """As JSON text. Raises `ValueError` for what could not be read again, such as half a surrogate pair."""
     text = to_json(value, inf_nan_mode="constants")
-    if text.count(b"[") + text.count(b"{") > _DEEPEST:  # with fewer it cannot be deep
-        # There is a limit to what can be read, and the value will be inside of others.
+    # Depth and digits that can be read have limits, and the value will be inside of others.
+    if len(text) > _LONG_NUMBER or text.count(b"[") + text.count(b"{") > _DEEP:
         from_json(b"[" * _AROUND + text + b"]" * _AROUND)
     return text
 
@@ -113,7 +120,8 @@ def _field_of(error: Exception) -> str:
 def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return error.errors(include_url=False, include_input=False)[0]["msg"]
-    return str(error).partition("\n")[0]
+    first, _, rest = str(error).partition("\n")
+    return first if not first.endswith(":") else rest.partition("\n")[0].strip()  # after a heading
 
 
 def _name(declared: Any) -> str:

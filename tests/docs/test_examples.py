@@ -32,6 +32,11 @@ PRINTS = {
         r"^step 'price': what it ensures does not hold: the price is positive$",
     ],
     "conversation": [r"What is the number of your order\?", r"-> It is on its way\."],
+    "durable_run": [
+        r"^read the invoice\npaid\n-- the process dies --\npaid$",
+        r"^paper, ink: receipt ....?, for \$0\.03$",
+        r"the run was resumed; its process had died or stopped in pay$",
+    ],
     "failing_step": [
         r"step 'look_up' failed: ConnectionError",
         r"ok: False, output: None",
@@ -39,6 +44,10 @@ PRINTS = {
     ],
     "fan_out": [r"\['3 words', '6 words', '2 words'\]", r"3 calls, \$0\.0000"],
     "first_agent": [r"The capital of France is Paris\.", r"cost \$0\.0000195 exactly"],
+    "langgraph_node": [
+        r"^Sorry for that\.\nclassify: gpt-5-nano, \$0\.0000\d+\nreply: gpt-5-mini, \$0\.0000\d+$",
+        r"^praise: \$0\.0000\d+$",
+    ],
     "pipeline": [r"We look into it today\.", r"it waited for (classify|summarise) -> reply"],
     "pipeline_events": [
         r"write starts: it needs no other step",

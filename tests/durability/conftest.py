@@ -8,7 +8,16 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 import redis
-from durability.sweep import Lane, Worker
+from durability.sweep import TIMES, Lane, Worker
+
+_figures: dict[str, tuple[int, int]] = {}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was done, where everything was swept."""
+    if TIMES:
+        for kind, (runs, kills) in _figures.items():
+            terminalreporter.write_line(f"{kind}: {runs} runs were killed {kills} times")
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +36,7 @@ def lane(request: pytest.FixtureRequest, worker: Worker) -> Iterator[Lane]:
     opened = Lane(worker, (kind, place, name))
     yield opened
     opened.close()
+    _figures[kind] = opened.runs, opened.kills
     if kind == "redis":
         with redis.Redis.from_url(place) as client:
             client.delete(*client.keys(f"{{{name}}}*"), b"none")

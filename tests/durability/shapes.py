@@ -303,7 +303,7 @@ def diamond(config: PipelineConfig) -> Shape:
 
     steps = {"top": talk("top"), **{one: talk(one, "top") for one in middle}, "join": join}
     return Shape(
-        Pipeline("diamond", steps, {**dict.fromkeys(middle, ["top"]), "join": middle}, config=config),
+        Pipeline("diamond", steps, {**{one: ["top"] for one in middle}, "join": middle}, config=config),
         {"text": "diamond"},
     )
 

@@ -41,6 +41,8 @@ from fastroai.store.headers import decode_header, header_key, read_log
 from fastroai.testing import LedgerEntry, ModelServer
 
 WORKER = Path(__file__).parent / "worker.py"
+TIMES = int(os.environ.get("FASTROAI_KILL_SWEEP", "0"))
+"""How many times everything is swept; 0 for a few kills of each kind."""
 MOST_KILLS = 4
 """Of one run; then it is left alone."""
 
@@ -81,6 +83,17 @@ class Observed:
     @property
     def tool_results(self) -> str:
         return json.dumps([entry.result for entry in self.of(ToolEnded)])
+
+    @property
+    def tools_asked_for(self) -> set[str]:
+        """The tools that responses on record call, as they note themselves."""
+        return {
+            f"{part['tool_name']}({json.loads(part['args'])['number']})"
+            for entry in self.of(RequestEnded)
+            if entry.response is not None
+            for part in entry.response["parts"]
+            if part["part_kind"] == "tool-call"
+        }
 
     @property
     def tool_retries(self) -> int:
@@ -136,8 +149,9 @@ class Worker:
         assert self._out.readline() == "ready\n", "the worker did not start"
 
     def close(self) -> None:
+        self._process.kill()  # it has nothing to put away
+        self._process.wait()
         self._in.close()
-        self._process.wait(30)
         self._out.close()
 
     def tell(self, task: Task) -> dict[str, Any]:
@@ -282,6 +296,7 @@ class Run:
             assert outcome["output"] == calm.output
         if self.durability == "sync":
             self._check_nothing_again()
+            self._check_nothing_too_early()
             if calm is not None:
                 assert self.requests() == calm.requests, "a request that was answered was sent again"
 
@@ -310,6 +325,13 @@ class Run:
         for name, count in calls.items():
             allowed = 1 + sum(number for known, number in windows.items() if name.split()[0] == known)
             assert count <= allowed, f"{name} was done {count} times, {allowed} at most"
+
+    def _check_nothing_too_early(self) -> None:
+        for log, noted in self.parts:
+            asked_for = log.tools_asked_for
+            for kind, what, *_ in noted:
+                if kind == "tool" and not what.startswith(("team", "wobble")):
+                    assert what in asked_for, f"{what} was called before that was on record"
 
     def _check_nothing_again(self) -> None:
         for (before, noted), (_, after) in zip(self.parts, self.parts[1:], strict=False):

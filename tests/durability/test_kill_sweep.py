@@ -11,10 +11,8 @@ from typing import Literal
 
 import pytest
 from durability.shapes import SHAPES
-from durability.sweep import Kill, Lane, all_kills, some
+from durability.sweep import TIMES, Kill, Lane, all_kills, some
 
-TIMES = int(os.environ.get("FASTROAI_KILL_SWEEP", "0"))
-"""How many times everything is swept; 0 for a few kills of each kind."""
 SEED = os.environ.get("FASTROAI_KILL_SEED") or str(random.SystemRandom().randrange(10**9))
 AT_WRITES, AT_RANDOM = 3, 1
 """How many runs of each shape, unless everything is swept."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
@@ -12,7 +12,7 @@ from fastroai.errors import records_of, usage_of
 from fastroai.pipelines import StepRetried
 from fastroai.records import RequestRecord
 from fastroai.records import Usage as SpentUsage
-from fastroai.runtime import DEFAULT_RETRY, FailureClass, RetryPolicy, RunFinished, TextChunk
+from fastroai.runtime import DEFAULT_RETRY, FailureClass, RetryPolicy, RunEvent, RunFinished, TextChunk
 
 Way = Literal["agent.run", "agent.run_stream_events", "ctx.run", "ctx.run_stream"]
 
@@ -43,7 +43,7 @@ class Asked:
     """An answer or an error, and the account of it."""
 
     output: str | None = None
-    error: Exception | None = None
+    error: BaseException | None = None
     """As the agent raised it."""
     quality: str | None = None
     usage: SpentUsage | None = None
@@ -92,22 +92,25 @@ def asking_pipeline(
     return Pipeline("asks", {"tell": step(tell)}, config=PipelineConfig(retry=retry, **options))
 
 
-async def ask_in(pipeline: Pipeline[Any, str]) -> Asked:
-    """Run a pipeline that asks."""
+async def ask_in(
+    pipeline: Pipeline[Any, str], tell: Callable[[RunEvent], object] = lambda event: None
+) -> Asked:
+    """Run a pipeline that asks; `tell` is told of all its events."""
     asked = Asked()
     try:
         async with pipeline.stream() as stream:
             async for event in stream:
+                tell(event)
                 if isinstance(event, StepRetried):
                     asked.retries.append(event)
                 elif isinstance(event, TextChunk):
                     asked.texts.append(event.text)
                 elif isinstance(event, RunFinished):
                     asked.usage = event.usage
+        assert stream.result is not None
         asked.output, asked.quality = stream.result.output, stream.result.quality
         asked.records = stream.result.usage.records
     except StepExecutionError as failed:
         asked.error = failed.original_error
-        assert usage_of(failed) == asked.usage
         asked.records = records_of(failed)
     return asked

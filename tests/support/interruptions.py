@@ -112,9 +112,7 @@ def logged(entries: Iterable[AnyEntry]) -> list[RequestRecord]:
 
 def lasting(record: RequestRecord) -> RequestRecord:
     """A record without what differs from run to run."""
-    return replace(
-        record, started_at=None, duration_ms=0.0, waited_ms=0.0, backoff_ms=0.0, response_id=None
-    )
+    return replace(record, started_at=None, duration_ms=0.0, waited_ms=0.0, backoff_ms=0.0, response_id=None)
 
 
 def same_records(records: Iterable[RequestRecord], others: Iterable[RequestRecord]) -> bool:

@@ -18,6 +18,7 @@ from fastroai.errors import (
     DependencyTypeError,
     DispatchSkippedError,
     FastroAIError,
+    LangGraphStopped,
     MissingDependencyError,
     MissingExtraError,
     MissingInputError,
@@ -181,6 +182,11 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         PriceUpdateError("http://prices", "404"),
         "no newer prices from http://prices: 404; the prices in use stay in use",
     ),
+    (
+        LangGraphStopped("s", "interrupt", "'Send it?'"),
+        "the graph of step 's' waits for an answer to 'Send it?'; give graph_step(answer=...)",
+    ),
+    (LangGraphStopped("s", "recursion limit", "25"), "its recursion limit (25); see that it ends"),
     (ScopeClosedError(("p", "s")), "a request was made under p / s after that run had ended"),
     (RunningLoopError("run_sync", "agent.run"), "use: await agent.run(...)"),
 ]

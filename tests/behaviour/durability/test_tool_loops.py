@@ -13,7 +13,7 @@ from pydantic_ai.exceptions import ToolFailed
 from support.interruptions import Desk, assert_same_account, nth
 
 from fastroai import FastroAgent, Metered, StepContext
-from fastroai.store.entries import AnyEntry, RequestEnded, RequestSent, ToolEnded
+from fastroai.store.entries import AnyEntry, RequestEnded, ToolEnded
 from fastroai.testing import ModelServer, Reply, ToolCall, Usage
 from fastroai.testing.requests import ServedRequest
 
@@ -37,9 +37,7 @@ def desk_of(server: ModelServer, *tools: Callable[[Desk], Any], model: str = MOD
     """A step that calls an agent with these tools once."""
 
     def work(desk: Desk) -> Any:
-        agent = FastroAgent(
-            desk.model(model), name="outer", tools=[make(desk) for make in tools], **options
-        )
+        agent = FastroAgent(desk.model(model), name="outer", tools=[make(desk) for make in tools], **options)
 
         async def work(ctx: StepContext[None]) -> str:
             response = await ctx.run(agent, "Go")
@@ -60,9 +58,7 @@ def look_up(desk: Desk) -> Any:
     return look_up
 
 
-@pytest.mark.parametrize(
-    ("kind", "number"), [(RequestEnded, 1), (RequestEnded, 5), (RequestEnded, 10), (ToolEnded, 9)]
-)
+@pytest.mark.parametrize(("kind", "number"), [(RequestEnded, 5), (RequestEnded, 10), (ToolEnded, 9)])
 async def test_a_loop_of_ten_requests_that_is_interrupted_after_any_of_them_asks_nothing_twice(
     server: ModelServer, kind: type[AnyEntry], number: int
 ) -> None:
@@ -81,7 +77,7 @@ async def test_a_loop_of_ten_requests_that_is_interrupted_after_any_of_them_asks
 
 
 @pytest.mark.parametrize("written", [False, True])
-@pytest.mark.parametrize("write", range(2, 9))
+@pytest.mark.parametrize("write", [3, 5, 7])
 async def test_only_what_was_not_on_record_yet_is_repeated_wherever_a_loop_is_interrupted(
     server: ModelServer, write: int, written: bool
 ) -> None:
@@ -220,7 +216,7 @@ async def test_whatever_a_tool_gives_it_is_told_to_the_model_as_it_was(
     done = dict(desk.done)
     (undisturbed,) = desk.forget()
     sent = result.usage.request_count
-    for kind, number in [*((ToolEnded, n) for n in (1, 2)), *((RequestEnded, n) for n in range(2, sent + 1))]:
+    for kind, number in [*((ToolEnded, n) for n in (1,)), *((RequestEnded, n) for n in (2, sent - 1))]:
         resumed = await desk.interrupted(nth(kind, number), written=True)
         assert len(server.ledger.entries) == sent, f"after {kind.__name__} {number}"
         again = {page for page, times in desk.done.items() if times > done[page]}

@@ -21,7 +21,9 @@ from fastroai.testing import Fault, ModelServer, Reply, Usage
 
 ANSWER = Reply("Paris", usage=Usage(20, 5))
 
-WAYS = pytest.mark.parametrize("way", ["agent.run", "ctx.run", "ctx.run_stream"])
+WAYS = pytest.mark.parametrize("way", ["agent.run", "ctx.run_stream"])
+
+pytestmark = pytest.mark.parametrize("reference", ["openai-chat:gpt-5-mini", "anthropic:claude-haiku-4-5"])
 
 FAULTS = pytest.mark.parametrize(
     ("fault", "extra"),

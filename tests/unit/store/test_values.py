@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
-from fractions import Fraction
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, SecretStr, field_serializer
 from pydantic_core import from_json, to_json
+from typing_extensions import TypedDict
 
 from fastroai.errors import ValueNotStorable
 from fastroai.steps import ConversationState, ConversationStatus
@@ -24,6 +24,10 @@ T = TypeVar("T")
 
 class Colour(Enum):
     RED = "red"
+    GREEN = "green"
+
+
+class Shape(Enum):
     PAIR = (1, 2)
 
 
@@ -45,7 +49,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(strict=True)
     due: date
     tags: tuple[str, ...]
-    colour: Colour
+    mood: Mood
 
 
 class Box(BaseModel, Generic[T]):
@@ -64,7 +68,7 @@ class Point:
 
 @dataclass(eq=False)
 class Plain:
-    order: Order
+    names: list[str]
     points: list[Point] = field(default_factory=list)
 
 
@@ -87,7 +91,7 @@ ORDER = Order(id=1, due=datetime(2026, 1, 2, 3, 4, 5, 6, UTC), prices={"a": Deci
 TYPED: list[tuple[object, Any]] = [
     (ORDER, Order),
     ([ORDER, ORDER], list[Order]),
-    (Strict(due=date(2026, 1, 2), tags=("a", "b"), colour=Colour.PAIR), Strict),
+    (Strict(due=date(2026, 1, 2), tags=("a", "b"), mood=Mood.GOOD), Strict),
     (Box[Order](held=ORDER), Box[Order]),
     (Box[int | str](held="1"), Box[int | str]),
     (Names(["a"]), Names),
@@ -133,9 +137,9 @@ def test_plain_json_needs_no_declared_type(value: object) -> None:
     [
         (math.nan, None),
         (math.nan, float),
-        (Point(1), Point),
-        (Plain(ORDER, [Point(1)]), Plain),
-        ([Decimal("NaN")], list[Decimal]),
+        (Point(1.0), Point),
+        (Plain(["a"], [Point(1.0)]), Plain),
+        ([Point(1.0), Point(2.0, 3.0)], list[Point]),
         ({"a": (math.nan, 1.0)}, dict[str, tuple[float, ...]]),
         (Box[float](held=math.nan), Box[float]),
     ],
@@ -164,6 +168,10 @@ class Private(BaseModel):
 
 class Sub(Order):
     more: str
+
+
+class Mixed(BaseModel):
+    it: date | str = Field(union_mode="left_to_right")
 
 
 class Breaks(BaseModel):
@@ -200,12 +208,14 @@ def circle() -> dict[str, Any]:
 
 REFUSED: list[tuple[object, Any, str]] = [
     (ORDER, None, "Order: without a declared type only plain JSON can be stored; declare it"),
-    ({"a": [1, ORDER]}, None, "Order at a[1]: without"),
+    ({"a": [1, ORDER]}, None, r"Order at a\[1\]: without"),
     ({"a": {"b": {1: 2}}}, None, "int at a.b key 1: without"),
     ((1, 2), None, "tuple: without"),
     (Mood.GOOD, None, "Mood: without"),
     (object(), object, "object"),
-    (Fraction(1, 3), Fraction, "Fraction"),
+    (Cell(), Cell, "Unable to serialize unknown type"),
+    (Shape.PAIR, Shape, "Input should be"),
+    ([Decimal("NaN")], list[Decimal], "finite number"),
     ("\ud800", None, "str: .*surrogates not allowed"),
     ({"\ud800": 1}, None, "surrogates not allowed"),
     ("\ud800", str, "surrogates not allowed"),
@@ -215,16 +225,18 @@ REFUSED: list[tuple[object, Any, str]] = [
     (nested(195), None, "recursion limit"),
     (nested(195), list[Any], "recursion limit"),
     (nested(100_000), None, "depth exceeded"),
-    (10**5000, None, "4300 digits"),
+    (10**5000, None, "number out of range"),
     (Excluded(kept=1, left_out="x"), Excluded, "come back as another value; .* excluded"),
     (Secret(key=SecretStr("x")), Secret, "come back as another value"),
     ([Secret(key=SecretStr("x"))], list[Secret], "come back as another value"),
     (private(), Private, "come back as another value"),
     (Sub(id=1, due=ORDER.due, more="x"), Order, "come back as another value"),
     ("text", int, r"int\)"),
-    (Decimal("1.5"), Decimal | str, "come back as another value"),
+    (Mixed.model_construct(it="2026-01-02"), Mixed, "come back as another value"),
+    ([10**5000], None, "number out of range"),
+    (10**5000, int, "number out of range"),
     ({"when": ORDER.due}, dict[str, Any], "come back as another value"),
-    (Order.model_construct(id="x"), Order, "id"),
+    (Order.model_construct(id="x"), Order, "Expected `int`"),
     (Breaks(it=1), Breaks, "ZeroDivisionError"),
     ((1, 2), list[int], "list"),
 ]

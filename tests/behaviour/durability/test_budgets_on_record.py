@@ -1,0 +1,230 @@
+"""Budgets, limits and totals go on from what was spent; what is on record is not paid for twice."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.interruptions import Desk, assert_the_sum_of_the_log, entries_of, go_on, interrupt, nth
+from support.tracing import RecordingTracer
+
+from fastroai import FastroAgent, Pipeline, PipelineConfig, StepConfig, StepContext, step
+from fastroai.errors import BudgetExceeded, StepExecutionError
+from fastroai.store import MemoryRunStore, SQLiteRunStore
+from fastroai.store.entries import RequestEnded, RequestSent
+from fastroai.testing import ModelServer, Reply, ToolCall, Usage
+from fastroai.usage import Budget, SpendLimit
+from fastroai.usage.memory_spend_store import MemorySpendStore
+
+MODEL = "openai:gpt-5-mini"
+PRICE = Decimal("0.000225")  # of each request: 100 tokens at $0.25 and 100 at $2 per million
+
+
+def pays(server: ModelServer) -> None:
+    """Every answer costs the same; "Go" is a loop of four requests."""
+    usage = Usage(100, 100)
+    server.rule(
+        lambda request: request.messages[0].text == "Go" and len(request.tool_results) < 3,
+        lambda request: Reply(
+            tool_calls=[ToolCall("look_up", {"page": len(request.tool_results)})], usage=usage
+        ),
+    )
+    server.rule(None, Reply("done", usage=usage))
+
+
+def looped(desk: Desk, **options: Any) -> Any:
+    async def look_up(page: int) -> str:
+        """Read a page."""
+        desk.done[f"page {page}"] += 1
+        return f"page {page}"
+
+    return FastroAgent(desk.model(MODEL), tools=[look_up], max_tokens=100, **options)
+
+
+def pipeline_of(
+    desk: Desk, budget: Budget | None, level: str, limit: list[SpendLimit] | None = None
+) -> Pipeline[Any, Any]:
+    """The loop, with a budget at this level."""
+    agent = looped(desk, budget=budget if level == "agent" else None)
+
+    @step
+    async def work(ctx: StepContext[None]) -> str:
+        response = await ctx.run(agent, "Go", budget=budget if level == "call" else None)
+        desk.responses.append(response)
+        return response.output
+
+    config = PipelineConfig(budget=limit or (budget if level == "pipeline" else None))
+    configs = {"work": StepConfig(budget=budget if level == "step" else None)}
+    return Pipeline("p", {"work": work}, config=config, step_configs=configs)
+
+
+@pytest.mark.parametrize("level", ["pipeline", "step", "agent", "call"])
+@pytest.mark.parametrize(
+    ("small", "large"),
+    [(Budget(requests=2), Budget(requests=4)), (Budget(usd="0.0017"), Budget(usd="0.01"))],
+    ids=["requests", "usd"],
+)
+async def test_a_run_that_a_budget_stopped_goes_on_with_a_larger_one_and_pays_for_nothing_twice(
+    server: ModelServer, level: str, small: Budget, large: Budget
+) -> None:
+    pays(server)
+    desk, store = Desk(server, lambda desk: None), MemoryRunStore()
+    with pytest.raises((BudgetExceeded, StepExecutionError)):
+        await pipeline_of(desk, small, level).execute(run_id="r1", store=store)
+    before = len(server.ledger.entries)
+    assert 1 <= before <= 3
+    result = await go_on(pipeline_of(desk, large, level), store)
+    assert result.output == "done"
+    assert len(server.ledger.entries) == 4
+    assert result.usage.total_cost_usd == desk.responses[0].cost_usd == 4 * PRICE
+    assert result.usage.total.agent_calls == 1
+    assert set(desk.done.values()) == {1}
+    await assert_the_sum_of_the_log(result, store)
+
+
+@pytest.mark.parametrize("level", ["pipeline", "step", "agent", "call"])
+@pytest.mark.parametrize(("kind", "number"), [(RequestSent, 2), (RequestEnded, 1), (RequestEnded, 3)])
+async def test_a_budget_holds_across_interruptions(
+    server: ModelServer, level: str, number: int, kind: Any
+) -> None:
+    pays(server)
+    desk, store = Desk(server, lambda desk: None), MemoryRunStore()
+    budget = Budget(requests=3)
+    await interrupt(pipeline_of(desk, budget, level), store, nth(kind, number), written=True)
+    with pytest.raises((BudgetExceeded, StepExecutionError)):
+        await go_on(pipeline_of(desk, budget, level), store)
+    # A request that was put on record as sent counts, although this one never was.
+    assert len(server.ledger.entries) == 3 - (kind is RequestSent)
+
+
+async def test_what_was_sent_and_never_answered_counts_at_its_bound(server: ModelServer) -> None:
+    pays(server)
+    desk, store = Desk(server, lambda desk: None), MemoryRunStore()
+    budget = Budget(usd="0.0025")
+    await interrupt(pipeline_of(desk, budget, "pipeline"), store, nth(RequestEnded, 3))
+    with pytest.raises(BudgetExceeded) as caught:
+        await go_on(pipeline_of(desk, budget, "pipeline"), store)
+    usage = caught.value.usage
+    assert usage is not None
+    assert usage.unmeasured_requests == 1
+    assert usage.unmeasured_bound_usd > 0
+    assert usage.committed_usd <= Decimal("0.0025")
+    assert len(server.ledger.entries) * PRICE <= Decimal("0.0025")
+
+
+async def test_a_spend_limit_is_charged_once(server: ModelServer) -> None:
+    pays(server)
+    spend, store = MemorySpendStore(), MemoryRunStore()
+    desk = Desk(server, lambda desk: None)
+
+    def limit() -> list[SpendLimit]:
+        return [SpendLimit(usd="1", key="all", window="day", store=spend)]
+
+    await interrupt(pipeline_of(desk, None, "none", limit()), store, nth(RequestEnded, 2), written=True)
+    result = await go_on(pipeline_of(desk, None, "none", limit()), store)
+    assert result.usage.total_cost_usd == 4 * PRICE
+    status = await limit()[0].status()
+    assert (status.spent_usd, status.reserved_usd) == (4 * PRICE, Decimal(0))
+
+
+async def test_what_is_replayed_has_no_span_and_no_spending_in_one(server: ModelServer) -> None:
+    pays(server)
+    desk, store, tracer = Desk(server, lambda desk: None), MemoryRunStore(), RecordingTracer()
+    await interrupt(pipeline_of(desk, None, "none"), store, nth(RequestEnded, 2), written=True)
+    result = await go_on(pipeline_of(desk, None, "none"), store, tracer=tracer)
+    assert result.usage.request_count == 4
+    assert sum(span.name.startswith("chat ") for span in tracer.spans) == 2
+
+
+async def test_what_steps_spend_without_agents_goes_on_too(server: ModelServer) -> None:
+    pays(server)
+
+    @step
+    async def first(ctx: StepContext[None]) -> str:
+        ctx.record_usage(model="search", cost_usd="0.01")
+        return "found"
+
+    def second(desk: Desk) -> Any:
+        @step
+        def second(ctx: StepContext[None]) -> str:
+            ctx.record_usage(model="search", cost_usd="0.02")
+            return str(ctx.run_sync(looped(desk), "Other").output)
+
+        return second
+
+    def pipeline(desk: Desk) -> Pipeline[Any, Any]:
+        return Pipeline("p", {"first": first, "second": second(desk)}, {"second": ["first"]})
+
+    desk, store = Desk(server, lambda desk: None), MemoryRunStore()
+    await interrupt(pipeline(desk), store, nth(RequestSent))
+    result = await go_on(pipeline(desk), store)
+    assert result.usage.steps["first"].cost_usd == Decimal("0.01")
+    # The step has done it again, so it has spent it again.
+    assert result.usage.total_cost_usd in (Decimal("0.03") + PRICE, Decimal("0.05") + PRICE)
+
+
+class Reversed:
+    """Not an encryption; but nothing can be read."""
+
+    def encode(self, payload: bytes) -> bytes:
+        return bytes(byte ^ 0x5A for byte in payload)
+
+    def decode(self, payload: bytes) -> bytes:
+        return bytes(byte ^ 0x5A for byte in payload)
+
+
+def written_in(folder: Path) -> bytes:
+    """All bytes of all files."""
+    return b"".join(file.read_bytes() for file in folder.iterdir())
+
+
+async def test_with_a_codec_nothing_of_it_can_be_read_in_the_store(
+    server: ModelServer, tmp_path: Path
+) -> None:
+    secret = "xyzzy-secret"
+    calls = [ToolCall("look_up", {"what": f"{secret} {number}"}) for number in range(2)]
+    server.rule(
+        lambda request: not request.tool_results,
+        Reply(f"thinking of {secret}", tool_calls=calls, usage=Usage(10, 10)),
+    )
+    server.rule(None, Reply(f"the {secret}", usage=Usage(10, 10)))
+
+    def pipeline(done: list[str]) -> Pipeline[Any, Any]:
+        async def look_up(what: str) -> str:
+            """Look it up."""
+            from pydantic_ai import ModelRetry
+
+            done.append(what)
+            if what.endswith("1"):
+                raise ModelRetry(f"not {secret}")
+            return f"found {what}"
+
+        agent = FastroAgent(server.model(MODEL), tools=[look_up])
+
+        @step
+        async def work(ctx: StepContext[None]) -> str:
+            answer = (await ctx.run(agent, f"Find {ctx.get_input('text')}")).output
+            return answer + await ctx.once("tell", lambda: f"told {secret}")
+
+        @step
+        async def last(ctx: StepContext[None]) -> str:
+            return str(ctx.get_dependency("work"))
+
+        config = PipelineConfig(codec=Reversed())
+        return Pipeline("p", {"work": work, "last": last}, {"last": ["work"]}, config=config)
+
+    path = tmp_path / "runs.db"
+    done: list[str] = []
+    await interrupt(
+        pipeline(done), SQLiteRunStore(path), nth(RequestEnded, 2), written=True, inputs={"text": secret}
+    )
+    result = await go_on(pipeline(done), SQLiteRunStore(path))
+    assert result.output == f"the {secret}told {secret}"
+    assert len(server.ledger.entries) == 2
+    assert len(done) == 2
+    stored = written_in(tmp_path)
+    assert b"work" in stored
+    assert secret.encode() not in stored
+    assert len(await entries_of(SQLiteRunStore(path))) > 8

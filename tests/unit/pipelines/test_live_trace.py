@@ -1,0 +1,143 @@
+"""The trace of a run that no store keeps says what that of a stored run says."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from support.durable import DIAMOND, Counted
+
+from fastroai.errors import FastroAIError
+from fastroai.pipelines import (
+    BasePipeline,
+    ConversationState,
+    ConversationStatus,
+    Pipeline,
+    PipelineConfig,
+    StepContext,
+    step,
+)
+from fastroai.store import MemoryRunStore
+from fastroai.store.entries import StepFailure, StepSkip, StepStart
+from fastroai.store.trace import RunTrace
+
+
+def failing(*names: str, **options: Any) -> Pipeline[Any, Any]:
+    counted = Counted()
+    counted.failing = set(names)
+    return counted.pipeline("p", DIAMOND, **options)
+
+
+def retried() -> Pipeline[Any, Any]:
+    @step(retries=2, retry_delay=0)
+    async def shaky(ctx: StepContext[Any]) -> int:
+        ctx.record_usage(model="search", cost_usd="0.1")
+        if ctx.attempt < 2:
+            raise ValueError("not yet")
+        return 1
+
+    return Pipeline("p", {"shaky": shaky})
+
+
+def nested(*names: str) -> Pipeline[Any, Any]:
+    counted = Counted()
+    counted.failing = set(names)
+    inner = counted.pipeline("inner", DIAMOND)
+    return Pipeline("p", {"x": counted.step("x"), "in": inner.as_step()}, {"in": ["x"]})
+
+
+class Router(BasePipeline[Any, Any]):
+    async def route(self, inputs: Mapping[str, Any], deps: Any) -> str:
+        return "only"
+
+
+def routed() -> Pipeline[Any, Any]:
+    router = Router("router")
+    router.register_pipeline("only", Counted().pipeline("inner", DIAMOND))
+    return Pipeline("p", {"in": router.as_step()})
+
+
+def out_of_time() -> Pipeline[Any, Any]:
+    @step
+    async def slow(ctx: StepContext[Any]) -> None:
+        await asyncio.Event().wait()
+
+    return Pipeline("p", {"slow": slow}, config=PipelineConfig(total_timeout=0.01))
+
+
+def waiting() -> Pipeline[Any, Any]:
+    @step
+    async def ask(ctx: StepContext[Any]) -> ConversationState[list[str]]:
+        return ConversationState(ConversationStatus.INCOMPLETE, ["more"])
+
+    return Pipeline("p", {"ask": ask, "b": Counted().step("b")}, {"b": ["ask"]})
+
+
+SHAPES: dict[str, Callable[[], Pipeline[Any, Any]]] = {
+    "diamond": failing,
+    "one at a time": lambda: failing(config=PipelineConfig(max_concurrency=1)),
+    "fails": lambda: failing("c"),
+    "fails before others begin": lambda: failing("b"),
+    "fails and goes on": lambda: failing("b", config=PipelineConfig(on_error="continue")),
+    "retries": retried,
+    "nested": nested,
+    "nested fails": lambda: nested("inner.b"),
+    "router": routed,
+    "out of time": out_of_time,
+    "waits": waiting,
+}
+
+
+async def trace_of(pipeline: Pipeline[Any, Any], store: MemoryRunStore | None) -> RunTrace:
+    try:
+        return (await pipeline.execute({"x": 1}, store=store)).trace
+    except FastroAIError as error:
+        log = error.log
+    assert log is not None
+    return log.trace
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_it_agrees_with_that_of_a_stored_run_and_can_be_replayed(shape: str) -> None:
+    live, stored = [await trace_of(SHAPES[shape](), store) for store in (None, MemoryRunStore())]
+    assert live.diff(stored) == ()
+    assert (live.status, live.inputs, live.usage.cost_usd) == (
+        stored.status,
+        stored.inputs,
+        stored.usage.cost_usd,
+    )
+    assert live.replay(SHAPES[shape]()) is None
+    assert stored.replay(SHAPES[shape]()) is None
+    assert RunTrace.from_json(live.to_json()).diff(live) == ()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_a_stored_run_reads_the_same_from_its_store(shape: str) -> None:
+    store = MemoryRunStore()
+    told = await trace_of(SHAPES[shape](), store)
+    assert (await store.trace(told.run_id)).entries == told.entries
+
+
+async def test_what_was_caused_comes_after_its_cause() -> None:
+    trace = await trace_of(failing("b", config=PipelineConfig(on_error="continue")), None)
+    kinds = [
+        (type(entry), entry.place) for entry in trace.entries if isinstance(entry, StepFailure | StepSkip)
+    ]
+    assert kinds == [(StepFailure, "b"), (StepSkip, "d")]
+
+
+async def test_values_without_a_form_in_json_are_shown() -> None:
+    pipeline: Pipeline[Any, Any] = Pipeline("p", {"a": Counted().step("a", lambda ctx: {1: object()})})
+    result = await pipeline.execute({"client": object()})
+    assert "object object" in str(result.trace.inputs["client"])
+    assert "object object" in str(result.trace.output)
+
+
+async def test_a_step_that_was_never_begun_was_started_all_the_same() -> None:
+    trace = await trace_of(failing("b"), None)
+    assert {entry.place for entry in trace.entries if isinstance(entry, StepStart)} == {"a", "b", "c"}
+    assert {attempt.step: attempt.status for attempt in trace.attempts} == {
+        "a": "succeeded",
+        "b": "failed",
+        "c": "cancelled",
+    }

@@ -1,0 +1,153 @@
+"""Pipelines on real stores that break in the middle: nothing is lost, and nothing runs twice."""
+
+import asyncio
+import os
+import sqlite3
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from support.durable import Counted
+from support.proxy import Proxy, proxy_to
+
+from fastroai.errors import RunStoreUnavailable
+from fastroai.pipelines import Pipeline, StepContext
+from fastroai.store import PostgresRunStore, RedisRunStore, SQLiteRunStore
+
+NOBODY = 65_534
+
+
+@pytest.fixture(autouse=True)
+def few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastroai.store.journal.PATIENCE", 2)
+    monkeypatch.setattr("fastroai.store.journal.backoff_delay", lambda *_: 0.01)
+
+
+def breaking(counted: Counted, break_it: Callable[[], None]) -> Pipeline[Any, Any]:
+    """Three steps, in the second of which something happens to the store the first time."""
+
+    def second(ctx: StepContext[Any]) -> str:
+        if counted.ran["second"] == 1:
+            break_it()
+        return "x" * 100_000
+
+    steps = {
+        "first": counted.step("first", lambda ctx: "first"),
+        "second": counted.step("second", second),
+        "third": counted.step("third", lambda ctx: len(ctx.get_dependency("second"))),
+    }
+    return Pipeline("p", steps, {"second": ["first"], "third": ["second"]})
+
+
+async def is_stopped_and_goes_on(
+    pipeline: Pipeline[Any, Any], counted: Counted, store: Any, match: str, mend: Callable[[], Any]
+) -> None:
+    with pytest.raises(RunStoreUnavailable, match=match):
+        await pipeline.execute(run_id="r", store=store)
+    assert dict(counted.ran) == {"first": 1, "second": 1}
+    if asyncio.iscoroutine(mended := mend()):
+        await mended
+    result = await pipeline.resume("r", store=store)
+    assert result.output == 100_000
+    assert dict(counted.ran) == {"first": 1, "second": 2, "third": 1}
+    assert result.trace.replay(pipeline) is None
+
+
+async def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    counted, store = Counted(), SQLiteRunStore(tmp_path / "runs.db")
+
+    def limit(pages: int) -> Callable[[sqlite3.Connection], None]:
+        return lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}") and None
+
+    connections: list[sqlite3.Connection] = []
+    await store._connections.run(connections.append)
+    pipeline = breaking(counted, lambda: None)
+    await store._connections.run(limit(12))
+    await is_stopped_and_goes_on(
+        pipeline, counted, store, "full; make room on its disk", lambda: store._connections.run(limit(10_000))
+    )
+    await store.aclose()
+
+
+async def test_a_file_that_may_not_be_written_any_more() -> None:
+    is_root = os.geteuid() == 0
+    with tempfile.TemporaryDirectory() as folder:
+        if is_root:
+            os.chown(folder, NOBODY, -1)
+            os.seteuid(NOBODY)
+        try:
+            path = Path(folder) / "runs.db"
+            store, counted = SQLiteRunStore(path), Counted()
+
+            def allow(mode: int) -> None:
+                for each in (path, *path.parent.glob("runs.db-*")):
+                    each.chmod(mode)
+
+            def forbid() -> None:
+                store._connections._idle.clear()  # as in a process that has yet to open the file
+                allow(0o444)
+
+            await is_stopped_and_goes_on(
+                breaking(counted, forbid), counted, store, "let this user write", lambda: allow(0o644)
+            )
+            await store.aclose()
+        finally:
+            if is_root:
+                os.seteuid(0)
+
+
+@pytest.fixture(params=["redis", "postgres"])
+async def served(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Any, Proxy]]:
+    """A store whose connections go through a proxy."""
+    name = f"test_{uuid.uuid4().hex}"
+    if request.param == "redis":
+        url = request.getfixturevalue("redis_url")
+        at = urlsplit(url)
+        with proxy_to((at.hostname or "127.0.0.1", at.port or 6379)) as proxy:
+            redis = RedisRunStore(
+                url.replace(f"{at.hostname}:{at.port}", f"127.0.0.1:{proxy.port}"), prefix=name
+            )
+            yield redis, proxy
+            await redis.aclose()
+        return
+    dsn = request.getfixturevalue("postgres_dsn")
+    facts = conninfo_to_dict(dsn)
+    host, port = str(facts.get("host", "127.0.0.1")), int(facts.get("port") or 5432)
+    with proxy_to(f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)) as proxy:
+        postgres = PostgresRunStore(make_conninfo(dsn, host="127.0.0.1", port=proxy.port), schema=name)
+        yield postgres, proxy
+        await postgres.aclose()
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE".encode())
+
+
+async def test_a_connection_that_is_cut_in_the_middle_of_a_write_for_good(served: tuple[Any, Proxy]) -> None:
+    store, proxy = served
+
+    def cut() -> None:
+        proxy.bytes_up = 50_000
+
+    def mend() -> None:
+        proxy.bytes_up = None
+
+    counted = Counted()
+    await is_stopped_and_goes_on(breaking(counted, cut), counted, store, "is unavailable", mend)
+
+
+@pytest.mark.parametrize("answers", [1, 2])
+async def test_answers_that_are_lost_cost_no_step(served: tuple[Any, Proxy], answers: int) -> None:
+    store, proxy = served
+
+    def lose() -> None:
+        proxy.cut_answers = answers
+
+    counted = Counted()
+    result = await breaking(counted, lose).execute(run_id="r", store=store)
+    assert (result.output, dict(counted.ran)) == (100_000, {"first": 1, "second": 1, "third": 1})
+    assert (await store.trace("r")).entries == result.trace.entries

@@ -1,0 +1,151 @@
+"""What a log says to whoever takes the run up."""
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from support.run_logs import Log, definition, record
+
+from fastroai.errors import RunCorrupt
+from fastroai.runtime import RetriesUsed
+from fastroai.store.entries import AnyEntry, CallRetry, RequestEnded, StepFailure, StepOutput, StepRetry
+from fastroai.store.recorded import RecordedRun
+
+INNER = definition({"x": [], "y": ["x"]}, name="inner")
+ROUTER = {"name": "router", "routes": {"one": INNER}}
+SHAPE = definition({"a": [], "b": ["a"], "n": ["b"]}, runs={"n": INNER})
+
+
+def recorded(log: Log) -> RecordedRun:
+    return RecordedRun("r", log.entries)
+
+
+def test_outputs_are_in_the_order_in_which_steps_finished() -> None:
+    run = recorded(Log(SHAPE).start("b").start("a").output("b", 2).output("a", 1))
+    assert {place: entry.output for place, entry in run.outputs.items()} == {"b": 2, "a": 1}
+    assert list(run.outputs) == ["b", "a"]
+
+
+def test_inputs_and_definition_are_those_of_the_last_part() -> None:
+    other = definition({"z": []})
+    run = recorded(Log(SHAPE, inputs={"a": 1, "b": 1}).end("waiting").resume(b=2).resume(other, c=3))
+    assert (run.inputs, run.definition, run.ended) == ({"a": 1, "b": 2, "c": 3}, other, None)
+    ended = recorded(Log(SHAPE).end("failed")).ended
+    assert ended is not None
+    assert ended.status == "failed"
+
+
+def retried(log: Log, place: str, attempt: int) -> Log:
+    used = RetriesUsed(attempt=attempt + 1, recoverable=attempt).to_json()
+    facts = next(e for e in Log().fail("x").entries if isinstance(e, StepFailure)).failure
+    return log.add(StepRetry(place=place, attempt=attempt, failure=facts, delay=0, used=used))
+
+
+def test_how_far_the_attempts_at_a_step_have_got() -> None:
+    log = Log(SHAPE).start("a")
+    assert recorded(log).progress("a") == RetriesUsed()
+    retried(log, "a", 1)
+    assert recorded(log).progress("a") == RetriesUsed(attempt=2, recoverable=1)
+    log.fail("a", attempt=2)
+    assert recorded(log).progress("a") == RetriesUsed(attempt=3)
+    log.output("a", attempt=3)
+    assert recorded(log).progress("a") == RetriesUsed()
+
+
+def test_a_step_that_a_budget_stopped_goes_on_with_the_same_attempt() -> None:
+    log = retried(Log(SHAPE).start("a"), "a", 1).fail("a", attempt=2)
+    failed = log.entries[-1]
+    assert isinstance(failed, StepFailure)
+    stopped = RecordedRun("r", [*log.entries[:-1], replace(failed, stopped=True)])
+    assert stopped.progress("a") == RetriesUsed(attempt=2, recoverable=1)
+
+
+@pytest.mark.parametrize("runs", [INNER, ROUTER])
+def test_a_step_that_runs_a_pipeline_goes_on_with_the_same_attempt(runs: object) -> None:
+    shape = definition({"n": []}, runs={"n": runs})  # type: ignore[dict-item]
+    log = Log(shape).start("n").start("n@1/inner/x").fail("n@1/inner/x").fail("n")
+    assert recorded(log).progress("n") == RetriesUsed()
+    assert recorded(log).progress("n@1/inner/x") == RetriesUsed(attempt=2)
+    waits = Log(shape).start("n").output("n@1/inner/x", conversation="incomplete")
+    waits.output("n", conversation="incomplete")
+    assert recorded(waits).progress("n") == RetriesUsed()
+    assert recorded(waits).progress("n@1/inner/x") == RetriesUsed(attempt=2)
+
+
+def test_a_conversation_that_waits_is_no_output_and_is_known() -> None:
+    log = Log(SHAPE).output("a", "first", conversation="incomplete")
+    run = recorded(log)
+    assert (run.outputs, run.progress("a")) == ({}, RetriesUsed(attempt=2))
+    assert run.conversations["a"].output == "first"
+    run = recorded(log.output("a", "second", attempt=2, conversation="complete"))
+    assert run.outputs["a"].output == run.conversations["a"].output == "second"
+
+
+def test_calls_and_side_effects_are_known_by_their_place() -> None:
+    log = Log(SHAPE).once("a", "pay")
+    facts = next(e for e in Log().fail("x").entries if isinstance(e, StepFailure)).failure
+    used = RetriesUsed(attempt=2, ambiguous=1).to_json()
+    log.add(CallRetry(place="a@1", call="1", attempt=1, failure=facts, delay=0, used=used))
+    run = recorded(log)
+    assert run.call_progress("a@1", "1") == RetriesUsed(attempt=2, ambiguous=1)
+    assert run.call_progress("a@1", "2") == RetriesUsed()
+    assert run.once("a", "pay") is not None
+    assert run.once("b", "pay") is None
+
+
+def test_spending_counts_in_each_step_and_pipeline_around_it() -> None:
+    run = recorded(Log(SHAPE).request("n@1/inner/x@1", "0.1").request("a@1", None).spend("n@2", "0.2"))
+
+    def known(place: str) -> Decimal:
+        return sum((charge.record.cost_usd or Decimal(0) for charge in run.charges(place)), Decimal(0))
+
+    assert [known(place) for place in ("", "n", "n@1/inner", "n@1/inner/x", "a", "other")] == [
+        Decimal("0.3"),
+        Decimal("0.3"),
+        Decimal("0.1"),
+        Decimal("0.1"),
+        0,
+        0,
+    ]
+    assert [charge.record.outcome for charge in run.charges("a")] == ["unmeasured"]
+
+
+def test_the_time_that_a_run_has_taken_is_that_of_its_parts() -> None:
+    assert recorded(Log(SHAPE)).seconds == 0
+    log = Log(SHAPE).start("a", seconds=2.0).output("a").end("waiting")  # 2 + 1 + 1
+    log.resume()  # a minute later
+    log.start("b", seconds=3.0)
+    assert recorded(log).seconds == 7
+    copied = replace(log.entries[2], at=log.entries[0].at - timedelta(days=1))
+    assert RecordedRun("r", [log.entries[0], copied]).seconds == 0, "of a fork, from another run"
+
+
+# --- what is no log ---
+
+
+def entry_without_request() -> AnyEntry:
+    return RequestEnded(id="never sent", record=record())
+
+
+@pytest.mark.parametrize(
+    ("entries", "position", "why"),
+    [
+        ([], 1, "begins with run_opened"),
+        ([StepOutput(place="a", attempt=1, output=1)], 1, "begins with run_opened"),
+        ([*Log(SHAPE).entries, entry_without_request()], 2, "does not fit those before: KeyError"),
+    ],
+)
+def test_what_does_not_fit_is_corrupt(entries: list[AnyEntry], position: int, why: str) -> None:
+    with pytest.raises(RunCorrupt, match=why) as caught:
+        RecordedRun("r", entries)
+    assert caught.value.position == position
+
+
+@pytest.mark.parametrize("used", [{"attempt": 0}, {"unknown": 1}, {"attempt": -3}])
+def test_retries_that_cannot_be_are_corrupt(used: dict[str, int]) -> None:
+    entry = Log(SHAPE).retry("a").entries[-1]
+    assert isinstance(entry, StepRetry)
+    with pytest.raises(RunCorrupt, match="does not fit") as caught:
+        RecordedRun("r", [*Log(SHAPE).entries, replace(entry, used=used)])
+    assert caught.value.position == 2
