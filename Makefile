@@ -35,7 +35,8 @@ check: $(VENV)/dev.stamp ## formatting, lint, types, import layers
 
 unit: $(VENV)/dev.stamp ## the tests, with branch coverage
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest
+	@# two halves side by side: most of them wait for servers, processes and clocks
+	printf '%s\n' 'tests/unit' 'tests --ignore=tests/unit' | xargs -P 2 -L 1 $(BIN)/coverage run -m pytest -q
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

@@ -281,22 +281,17 @@ class Scope:
         return charge
 
     def restore(self, charges: Iterable[Charge], agent_calls: int = 0) -> None:
-        """Count what an earlier process has spent in the same place: here, and up to the step around it."""
+        """Count what an earlier process has spent in the same place: here, and nowhere else."""
         with self.lock:
             self._count_known(charges, agent_calls)
-            if self.parent is not None:
-                self.parent._recount(charges, agent_calls)
 
     def recount(self, charges: Iterable[Charge], agent_calls: int = 0) -> None:
         """Count what an earlier process has spent, up to the step, which has it from `restore`."""
         with self.lock:
-            self._recount(charges, agent_calls)
-
-    def _recount(self, charges: Iterable[Charge], agent_calls: int) -> None:
-        for scope in self.lineage():
-            if scope.kind in ("step", "pipeline"):
-                break
-            scope._count_known(charges, agent_calls)
+            for scope in self.lineage():
+                if scope.kind in ("step", "pipeline"):
+                    break
+                scope._count_known(charges, agent_calls)
 
     def _count_known(self, charges: Iterable[Charge], agent_calls: int) -> None:
         self.usage.agent_calls += agent_calls

@@ -38,7 +38,10 @@ def restore_spending(scope: Scope) -> None:
     durable = current_durable_run.get()
     if durable is not None and durable.recorded.charges():
         place = step_place(scope)
-        scope.restore(durable.recorded.charges(place), durable.recorded.agent_calls(place))
+        charges, agent_calls = durable.recorded.charges(place), durable.recorded.agent_calls(place)
+        scope.restore(charges, agent_calls)
+        if scope.parent is not None:  # routers, and agents whose tools run pipelines
+            scope.parent.recount(charges, agent_calls)
 
 
 def restore_call(scope: Scope, step: Scope, call: AgentCall) -> None:

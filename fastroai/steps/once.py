@@ -51,7 +51,7 @@ class OnceRegister:
     @classmethod
     @contextmanager
     def of_run(cls) -> Iterator[OnceRegister]:
-        """That of the run around this one, else a new one: what is nested may be repeated, its effects not."""
+        """That of the run around this one, else a new one: what is nested may be repeated, effects not."""
         if (around := _current.get()) is not None:
             yield around
             return

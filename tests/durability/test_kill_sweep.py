@@ -14,7 +14,7 @@ from durability.shapes import SHAPES
 from durability.sweep import TIMES, Kill, Lane, all_kills, some
 
 SEED = os.environ.get("FASTROAI_KILL_SEED") or str(random.SystemRandom().randrange(10**9))
-AT_WRITES, AT_RANDOM = 3, 1
+AT_WRITES, AT_RANDOM = 2, 1
 """How many runs of each shape, unless everything is swept."""
 ON_SERVERS = tuple(SHAPES) if TIMES else ("diamond", "effects")
 UNWAITED = tuple(SHAPES) if TIMES else ("diamond", "streamed")

@@ -270,6 +270,21 @@ async def test_an_interruption_gives_no_more_retries_of_a_call(server: ModelServ
     assert caught.value.usage.request_count - caught.value.usage.unmeasured_requests == 3
 
 
+async def test_the_budget_of_a_call_counts_attempts_that_an_earlier_process_made(server: ModelServer) -> None:
+    server.rule(None, Reply(data={"number": "many"}))
+
+    async def work(ctx: StepContext[None]) -> None:
+        agent: FastroAgent[None, Answer] = FastroAgent(server.model(MODEL), output_type=Answer, retries=0)
+        policy = RetryPolicy(5, 0.08, jitter="none", max_backoff=0.08)
+        await ctx.run(agent, "Go", retry=policy, budget=Budget(requests=2))
+
+    store = MemoryRunStore()
+    await interrupt(Pipeline("p", {"work": step(work)}), store, nth(CallRetry, 1), written=True)
+    with pytest.raises(StepExecutionError):
+        await go_on(Pipeline("p", {"work": step(work)}), store)
+    assert len(server.ledger.entries) == 2
+
+
 # --- calls side by side ---
 
 

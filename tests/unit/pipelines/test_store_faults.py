@@ -1,6 +1,5 @@
 """Pipelines on real stores that break in the middle: nothing is lost, and nothing runs twice."""
 
-import asyncio
 import os
 import sqlite3
 import tempfile
@@ -19,6 +18,7 @@ from support.proxy import Proxy, proxy_to
 from fastroai.errors import RunStoreUnavailable
 from fastroai.pipelines import Pipeline, StepContext
 from fastroai.store import PostgresRunStore, RedisRunStore, SQLiteRunStore
+from fastroai.store.sqlite_file import SQLiteFile
 
 NOBODY = 65_534
 
@@ -46,32 +46,31 @@ def breaking(counted: Counted, break_it: Callable[[], None]) -> Pipeline[Any, An
 
 
 async def is_stopped_and_goes_on(
-    pipeline: Pipeline[Any, Any], counted: Counted, store: Any, match: str, mend: Callable[[], Any]
+    pipeline: Pipeline[Any, Any], counted: Counted, store: Any, match: str, mend: Callable[[], None]
 ) -> None:
     with pytest.raises(RunStoreUnavailable, match=match):
         await pipeline.execute(run_id="r", store=store)
     assert dict(counted.ran) == {"first": 1, "second": 1}
-    if asyncio.iscoroutine(mended := mend()):
-        await mended
+    mend()
     result = await pipeline.resume("r", store=store)
     assert result.output == 100_000
     assert dict(counted.ran) == {"first": 1, "second": 2, "third": 1}
     assert result.trace.replay(pipeline) is None
 
 
-async def test_a_disk_that_is_full(tmp_path: Path) -> None:
+async def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counted, store = Counted(), SQLiteRunStore(tmp_path / "runs.db")
+    connect, full = SQLiteFile.connect, [True]
 
-    def limit(pages: int) -> Callable[[sqlite3.Connection], None]:
-        return lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}") and None
+    def connect_to_a_small_disk(file: SQLiteFile) -> sqlite3.Connection:
+        connection = connect(file)
+        if full:
+            connection.execute("PRAGMA max_page_count = 12")
+        return connection
 
-    connections: list[sqlite3.Connection] = []
-    await store._connections.run(connections.append)
+    monkeypatch.setattr(SQLiteFile, "connect", connect_to_a_small_disk)
     pipeline = breaking(counted, lambda: None)
-    await store._connections.run(limit(12))
-    await is_stopped_and_goes_on(
-        pipeline, counted, store, "full; make room on its disk", lambda: store._connections.run(limit(10_000))
-    )
+    await is_stopped_and_goes_on(pipeline, counted, store, "full; make room on its disk", full.clear)
     await store.aclose()
 
 
