@@ -20,6 +20,7 @@ from fastroai.places import quoted
 from fastroai.runtime import FailureContext, RetriesUsed, Scope, classify
 from fastroai.runtime.failures import leaves
 from fastroai.steps import ConversationState, ResolvedConfig
+from fastroai.steps.conversation import state_in
 from fastroai.steps.durability import failure_facts, restore_spending, stored_output
 from fastroai.store.entries import FailureFacts, RunEnded, StepFailure, StepOutput, StepSkip, StepStart
 from fastroai.store.payloads import PayloadCodec, seal
@@ -148,7 +149,7 @@ def output_entry(
     conversation: Literal["complete", "incomplete"] | None = None
     if isinstance(output, ConversationState):
         conversation = "incomplete" if output.is_incomplete else "complete"
-        declared = declared or ConversationState
+        declared = state_in(declared)
     stored = value_to_json(output, declared, f"the output of step {step_id!r}")
     return StepOutput(place=place, attempt=1, output=seal(stored, codec), conversation=conversation)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar, Generic, TypeVar
+from types import UnionType
+from typing import Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin
 
 from pydantic import ConfigDict
 
@@ -40,3 +41,10 @@ class ConversationState(Generic[DataT]):
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
         arbitrary_types_allowed=True, revalidate_instances="always"
     )
+
+
+def state_in(declared: Any) -> Any:
+    """The state in a declared type such as `Order | ConversationState[Order]`; any, if it names none."""
+    members = get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,)
+    states = (member for member in members if (get_origin(member) or member) is ConversationState)
+    return next(states, ConversationState)

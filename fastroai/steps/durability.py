@@ -10,7 +10,7 @@ from fastroai.errors import RunCorrupt
 from fastroai.records import RequestRecord
 from fastroai.runtime import RetriesUsed, Retry, Scope
 from fastroai.steps.call import AgentCall
-from fastroai.steps.conversation import ConversationState
+from fastroai.steps.conversation import ConversationState, state_in
 from fastroai.store.entries import AnyEntry, CallRetry, FailureFacts, SpendingRecorded, StepOutput, StepRetry
 from fastroai.store.live_log import current_live_log
 from fastroai.store.payloads import PayloadCodec, is_sealed, unseal
@@ -149,8 +149,8 @@ def stored_output(
     Raises:
         RunCorrupt: it is not of the type that the step declares now, or the codec cannot decode it.
     """
-    if declared is None and entry.conversation is not None:
-        declared = ConversationState
+    if entry.conversation is not None:
+        declared = state_in(declared)
     try:
         return stored_value(entry.output, declared, codec)
     except ValueError as error:

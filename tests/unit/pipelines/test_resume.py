@@ -968,3 +968,21 @@ async def test_a_step_may_have_other_settings_when_the_run_is_resumed(
         "p", DIAMOND, step_configs={"d": StepConfig(timeout=3, retries=2)}, config=PipelineConfig(timeout=5)
     )
     assert (await other.resume("r", store=store)).ok
+
+
+async def test_a_state_of_a_union_is_stored_as_the_state_that_it_names() -> None:
+    waits = True
+
+    @step
+    async def ask(ctx: StepContext) -> dict[str, object] | ConversationState[list[int]]:
+        known = ctx.conversation_state
+        if waits:
+            return ConversationState(ConversationStatus.INCOMPLETE, [1])
+        return {"status": "complete", "before": known.data if known else None}
+
+    pipeline, store = Pipeline("chat", {"ask": ask}), MemoryRunStore()
+    assert (await pipeline.execute(run_id="r", store=store)).stopped_early
+    waits = False
+    for _ in range(2):
+        result = await pipeline.resume("r", store=store)
+        assert result.output == {"status": "complete", "before": [1]}
