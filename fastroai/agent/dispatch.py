@@ -19,9 +19,10 @@ from pydantic_ai.result import StreamedRunResult
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import AgentDepsT
 
+from fastroai.agent.agent_run import AgentRun, current_agent_run
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch, Dispatch, call_hook
 from fastroai.agent.learned import Learned
-from fastroai.agent.metering import AgentRun, Metered, current_agent_run
+from fastroai.agent.metering import Metered
 from fastroai.agent.models import ModelCache
 from fastroai.agent.replay import count_agent_call
 from fastroai.agent.response import ChatResponse, StreamChunk

@@ -150,7 +150,7 @@ class SpendingRun:
 
         patch.setattr("fastroai.runtime.scope.Account", WatchedAccount)
         patch.setattr(Scope, "__init__", watched_init)
-        patch.setattr("fastroai.agent.metering.admit", self.admit)
+        patch.setattr("fastroai.agent.request_attempt.admit", self.admit)
 
     # --- doing it ---
 

@@ -23,7 +23,8 @@ from pydantic_ai.usage import RequestUsage
 
 from fastroai import FastroAgent
 from fastroai.agent import Metered
-from fastroai.agent.metering import MeteredModel, _is_cut
+from fastroai.agent.answers import is_cut
+from fastroai.agent.metering import MeteredModel
 from fastroai.runtime import Scope
 from fastroai.usage import CostCalculator
 
@@ -245,7 +246,7 @@ async def test_a_meter_keeps_the_accounts_of_two_runs_apart() -> None:
 def streamed(model: Model, **options: Any) -> bool:
     """Whether a response of a stream of this model is taken for cut."""
     response = ModelResponse(parts=[TextPart("Once")], **options)
-    return _is_cut(response, streamed=True, model=model)
+    return is_cut(response, streamed=True, model=model)
 
 
 def chat(provider: str = "openai") -> Model:
@@ -292,6 +293,6 @@ def test_a_model_that_is_not_pydantic_ais_may_have_no_finish_reasons() -> None:
 
 def test_what_was_not_streamed_is_whole_unless_it_says_otherwise() -> None:
     response = ModelResponse(parts=[TextPart("Once")])
-    assert not _is_cut(response, streamed=False, model=chat())
+    assert not is_cut(response, streamed=False, model=chat())
     response.state = "incomplete"
-    assert _is_cut(response, streamed=False, model=chat())
+    assert is_cut(response, streamed=False, model=chat())

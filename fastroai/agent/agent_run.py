@@ -1,0 +1,63 @@
+"""What one run of an agent and the meter tell each other."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from fastroai.runtime import (
+    Charge,
+    CircuitBreaker,
+    Classifier,
+    RetryPolicies,
+)
+from fastroai.runtime.tasks import end_task
+
+if TYPE_CHECKING:
+    from fastroai.agent.metering import Metered
+
+
+@dataclass
+class AgentRun:
+    """What the meter and one `FastroAgent` run tell each other."""
+
+    meter: Metered
+    request_retries: int
+    """Extra attempts at each request of this run."""
+    call: str = ""
+    """What tells this call from others of the same attempt at a step, in a run that is on record."""
+    attempt: int = 1
+    """Which attempt at that call it is."""
+    retry: RetryPolicies | None = None
+    """What holds instead of `request_retries`, inside a step that says it."""
+    classifiers: tuple[Classifier, ...] = ()
+    refuses_cut_answers: bool = False
+    """Whether an answer that broke off is a failure; where its text is read as it comes, it is too late."""
+    circuit_breaker: CircuitBreaker | None = None
+    """The agent's own."""
+    output_tools: set[str] = field(default_factory=set)
+    """Names of the tools through which the model was asked for structured output."""
+    last: Charge | None = None
+    """The latest answer of this run."""
+    rejects_answer: bool = False
+    """Whether the request that is made asks again for what that one was to give."""
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    """Tasks of this run that PydanticAI has made: for the hooks around it, and for each stream."""
+
+    def add_task(self) -> None:
+        """The running task is one of them."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def end_tasks(self) -> None:
+        """End those that are left: PydanticAI forgets one that is cancelled just as it has begun."""
+        for task in self.tasks - {asyncio.current_task()}:
+            await end_task(task)
+
+
+current_agent_run: Final[ContextVar[AgentRun | None]] = ContextVar("fastroai_agent_run", default=None)
+"""The innermost `FastroAgent` run; plain agents in its tools share it, so readers compare the meter."""

@@ -1,0 +1,64 @@
+"""What an answer says of itself: whether its usage is all there, and whether it broke off."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic_ai.messages import (
+    ModelResponse,
+)
+from pydantic_ai.models import (
+    Model,
+)
+from pydantic_ai.usage import RequestUsage
+
+from fastroai.records import Tokens
+
+LOCAL_SYSTEMS: Final = frozenset({"test", "function"})
+"""PydanticAI's models that send nothing anywhere, and give no finish reason."""
+
+
+def is_measured(response: ModelResponse, *, streamed: bool, system: str) -> bool:
+    """Whether the usage of a response is all there.
+
+    A response without a finish reason was cut: the provider may have counted more than it said. Not only a
+    streamed one: PydanticAI streams long answers of Anthropic and Bedrock behind `request` as well.
+    """
+    if response.usage.unmeasured_requests or not response.usage.has_values():
+        return False
+    if not streamed and response.state != "complete":
+        return False
+    if system in LOCAL_SYSTEMS:
+        return response.state == "complete"
+    return response.finish_reason is not None
+
+
+def is_cut(response: ModelResponse, *, streamed: bool, model: Model) -> bool:
+    """Whether an answer broke off before its end, as far as its provider lets one know.
+
+    PydanticAI's own models of providers that stream give a finish reason; other models may have none to give.
+    For Chat Completions it makes one up, as some providers that are compatible send none; OpenAI does, and
+    after that the usage.
+    """
+    if response.state != "complete":
+        return response.state != "suspended"
+    if not streamed or model.system in LOCAL_SYSTEMS or not type(model).__module__.startswith("pydantic_ai."):
+        return False
+    if "finish_reason" in (response.provider_details or {}):
+        return False
+    made_up = model.system == "openai" and not response.usage.has_values()
+    return response.finish_reason is None or made_up
+
+
+def tokens_of(usage: RequestUsage) -> Tokens:
+    """The tokens of a response."""
+    return Tokens(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        input_audio_tokens=usage.input_audio_tokens,
+        cache_audio_read_tokens=usage.cache_audio_read_tokens,
+        output_audio_tokens=usage.output_audio_tokens,
+        reasoning_tokens=usage.output_reasoning_tokens,
+    )

@@ -1,0 +1,265 @@
+"""One attempt at a request, from its admission to its end in the account."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from time import perf_counter
+from typing import Literal
+
+from pydantic_ai.messages import (
+    ModelResponse,
+)
+from pydantic_ai.models import (
+    StreamedResponse,
+)
+
+from fastroai.agent.agent_run import AgentRun
+from fastroai.agent.answers import is_cut, is_measured, tokens_of
+from fastroai.agent.permits import RequestPermit
+from fastroai.agent.replay import RequestOnRecord
+from fastroai.agent.request_terms import Terms
+from fastroai.errors import AnswerCutError
+from fastroai.records import RequestRecord, Tokens
+from fastroai.runtime import (
+    BudgetRefused,
+    BudgetView,
+    Charge,
+    CircuitBreaker,
+    Reservation,
+    RetriesUsed,
+    Scope,
+    admit,
+    billing_of,
+)
+from fastroai.tracing import AttributeValue, attributes
+from fastroai.usage import (
+    prepare_bound,
+)
+
+
+@dataclass
+class RequestAttempt:
+    """One attempt at a request, from its admission to its end in the account."""
+
+    scope: Scope
+    terms: Terms
+    run: AgentRun | None
+    used: RetriesUsed = field(default_factory=RetriesUsed)
+    on_record: RequestOnRecord | None = None
+    reservation: Reservation[Terms] | None = None
+    stream: StreamedResponse | None = None
+    charge: Charge | None = None
+    permit: RequestPermit | None = None
+    held_back: bool = False
+    """Whether a provider limit or a circuit breaker could hold it back."""
+    backoff_ms: float = 0.0
+    waited_ms: float = 0.0
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    started: float = field(default_factory=perf_counter)
+
+    async def admit(self) -> Reservation[Terms]:
+        """Wait until it may go out; then it is perhaps another request than was asked for."""
+        if self.scope.account is not None or self.scope.ceilings:
+            await prepare_bound(self.terms.wrapped, self.terms.messages, self.terms.parameters)
+        breaker = None if self.run is None else self.run.circuit_breaker
+        if breaker is None and not self.scope.provider_limits:
+            self.reservation = await admit(self.scope, self.terms)
+        else:
+            self.reservation = await self._admit_in_turn(breaker)
+        self.terms = self.reservation.terms
+        self.waited_ms = (perf_counter() - self.started) * 1000
+        self.started_at, self.started = datetime.now(UTC), perf_counter()
+        if self.on_record is not None:
+            await self._put_on_record(self.on_record)
+        return self.reservation
+
+    async def _put_on_record(self, on_record: RequestOnRecord) -> None:
+        """Before it goes out, so that it counts whatever becomes of this process."""
+        assert self.reservation is not None
+        try:
+            await prepare_bound(self.terms.wrapped, self.terms.messages, self.terms.parameters)
+            bound = self.terms.bound
+            record = self._record("unmeasured", error="nothing more was heard of it")
+            record = replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens)
+            await on_record.sent(record)
+        except BaseException as error:
+            if self.permit is not None:
+                self.permit.give_back()
+            released = self._record("released", error=f"not sent: {attributes.error_summary(error)}")
+            self.charge = self.reservation.release(released)
+            on_record.ended_soon(released, None)  # for whoever is cancelled, it is on record as sent
+            raise
+
+    async def _admit_in_turn(self, breaker: CircuitBreaker | None) -> Reservation[Terms]:
+        """Wait for the provider, then for the budgets: whoever holds money waits for nobody's place."""
+        terms = self.terms
+        while True:
+            permit = RequestPermit(self.scope, breaker, terms.wrapped)
+            await permit.take(terms.messages, terms.settings, terms.parameters)
+            try:
+                reservation = await admit(self.scope, terms)
+            except BaseException:
+                permit.give_back()
+                raise
+            if reservation.terms.wrapped is terms.wrapped:
+                break
+            # A budget has stepped down to another model, for which this is no permit.
+            terms = replace(terms, wrapped=reservation.terms.wrapped, known_bound=None)
+            reservation.give_back()
+            permit.give_back()
+        reservation.note_place()
+        permit.send()
+        self.permit, self.held_back = permit, True
+        return reservation
+
+    def _end_permit(self, response: ModelResponse | None, error: BaseException | None) -> None:
+        """Others may go, and the provider is well, or is not."""
+        permit, self.permit = self.permit, None
+        if permit is not None:
+            measured = response is not None and is_measured(
+                response, streamed=self.terms.streamed, system=self.terms.provider
+            )
+            permit.end(response if measured else None, error)
+
+    def open(self, stream: StreamedResponse) -> None:
+        """A stream is open: the provider answers."""
+        self.stream = stream
+        if self.permit is not None:
+            self.permit.answered()
+
+    def settle(self, response: ModelResponse) -> None:
+        """The response arrived: charge its usage, or its bound if it came without or was cut."""
+        self._end_permit(response, None)
+        assert self.reservation is not None
+        if response.state == "suspended" and not response.usage.has_values():
+            # Not answered yet: the provider works on, and the request that continues it brings the usage.
+            record = self._record("released", response=response, error="suspended, to be continued")
+            self.charge = self.reservation.release(record)
+            return
+        if not is_measured(response, streamed=self.terms.streamed, system=self.terms.provider):
+            self.charge = self.reservation.charge_unmeasured(self._record("unmeasured", response=response))
+            return
+        calculator = self.terms.meter.calculator
+        cost = calculator.price(response, model=self.terms.model, provider=self.terms.provider)
+        record = self._record("settled", response=response, cost_usd=cost)
+        self.charge = self.reservation.settle(record)
+        if cost is None:
+            calculator.warn_unpriced(record.model, record.provider)
+        else:
+            # PydanticAI would look up the list price once more, and not know our overrides.
+            response.usage.cost = cost
+        if self.run is not None:
+            self.run.last = self.charge
+
+    def fail(self, error: BaseException) -> None:
+        """No response arrived: charge nothing where that is sure, else its bound."""
+        self._end_permit(None, error)
+        assert self.reservation is not None
+        text = attributes.error_summary(error)
+        if billing_of(error) == "released":
+            self.charge = self.reservation.release(self._record("released", error=text))
+        else:
+            self.charge = self.reservation.charge_unmeasured(self._record("unmeasured", error=text))
+
+    def abandon(self, response: ModelResponse, error: BaseException | None) -> None:
+        """An open stream ended: charge its usage if it got that far, else its bound.
+
+        Whatever the error is, it refuses nothing any more, and it may be that of whoever read the stream.
+        """
+        if self.charge is not None:
+            return  # when its scope ended
+        self._end_permit(response, error)
+        assert self.reservation is not None
+        if error is None or is_measured(response, streamed=True, system=self.terms.provider):
+            self.settle(response)
+            return
+        record = self._record("unmeasured", response=response, error=attributes.error_summary(error))
+        self.charge = self.reservation.charge_unmeasured(record)
+
+    async def abandon_forgotten(self) -> None:
+        """Its scope ends, and whoever read the stream has not closed it: charge it now."""
+        assert self.stream is not None
+        self.abandon(self.stream.get(), None)
+
+    async def check_uncut(self, response: ModelResponse) -> None:
+        """Raise where this is only the beginning of an answer: a budget paid for no more, or it broke off."""
+        stop = None if self.reservation is None else self.reservation.short
+        if stop is not None and response.finish_reason == "length":
+            stop.partial_response = response
+            await self.scope.emit(BudgetRefused(**self.scope.place(), error=stop))
+            raise stop
+        refused = self.run is not None and self.run.refuses_cut_answers
+        if refused and self.charge is not None and self.charge.record.cut:
+            cut = AnswerCutError(self.terms.model, self.terms.provider)
+            cut.partial_response = response
+            raise cut
+
+    def budget_attributes(self) -> dict[str, AttributeValue]:
+        """For the span of the request."""
+        assert self.reservation is not None
+        return attributes.budget_attributes(
+            reserved_usd=self.terms.bound.cost_usd,
+            share=BudgetView(self.scope).share,
+            waited_ms=self.waited_ms,
+            lowered=self.reservation.short is not None,
+        )
+
+    async def note_end(self, response: ModelResponse | None, error: BaseException | None) -> None:
+        """Put on record how it ended, and with which response, before anybody uses that."""
+        if self.on_record is None:
+            return
+        assert self.charge is not None
+        if response is not None and self._is_cut_answer(response):
+            response = None  # whoever comes by again asks again
+        if error is None or isinstance(error, Exception):
+            await self.on_record.ended(self.charge.record, response)
+        else:
+            self.on_record.ended_soon(self.charge.record, response)
+
+    def _is_cut_answer(self, response: ModelResponse) -> bool:
+        """Whether it is no answer but the beginning of one."""
+        is_short = self.reservation is not None and self.reservation.short is not None
+        return (is_short and response.finish_reason == "length") or is_cut(
+            response, streamed=self.terms.streamed, model=self.terms.wrapped
+        )
+
+    def mark_retried(self) -> None:
+        """Another attempt follows."""
+        if self.charge is not None:
+            with self.scope.lock:
+                self.charge.mark("retried")
+
+    def _record(
+        self,
+        outcome: Literal["settled", "unmeasured", "released"],
+        *,
+        response: ModelResponse | None = None,
+        cost_usd: Decimal | None = None,
+        error: str | None = None,
+    ) -> RequestRecord:
+        output_tools = self.run.output_tools if self.run is not None else ()
+        return RequestRecord(
+            model=self.terms.model,
+            provider=(response.provider_name if response else None) or self.terms.provider,
+            outcome=outcome,
+            tokens=tokens_of(response.usage) if response else Tokens(),
+            cost_usd=cost_usd,
+            use="kept" if error is None else "failed",
+            tools=self.terms.returned_tools(output_tools),
+            response_model=response.model_name if response else None,
+            response_id=response.provider_response_id if response else None,
+            agent=self.scope.name if self.scope.kind == "agent" else None,
+            step_id=self.scope.step_id,
+            attempt=self.used.attempt,
+            backoff_ms=self.backoff_ms,
+            waited_ms=self.waited_ms,
+            streamed=self.terms.streamed,
+            started_at=self.started_at,
+            duration_ms=(perf_counter() - self.started) * 1000,
+            finish_reason=response.finish_reason if response else None,
+            cut=response is not None
+            and is_cut(response, streamed=self.terms.streamed, model=self.terms.wrapped),
+            error=error,
+        )
