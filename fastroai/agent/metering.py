@@ -229,7 +229,7 @@ class MeteredModel(OwnedModel):
                 raise
             attempt.settle(response)
             await self._conclude(attempt, trace_id, response)
-        await attempt.check_uncut(response)
+        await attempt.check_whole(response)
         return response
 
     @asynccontextmanager
@@ -285,15 +285,15 @@ class MeteredModel(OwnedModel):
                         response = stream.get()
                         attempt.abandon(response, error)
                         await self._conclude(attempt, trace_id, error=error)
-                        if isinstance(error, Exception):  # what is wrong with a cut answer is that it is cut
-                            await attempt.check_uncut(response)
+                        if isinstance(error, Exception):  # what is wrong with an answer that was paid to here
+                            await attempt.check_paid(response)
                         raise
                     finally:
                         scope.forget_closer(attempt.abandon_forgotten)
                     response = stream.get()
                     attempt.abandon(response, None)
                     await self._conclude(attempt, trace_id, response)
-                    await attempt.check_uncut(response)
+                    await attempt.check_whole(response)
                     return
             before = await self._wait_or_raise(attempt, failure)
 

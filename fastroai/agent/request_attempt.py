@@ -183,13 +183,17 @@ class RequestAttempt:
         assert self.stream is not None
         self.abandon(self.stream.get(), None)
 
-    async def check_uncut(self, response: ModelResponse) -> None:
-        """Raise where this is only the beginning of an answer: a budget paid for no more, or it broke off."""
+    async def check_paid(self, response: ModelResponse) -> None:
+        """Raise the stop of a budget that could pay for no more than the beginning of an answer."""
         stop = None if self.reservation is None else self.reservation.short
         if stop is not None and response.finish_reason == "length":
             stop.partial_response = response
             await self.scope.emit(BudgetRefused(**self.scope.place(), error=stop))
             raise stop
+
+    async def check_whole(self, response: ModelResponse) -> None:
+        """Raise where this is only the beginning of an answer: a budget paid for no more, or it broke off."""
+        await self.check_paid(response)
         refused = self.run is not None and self.run.refuses_cut_answers
         if refused and self.charge is not None and self.charge.record.cut:
             cut = AnswerCutError(self.terms.model, self.terms.provider)

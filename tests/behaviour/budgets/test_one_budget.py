@@ -217,7 +217,7 @@ async def test_two_hundred_streams_never_pass_their_budget_however_they_end(serv
         ]
         ways = (WAYS[number % len(WAYS)] for number in range(200))
         tasks = [asyncio.create_task(read(*each)) for each in zip(streams, ways, strict=True)]
-        await server.ledger.wait_for(10)
+        await server.ledger.wait_for(10, timeout=60)
         for task in tasks[9::10]:  # some of them still in line
             task.cancel()
         outcomes = await together(tasks)
