@@ -33,11 +33,15 @@ async def classify(ctx: StepContext) -> str:
     return (await ctx.run(classifier, f"Classify: {ctx.get_input('text')}")).output
 
 
-reply = writer.as_step(lambda ctx: f"Reply to a {ctx.get_input('category')} ticket: {ctx.get_input('text')}")
+@step
+async def reply(ctx: StepContext) -> str:
+    prompt = f"Reply to a {ctx.get_input('category')} ticket: {ctx.get_input('text')}"
+    return (await ctx.run(writer, prompt)).output
+
 
 builder = StateGraph(Ticket)
 builder.add_node("classify", as_node(classify, reads=["text"], writes="category"))
-builder.add_node("reply", as_node(reply, step_id="reply", writes="reply"))
+builder.add_node("reply", as_node(reply, writes="reply"))
 builder.add_edge(START, "classify")
 builder.add_conditional_edges("classify", lambda ticket: END if ticket["category"] == "praise" else "reply")
 graph = builder.compile()

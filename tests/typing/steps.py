@@ -111,7 +111,7 @@ async def asks(ctx: StepContext[Deps]) -> int:
     async for chunk in stream:
         assert_type(chunk.content, str)
     assert_type(stream.response, ChatResponse[str] | None)
-    await ctx.run(number_agent, "how many?", retry=2)  # type: ignore[call-arg]
+    await ctx.run(number_agent, "how many?", retry=2)  # type: ignore[arg-type]
     assert_type(await ctx.map(number_agent, ["a"], concurrency=2), list[ChatResponse[int]])
     assert_type(await ctx.map(with_deps, range(3)), list[int])
     assert_type(ctx.record_usage(model="acme:x", cost_usd="0.1"), RequestRecord)
