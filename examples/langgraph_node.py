@@ -7,7 +7,7 @@ import asyncio
 import os
 from typing import TypedDict
 
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import END, StateGraph
 
 from fastroai import Budget, FastroAgent, Pipeline, StepContext, budget_scope, step
 from fastroai.integrations.langgraph import as_node, graph_step
@@ -18,8 +18,8 @@ server.script(Reply("billing"), Reply("praise"), model="gpt-5-nano")  # offline
 server.script(Reply("Sorry for that."), model="gpt-5-mini")  # offline
 os.environ.update(server.environment())  # offline
 
-classifier = FastroAgent("openai:gpt-5-nano")
-writer = FastroAgent("openai:gpt-5-mini")
+classifier = FastroAgent("openai:gpt-5-nano", instructions="Which kind of ticket is it?")
+writer = FastroAgent("openai:gpt-5-mini", instructions="Reply to the ticket.")
 
 
 class Ticket(TypedDict, total=False):
@@ -30,19 +30,18 @@ class Ticket(TypedDict, total=False):
 
 @step(timeout=30, retries=2)
 async def classify(ctx: StepContext) -> str:
-    return (await ctx.run(classifier, f"Classify: {ctx.get_input('text')}")).output
+    return (await ctx.run(classifier, ctx.get_input("text"))).output
 
 
 @step
 async def reply(ctx: StepContext) -> str:
-    prompt = f"Reply to a {ctx.get_input('category')} ticket: {ctx.get_input('text')}"
-    return (await ctx.run(writer, prompt)).output
+    return (await ctx.run(writer, f"{ctx.get_input('category')}: {ctx.get_input('text')}")).output
 
 
 builder = StateGraph(Ticket)
 builder.add_node("classify", as_node(classify, reads=["text"], writes="category"))
 builder.add_node("reply", as_node(reply, writes="reply"))
-builder.add_edge(START, "classify")
+builder.set_entry_point("classify")
 builder.add_conditional_edges("classify", lambda ticket: END if ticket["category"] == "praise" else "reply")
 graph = builder.compile()
 
@@ -53,9 +52,8 @@ async def main() -> None:
     print(ticket["reply"])
     for record in scope.records:
         print(f"{record.step_id}: {record.model}, ${record.cost_usd}")
-
-    pipeline = Pipeline("desk", {"triage": graph_step(graph, output="category")})
-    result = await pipeline.execute({"text": "You are the best."})
+    desk = Pipeline("desk", {"triage": graph_step(graph, output="category")})
+    result = await desk.execute({"text": "You are the best."})
     print(f"{result.output}: ${result.usage.steps['triage'].cost_usd}")
 
 
