@@ -631,7 +631,7 @@ class RunInProgress(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"run {self.run_id!r} is running in {self.owner}, whose lease is until "
+            f"run {self.run_id!r} is running in {self.owner.partition(' (')[0]}, whose lease is until "
             f"{self.lease_until:%H:%M:%S} UTC unless it renews it; wait for it, or end that process"
         )
 
@@ -703,7 +703,8 @@ class OnceInterrupted(FastroAIError):
     def __str__(self) -> str:
         return (
             f"it is not known whether {self.name!r} of step {self.step_id!r} has happened: its process died "
-            "meanwhile. Find out, and resume with if_interrupted='repeat' if it must be done again"
+            "meanwhile, or its result could not be stored. Find out; if it must be done again, resume with "
+            "ctx.once(..., if_interrupted='repeat'), else fork the run with the output of the step"
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
-from fastroai.errors import BudgetExceeded, FastroAIError, StepExecutionError, error_chain
+from fastroai.errors import BudgetExceeded, FastroAIError, StepExecutionError, ValueNotStorable, error_chain
 from fastroai.pipelines.machine import SkipStep, StartStep
 from fastroai.places import quoted
 from fastroai.runtime import FailureContext, RetriesUsed, Scope, classify
@@ -150,7 +150,13 @@ def output_entry(
     if isinstance(output, ConversationState):
         conversation = "incomplete" if output.is_incomplete else "complete"
         declared = state_in(declared)
-    stored = value_to_json(output, declared, f"the output of step {step_id!r}")
+    what = f"the output of step {step_id!r}"
+    try:
+        stored = value_to_json(output, declared, what)
+    except ValueNotStorable:
+        if conversation != "incomplete":
+            raise
+        stored = value_to_json(output, ConversationState, what)  # what it gathered so far need not fit
     return StepOutput(place=place, attempt=1, output=seal(stored, codec), conversation=conversation)
 
 

@@ -83,6 +83,8 @@ class RunKeeper:
             RunFromNewerVersion: a later version of FastroAI has written it.
         """
         recorded, revision = await self._read(run_id, running_too=False)
+        if inputs and recorded.ended is not None and recorded.ended.status == "finished" and not force:
+            raise ConfigurationError("inputs", inputs, f"none: run {run_id!r} has finished. Fork it")
         changed = changes(recorded.definition, self.definition)
         if changed and not force:
             raise RunDefinitionChanged(run_id, changed)

@@ -24,6 +24,7 @@ from fastroai.runtime import (
 )
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.steps.hooks import Hooks, OnRetry, OnStepFailure, OnStepStart, OnStepSuccess, check_hooks
+from fastroai.store.adapter import adapt_run_store
 from fastroai.store.journal import Durability
 from fastroai.store.payloads import PayloadCodec
 from fastroai.usage import BudgetLike
@@ -123,6 +124,8 @@ class PipelineConfig(ExecutionConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("max_concurrency", self.max_concurrency, least=1)
+        if self.store is not None:
+            adapt_run_store(self.store)
         if self.durability not in ("sync", "async"):
             raise ConfigurationError("durability", self.durability, "'sync' or 'async'")
         if self.codec is not None and not isinstance(self.codec, PayloadCodec):

@@ -154,6 +154,8 @@ def stored_output(
     try:
         return stored_value(entry.output, declared, codec)
     except ValueError as error:
+        if entry.conversation == "incomplete" and declared is not ConversationState:
+            return stored_output(recorded, entry, None, codec)
         reason = f"the output of {entry.place!r} is not of the type that it declares: {error}"
         raise RunCorrupt(recorded.opened.run_id, recorded.position_of(entry), reason) from error
 

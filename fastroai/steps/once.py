@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeVar, cast
 
 from pydantic import ValidationError
 
-from fastroai.errors import OnceInterrupted, RunCorrupt
+from fastroai.errors import ConfigurationError, OnceInterrupted, RunCorrupt
 from fastroai.store.entries import OnceDone, OnceFailed, OnceStarted
 from fastroai.store.payloads import seal, unseal
 from fastroai.store.runs import DurableRun
@@ -74,6 +74,8 @@ class OnceRegister:
         if_interrupted: IfInterrupted,
     ) -> T:
         """Its result, now or as it was. Who asks while it happens waits; one that fails is repeated."""
+        if if_interrupted not in ("repeat", "fail"):
+            raise ConfigurationError("if_interrupted", if_interrupted, "'repeat' or 'fail'")
         key = (run_id, place, name)
         while (running := self._results.get(key)) is not None:
             await asyncio.wait([running])
@@ -125,10 +127,10 @@ class _Effect:
         await durable.journal.commit(OnceStarted(place=self.place, name=self.name))
         try:
             result = await self._call(effect)
-            done = self._done(result, durable)
         except Exception:
             durable.journal.note(OnceFailed(place=self.place, name=self.name))
             raise
+        done = self._done(result, durable)  # where this fails, it stays on record as begun: it has happened
         try:
             await durable.journal.commit(done)
         except asyncio.CancelledError:

@@ -25,6 +25,8 @@ def adapt_run_store(store: object) -> RunStore:
     Raises:
         ConfigurationError: it lacks an operation of `RunStore`.
     """
+    if isinstance(store, str | os.PathLike):
+        raise ConfigurationError("store", store, f"a store: SQLiteRunStore({os.fspath(store)!r}), for a file")
     methods = [getattr(store, name, None) for name in _OPERATIONS]
     missing = [name for name, method in zip(_OPERATIONS, methods, strict=True) if not callable(method)]
     if missing or isinstance(store, type):

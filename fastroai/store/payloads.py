@@ -8,7 +8,10 @@ from typing import Protocol, runtime_checkable
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
+from fastroai.errors import RunStoreUnavailable
+
 _SEALED = "$sealed"
+_MEND = "mend the codec, without which nothing is stored"
 
 
 @runtime_checkable
@@ -36,10 +39,25 @@ class PayloadCodec(Protocol):
 
 
 def seal(value: JsonValue, codec: PayloadCodec | None) -> JsonValue:
-    """A value as it is stored."""
+    """A value as it is stored.
+
+    Raises:
+        RunStoreUnavailable: the codec fails. It stops the run, as a store does that fails.
+    """
     if codec is None:
         return value
-    return {_SEALED: b64encode(codec.encode(to_json(value, inf_nan_mode="constants"))).decode()}
+    return {_SEALED: b64encode(_encoded(value, codec)).decode()}
+
+
+def _encoded(value: JsonValue, codec: PayloadCodec) -> bytes:
+    try:
+        encoded: object = codec.encode(to_json(value, inf_nan_mode="constants"))
+    except Exception as error:  # whatever a codec of a user raises
+        raise RunStoreUnavailable(repr(codec), f"{type(error).__name__}: {error}", _MEND) from error
+    if not isinstance(encoded, bytes):
+        reason = f"encode returned a {type(encoded).__name__}, not bytes"
+        raise RunStoreUnavailable(repr(codec), reason, _MEND)
+    return encoded
 
 
 def is_sealed(stored: JsonValue) -> bool:

@@ -37,6 +37,9 @@ class MemoryRunStore(ReadsRuns):
         self._keys: list[bytes] = []
         """In order."""
 
+    def __repr__(self) -> str:
+        return "MemoryRunStore()"
+
     async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
         """See `RunStore`."""
         name = key_bytes(key)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -125,9 +125,17 @@ class DurableRun:
         with _owned(header, found.now) as header:
             try:
                 revision = await _replace(store, header, found.revision)
+            except RevisionConflict:
+                raise RunExists(opened.run_id, "running") from None
+            try:
                 await _write_first(store, opened.run_id, entries, revision)
             except RevisionConflict:
                 raise RunExists(opened.run_id, "running") from None
+            except Exception:
+                with suppress(Exception):  # a header without a run would only puzzle whoever lists runs
+                    if not (await store.read(log_key(opened.run_id))).values:
+                        await store.delete(key)
+                raise
             journal = Journal(store, opened.run_id, revision=len(entries), durability=durability)
             return cls(store, header, journal, recorded, codec)
 
@@ -194,13 +202,19 @@ class DurableRun:
             error=error,
             updated_at=ended.at,
         )
-        try:
-            # Read anew: the last renewal may have happened although it was cancelled.
-            found = await self._store.read(header_key(self.run_id))
-            if self._is_ours(found):
-                await _replace(self._store, header, found.revision)
-        except Exception as failure:  # a store can be the user's, and raise anything
-            logger.warning("run %r: its header could not be brought up to date: %s", self.run_id, failure)
+        for pause in (0.1, 0.5, None):
+            try:
+                # Read anew: the last renewal may have happened although it was cancelled.
+                found = await self._store.read(header_key(self.run_id))
+                if self._is_ours(found):
+                    await _replace(self._store, header, found.revision)
+                return
+            except Exception as failure:  # a store can be the user's, and raise anything
+                if pause is None:
+                    message = "run %r: its header could not be brought up to date: %s"
+                    logger.warning(message, self.run_id, failure)
+                    return
+            await asyncio.sleep(pause)
 
     async def release(self) -> None:
         """Nothing of it runs in this process any more, whatever is on record."""

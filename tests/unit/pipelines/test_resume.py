@@ -499,14 +499,43 @@ async def test_typed_outputs_and_inputs_come_back_as_what_they_are(
 async def test_inputs_given_anew_are_coerced_as_those_of_execute_are(store: MemoryRunStore) -> None:
     @step
     async def read(ctx: StepContext[Any]) -> list[Any]:
+        if ctx.get_input("n") == 1:
+            raise ValueError("too few")
         return [ctx.get_input("n"), ctx.get_input("more", None)]
 
     pipeline: Pipeline[Any, Any] = Pipeline("p", {"read": read}, accepts={"n": int})
-    assert (await pipeline.execute({"n": "1"}, run_id="r", store=store)).output == [1, None]
+    with pytest.raises(StepExecutionError, match="too few"):
+        await pipeline.execute({"n": "1"}, run_id="r", store=store)
     with pytest.raises(ContractViolation):
         await pipeline.resume("r", store=store, inputs={"n": "x"})
     result = await pipeline.resume("r", store=store, inputs={"n": "2", "more": [1]})
     assert result.trace.inputs == {"n": 2, "more": [1]}
+
+
+async def test_a_run_that_has_finished_takes_no_other_inputs(store: MemoryRunStore) -> None:
+    pipeline: Pipeline[Any, Any] = Pipeline("p", {"read": step(lambda ctx: ctx.get_input("n"))})
+    assert (await pipeline.execute({"n": 1}, run_id="r", store=store)).output == 1
+    before = await everything_in(store)
+    with pytest.raises(ConfigurationError, match="run 'r' has finished. Fork it"):
+        await pipeline.resume("r", store=store, inputs={"n": 2})
+    assert await everything_in(store) == before
+    assert (await pipeline.resume("r", store=store)).output == 1
+
+
+async def test_what_a_conversation_has_gathered_need_not_fit_before_it_is_complete(
+    store: MemoryRunStore,
+) -> None:
+    @step
+    async def ask(ctx: StepContext[Any]) -> ConversationState[dict[str, int]]:
+        before = ctx.conversation_state
+        if before is None:
+            return ConversationState(ConversationStatus.INCOMPLETE, {"n": None})  # type: ignore[dict-item]
+        assert before.data == {"n": None}
+        return ConversationState(ConversationStatus.COMPLETE, {"n": 1})
+
+    pipeline: Pipeline[Any, Any] = Pipeline("p", {"ask": ask})
+    assert (await pipeline.execute(run_id="r", store=store)).stopped_early
+    assert (await pipeline.resume("r", store=store)).output.data == {"n": 1}
 
 
 # --- what is refused: nothing runs, and the store stays as it was ---
