@@ -335,3 +335,27 @@ async def test_a_key_is_the_same_in_every_attempt_and_process_and_for_nothing_el
     assert len(keys) == 10
     assert all(len(of_one) == 1 for of_one in keys.values())
     assert len(set.union(*keys.values())) == 10
+
+
+async def test_an_effect_whose_result_cannot_be_stored_has_happened_all_the_same() -> None:
+    store, happened = MemoryRunStore(), list[int]()
+
+    @step
+    async def pay(ctx: StepContext[Any]) -> None:
+        await ctx.once("pay", lambda: happened.append(1) or object(), if_interrupted="fail")
+
+    pipeline: Pipeline[Any, Any] = Pipeline("p", {"pay": pay})
+    with pytest.raises(StepExecutionError, match="cannot be stored"):
+        await pipeline.execute(run_id="r", store=store)
+    with pytest.raises(StepExecutionError, match="not known whether 'pay'"):
+        await pipeline.resume("r", store=store)
+    assert happened == [1]
+
+
+async def test_what_to_do_with_an_interrupted_effect_is_one_of_two_things() -> None:
+    @step
+    async def pay(ctx: StepContext[Any]) -> None:
+        await ctx.once("pay", lambda: None, if_interrupted="fial")  # type: ignore[call-overload]
+
+    with pytest.raises(StepExecutionError, match="'repeat' or 'fail'"):
+        await Pipeline("p", {"pay": pay}).execute()
