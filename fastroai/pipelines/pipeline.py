@@ -233,7 +233,7 @@ class Pipeline(Generic[DepsT, OutputT]):
             ValueNotStorable: an input cannot be stored.
             RunStoreUnavailable: the store fails, and has failed each time. What it has is kept.
         """
-        return await self._begin(_Request(inputs, deps, tracer, context), run_id, store)
+        return await self._begin(_Request(inputs, deps, tracer, context, run_id=run_id), store)
 
     def execute_sync(
         self,
@@ -277,7 +277,9 @@ class Pipeline(Generic[DepsT, OutputT]):
         Leaving early cancels the run. What `execute` raises is raised at the end of the iteration.
         """
         return PipelineStream(
-            lambda listener: self._begin(_Request(inputs, deps, tracer, context, listener), run_id, store)
+            lambda listener: self._begin(
+                _Request(inputs, deps, tracer, context, listener, run_id=run_id), store
+            )
         )
 
     async def resume(
@@ -458,17 +460,15 @@ class Pipeline(Generic[DepsT, OutputT]):
         """
         return NestedStep(self, inputs, config or StepConfig())
 
-    async def _begin(
-        self, request: _Request[DepsT], run_id: str | None, store: object
-    ) -> PipelineResult[OutputT]:
+    async def _begin(self, request: _Request[DepsT], store: object) -> PipelineResult[OutputT]:
         """Run what is asked for: on record where there is a store, which nested ones share."""
         _check_inputs_mapping(request.inputs)
-        if run_id is not None:
-            check_run_id(run_id)
+        if request.run_id is not None:
+            check_run_id(request.run_id)
         if current_durable_run.get() is None and store_of(store, self.config.store) is not None:
-            opening = self._keeper(store).begin(run_id, dict(request.inputs or {}))
+            opening = self._keeper(store).begin(request.run_id, dict(request.inputs or {}))
             request = replace(request, opening=opening)
-        return await self._execute(replace(request, run_id=run_id))
+        return await self._execute(request)
 
     def _keeper(self, given: object) -> RunKeeper:
         store = store_of(given, self.config.store)
