@@ -106,7 +106,7 @@ class Ledger:
             self._entries.clear()
 
     async def wait_for(
-        self, count: int, *, state: State = "arrived", timeout: float = 5.0
+        self, count: int, *, state: State = "arrived", timeout: float = 30.0
     ) -> tuple[LedgerEntry, ...]:
         """Wait until so many requests have arrived, or finished, and return all entries.
 
@@ -121,7 +121,7 @@ class Ledger:
         return self.entries
 
     def wait_for_sync(
-        self, count: int, *, state: State = "arrived", timeout: float = 5.0
+        self, count: int, *, state: State = "arrived", timeout: float = 30.0
     ) -> tuple[LedgerEntry, ...]:
         """As `wait_for`, for a test without an event loop. It blocks its thread."""
         with self._waiting(count, state) as waiter:
