@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -56,10 +57,12 @@ class PlainStore:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._opened: sqlite3.Connection | None = None
+        self._process = 0
 
     @property
     def _connection(self) -> sqlite3.Connection:
-        if self._opened is None:
+        if self._opened is None or self._process != os.getpid():  # SQLite's are for one process, and thread
+            self._process = os.getpid()
             self._opened = sqlite3.connect(self.path, isolation_level=None, timeout=30)
             self._opened.execute("PRAGMA synchronous = OFF")
             self._opened.execute("CREATE TABLE IF NOT EXISTS v (k BLOB, p INT, v BLOB, PRIMARY KEY (k, p))")
