@@ -587,8 +587,8 @@ def routed(config: PipelineConfig) -> Shape:
 
 @shape
 def budgeted(config: PipelineConfig) -> Shape:
-    """With room for a few requests that are lost, and no more."""
-    steps = {"a": talk("a"), **{f"b{n}": talk(f"b{n}", "a", cost_budget=2_000) for n in range(4)}}
+    """With room for a few requests that are lost, and no more. The steps have more of their own."""
+    steps = {"a": talk("a"), **{f"b{n}": talk(f"b{n}", "a", cost_budget=6_000) for n in range(4)}}
     ends = {"end": talk("end", "b0")}
     edges = {f"b{n}": ["a"] for n in range(4)} | {"end": [f"b{n}" for n in range(4)]}
     return Shape(
