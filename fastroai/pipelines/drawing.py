@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fastroai.drawing import Drawing, DrawnEdge, DrawnNode, mermaid
 from fastroai.pipelines.plan import Plan
-from fastroai.pipelines.result import StepTiming
+from fastroai.runs.usage import StepTiming
 
 
 def draw_mermaid(plan: Plan) -> str:
-    """A Mermaid state diagram. Ids are numbered and names are quoted, so no name can become syntax."""
-    number = {step_id: f"s{index}" for index, step_id in enumerate(plan.dependencies)}
-    lines = ["stateDiagram-v2"]
-    lines += [f'    state "{_escape(step_id)}" as {number[step_id]}' for step_id in number]
-    for step_id, befores in plan.dependencies.items():
-        lines += [f"    {number[before]} --> {number[step_id]}" for before in befores]
-        if not befores:
-            lines.append(f"    [*] --> {number[step_id]}")
-    lines += [f"    {number[step_id]} --> [*]" for step_id, after in plan.dependents.items() if not after]
-    return "\n".join(lines) + "\n"
-
-
-def _escape(name: str) -> str:
-    """Mermaid's entity codes for what would end the quotes or the line."""
-    return "".join(f"#{ord(char)};" if char in '"#;\n\r\\<>' else char for char in name)
+    """A Mermaid state diagram: each step after those that it waits for."""
+    dependencies = plan.dependencies.items()
+    return mermaid(
+        Drawing(
+            nodes=[DrawnNode(step_id) for step_id in plan.dependencies],
+            edges=[DrawnEdge(before, step_id) for step_id, befores in dependencies for before in befores],
+            starts=[step_id for step_id, befores in dependencies if not befores],
+            ends=[step_id for step_id, after in plan.dependents.items() if not after],
+        )
+    )
 
 
 def critical_path(plan: Plan, timings: Mapping[str, StepTiming]) -> tuple[str, ...]:

@@ -1,0 +1,45 @@
+"""Where lines leave nodes and meet them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from fastroai.drawing.rows import Chain
+
+Ports: TypeAlias = dict[tuple[int, bool], float]
+"""By the number of a chain: where, to the right, it leaves its upper node (`True`) and meets its lower."""
+
+_APART = 18.0
+
+
+def ports_of(chains: Sequence[Chain], at: Sequence[float], reach: Callable[[int], float]) -> Ports:
+    """Side by side, in the order in which lines come or go; `reach` is how far from a node's middle."""
+    sides: defaultdict[tuple[int, bool], list[tuple[float, int]]] = defaultdict(list)
+    for index, chain in enumerate(chains):
+        upper, first, *_ = chain.items
+        *_, last, lower = chain.items
+        sides[upper, True].append((at[first], index))
+        sides[lower, False].append((at[last], index))
+    ports: Ports = {}
+    for (node, leaves), ends in sides.items():
+        apart = min(_APART, 2 * reach(node) / len(ends))
+        for turn, (_, index) in enumerate(sorted(ends)):
+            ports[index, leaves] = at[node] + (turn - (len(ends) - 1) / 2) * apart
+    return ports
+
+
+def move_lonely(
+    ports: Ports, chains: Sequence[Chain], at: Sequence[float], reach: Callable[[int], float]
+) -> None:
+    """Where only one line leaves or meets a node, let it do so straight, if it can."""
+    alone = Counter((chain.items[0], True) for chain in chains)
+    alone.update((chain.items[-1], False) for chain in chains)
+    for index, chain in enumerate(chains):
+        direct = len(chain.items) == 2
+        sides = (True, chain.items[0], chain.items[1]), (False, chain.items[-1], chain.items[-2])
+        for leaves, node, next_ in sides:
+            place = ports[index, not leaves] if direct else at[next_]
+            if alone[node, leaves] == 1 and abs(place - at[node]) <= reach(node):
+                ports[index, leaves] = place

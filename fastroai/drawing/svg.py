@@ -1,0 +1,137 @@
+"""Drawings as SVG: one piece of text that needs no script, no font and no other file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from xml.sax.saxutils import escape, quoteattr
+
+from fastroai.drawing.boxes import FONT, LINE, SMALL_FONT, SMALL_LINE, Text
+from fastroai.drawing.drawing import Drawing, DrawnEdge
+from fastroai.drawing.layout import DOT, Box, lay_out
+from fastroai.drawing.routes import ARROW, Route
+from fastroai.drawing.svg_style import STYLE
+
+_NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 cannot hold, escaped or not (its production `Char`)."""
+
+
+def svg(drawing: Drawing) -> str:
+    """The drawing as an SVG image, from top to bottom, with the way that a run took in colour.
+
+    Edges that were taken are wider, and say how often if more than once; a double frame is where a run may
+    end. Colours follow the reader's light or dark theme. They are rules for classes in `.fastroai-drawing`,
+    which a page that holds the image can overrule; `data-node`, `data-source` and `data-target` have the ids.
+    The text is well-formed XML whatever ids and labels say, has no script, and is the same for the same
+    drawing.
+    """
+    layout = lay_out(drawing)
+    width, height = _number(layout.width), _number(layout.height)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="fastroai-drawing" role="img" width="{width}" '
+        f'height="{height}" viewBox="0 0 {width} {height}">',
+        f"<title>{_text(drawing.title)}</title>",
+        f"<style>{STYLE}</style>",
+        f'<rect class="background" width="{width}" height="{height}"/>',
+    ]
+    if layout.dot:
+        x, y = layout.dot
+        parts.append(f'<circle class="start" cx="{_number(x)}" cy="{_number(y)}" r="{_number(DOT)}"/>')
+    # The taken way is drawn over the rest.
+    parts += map(_edge, sorted(layout.routes, key=lambda route: bool(route.edge and route.edge.taken)))
+    parts += map(_node, layout.boxes)
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _node(box: Box) -> str:
+    node, size = box.node, box.size
+    told = node.text if node.label in (None, node.id) else f"{node.text} ({node.id})"
+    told += "" if node.state == "plain" else f": {node.state}"
+    told += f", {node.note}" if node.note else ""
+    left, top = box.x - size.width / 2, box.y - size.height / 2
+    round_ = size.height / 2 if node.kind == "pause" else 6
+    frames = [_frame("box", left, top, size.width, size.height, round_)]
+    if box.end:
+        frames.append(_frame("inner", left + 3, top + 3, size.width - 6, size.height - 6, max(round_ - 3, 3)))
+    if node.kind == "graph":
+        sides = " ".join(
+            f"M{_number(x)} {_number(top)}v{_number(size.height)}" for x in (left + 8, left + size.width - 8)
+        )
+        frames.append(f'<path class="inner" d="{sides}"/>')
+    written = LINE * len(size.lines) + SMALL_LINE * bool(size.note)
+    first = box.y - written / 2
+    lines = _lines("label", size.lines, box.x, first, LINE, FONT)
+    if size.note:
+        lines += _lines("note", [size.note], box.x, first + LINE * len(size.lines), SMALL_LINE, SMALL_FONT)
+    return (
+        f'<g class="node {node.state} {node.kind}" data-node={_attribute(node.id)}>'
+        f"<title>{_text(told)}</title>{''.join(frames)}{lines}</g>"
+    )
+
+
+def _edge(route: Route) -> str:
+    start, *rest = route.points
+    line = f"M{_point(start)}C{' '.join(map(_point, rest))}"
+    drawn = f'<path class="line" d="{line}"/><path class="head" d="{_head(route)}"/>'
+    if route.edge is None:
+        return f'<g class="edge">{drawn}</g>'
+    if route.label:
+        drawn += _label(route.label.text, route.label.x, route.label.y)
+    edge = route.edge
+    classes = " ".join(["edge", *(["dashed"] * (edge.style == "dashed")), *(["taken"] * bool(edge.taken))])
+    ends = f"data-source={_attribute(edge.source)} data-target={_attribute(edge.target)}"
+    return f'<g class="{classes}" {ends}><title>{_text(_told(edge))}</title>{drawn}</g>'
+
+
+def _told(edge: DrawnEdge) -> str:
+    told = f"{edge.source} → {edge.target}"
+    told += f": {edge.label}" if edge.label else ""
+    if edge.taken:
+        told += f", taken {'once' if edge.taken == 1 else f'{edge.taken} times'}"
+    return told
+
+
+def _head(route: Route) -> str:
+    """A triangle from the end of the line to the tip."""
+    (x, y), (tip_x, _) = route.points[-1], route.tip
+    half = ARROW * 0.6
+    one, other = ((x - half, y), (x + half, y)) if x == tip_x else ((x, y - half), (x, y + half))
+    return f"M{_point(route.tip)}L{_point(one)}L{_point(other)}Z"
+
+
+def _label(text: Text, x: float, y: float) -> str:
+    left, top = x - text.width / 2, y - text.height / 2
+    back = _frame("back", left, top, text.width, text.height, 3)
+    return back + _lines("label", text.lines, x, top + 1, SMALL_LINE, SMALL_FONT)
+
+
+def _lines(name: str, lines: Iterable[str], x: float, top: float, line: float, font: float) -> str:
+    # 0.36 of its size below the middle of a line, text stands in the middle.
+    return "".join(
+        f'<text class="{name}" x="{_number(x)}" y="{_number(top + line * (index + 0.5) + font * 0.36)}">'
+        f"{_text(text)}</text>"
+        for index, text in enumerate(lines)
+    )
+
+
+def _frame(name: str, left: float, top: float, width: float, height: float, round_: float) -> str:
+    return (
+        f'<rect class="{name}" x="{_number(left)}" y="{_number(top)}" width="{_number(width)}" '
+        f'height="{_number(height)}" rx="{_number(round_)}"/>'
+    )
+
+
+def _point(point: tuple[float, float]) -> str:
+    return f"{_number(point[0])} {_number(point[1])}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _text(text: str) -> str:
+    return escape(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text))
+
+
+def _attribute(text: str) -> str:
+    return quoteattr(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text))
