@@ -24,7 +24,7 @@ from fastroai.pipelines import Pipeline, PipelineResult
 from fastroai.records import NOT_GIVEN, NotGiven
 from fastroai.runtime import FailureClass, FailureContext, current_scope
 from fastroai.runtime.failures import may_retry
-from fastroai.runtime.scope import current_branch
+from fastroai.runtime.scope import RUNS, current_branch
 from fastroai.steps import BaseStep, ConversationState, PipelineConfig, StepConfig, StepContext
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def _execution() -> ExecutionInfo | None:
 def _run_id() -> str | None:
     """The same whenever LangGraph runs the same visit of the node; `None` inside of a run of our own."""
     around = current_scope()
-    inside = around is not None and any(scope.kind == "pipeline" for scope in around.lineage())
+    inside = around is not None and any(scope.kind in RUNS for scope in around.lineage())
     execution = _execution()
     return None if inside or execution is None else execution.task_id
 

@@ -4,9 +4,10 @@ The names of `fastroai.steps` are here too.
 """
 
 from fastroai.pipelines.pipeline import Pipeline
-from fastroai.pipelines.result import PipelineResult, PipelineUsage, StepTiming
+from fastroai.pipelines.result import PipelineResult, PipelineUsage
 from fastroai.pipelines.router import BasePipeline, SplitPipeline
 from fastroai.pipelines.stream import PipelineStream
+from fastroai.runs.usage import StepTiming
 from fastroai.runtime import (
     BudgetRefused,
     BudgetWarning,

@@ -7,10 +7,8 @@ from typing import Any
 
 from fastroai.contracts import Contract
 from fastroai.contracts.accepted import Accepted
-from fastroai.contracts.violation import violation_of
 from fastroai.errors import nearest_hint
 from fastroai.records import NotGiven
-from fastroai.runtime import ContractViolated, Scope
 from fastroai.steps import BaseStep
 from fastroai.steps.contracts import BoundContract, bind_contract
 from fastroai.steps.outputs import Outputs
@@ -78,26 +76,3 @@ def bind_contracts(
         if contract is not None:
             bound[step_id] = contract
     return bound
-
-
-async def check_inputs(
-    accepts: Accepted | None, inputs: Mapping[str, object], scope: Scope
-) -> Mapping[str, object]:
-    """The inputs of a run, those that its pipeline accepts as pydantic makes them.
-
-    Raises:
-        ContractViolation: they do not fit. Listeners of `scope`, which is that of the run, are told.
-    """
-    if accepts is None:
-        return inputs
-    read = {name: inputs[name] for name in accepts.names if name in inputs}
-    try:
-        return {**inputs, **accepts.check(read)}
-    except Exception as error:  # pydantic's, or whatever a validator of the user raises
-        violation = violation_of(None, "input", error, read, pipeline=scope.name)
-    await scope.emit(
-        ContractViolated(
-            run_id=scope.run_id, pipeline=scope.name, path=scope.path, step_id=None, error=violation
-        )
-    )
-    raise violation

@@ -30,6 +30,8 @@ class Succeeded:
 
     step_id: str
     incomplete: bool = False
+    reused: bool = False
+    """Whether its output was there already, so that it did not run and nothing waited for it."""
 
 
 @dataclass(slots=True)
@@ -59,13 +61,22 @@ class StartStep:
     step_id: str
     after: str | None
     """The last step that it waited for; `None` if it needs no other."""
+    made_room: str | None = None
+    """The step whose end it waited for then, where `max_concurrency` had no place for it before."""
+
+    @property
+    def due(self) -> str:
+        """Why it may start."""
+        if self.after is None:
+            return "it needs no other step"
+        return f"{self.after!r} was the last that it needed"
 
     @property
     def cause(self) -> str:
         """Why it starts now."""
-        return (
-            "it needs no other step" if self.after is None else f"{self.after!r} was the last that it needed"
-        )
+        if self.made_room is None:
+            return self.due
+        return f"{self.due}; it waited for a place until {self.made_room!r} ended"
 
 
 @dataclass(slots=True)
@@ -105,6 +116,8 @@ class PipelineMachine:
         self._missing = {step_id: len(befores) for step_id, befores in plan.dependencies.items()}
         self._ready: deque[StartStep] = deque()
         self._running = 0
+        self._ended: str | None = None
+        """The last step that ended and had run; what is reused since then had a place for no time."""
         self._skipped: set[str] = set()
         self._stopped_because: str | None = None
         self._failed = False
@@ -113,14 +126,14 @@ class PipelineMachine:
         """Take in what happened; say what to do."""
         commands: list[Command] = []
         if isinstance(event, Succeeded):
-            self._running -= 1
+            self._make_room(event.step_id, event.reused)
             self._on_success(event)
         elif isinstance(event, Started):
             self._ready.extend(
                 StartStep(step_id, None) for step_id, missing in self._missing.items() if not missing
             )
         else:
-            self._running -= 1
+            self._make_room(event.step_id)
             if isinstance(event, Failed):
                 self._on_failure(event, commands.append)
         self._start_ready(commands.append)
@@ -128,6 +141,14 @@ class PipelineMachine:
             commands.append(Finish(self._stopped_because or "every step has run"))
         self.journal.append((event, commands))
         return commands
+
+    def _make_room(self, step_id: str, reused: bool = False) -> None:
+        """There is one place more, which the first in line gets: it was full, or there would be no line."""
+        self._running -= 1
+        if not reused:
+            self._ended = step_id
+        if self._ready and self._ready[0].after != self._ended:
+            self._ready[0].made_room = self._ended
 
     def _on_success(self, event: Succeeded) -> None:
         if event.incomplete and self._stopped_because is None:

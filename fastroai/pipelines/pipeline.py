@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
-from functools import cached_property
-from time import perf_counter
+from dataclasses import replace
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Generic
 
@@ -17,40 +16,29 @@ from fastroai.contracts import Contract
 from fastroai.contracts.accepted import Accepted, Accepts
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, FastroAIError
-from fastroai.pipelines.contracting import bind_contracts, check_inputs
+from fastroai.pipelines.contracting import bind_contracts
 from fastroai.pipelines.definition import define
 from fastroai.pipelines.drawing import critical_path, draw_mermaid
 from fastroai.pipelines.estimate import PastRuns, estimate_steps, total
-from fastroai.pipelines.live_trace import LivePart
+from fastroai.pipelines.live_trace import PipelinePart
 from fastroai.pipelines.machine import PipelineMachine
-from fastroai.pipelines.nesting import NestedStep
-from fastroai.pipelines.on_record import StepsOnRecord, kept_on_record
-from fastroai.pipelines.openings import Opening, RunKeeper, store_of
+from fastroai.pipelines.nesting import output_inside
 from fastroai.pipelines.plan import build_plan
 from fastroai.pipelines.replay import Orchestration, first_divergence
-from fastroai.pipelines.result import OutputT, PipelineResult, PipelineUsage, quality_of
+from fastroai.pipelines.result import OutputT, PipelineResult, PipelineUsage
 from fastroai.pipelines.runner import PipelineRunner
 from fastroai.pipelines.stream import PipelineStream
 from fastroai.records import first_given
-from fastroai.runtime import (
-    Clock,
-    Listener,
-    RunFinished,
-    RunStarted,
-    Scope,
-    current_scope,
-    run_blocking,
-)
-from fastroai.runtime.events import both
-from fastroai.steps import (
-    BaseStep,
-    ConversationState,
-    PipelineConfig,
-    ResolvedConfig,
-    StepConfig,
-    StepContext,
-)
-from fastroai.steps.config import limits_in, resolve
+from fastroai.runs.around import entered, log_of, run_told
+from fastroai.runs.inputs import check_inputs, check_mapping
+from fastroai.runs.nesting import NestedStep
+from fastroai.runs.on_record import StepsOnRecord, kept_on_record
+from fastroai.runs.openings import RunKeeper, store_of
+from fastroai.runs.quality import quality_of
+from fastroai.runs.request import RunRequest
+from fastroai.runtime import Scope, current_scope, run_blocking
+from fastroai.steps import BaseStep, ConversationState, PipelineConfig, StepConfig, StepContext
+from fastroai.steps.config import limits_in, resolve_all
 from fastroai.steps.context import RunFacts
 from fastroai.steps.contracts import declared_output
 from fastroai.steps.estimating import OutputsToCome
@@ -58,26 +46,13 @@ from fastroai.steps.hooks import Hooks, RunHooks
 from fastroai.steps.once import OnceRegister
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.shared import Shared
-from fastroai.store.live_log import LiveLog, RunLog, current_live_log
+from fastroai.store.live_log import RunLog
 from fastroai.store.runs import check_run_id, current_durable_run
 from fastroai.store.trace import Divergence, RunTrace
-from fastroai.tracing import NoOpTracer, Tracer, attributes, log_metrics
+from fastroai.tracing import Tracer, attributes
 from fastroai.usage import CostCalculator, Quote
 
 DepsT = TypeVar("DepsT", default=Any, contravariant=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _Request(Generic[DepsT]):
-    """What a run is asked for with."""
-
-    inputs: Mapping[str, Any] | None
-    deps: DepsT | None
-    tracer: Tracer | None
-    context: MutableMapping[str, Any] | None = None
-    listener: Listener | None = None
-    opening: Opening | None = None
-    run_id: str | None = None
 
 
 class Pipeline(Generic[DepsT, OutputT]):
@@ -138,7 +113,8 @@ class Pipeline(Generic[DepsT, OutputT]):
         )
         self.contracts: Mapping[str, Contract] = MappingProxyType(dict(contracts or {}))
         self._checks = bind_contracts(self.steps, self.contracts)
-        self._configs = _resolve_all(self.steps, step_configs or {}, self.config)
+        own = {step_id: one.config for step_id, one in self.steps.items()}
+        self._configs = resolve_all(own, step_configs or {}, pipeline=self.config)
         self._exempt = frozenset(
             step_id for step_id, resolved in self._configs.items() if resolved.on_error == "continue"
         )
@@ -233,7 +209,7 @@ class Pipeline(Generic[DepsT, OutputT]):
             ValueNotStorable: an input cannot be stored.
             RunStoreUnavailable: the store fails, and has failed each time. What it has is kept.
         """
-        return await self._begin(_Request(inputs, deps, tracer, context, run_id=run_id), store)
+        return await self._begin(RunRequest(inputs, deps, tracer, context, run_id=run_id), store)
 
     def execute_sync(
         self,
@@ -278,7 +254,7 @@ class Pipeline(Generic[DepsT, OutputT]):
         """
         return PipelineStream(
             lambda listener: self._begin(
-                _Request(inputs, deps, tracer, context, listener, run_id=run_id), store
+                RunRequest(inputs, deps, tracer, context, listener, run_id=run_id), store
             )
         )
 
@@ -314,10 +290,10 @@ class Pipeline(Generic[DepsT, OutputT]):
             RunCorrupt: its record cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written its record.
         """
-        _check_inputs_mapping(inputs)
+        check_mapping(inputs)
         keeper = self._keeper(store)
         opening = await keeper.take_up(run_id, inputs, force=force)
-        return await self._execute(_Request(opening.inputs, deps, tracer, context, None, opening))
+        return await self._execute(RunRequest(opening.inputs, deps, tracer, context, None, opening))
 
     def resume_sync(
         self,
@@ -379,12 +355,12 @@ class Pipeline(Generic[DepsT, OutputT]):
             RunExists: the new id is taken.
             ConfigurationError: there is no such step, or it cannot have this output.
         """
-        _check_inputs_mapping(inputs)
+        check_mapping(inputs)
         if outputs is not None and not isinstance(outputs, Mapping):
             raise ConfigurationError("outputs", outputs, "a mapping of step ids to outputs")
         keeper = self._keeper(store)
         opening = await keeper.fork(run_id, at=at, inputs=inputs, outputs=outputs, new_run_id=new_run_id)
-        return await self._execute(_Request(opening.inputs, deps, tracer, context, None, opening))
+        return await self._execute(RunRequest(opening.inputs, deps, tracer, context, None, opening))
 
     def fork_sync(
         self,
@@ -427,7 +403,7 @@ class Pipeline(Generic[DepsT, OutputT]):
         Functions that make prompts and inputs are called. Where they ask for the output of a step, the
         quote is for any prompt.
         """
-        _check_inputs_mapping(inputs)
+        check_mapping(inputs)
         facts = RunFacts(
             pipeline=self.name,
             path=(self.name,),
@@ -460,9 +436,13 @@ class Pipeline(Generic[DepsT, OutputT]):
         """
         return NestedStep(self, inputs, config or StepConfig())
 
-    async def _begin(self, request: _Request[DepsT], store: object) -> PipelineResult[OutputT]:
+    async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT:
+        """Run inside a step, to what that gives. For `as_step`."""
+        return await output_inside(self, inputs, context)
+
+    async def _begin(self, request: RunRequest[DepsT], store: object) -> PipelineResult[OutputT]:
         """Run what is asked for: on record where there is a store, which nested ones share."""
-        _check_inputs_mapping(request.inputs)
+        check_mapping(request.inputs)
         if request.run_id is not None:
             check_run_id(request.run_id)
         if current_durable_run.get() is None and store_of(store, self.config.store) is not None:
@@ -497,27 +477,20 @@ class Pipeline(Generic[DepsT, OutputT]):
         types = {step_id: self.declared_output(step_id) for step_id in self.steps}
         return {step_id: declared for step_id, declared in types.items() if declared is not None}
 
-    async def _execute(self, request: _Request[DepsT]) -> PipelineResult[OutputT]:
-        parent, opening, tracer = current_scope(), request.opening, request.tracer
-        if tracer is None and parent is not None:
-            tracer = parent.tracer
-        scope = Scope(
-            "pipeline",
-            self.name,
-            parent=parent,
-            limits=self._limits,
-            deps=request.deps,
-            tracer=tracer if first_given(self.config.trace, default=True) else NoOpTracer(),
-            listener=both(self._hooks.listener(self.name, around=parent), request.listener),
-            provider_limits=self.config.provider_limits,
-            run_id=request.run_id if opening is None else opening.run_id,
-            seconds_before=0.0 if opening is None else opening.seconds_before,
-        )
+    async def _execute(self, request: RunRequest[DepsT]) -> PipelineResult[OutputT]:
+        opening, tracer = request.opening, request.tracer_of(current_scope())
+        scope = request.scope("pipeline", self.name, self.config, self._limits, self._hooks)
         runner: PipelineRunner | None = None
         log: RunLog | None = None
         try:
             async with scope, AsyncExitStack() as stack:
-                await self._enter(stack, scope)
+                await entered(
+                    stack,
+                    scope,
+                    span=attributes.pipeline_span(self.name),
+                    facts=attributes.pipeline_attributes(name=self.name, run_id=scope.run_id),
+                    seconds=first_given(self.config.total_timeout, default=None),
+                )
                 inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)
                 steps = StepsOnRecord.nested(scope, lambda: self._output_types)
                 if opening is not None:
@@ -547,8 +520,8 @@ class Pipeline(Generic[DepsT, OutputT]):
                     tracer=tracer,
                     on_record=steps,
                 )
-                log = self._log_of(stack, scope, runner)
-                await _run_told(runner, scope, self.name, tuple(self.steps))
+                log = log_of(stack, scope, partial(PipelinePart, runner=runner, definition=self.definition))
+                await run_told(runner, scope, tuple(self.steps))
                 self._past_runs.add(scope.spent())
                 return self._result(runner, facts, scope, log)
         except FastroAIError as error:
@@ -557,33 +530,6 @@ class Pipeline(Generic[DepsT, OutputT]):
                 error.step_outputs, error.run_id = dict(runner.facts.outputs.values), scope.run_id
                 error.log = log
             raise
-
-    def _log_of(self, stack: AsyncExitStack, scope: Scope, runner: PipelineRunner) -> RunLog:
-        """The log of the run that this is, or is a part of."""
-        if (durable := current_durable_run.get()) is not None:
-            return RunLog(durable.entries)
-        live = current_live_log.get()
-        if live is None:
-            live = LiveLog(scope)
-            stack.callback(current_live_log.reset, current_live_log.set(live))
-        live.add(LivePart(live, runner, self.definition))
-        return RunLog(live.entries)
-
-    async def _enter(self, stack: AsyncExitStack, scope: Scope) -> None:
-        """Open the span and start the clock of the whole run."""
-        if (tracer := scope.tracer) is not None:
-            trace_id = await stack.enter_async_context(
-                tracer.span(
-                    attributes.pipeline_span(self.name),
-                    **attributes.pipeline_attributes(name=self.name, run_id=scope.run_id),
-                )
-            )
-            stack.callback(lambda: log_metrics(tracer, trace_id, attributes.usage_attributes(scope.spent())))
-        seconds = first_given(self.config.total_timeout, default=None)
-        if seconds is not None:
-            clock = await stack.enter_async_context(Clock(seconds, f"pipeline {self.name!r}"))
-            scope.add_clock(clock)
-            stack.callback(scope.remove_clock, clock)
 
     def _result(
         self, runner: PipelineRunner, facts: RunFacts, scope: Scope, log: RunLog
@@ -605,45 +551,8 @@ class Pipeline(Generic[DepsT, OutputT]):
             log=log,
             timings=runner.timings,
             critical_path=critical_path(self._plan, runner.timings),
-            quality=quality_of(scope, runner.errors, runner.step_scopes),
+            quality=quality_of(scope, runner.errors, runner.step_scopes.values()),
         )
-
-
-async def _run_told(runner: PipelineRunner, scope: Scope, name: str, steps: tuple[str, ...]) -> None:
-    """Run, tell listeners of the start and the end, and raise what stopped the run."""
-    if scope.listener is None:
-        await runner.run()
-    else:
-        started = perf_counter()
-        await scope.emit(RunStarted(run_id=scope.run_id, pipeline=name, path=scope.path, steps=steps))
-        await runner.run()
-        await scope.emit(
-            RunFinished(
-                run_id=scope.run_id,
-                pipeline=name,
-                path=scope.path,
-                usage=scope.spent(),
-                duration_ms=(perf_counter() - started) * 1000,
-                error=runner.failure,
-            )
-        )
-    if runner.failure is not None:
-        raise runner.failure
-
-
-def _resolve_all(
-    steps: Mapping[str, BaseStep[Any, Any]], step_configs: Mapping[str, StepConfig], config: PipelineConfig
-) -> dict[str, ResolvedConfig]:
-    """Settings of every step; steps with the same settings share one."""
-    known: dict[tuple[StepConfig | None, StepConfig], ResolvedConfig] = {}
-    resolved: dict[str, ResolvedConfig] = {}
-    for step_id, step in steps.items():
-        named = step_configs.get(step_id)
-        key = (named, step.config)
-        if key not in known:
-            known[key] = resolve(*(own for own in key if own is not None), pipeline=config)
-        resolved[step_id] = known[key]
-    return resolved
 
 
 def _first_incomplete(
@@ -655,8 +564,3 @@ def _first_incomplete(
         if isinstance(output, ConversationState) and output.is_incomplete:
             return output
     return None
-
-
-def _check_inputs_mapping(inputs: object) -> None:
-    if inputs is not None and not isinstance(inputs, Mapping):
-        raise ConfigurationError("inputs", inputs, "a mapping of names to values")

@@ -14,9 +14,11 @@ from pydantic import JsonValue
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, ScopeClosedError, UnknownPipelineError
 from fastroai.pipelines.estimate import in_turn, one_of
-from fastroai.pipelines.nesting import NestedStep
+from fastroai.pipelines.nesting import output_inside
 from fastroai.pipelines.pipeline import DepsT, Pipeline
 from fastroai.pipelines.result import OutputT, PipelineResult
+from fastroai.runs.inputs import check_mapping
+from fastroai.runs.nesting import NestedStep
 from fastroai.runtime import Scope, current_scope, is_terminal, run_blocking
 from fastroai.steps import BaseStep, StepConfig, StepContext
 from fastroai.steps.estimating import OutputNotKnown, nothing_paid
@@ -103,8 +105,7 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
             UnknownPipelineError: `route`, or a `fallback`, named a pipeline that is not registered.
             StepExecutionError: the pipeline failed, and so did its fallbacks.
         """
-        if inputs is not None and not isinstance(inputs, Mapping):
-            raise ConfigurationError("inputs", inputs, "a mapping of names to values")
+        check_mapping(inputs)
         for variant in self._fallbacks.values():
             self._named(variant)  # before anything runs, not when it is needed
         given = dict(inputs or {})
@@ -198,6 +199,10 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
     ) -> BaseStep[DepsT, OutputT]:
         """This router as a step of a pipeline; as `Pipeline.as_step`."""
         return NestedStep(self, inputs, config or StepConfig())
+
+    async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT:
+        """Run inside a step, to what that gives. For `as_step`."""
+        return await output_inside(self, inputs, context)
 
     def _named(self, name: str) -> Pipeline[DepsT, OutputT] | BasePipeline[DepsT, OutputT]:
         try:

@@ -24,13 +24,14 @@ from fastroai.pipelines.machine import (
     StartStep,
     Succeeded,
 )
-from fastroai.pipelines.nesting import NestedStep
-from fastroai.pipelines.on_record import StepsOnRecord
 from fastroai.pipelines.plan import Plan
-from fastroai.pipelines.result import StepTiming
+from fastroai.runs.nesting import NestedStep
+from fastroai.runs.on_record import StepsOnRecord
+from fastroai.runs.usage import StepTiming
 from fastroai.runtime import Scope, StepFailed, StepFinished, StepSkipped, StepStarted
 from fastroai.runtime.failures import leaves
 from fastroai.runtime.isolation import InContext
+from fastroai.runtime.tasks import end_tasks
 from fastroai.steps import BaseStep, ConversationState, ResolvedConfig
 from fastroai.steps.context import RunFacts
 from fastroai.steps.contracts import BoundContract
@@ -94,7 +95,8 @@ class PipelineRunner:
             self._keep_going()
             await self._finished
         finally:
-            await self._end_workers()
+            self._stopping = self._is_over = True
+            await end_tasks(self._workers)
             self.ended_at = datetime.now(UTC)
 
     # --- workers ---
@@ -129,20 +131,6 @@ class PipelineRunner:
             elif not isinstance(error, Exception | asyncio.CancelledError):
                 raise
 
-    async def _end_workers(self) -> None:
-        """Cancel and await what still runs, however often we are cancelled meanwhile."""
-        cancelled: asyncio.CancelledError | None = None
-        self._stopping = self._is_over = True
-        while self._workers:
-            for worker in self._workers:
-                worker.cancel()
-            try:
-                await asyncio.wait(self._workers)
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if cancelled is not None:
-            raise cancelled
-
     def _cancel_steps(self) -> None:
         """Cancel what runs; a worker that is between steps has nothing to cancel, and starts no other."""
         self._stopping = True
@@ -158,14 +146,14 @@ class PipelineRunner:
             output = self.facts.outputs.values[step_id] = self.on_record.output(step_id)
             self._step_scope(step_id).close()
             self.timings[step_id] = StepTiming(*self.on_record.timing(step_id))
-            await self._decide(_succeeded(step_id, output))
+            await self._decide(_succeeded(step_id, output, reused=True))
 
     async def _decide(self, event: Event) -> None:
         if self._is_over:
             return  # cancelled from outside: what ends now makes room for nothing
         commands = self.machine.handle(event)
         if self.on_record is not None:
-            self.on_record.decided(commands)
+            self._write_down(commands, self.on_record)
         if self.scope.listener is not None:
             await self._tell(commands)
         for command in commands:
@@ -180,6 +168,13 @@ class PipelineRunner:
                 self._cancel_steps()
             else:
                 self._finish(command)
+
+    def _write_down(self, commands: list[Command], on_record: StepsOnRecord) -> None:
+        for command in commands:
+            if isinstance(command, StartStep) and not on_record.has_finished(command.step_id):
+                on_record.started(command.step_id, command.cause)
+            elif isinstance(command, SkipStep):
+                on_record.skipped(command.step_id, command.cause)
 
     async def _tell(self, commands: list[Command]) -> None:
         self._keep_going()
@@ -322,5 +317,5 @@ class PipelineRunner:
         return isinstance(error, asyncio.CancelledError)
 
 
-def _succeeded(step_id: str, output: object) -> Succeeded:
-    return Succeeded(step_id, isinstance(output, ConversationState) and output.is_incomplete)
+def _succeeded(step_id: str, output: object, *, reused: bool = False) -> Succeeded:
+    return Succeeded(step_id, isinstance(output, ConversationState) and output.is_incomplete, reused)

@@ -1,8 +1,4 @@
-"""The shape of a pipeline as plain data, kept with its runs, and what has changed between two of them.
-
-What counts is what decides which steps run after which: ids, edges, the output, and what a failure stops.
-Prompts, code, time limits, retries and budgets may change between two parts of a run.
-"""
+"""What has changed between two definitions, which are the shapes of what is run, as plain data."""
 
 from __future__ import annotations
 
@@ -10,38 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
-
-from fastroai.pipelines.nesting import Executable, NestedStep
-from fastroai.steps import BaseStep
-
-
-def define(
-    name: str,
-    steps: Mapping[str, BaseStep[Any, Any]],
-    dependencies: Mapping[str, Sequence[str]],
-    output_step: str,
-    on_error: Mapping[str, str],
-) -> dict[str, JsonValue]:
-    """The shape of a pipeline."""
-    return {
-        "name": name,
-        "steps": {
-            step_id: {
-                "needs": list(dependencies[step_id]),
-                "on_error": on_error[step_id],
-                "runs": _nested(step),
-            }
-            for step_id, step in steps.items()
-        },
-        "output_step": output_step,
-    }
-
-
-def _nested(step: BaseStep[Any, Any]) -> JsonValue:
-    if not isinstance(step, NestedStep):
-        return None
-    inner: Executable[Any] = step.inner
-    return inner.definition
 
 
 def changes(before: JsonValue, now: JsonValue, where: str = "") -> tuple[str, ...]:
@@ -58,6 +22,9 @@ def _changes(before: Any, now: Any, where: str) -> Iterator[str]:
         yield f"{where}the name is {now.get('name')!r} (was {before.get('name')!r})"
     if before.get("output_step") != now.get("output_step"):
         yield f"{where}the output is that of {now.get('output_step')!r} (was {before.get('output_step')!r})"
+    for policy in ("entry", "terminals", "pause_nodes", "on_branch_failure", "on_conflict", "conversation"):
+        if before.get(policy) != now.get(policy):
+            yield f"{where}{policy} is {now.get(policy)!r} (was {before.get(policy)!r})"
     for kind in ("steps", "routes"):
         yield from _part_changes(before.get(kind) or {}, now.get(kind) or {}, kind[:-1], where)
 
@@ -80,8 +47,20 @@ def _step_changes(
 ) -> Iterator[str]:
     if sorted(before["needs"]) != sorted(now["needs"]):
         yield f"{where}step {step_id!r} needs {_list(now['needs'])} (needed {_list(before['needs'])})"
-    if before["on_error"] != now["on_error"]:
-        yield f"{where}step {step_id!r} has on_error={now['on_error']!r} (had {before['on_error']!r})"
+    if before.get("on_error") != now.get("on_error"):
+        yield f"{where}step {step_id!r} has on_error={now.get('on_error')!r} (had {before.get('on_error')!r})"
+    for names in ("reads", "writes"):
+        if before.get(names) != now.get(names):
+            yield f"{where}node {step_id!r} {names} {_list(now.get(names) or ())} ({_list(before.get(names) or ())} before)"
+    edges_before, edges_now = before.get("edges") or (), now.get("edges") or ()
+    for edge in edges_before:
+        if edge not in edges_now:
+            yield f"{where}the edge of {step_id!r}, {edge}, was removed"
+    for edge in edges_now:
+        if edge not in edges_before:
+            yield f"{where}the edge of {step_id!r}, {edge}, is new"
+    if sorted(edges_before) == sorted(edges_now) and edges_before != edges_now:
+        yield f"{where}the edges of {step_id!r} have another order"
     yield from _changes(before["runs"], now["runs"], f"{where}{step_id}: ")
 
 

@@ -1,37 +1,35 @@
-"""Pipelines and routers as steps."""
+"""What runs steps, as a step: pipelines, routers, graphs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from pydantic import JsonValue
 
 from fastroai.contracts.annotations import Annotation
-from fastroai.errors import StepExecutionError
-from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.steps import BaseStep, StepConfig, StepContext
-from fastroai.steps.base import DepsT
+from fastroai.steps.base import DepsT, OutputT, OutputT_co
 from fastroai.steps.estimating import InputsToCome, OutputNotKnown
 from fastroai.usage import Quote
 
 
-class Executable(Protocol[OutputT]):
-    """What can be nested: it runs inputs to a `PipelineResult`."""
+class Executable(Protocol[OutputT_co]):
+    """What can be nested: it runs inputs to an output."""
 
     @property
     def definition(self) -> JsonValue:
         """Its shape, as plain data."""
         ...
 
-    async def execute(
-        self,
-        inputs: Mapping[str, Any] | None = None,
-        deps: Any = None,
-        *,
-        context: MutableMapping[str, Any] | None = None,
-    ) -> PipelineResult[OutputT]:
-        """Run to the result."""
+    async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT_co:
+        """Run inside a step, to what that gives; the scope of the step knows afterwards if it was degraded.
+
+        A conversation that stops it is what the step gives, so that it stops the outer run too.
+
+        Raises:
+            StepExecutionError: there is no output, because of a failure inside.
+        """
         ...
 
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: Any = None) -> Quote:
@@ -44,7 +42,7 @@ class Executable(Protocol[OutputT]):
 
 
 class NestedStep(BaseStep[DepsT, OutputT]):
-    """Runs a pipeline or router inside a step; made by `as_step`. Its usage is part of the step's."""
+    """Runs a pipeline, router or graph inside a step; made by `as_step`. Its usage is part of the step's."""
 
     checks_output_itself = True
 
@@ -60,23 +58,12 @@ class NestedStep(BaseStep[DepsT, OutputT]):
         return f"<step of {self.inner!r}>"
 
     def inferred_output(self) -> Annotation | None:
-        """What the nested pipeline declares."""
+        """What is declared inside."""
         return self.inner.declared_output()
 
     async def execute(self, context: StepContext[DepsT]) -> OutputT:
-        """Run what is nested; a conversation that stopped it stops the outer run too.
-
-        Raises:
-            StepExecutionError: its output step did not run, because of a failure inside.
-        """
-        result = await self.inner.execute(self._make_inputs(context), context.deps, context=context.shared)
-        context.scope.degraded |= result.quality == "degraded"
-        if result.stopped_early:
-            return result.conversation_state  # type: ignore[return-value]  # the outer runner looks for it
-        if result.output_step not in result.step_outputs:
-            step_id, error = next(iter(result.errors.items()))
-            raise StepExecutionError(step_id, error) from error
-        return result.output  # type: ignore[return-value]  # OutputT may itself include None
+        """Run what is nested. Raises `StepExecutionError` if a failure inside left it without an output."""
+        return await self.inner.run_inside(self._make_inputs(context), context)
 
     async def estimate(self, context: StepContext[DepsT]) -> Quote:
         """The quote of what is nested, with those of its inputs that are known."""
@@ -95,3 +82,11 @@ class NestedStep(BaseStep[DepsT, OutputT]):
         if self.inputs is not None:
             return self.inputs(context)
         return {**context.inputs, **context.direct_outputs}
+
+
+def definition_inside(step: BaseStep[Any, Any]) -> JsonValue:
+    """The definition of what a step runs; `None` for any other step."""
+    if not isinstance(step, NestedStep):
+        return None
+    inner: Executable[Any] = step.inner
+    return inner.definition

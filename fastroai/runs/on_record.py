@@ -1,11 +1,11 @@
-"""What one pipeline writes down of its steps, in a run that is on record, and what it finds there."""
+"""What is written down of steps, in a run that is on record, and what is found there."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,7 +15,6 @@ from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
 from fastroai.errors import BudgetExceeded, FastroAIError, StepExecutionError, ValueNotStorable, error_chain
-from fastroai.pipelines.machine import SkipStep, StartStep
 from fastroai.places import quoted
 from fastroai.runtime import FailureContext, RetriesUsed, Scope, classify
 from fastroai.runtime.failures import leaves
@@ -30,14 +29,14 @@ from fastroai.store.values import value_to_json
 LAST_WORDS: Final = 5.0
 """Seconds that a run which has failed or is cancelled takes to put that on record."""
 
-logger = logging.getLogger("fastroai.pipelines")
+logger = logging.getLogger("fastroai.runs")
 
 
 class StepsOnRecord:
-    """The steps of one run of a pipeline, the outermost or a nested one."""
+    """The steps of one pipeline or graph of a run, the outermost or a nested one."""
 
     def __init__(self, run: DurableRun, scope: Scope, declared: Mapping[str, Any]) -> None:
-        """In `scope`, that of the pipeline. `declared` are the types of outputs, by step id."""
+        """In `scope`, that of the pipeline or graph. `declared` are the types of outputs, by step id."""
         self.run, self._declared = run, declared
         around = scope.place_within(run.scope)
         self._prefix = f"{around}/" if around else ""
@@ -47,7 +46,7 @@ class StepsOnRecord:
 
     @classmethod
     def nested(cls, scope: Scope, declared: Callable[[], Mapping[str, Any]]) -> StepsOnRecord | None:
-        """Those of a pipeline inside a run that is on record; `None` outside of any."""
+        """Those of what is nested in a run that is on record; `None` outside of any."""
         run = current_durable_run.get()
         if run is None:
             return None
@@ -100,18 +99,18 @@ class StepsOnRecord:
 
     # --- what is written ---
 
-    def decided(self, commands: Iterable[object]) -> None:
-        """Steps that start, and those that never will."""
-        for command in commands:
-            if isinstance(command, StartStep) and not self.has_finished(command.step_id):
-                self.run.journal.note(StepStart(place=self.place(command.step_id), cause=command.cause))
-            elif isinstance(command, SkipStep):
-                self.run.journal.note(StepSkip(place=self.place(command.step_id), cause=command.cause))
+    def started(self, step_id: str, cause: str) -> None:
+        """A step starts."""
+        self.run.journal.note(StepStart(place=self.place(step_id), cause=cause))
+
+    def skipped(self, step_id: str, cause: str) -> None:
+        """A step never will."""
+        self.run.journal.note(StepSkip(place=self.place(step_id), cause=cause))
 
     def entry_of(
         self, step_id: str, attempt: int, output: object, duration_ms: float, *, nested: bool
     ) -> StepOutput:
-        """An output as it will be stored; `nested` if a pipeline gave it. Raises `ValueNotStorable`."""
+        """An output as it will be stored; `nested` if of a `NestedStep`. Raises `ValueNotStorable`."""
         place, codec = self.place(step_id), self.run.codec
         if nested and isinstance(output, ConversationState) and output.is_incomplete:
             # For people: the step inside that has given it finds it under its own place.
@@ -125,7 +124,7 @@ class StepsOnRecord:
         """A step is done for good as soon as this returns. Raises `RunStoreUnavailable`, `RunTakenOver`."""
         await self.run.journal.commit(entry)
         if entry.conversation == "incomplete":
-            self.run.is_waiting = True
+            self.run.ends_as = "waiting"
 
     def failed(
         self, step_id: str, scope: Scope, config: ResolvedConfig, error: BaseException, duration_ms: float
@@ -199,8 +198,7 @@ async def kept_on_record(run: DurableRun, scope: Scope) -> AsyncGenerator[Durabl
         await _end(run, scope, error)
         raise
     else:
-        ended = how_it_ended(None, waiting=run.is_waiting, at=datetime.now(UTC))
-        await run.end(ended, scope.spent())
+        await run.end(RunEnded(status=run.ends_as), scope.spent())
     finally:
         current_durable_run.reset(token)
 

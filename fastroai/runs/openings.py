@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -18,9 +18,9 @@ from fastroai.errors import (
     ValueNotStorable,
     nearest_hint,
 )
-from fastroai.pipelines.definition import changes
-from fastroai.pipelines.on_record import output_entry
 from fastroai.places import quoted
+from fastroai.runs.definition_changes import changes
+from fastroai.runs.on_record import output_entry
 from fastroai.steps.durability import stored_output, stored_value
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.entries import AnyEntry, RunOpened, RunResumed, StepOutput
@@ -30,6 +30,7 @@ from fastroai.store.payloads import PayloadCodec, seal
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore
 from fastroai.store.runs import DurableRun, check_run_id
+from fastroai.store.unsealing import unseal_messages
 from fastroai.store.values import value_to_json
 
 OpenRun: TypeAlias = Callable[[Mapping[str, object]], Awaitable[DurableRun]]
@@ -49,9 +50,10 @@ class Opening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunKeeper:
-    """What a pipeline keeps of its runs, and how."""
+    """What a pipeline or graph keeps of its runs, and how."""
 
     definition: dict[str, JsonValue]
+    """With its `name`, and its `steps` by id."""
     input_types: Mapping[str, Any]
     """Declared types of inputs, by name; of those that have any."""
     output_types: Mapping[str, Any]
@@ -61,6 +63,9 @@ class RunKeeper:
     store: RunStore
     durability: Durability
     codec: PayloadCodec | None
+    kind: str = "pipeline"
+    part: str = "step"
+    """What errors call it, and its steps."""
 
     def begin(self, run_id: str | None, inputs: Mapping[str, object]) -> Opening:
         """A new run."""
@@ -72,13 +77,22 @@ class RunKeeper:
 
         return Opening(run_id, inputs, open_run)
 
-    async def take_up(self, run_id: str, inputs: Mapping[str, object] | None, *, force: bool) -> Opening:
+    async def take_up(
+        self,
+        run_id: str,
+        inputs: Mapping[str, object] | None,
+        *,
+        force: bool,
+        also: Callable[[RecordedRun, Mapping[str, object]], Sequence[AnyEntry]] | None = None,
+    ) -> Opening:
         """A run that was interrupted, has failed or waits; `inputs` replace those of the same names.
+
+        What `also` makes of its record and its inputs is put on record with the resume, both or neither.
 
         Raises:
             RunNotFound: there is none.
             RunInProgress: a process has it.
-            RunDefinitionChanged: it was started with another pipeline, unless `force`.
+            RunDefinitionChanged: what it was started with has changed, unless `force`.
             RunCorrupt: its record cannot be read, or has outputs of other types than the steps declare now.
             RunFromNewerVersion: a later version of FastroAI has written it.
         """
@@ -91,6 +105,8 @@ class RunKeeper:
         before = self._restored(run_id, recorded.inputs)
         recorded.values = self._read_outputs(recorded, recorded.outputs.values())
 
+        added = () if also is None else also(recorded, {**before, **(inputs or {})})
+
         async def open_run(given: Mapping[str, object]) -> DurableRun:
             anew = {name: given[name] for name in inputs or {}}
             return await DurableRun.take_up(
@@ -101,6 +117,7 @@ class RunKeeper:
                 revision=revision,
                 durability=self.durability,
                 codec=self.codec,
+                also=added,
             )
 
         return Opening(run_id, {**before, **(inputs or {})}, open_run, recorded.seconds)
@@ -166,7 +183,7 @@ class RunKeeper:
     def _check_step(self, option: str, step_id: str) -> None:
         if step_id not in self._steps():
             hint = nearest_hint(str(step_id), self._steps())
-            raise ConfigurationError(option, step_id, f"the id of a step of this pipeline.{hint}")
+            raise ConfigurationError(option, step_id, f"the id of a {self.part} of this {self.kind}.{hint}")
 
     def _checked_outputs(self, outputs: Mapping[str, object]) -> dict[str, StepOutput]:
         """As entries, by place."""
@@ -185,7 +202,7 @@ class RunKeeper:
         return stored
 
     def _read_outputs(self, recorded: RecordedRun, entries: Iterable[StepOutput]) -> dict[str, object]:
-        """The outputs of steps of this pipeline, by place; those of nested ones are read where they are due.
+        """The outputs of these steps, by place; those of nested ones are read where they are due.
 
         Raises:
             RunCorrupt: one cannot be read.
@@ -209,7 +226,7 @@ class RunKeeper:
         entries = await read_log(self.store, run_id)
         if not entries:
             raise RunNotFound(run_id, repr(self.store))  # its process died before it began
-        return RecordedRun(run_id, entries), found.revision
+        return RecordedRun(run_id, [unseal_messages(entry, self.codec) for entry in entries]), found.revision
 
     async def _begin(self, entries: list[AnyEntry]) -> DurableRun:
         return await DurableRun.begin(self.store, entries, durability=self.durability, codec=self.codec)
@@ -242,7 +259,8 @@ class RunKeeper:
                 for name, value in stored.items()
             }
         except ValueError as error:
-            raise RunCorrupt(run_id, 1, f"its inputs are not what the pipeline accepts: {error}") from error
+            reason = f"its inputs are not what the {self.kind} accepts: {error}"
+            raise RunCorrupt(run_id, 1, reason) from error
 
 
 def store_of(given: object, configured: object) -> RunStore | None:

@@ -1,24 +1,25 @@
-"""A pipeline run as a stream of what happens in it."""
+"""A run as a stream of what happens in it."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Generic
+from typing import Generic, TypeVar
 
-from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.runtime import Listener, PumpedStream, RunEvent, Send
 
+ResultT = TypeVar("ResultT")
 
-class PipelineStream(PumpedStream[RunEvent], Generic[OutputT]):
+
+class RunStream(PumpedStream[RunEvent], Generic[ResultT]):
     """Iterates the events of a run, which goes on only as fast as they are read.
 
     Use it with `async for`, or with `async with` to be sure that leaving it has ended the run.
     """
 
-    def __init__(self, execute: Callable[[Listener], Awaitable[PipelineResult[OutputT]]]) -> None:
+    def __init__(self, execute: Callable[[Listener], Awaitable[ResultT]]) -> None:
         super().__init__(self._produce, depth=16)
         self._execute = execute
-        self.result: PipelineResult[OutputT] | None = None
+        self.result: ResultT | None = None
         """The result, once the iteration has ended."""
 
     async def _produce(self, send: Send[RunEvent]) -> None:

@@ -1,25 +1,15 @@
-"""What a pipeline run gives back."""
+"""What a run has spent, and when its steps ran."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, Generic, Literal, TypeAlias
-
-from typing_extensions import TypeVar
 
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime import Scope
-from fastroai.steps import ConversationState, StepUsage
-from fastroai.store.live_log import RunLog
-from fastroai.store.trace import RunTrace
 from fastroai.usage import UsageReport
-
-Quality: TypeAlias = Literal["clean", "degraded"]
-
-OutputT = TypeVar("OutputT", default=Any, covariant=True)
 
 
 @dataclass(slots=True)
@@ -35,45 +25,19 @@ class StepTiming:
         return self.finished_ms - self.started_ms
 
 
-class PipelineUsage:
-    """What a whole run has spent, and each step of it."""
+class RunUsage:
+    """What a whole run has spent."""
 
-    def __init__(
-        self, scope: Scope, step_scopes: Mapping[str, Scope], timings: Mapping[str, StepTiming]
-    ) -> None:
-        """From the scopes of a run that has ended."""
+    def __init__(self, scope: Scope) -> None:
+        """From the scope of a run that has ended."""
         with scope.lock:
             self._usage, self._records = scope.usage.copy(), tuple(scope.records)
-        self._step_scopes, self._timings = step_scopes, timings
-        self.processing_time_ms = max((timing.finished_ms for timing in timings.values()), default=0.0)
-        """Wall time from the start of the run to the end of its last step, in milliseconds."""
-
-    def __getstate__(self) -> dict[str, object]:
-        """Plain data for pickling and copying: the steps' usage instead of their live scopes."""
-        return {**self.__dict__, "steps": self.steps, "_step_scopes": {}}
-
-    def within(self, scope: Scope) -> PipelineUsage:
-        """The same steps, with the totals of a scope around the run."""
-        return PipelineUsage(scope, self._step_scopes, self._timings)
 
     def __repr__(self) -> str:
         return (
-            f"PipelineUsage(total_cost_usd={self.total_cost_usd}, total_tokens={self.total_tokens}, "
+            f"{type(self).__name__}(total_cost_usd={self.total_cost_usd}, total_tokens={self.total_tokens}, "
             f"requests={self.request_count})"
         )
-
-    @cached_property
-    def steps(self) -> Mapping[str, StepUsage]:
-        """Usage of every step that started, by step id."""
-        return {
-            step_id: StepUsage.of_scope(scope, self._timings[step_id].duration_ms)
-            for step_id, scope in self._step_scopes.items()
-        }
-
-    @property
-    def by_step(self) -> Mapping[str, StepUsage]:
-        """The same as `steps`."""
-        return self.steps
 
     @cached_property
     def by_model(self) -> Mapping[str, Usage]:
@@ -176,62 +140,3 @@ class PipelineUsage:
     def unmeasured_requests(self) -> int:
         """Requests that were sent and whose usage never came."""
         return self._usage.unmeasured_requests
-
-
-@dataclass(frozen=True, kw_only=True)
-class PipelineResult(Generic[OutputT]):
-    """The result of a run that was not stopped by a failure."""
-
-    output: OutputT | None
-    """Output of the output step; `None` if that failed, was skipped, or the run stopped early."""
-    output_step: str
-    """The step that gives the output."""
-    step_outputs: Mapping[str, Any]
-    """Outputs of all steps that finished, by step id."""
-    usage: PipelineUsage
-    errors: Mapping[str, BaseException] = field(default_factory=dict)
-    """Failures of steps with `on_error="continue"`, by step id."""
-    skipped: Mapping[str, str] = field(default_factory=dict)
-    """Steps that did not run, with the cause, by step id."""
-    conversation_state: ConversationState[Any] | None = None
-    """The state that stopped the run, or that the output step gave."""
-    stopped_early: bool = False
-    """Whether a step returned an incomplete `ConversationState`."""
-    run_id: str
-    timings: Mapping[str, StepTiming] = field(default_factory=dict)
-    """When each step ran, by step id."""
-    critical_path: tuple[str, ...] = ()
-    """The chain of steps that the run had to wait for, first to last."""
-
-    quality: Quality = "clean"
-    """`"degraded"`: a step failed with `on_error="continue"`, or an answer that was used broke off before its
-    end, or came without its usage. Nested pipelines count."""
-    log: RunLog = field(repr=False, compare=False)
-    """What `trace` is made of."""
-    routes: tuple[str, ...] = ()
-    """For a router: the pipelines that it tried, in order; the last one gave the result."""
-
-    @property
-    def trace(self) -> RunTrace:
-        """What happened: every attempt at every step, why it was made, what it was given, gave and cost.
-
-        That of the outermost pipeline of the run, for nested ones too.
-        """
-        return self.log.trace
-
-    @property
-    def ok(self) -> bool:
-        """Whether no step failed."""
-        return not self.errors
-
-    def within(self, scope: Scope, *, routes: tuple[str, ...]) -> PipelineResult[OutputT]:
-        """The same result with the usage of a scope around the run: what a router spent is part of it."""
-        return replace(
-            self, usage=self.usage.within(scope), run_id=scope.run_id, routes=(*routes, *self.routes)
-        )
-
-
-def quality_of(scope: Scope, errors: Mapping[str, BaseException], steps: Mapping[str, Scope]) -> Quality:
-    """How good a run was that ended without a failure."""
-    degraded = bool(errors) or any(step.degraded for step in steps.values())
-    return "degraded" if degraded or any(record.is_doubtful for record in scope.records) else "clean"

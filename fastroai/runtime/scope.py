@@ -32,7 +32,14 @@ if TYPE_CHECKING:
     from fastroai.usage import Budget
     from fastroai.usage.limits import Ceiling, Limits
 
-ScopeKind = Literal["pipeline", "router", "step", "call", "agent", "budget"]
+ScopeKind = Literal["pipeline", "graph", "router", "step", "call", "agent", "budget"]
+
+RUNS: Final = ("pipeline", "graph")
+"""Kinds of scopes that run steps: events name the innermost one, and places are within them."""
+
+_PLACES: Final = ("step", *RUNS)
+"""Kinds that are part of a place."""
+
 Closer = Callable[[], Awaitable[None]]
 
 _current: Final[ContextVar[Scope | None]] = ContextVar("fastroai_scope", default=None)
@@ -61,7 +68,7 @@ class Charge:
 
 
 class Scope:
-    """One unit of a run: a pipeline run, a step, an agent run.
+    """One unit of a run: a run of a pipeline or graph, a step, an agent run.
 
     Entered with `async with`. Its `usage` is that of every request made inside, at any depth.
     """
@@ -118,8 +125,9 @@ class Scope:
         """Open a scope under `parent`, whose tracer it inherits, unless it is given one, and whose listener.
 
         `deps` are for spend limits whose key depends on them. `ordinal` tells it from others of this name in
-        the same attempt of its parent; by default pipelines are counted. `provider_limits` come on top of the
-        parent's. `seconds_before` are what it has taken in earlier processes of the time of its budget.
+        the same attempt of its parent; by default pipelines and graphs are counted. `provider_limits` come on
+        top of the parent's. `seconds_before` are what it has taken in earlier processes of the time of its
+        budget.
         """
         self.kind: ScopeKind = kind
         self.name = name
@@ -128,7 +136,7 @@ class Scope:
         self._children: dict[tuple[str, int], int] | None = None
         self.branch = current_branch.get()
         self.ordinal: int = ordinal or (
-            parent.count_inside(name) if parent is not None and kind == "pipeline" else 1
+            parent.count_inside(name) if parent is not None and kind in RUNS else 1
         )
         self._usage: Usage | None = None
         self._charges: list[Charge] | None = None
@@ -199,7 +207,7 @@ class Scope:
             scope = scope.parent
 
     def place_within(self, outer: Scope | None) -> str:
-        """Which steps and pipelines this is in, with their attempts, as in `write@1/inner/check@2`.
+        """Which steps, pipelines and graphs this is in, with their attempts, as in `write@1/inner/check@2`.
 
         The same in every process that runs the same thing. `outer` is around all of them.
         """
@@ -207,7 +215,7 @@ class Scope:
         for scope in self.lineage():
             if scope is outer:
                 break
-            if scope.kind in ("step", "pipeline"):
+            if scope.kind in _PLACES:
                 names.append(scope.own_place + (f"@{scope.attempt}" if scope.kind == "step" else ""))
         return "/".join(reversed(names))
 
@@ -217,12 +225,12 @@ class Scope:
         name = quoted(self.name)
         number = "" if self.ordinal == 1 else str(self.ordinal)
         # Of a pipeline that a tool runs: which tools ran before it differs from process to process.
-        which = ".".join(filter(None, (self.branch if self.kind == "pipeline" else "", number)))
+        which = ".".join(filter(None, (self.branch if self.kind in RUNS else "", number)))
         return f"{name}#{which}" if which else name
 
     def count_inside(self, name: str) -> int:
         """How many of this name were opened in this attempt at a step, by the same call of a tool."""
-        around = next((scope for scope in self.lineage() if scope.kind in ("step", "pipeline")), self.root)
+        around = next((scope for scope in self.lineage() if scope.kind in _PLACES), self.root)
         return around.count_child(f"{name}#{current_branch.get()}")
 
     def count_child(self, name: str) -> int:
@@ -289,7 +297,7 @@ class Scope:
         """Count what an earlier process has spent, up to the step, which has it from `restore`."""
         with self.lock:
             for scope in self.lineage():
-                if scope.kind in ("step", "pipeline"):
+                if scope.kind in _PLACES:
                     break
                 scope._count_known(charges, agent_calls)
 
@@ -393,12 +401,12 @@ class Scope:
             await listener(event)
 
     def place(self) -> EventPlace:
-        """Where events of this scope happen: in the innermost pipeline, else in the outermost scope."""
-        pipeline = next((scope for scope in self.lineage() if scope.kind == "pipeline"), None)
+        """Where events of this scope happen: in the innermost pipeline or graph, else the outermost scope."""
+        run = next((scope for scope in self.lineage() if scope.kind in RUNS), None)
         return {
             "run_id": self.run_id,
-            "pipeline": "" if pipeline is None else pipeline.name,
-            "path": (pipeline or self.root).path,
+            "pipeline": "" if run is None else run.name,
+            "path": (run or self.root).path,
         }
 
     # --- life ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
 
@@ -11,14 +12,21 @@ async def end_task(task: asyncio.Task[Any]) -> None:
 
     What the task raises is not raised here; a cancellation of the caller is, when the task has ended.
     """
+    await end_tasks([task])
+
+
+async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """`end_task` for several, those included that join `tasks` meanwhile."""
     cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        task.cancel()
+    while running := [task for task in tasks if not task.done()]:
+        for task in running:
+            task.cancel()
         try:
-            await asyncio.wait([task])
+            await asyncio.wait(running)
         except asyncio.CancelledError as error:
             cancelled = error
-    if not task.cancelled():
-        task.exception()  # seen, so that nobody complains that it never was
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # seen, so that nobody complains that it never was
     if cancelled is not None:
         raise cancelled

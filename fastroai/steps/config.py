@@ -262,3 +262,20 @@ def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:
         trace=first_given(*(config.trace for config in chain), default=True),
         on_error=first_given(*(config.on_error for config in chain), default="fail"),
     )
+
+
+def resolve_all(
+    own: Mapping[str, StepConfig], named: Mapping[str, StepConfig], *, pipeline: ExecutionConfig
+) -> dict[str, ResolvedConfig]:
+    """The settings of every step, by step id: what is said of it (`named`), then its own.
+
+    Steps with the same settings share one.
+    """
+    known: dict[tuple[StepConfig | None, StepConfig], ResolvedConfig] = {}
+    resolved: dict[str, ResolvedConfig] = {}
+    for step_id, config in own.items():
+        key = (named.get(step_id), config)
+        if key not in known:
+            known[key] = resolve(*(one for one in key if one is not None), pipeline=pipeline)
+        resolved[step_id] = known[key]
+    return resolved

@@ -11,22 +11,20 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from time import perf_counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
 import anyio.to_thread
 from typing_extensions import TypeVar
 
-from fastroai.errors import ContractViolation, MissingInputError, ScopeClosedError
+from fastroai.errors import ConfigurationError, MissingInputError, ScopeClosedError
 from fastroai.places import without_attempts
 from fastroai.records import NOT_GIVEN, NotGiven, RequestRecord, Tokens
 from fastroai.runtime import (
     BudgetView,
     Clock,
-    ContractViolated,
     Retry,
+    RetryRules,
     Scope,
-    StepRetried,
-    TextChunk,
     record_spending,
     run_blocking,
 )
@@ -49,11 +47,13 @@ from fastroai.steps.durability import (
 from fastroai.steps.fanout import run_bounded
 from fastroai.steps.once import IfInterrupted, OnceRegister, idempotency_key
 from fastroai.steps.outputs import Outputs, check_type
+from fastroai.steps.reporting import StepReports
 from fastroai.steps.retrying import retry_calls
 from fastroai.steps.shared import Shared, StepLogger
 from fastroai.steps.spending import price_record
 from fastroai.steps.threads import thread_limiter
 from fastroai.steps.usage import StepUsage
+from fastroai.steps.visits import NodeVisit
 from fastroai.store.runs import current_durable_run
 from fastroai.tracing import NoOpTracer, Tracer
 from fastroai.usage import BudgetLike, CostCalculator
@@ -93,6 +93,8 @@ class RunFacts:
     once: OnceRegister = field(default_factory=OnceRegister)
     reader: str | None = None
     """The step whose place a mapped step has: it may read what that one may read."""
+    visit: NodeVisit | None = None
+    """Of a step that is a node of a graph."""
 
 
 class StepContext(Generic[DepsT_co]):
@@ -121,6 +123,8 @@ class StepContext(Generic[DepsT_co]):
         self._clock: Clock | None = None
         self._ended = False
         self._calls = self._maps = 0
+        if facts.visit is not None:
+            facts.visit.begin_attempt()
 
     def __repr__(self) -> str:
         return f"<StepContext of step {self.step_id!r} in {self._facts.pipeline!r}, attempt {self.attempt}>"
@@ -280,6 +284,37 @@ class StepContext(Generic[DepsT_co]):
     def _reader(self) -> str:
         return self._facts.reader or self.step_id
 
+    # --- in a graph ---
+
+    @property
+    def visit(self) -> int:
+        """Which visit to this node of a graph it is, from 1; in a pipeline, 1."""
+        return 1 if self._facts.visit is None else self._facts.visit.number
+
+    @property
+    def goal(self) -> str | None:
+        """What the graph is to achieve, if it says so."""
+        return None if self._facts.visit is None else self._facts.visit.goal
+
+    @property
+    def errors(self) -> Mapping[str, BaseException]:
+        """The latest failure of each node that failed before this one, by node; for edges that handle them."""
+        return {} if self._facts.visit is None else self._facts.visit.errors
+
+    def write(self, key: str, value: object) -> None:
+        """Put a value into the graph's memory that stays there if this node is cancelled or fails.
+
+        What the node returns comes on top. Another attempt at the node begins anew.
+
+        Raises:
+            ConfigurationError: this step is not a node of a graph, or the node does not declare that key.
+            ValueNotStorable: the run is on record, and the value has no form in JSON.
+        """
+        self._check_open()
+        if self._facts.visit is None:
+            raise ConfigurationError("key", key, "a step of a graph: only its nodes write; return it instead")
+        self._facts.visit.write(key, value)
+
     # --- calling agents ---
 
     async def run(
@@ -328,18 +363,29 @@ class StepContext(Generic[DepsT_co]):
         rules = rules_for(call.retry, call.request_retries, base, call.classifiers)
         self._calls += 1
         call = replace(call, call=name or str(self._calls))
+        talk = None if self._facts.visit is None or message_history is not None else self._facts.visit.talk
         with self._clock_paused():
-            async with self._call_scope(call) as scope:
-                if scope is not None:
-                    restore_call(scope, self._scope, call)
-                return await retry_calls(
-                    lambda attempt: agent.dispatch(call.for_attempt(attempt)),
-                    rules=rules,
-                    scope=self._scope,
-                    on_retry=functools.partial(self._report_call_retry, call),
-                    side_by_side=True,
-                    used=calls_used(self._scope, call),
-                )
+            if talk is not None:
+                call = await talk.prepare(call, self)
+            response = await self._ask(agent, call, rules)
+        if talk is not None:
+            talk.heard(response.new_messages())
+        return response
+
+    async def _ask(
+        self, agent: AgentLike[OutputT], call: AgentCall, rules: RetryRules | None
+    ) -> ChatResponse[OutputT]:
+        async with self._call_scope(call) as scope:
+            if scope is not None:
+                restore_call(scope, self._scope, call)
+            return await retry_calls(
+                lambda attempt: agent.dispatch(call.for_attempt(attempt)),
+                rules=rules,
+                scope=self._scope,
+                on_retry=functools.partial(self._report_call_retry, call),
+                side_by_side=True,
+                used=calls_used(self._scope, call),
+            )
 
     def _call_scope(self, call: AgentCall) -> AbstractAsyncContextManager[Scope | None]:
         """A scope around all attempts of a call that has a budget, so that they share it."""
@@ -383,7 +429,7 @@ class StepContext(Generic[DepsT_co]):
         )
         self._calls += 1
         stream = agent.dispatch_stream(replace(call, call=str(self._calls)))
-        stream.observe(on_text=self._report_text, clock=self._clock)
+        stream.observe(on_text=self.reports.text, clock=self._clock)
         return stream
 
     def run_sync(
@@ -533,7 +579,7 @@ class StepContext(Generic[DepsT_co]):
         )
         restore_spending(scope)
         inputs = MappingProxyType({**self._facts.inputs, "item": item})
-        facts = replace(self._facts, inputs=inputs, reader=self._reader)
+        facts = replace(self._facts, inputs=inputs, reader=self._reader, visit=None)
         async with scope:
             return await run_step(
                 step,
@@ -702,6 +748,11 @@ class StepContext(Generic[DepsT_co]):
         """The scope of this step."""
         return self._scope
 
+    @property
+    def reports(self) -> StepReports:
+        """Tells whoever listens what happens in this step."""
+        return StepReports(self._scope, self._facts.pipeline, self._facts.path)
+
     def _check_open(self) -> None:
         if self._ended:
             raise ScopeClosedError(self._scope.path)
@@ -711,44 +762,4 @@ class StepContext(Generic[DepsT_co]):
 
     async def _report_call_retry(self, call: AgentCall, retry: Retry) -> None:
         record_call_retry(self._scope, call, retry)
-        await self.report_retry(retry, "call")
-
-    async def report_retry(self, retry: Retry, unit: Literal["step", "call"]) -> None:
-        """Tell whoever listens that an attempt failed and another follows."""
-        await self._scope.emit(
-            StepRetried(
-                run_id=self.run_id,
-                pipeline=self._facts.pipeline,
-                path=self._facts.path,
-                step_id=self.step_id,
-                attempt=retry.failed_attempt,
-                error=retry.error,
-                failure_class=retry.failure_class,
-                delay=retry.delay,
-                used=retry.used,
-                unit=unit,
-            )
-        )
-
-    async def report_violation(self, violation: ContractViolation) -> None:
-        """Tell whoever listens that the contract of the step does not hold."""
-        await self._scope.emit(
-            ContractViolated(
-                run_id=self.run_id,
-                pipeline=self._facts.pipeline,
-                path=self._facts.path,
-                step_id=self.step_id,
-                error=violation,
-            )
-        )
-
-    async def _report_text(self, text: str) -> None:
-        await self._scope.emit(
-            TextChunk(
-                run_id=self.run_id,
-                pipeline=self._facts.pipeline,
-                path=self._facts.path,
-                step_id=self.step_id,
-                text=text,
-            )
-        )
+        await self.reports.retry(retry, "call")

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from fastroai.errors import RunCorrupt
 from fastroai.records import RequestRecord
 from fastroai.runtime import RetriesUsed, Retry, Scope
+from fastroai.runtime.scope import RUNS
 from fastroai.steps.call import AgentCall
 from fastroai.steps.conversation import ConversationState, state_in
 from fastroai.store.entries import AnyEntry, CallRetry, FailureFacts, SpendingRecorded, StepOutput, StepRetry
@@ -21,20 +22,18 @@ from fastroai.tracing import attributes
 
 
 def step_place(scope: Scope) -> str:
-    """Where a step is, whatever the attempt; in the run that is on record, else in the outermost pipeline."""
+    """Where a step is, whatever the attempt; in the run on record, else the outermost pipeline or graph."""
     durable = current_durable_run.get()
     outer = None if durable is None else durable.scope
     if outer is None:
-        outer = next(
-            (around for around in reversed(tuple(scope.lineage())) if around.kind == "pipeline"), None
-        )
+        outer = next((around for around in reversed(tuple(scope.lineage())) if around.kind in RUNS), None)
     assert scope.parent is not None
     around = scope.parent.place_within(outer)
     return f"{around}/{scope.own_place}" if around else scope.own_place
 
 
 def restore_spending(scope: Scope) -> None:
-    """Count in a step, or a nested pipeline, what it has spent in earlier processes."""
+    """Count in a step, or a nested pipeline or graph, what it has spent in earlier processes."""
     durable = current_durable_run.get()
     if durable is not None and durable.recorded.charges():
         place = step_place(scope)

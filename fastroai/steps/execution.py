@@ -84,7 +84,7 @@ async def _attempts(
 
     async def report(retry: Retry) -> None:
         record_step_retry(scope, retry)
-        await context.report_retry(retry, "step")
+        await context.reports.retry(retry, "step")
 
     return await retry_calls(attempt_step, rules=config.retry_rules, scope=scope, on_retry=report, used=used)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Decimal
 
 from fastroai.records import RequestRecord, usd_to_microcents
@@ -62,6 +62,15 @@ class StepUsage:
             processing_time_ms=processing_time_ms,
             records=records,
         )
+
+    def __add__(self, other: StepUsage) -> StepUsage:
+        """Both together: of visits to a node, or of steps; times add up too."""
+        sums = {
+            one.name: getattr(self, one.name) + getattr(other, one.name)
+            for one in fields(self)
+            if one.name != "cost_complete"
+        }
+        return StepUsage(**sums, cost_complete=self.cost_complete and other.cost_complete)
 
     def report(self) -> UsageReport:
         """What the step cost, by agent, model, tool and outcome, to print or to pass on."""

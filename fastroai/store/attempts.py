@@ -14,12 +14,14 @@ from fastroai.places import attempt_around, quoted, split_attempt, step_name
 from fastroai.records import RequestRecord, Usage
 from fastroai.store.definitions import definition_at, needs_of
 from fastroai.store.entries import (
+    AnswerGiven,
     AnyEntry,
     CallRetry,
     FailureFacts,
     OnceDone,
     OnceFailed,
     OnceStarted,
+    QuestionAsked,
     ReplayDiverged,
     RequestEnded,
     RequestSent,
@@ -27,6 +29,7 @@ from fastroai.store.entries import (
     RunOpened,
     RunResumed,
     SpendingRecorded,
+    StepCancelled,
     StepFailure,
     StepOutput,
     StepRetry,
@@ -177,6 +180,17 @@ class Attempts:
                 self._start(entry)
             case StepRetry() | StepOutput() | StepFailure():
                 self._end_attempt(entry)
+            case StepCancelled():
+                if (open_draft := self._open.get(entry.place)) is not None:
+                    self._end(open_draft, "cancelled", entry.at)
+            case QuestionAsked():
+                if (open_draft := self._open.get(entry.place)) is not None:
+                    open_draft.output = entry.question
+                    self._end(open_draft, "incomplete", entry.at)
+            case AnswerGiven():
+                if (asked := self._last.get(entry.place)) is not None:
+                    self._outputs[entry.place] = asked.output = entry.answer
+                    asked.status, asked.ended_at = "succeeded", entry.at
             case RequestSent():
                 self._sent[entry.id] = spent = self._spend(entry.request.place, entry.record, entry.at)
                 if (draft := self._at(entry.request.place, entry.at)) is not None:

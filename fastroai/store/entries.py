@@ -141,6 +141,8 @@ class StepFailure(Entry):
     failure: FailureFacts
     stopped: bool = False
     """Whether it did not fail by itself: a budget stopped it, so that the attempt can be gone on with."""
+    ended_run: bool = False
+    """For a node of a graph: whether nothing handled it, so that it is what a resumed run tries again."""
     duration_ms: float = 0.0
 
 
@@ -151,6 +153,88 @@ class StepSkip(Entry):
     kind: Literal["step_skip"] = "step_skip"
     place: str
     cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCancelled(Entry):
+    """A node of a graph was cancelled while others went on, because of `cause`."""
+
+    kind: Literal["step_cancelled"] = "step_cancelled"
+    place: str
+    attempt: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeFacts:
+    """What became of an edge of a graph."""
+
+    target: str
+    when: str
+    taken: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgesResolved(Entry):
+    """It was decided where a graph goes after a visit to a node."""
+
+    kind: Literal["edges_resolved"] = "edges_resolved"
+    place: str
+    edges: tuple[EdgeFacts, ...]
+    """All that leave the node, in declaration order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchFailed(Entry):
+    """A branch of a graph took too long."""
+
+    kind: Literal["branch_failed"] = "branch_failed"
+    graph: str
+    """The place of the graph; empty for the outermost."""
+    branch: str
+    failure: FailureFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAsked(Entry):
+    """A pause node gave its question, and waits for the answer."""
+
+    kind: Literal["question_asked"] = "question_asked"
+    place: str
+    attempt: int
+    question: JsonValue
+    duration_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerGiven(Entry):
+    """A person answered the question of a pause node: that is its output."""
+
+    kind: Literal["answer_given"] = "answer_given"
+    place: str
+    answer: JsonValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueWritten(Entry):
+    """A node of a graph put a value into memory before its end."""
+
+    kind: Literal["value_written"] = "value_written"
+    place: str
+    """The attempt at the node."""
+    key: str
+    value: JsonValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesAdded(Entry):
+    """What an attempt at a node has added to the conversation of a graph."""
+
+    kind: Literal["messages_added"] = "messages_added"
+    place: str
+    """The attempt at the node."""
+    messages: JsonValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,6 +359,13 @@ AnyEntry: TypeAlias = (
     | StepOutput
     | StepFailure
     | StepSkip
+    | StepCancelled
+    | EdgesResolved
+    | BranchFailed
+    | QuestionAsked
+    | AnswerGiven
+    | ValueWritten
+    | MessagesAdded
     | RequestSent
     | RequestEnded
     | SpendingRecorded

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeAlias
 
-from fastroai.records import Usage
 from fastroai.store.attempts import StepAttempt
 from fastroai.store.entries import (
+    AnswerGiven,
     AnyEntry,
+    BranchFailed,
     CallRetry,
+    EdgesResolved,
     FailureFacts,
+    QuestionAsked,
     OnceStarted,
     ReplayDiverged,
     RunEnded,
     RunOpened,
     RunResumed,
+    StepCancelled,
     StepFailure,
     StepOutput,
     StepRetry,
     StepSkip,
     StepStart,
 )
+
+LEAST_WAIT: Final = 0.1
+"""Seconds; where requests have waited for less before they went out, that is not worth a word."""
+
+_ByEnd: TypeAlias = Mapping[tuple[str, datetime], StepAttempt]
+"""Attempts by step and by the moment in which they ended."""
+_Interrupted: TypeAlias = Mapping[str, deque[StepAttempt]]
+"""Attempts that never ended, by step, in the order in which they were made."""
 
 _ENDINGS: Final = {
     "finished": "the run finished",
@@ -34,21 +47,23 @@ _ENDINGS: Final = {
 
 def explain(entries: Sequence[AnyEntry], attempts: Iterable[StepAttempt]) -> str:
     """The lines, each with its time in seconds from the first entry."""
-    spent: dict[tuple[str, datetime], Usage] = {
-        (attempt.place, attempt.ended_at): attempt.usage
-        for attempt in attempts
-        if attempt.ended_at is not None
-    }
+    ended: dict[tuple[str, datetime], StepAttempt] = {}
+    interrupted: defaultdict[str, deque[StepAttempt]] = defaultdict(deque)
+    for attempt in attempts:
+        if attempt.ended_at is not None:
+            ended[attempt.place, attempt.ended_at] = attempt
+        elif attempt.status == "interrupted":
+            interrupted[attempt.place].append(attempt)
     start = entries[0].at
     lines = [
         f"{max(0.0, (entry.at - start).total_seconds()):9.3f} s  {' '.join(sentence.splitlines())}"
-        for entry, sentence in _sentences(entries, spent)
+        for entry, sentence in _sentences(entries, ended, interrupted)
     ]
     return "\n".join(lines)
 
 
 def _sentences(
-    entries: Sequence[AnyEntry], spent: Mapping[tuple[str, datetime], Usage]
+    entries: Sequence[AnyEntry], ended: _ByEnd, interrupted: _Interrupted
 ) -> Iterator[tuple[AnyEntry, str]]:
     running: dict[str, None] = {}
     for entry in entries:
@@ -56,10 +71,10 @@ def _sentences(
             case RunOpened():
                 yield entry, _opened(entry)
             case RunResumed():
-                yield entry, _resumed(entry, running)
+                yield entry, _resumed(entry, running, interrupted)
                 running.clear()
             case RunEnded():
-                yield entry, _ended(entry, running)
+                yield entry, _ended(entry, running, ended)
                 running.clear()
             case StepStart():
                 running[entry.place] = None
@@ -67,7 +82,7 @@ def _sentences(
             case StepSkip():
                 yield entry, f"{entry.place}: skipped, because {entry.cause}"
             case StepRetry():
-                yield entry, _retried(entry, spent)
+                yield entry, _retried(entry, ended)
             case CallRetry():
                 call = f"agent call {entry.call}, attempt {entry.attempt}"
                 yield entry, f"{entry.place}: {call}, {_failed(entry.failure)}; {_wait(entry.delay)}"
@@ -75,11 +90,29 @@ def _sentences(
                 yield entry, f"{entry.place}: its output is taken over, and it does not run"
             case StepOutput():
                 running.pop(entry.place, None)
-                yield entry, f"{entry.place}: {_output(entry)}{_cost(entry, spent)}"
+                yield entry, f"{entry.place}: {_output(entry)}{_cost(ended.get((entry.place, entry.at)))}"
             case StepFailure():
                 running.pop(entry.place, None)
                 failed = f"attempt {entry.attempt} {_failed(entry.failure)}"
-                yield entry, f"{entry.place}: {failed}{_cost(entry, spent)}"
+                yield entry, f"{entry.place}: {failed}{_cost(ended.get((entry.place, entry.at)))}"
+            case StepCancelled():
+                running.pop(entry.place, None)
+                yield entry, f"{entry.place}: cancelled, because {entry.cause}"
+            case EdgesResolved():
+                for edge in entry.edges:
+                    taken = "taken" if edge.taken else "not taken"
+                    yield (
+                        entry,
+                        f"{entry.place}: the {edge.when} edge to {edge.target!r} is {taken}: {edge.why}",
+                    )
+            case BranchFailed():
+                yield entry, f"branch {entry.branch!r} {_failed(entry.failure)}"
+            case QuestionAsked():
+                running.pop(entry.place, None)
+                asked = _cost(ended.get((entry.place, entry.at)))
+                yield entry, f"{entry.place}: asks a person, and waits for the answer{asked}"
+            case AnswerGiven():
+                yield entry, f"{entry.place}: a person has answered"
             case ReplayDiverged():
                 what = "sends another request than the one on record, which is paid for"
                 yield entry, f"{entry.place}: agent call {entry.call} {what}"
@@ -94,23 +127,31 @@ def _opened(entry: RunOpened) -> str:
     return f"run {entry.run_id!r} of pipeline {entry.pipeline!r} began{source}"
 
 
-def _resumed(entry: RunResumed, running: Iterable[str]) -> str:
-    interrupted = ", ".join(running)
-    found = f"; its process had died or stopped in {interrupted}" if interrupted else ""
+def _resumed(entry: RunResumed, running: Iterable[str], interrupted: _Interrupted) -> str:
+    stopped = ", ".join(f"{place}{_cost(_cut_off(place, entry.at, interrupted))}" for place in running)
+    found = f"; its process had died or stopped in {stopped}" if stopped else ""
     given = f"; inputs given anew: {', '.join(entry.inputs)}" if entry.inputs else ""
     changed = "; the pipeline had changed, and it was resumed by force" if entry.definition else ""
     return f"the run was resumed{found}{given}{changed}"
 
 
-def _ended(entry: RunEnded, running: Iterable[str]) -> str:
-    stopped = ", ".join(running)
+def _cut_off(place: str, by: datetime, interrupted: _Interrupted) -> StepAttempt | None:
+    """The attempt at a step that was interrupted; `None` where it waited for its next one."""
+    attempts, last = interrupted.get(place, deque()), None
+    while attempts and attempts[0].started_at < by:
+        last = attempts.popleft()
+    return last
+
+
+def _ended(entry: RunEnded, running: Iterable[str], ended: _ByEnd) -> str:
+    stopped = ", ".join(f"{place}{_cost(ended.get((place, entry.at)))}" for place in running)
     why = f": {_error(entry.failure)}" if entry.failure is not None else ""
     cancelled = f"; cancelled with it: {stopped}" if stopped else ""
     return f"{_ENDINGS.get(entry.status, entry.status)}{why}{cancelled}"
 
 
-def _retried(entry: StepRetry, spent: Mapping[tuple[str, datetime], Usage]) -> str:
-    failed = f"attempt {entry.attempt} {_failed(entry.failure)}{_cost(entry, spent)}"
+def _retried(entry: StepRetry, ended: _ByEnd) -> str:
+    failed = f"attempt {entry.attempt} {_failed(entry.failure)}{_cost(ended.get((entry.place, entry.at)))}"
     return f"{entry.place}: {failed}; {_wait(entry.delay)}"
 
 
@@ -132,12 +173,13 @@ def _error(failure: FailureFacts) -> str:
     return f"{failure.error_type}: {message}" if message else failure.error_type
 
 
-def _cost(entry: StepRetry | StepOutput | StepFailure, spent: Mapping[tuple[str, datetime], Usage]) -> str:
-    usage = spent.get((entry.place, entry.at))
-    if usage is None or not (usage.request_count or usage.failed_requests):
+def _cost(attempt: StepAttempt | None) -> str:
+    if attempt is None or not (attempt.usage.request_count or attempt.usage.failed_requests):
         return ""
-    more = "" if usage.cost_complete else " and what is not known"
-    return f" ({_count(usage.request_count)}, ${usage.cost_usd}{more})"
+    more = "" if attempt.usage.cost_complete else " and what is not known"
+    seconds = sum(record.waited_ms for record in attempt.records) / 1000
+    waited = f" that waited {seconds:.3g} s for budgets and limits" if seconds >= LEAST_WAIT else ""
+    return f" ({_count(attempt.usage.request_count)}{waited}, ${attempt.usage.cost_usd}{more})"
 
 
 def _count(requests: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
@@ -27,7 +27,7 @@ from fastroai.store.headers import (
     log_key,
     read_log,
 )
-from fastroai.store.payloads import PayloadCodec
+from fastroai.store.payloads import PayloadCodec, unseal_text
 from fastroai.store.run_store import RunStore, StoredKey
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class RunHistory:
     """
 
     def __init__(self, store: RunStore, *, codec: PayloadCodec | None = None) -> None:
-        """`codec` is that of the runs, if they have one; without it, traces show what is stored."""
+        """`codec` is that of the runs, if they have one; without it, they are shown as they are stored."""
         self._store, self._codec = store, codec
 
     def __repr__(self) -> str:
@@ -131,7 +131,7 @@ class RunHistory:
     async def summary(self, run_id: str) -> RunSummary:
         """A run at a glance. Raises as `header`."""
         header, now, _ = await self._header(run_id)
-        return RunSummary.of(header, now)
+        return self._summary(header, now)
 
     async def header(self, run_id: str) -> RunHeader:
         """What is on record of a run besides its log.
@@ -221,7 +221,7 @@ class RunHistory:
         async for found in self._keys(prefix):
             run_id = found.key.removeprefix(prefix)
             try:
-                yield RunSummary.of(decode_header(run_id, found.value), now)
+                yield self._summary(decode_header(run_id, found.value), now)
             except (RunCorrupt, RunFromNewerVersion) as error:
                 yield RunSummary(
                     run_id=run_id,
@@ -241,6 +241,13 @@ class RunHistory:
 
     async def _now(self) -> datetime:
         return (await self._store.read(header_key(""))).now
+
+    def _summary(self, header: RunHeader, now: datetime) -> RunSummary:
+        summary = RunSummary.of(header, now)
+        if self._codec is None or summary.error is None:
+            return summary
+        error_type, colon, message = summary.error.partition(": ")
+        return replace(summary, error=f"{error_type}{colon}{unseal_text(message, self._codec)}")
 
     async def _header(self, run_id: str) -> tuple[RunHeader, datetime, int]:
         found = await self._store.read(header_key(run_id))

@@ -21,7 +21,9 @@ from fastroai.runtime.tasks import end_task
 from fastroai.runtime.wakeup import running_loop
 from fastroai.store.entries import AnyEntry, encode_entry
 from fastroai.store.headers import log_key
+from fastroai.store.payloads import PayloadCodec
 from fastroai.store.run_store import RunStore
+from fastroai.store.unsealing import seal_messages
 
 Durability = Literal["sync", "async"]
 """When the run goes on after something has happened: when it is stored, or at once."""
@@ -44,10 +46,17 @@ class Journal:
     """
 
     def __init__(
-        self, store: RunStore, run_id: str, *, revision: int, durability: Durability = "sync"
+        self,
+        store: RunStore,
+        run_id: str,
+        *,
+        revision: int,
+        durability: Durability = "sync",
+        codec: PayloadCodec | None = None,
     ) -> None:
+        """Messages go through `codec` here; whoever adds an entry has sealed its payload."""
         self._store, self._run_id, self._key = store, run_id, log_key(run_id)
-        self._revision, self._durability = revision, durability
+        self._revision, self._durability, self._codec = revision, durability, codec
         self._loop = asyncio.get_running_loop()
         self.entries: list[AnyEntry] = []
         """What was added in this process."""
@@ -134,7 +143,7 @@ class Journal:
             self._tell()
 
     def _add(self, entry: AnyEntry) -> None:
-        self._waiting.append(encode_entry(entry))
+        self._waiting.append(encode_entry(seal_messages(entry, self._codec)))
         self.entries.append(entry)
         self._added += 1
 

@@ -11,6 +11,7 @@ from pydantic_core import from_json, to_json
 from fastroai.errors import RunStoreUnavailable
 
 _SEALED = "$sealed"
+_SEALED_TEXT = "$sealed:"
 _MEND = "mend the codec, without which nothing is stored"
 
 
@@ -58,6 +59,27 @@ def _encoded(value: JsonValue, codec: PayloadCodec) -> bytes:
         reason = f"encode returned a {type(encoded).__name__}, not bytes"
         raise RunStoreUnavailable(repr(codec), reason, _MEND)
     return encoded
+
+
+def seal_text(text: str, codec: PayloadCodec | None) -> str:
+    """A text as it is stored; left out where the codec fails, for telling of a failure must not fail."""
+    if codec is None:
+        return text
+    try:
+        return _SEALED_TEXT + b64encode(_encoded(text, codec)).decode()
+    except RunStoreUnavailable:
+        return "this text is not stored, because the codec failed"
+
+
+def unseal_text(stored: str, codec: PayloadCodec | None) -> str:
+    """A text as it was; as it is stored, where it was not sealed or cannot be decoded."""
+    if codec is None or not stored.startswith(_SEALED_TEXT):
+        return stored
+    try:
+        text: JsonValue = from_json(codec.decode(b64decode(stored.removeprefix(_SEALED_TEXT))))
+    except Exception:  # whatever a codec of a user raises
+        return stored
+    return text if isinstance(text, str) else str(text)
 
 
 def is_sealed(stored: JsonValue) -> bool:

@@ -16,11 +16,15 @@ from fastroai.records import RequestUse
 from fastroai.runtime import Charge, RetriesUsed
 from fastroai.store.definitions import definition_at, steps_in
 from fastroai.store.entries import (
+    AnswerGiven,
     AnyEntry,
+    BranchFailed,
     CallRetry,
+    MessagesAdded,
     OnceDone,
     OnceFailed,
     OnceStarted,
+    QuestionAsked,
     RequestEnded,
     RequestPlace,
     RequestSent,
@@ -28,11 +32,28 @@ from fastroai.store.entries import (
     RunOpened,
     RunResumed,
     SpendingRecorded,
+    StepCancelled,
     StepFailure,
     StepOutput,
     StepRetry,
+    StepStart,
     ToolEnded,
+    ValueWritten,
 )
+
+
+GraphEntry: TypeAlias = (
+    StepStart
+    | StepOutput
+    | StepFailure
+    | StepCancelled
+    | BranchFailed
+    | QuestionAsked
+    | AnswerGiven
+    | ValueWritten
+    | MessagesAdded
+)
+"""What decides how a graph goes on, and what its nodes have left."""
 
 
 @dataclass(slots=True)
@@ -59,7 +80,7 @@ class RecordedRun:
         """
         if not entries or not isinstance(entries[0], RunOpened):
             raise RunCorrupt(run_id, 1, "a log begins with run_opened")
-        self.entries: Sequence[AnyEntry] = entries
+        self.entries: list[AnyEntry] = []
         self.opened: RunOpened = entries[0]
         self.inputs: dict[str, JsonValue] = dict(self.opened.inputs)
         """Those it began with, and those given anew when it was resumed."""
@@ -86,12 +107,20 @@ class RecordedRun:
         self._agent_calls: dict[str, int] = defaultdict(int)
         self._begun: set[_Call] = set()
         """Agent calls that have sent a request, until the run comes by there again."""
-        for position, entry in enumerate(entries, 1):
+        self._of_graphs: dict[str, list[GraphEntry]] | None = None
+        self._run_id = run_id
+        self.add(entries)
+
+    def add(self, entries: Iterable[AnyEntry]) -> None:
+        """Read on. Raises `RunCorrupt` for an entry that does not fit those before."""
+        self._of_graphs = None
+        for entry in entries:
+            self.entries.append(entry)
             try:
                 self._read(entry)
             except (KeyError, TypeError, ConfigurationError) as error:
                 reason = f"it does not fit those before: {type(error).__name__}: {error}"
-                raise RunCorrupt(run_id, position, reason) from error
+                raise RunCorrupt(self._run_id, len(self.entries), reason) from error
 
     def _read(self, entry: AnyEntry) -> None:
         match entry:
@@ -166,6 +195,22 @@ class RecordedRun:
         """
         step = steps_in(definition_at(self.definition, place)).get(step_name(place))
         return isinstance(step, dict) and step.get("runs") is not None
+
+    # --- graphs ---
+
+    def of_graph(self, place: str) -> Sequence[GraphEntry]:
+        """What happened to the nodes of a graph that is at a place, in order; of the outermost, by default.
+
+        The first question sorts the whole log, so that each is answered at once.
+        """
+        if self._of_graphs is None:
+            self._of_graphs = defaultdict(list)
+            for entry in self.entries:
+                if isinstance(entry, BranchFailed):
+                    self._of_graphs[entry.graph].append(entry)
+                elif isinstance(entry, GraphEntry):  # places of attempts have no `/` after the `@`
+                    self._of_graphs[entry.place.rpartition("/")[0]].append(entry)
+        return self._of_graphs.get(place, ())
 
     # --- how far it got ---
 

@@ -15,7 +15,7 @@ from fastroai.store.history import ReadsRuns
 from fastroai.store.place import KeptAtPlace
 from fastroai.store.run_arguments import KeyRange, check_position, check_values, key_bytes
 from fastroai.store.run_store import LAST_POSITION, StoredKey, StoredValues
-from fastroai.store.sqlite_file import SQLiteFile, file_path, transaction
+from fastroai.store.sqlite_file import SQLiteFile, file_path
 
 # A value's place is its key's number, shifted by the bits of a position, and its position: so the values of a
 # key are side by side, in order, without an index that would be written too.
@@ -89,7 +89,7 @@ class SQLiteRunStore(ReadsRuns, KeptAtPlace):
         check_position("after", after)
 
         def operation(connection: sqlite3.Connection) -> StoredValues:
-            with transaction(connection, "DEFERRED"):
+            with self._driver.transaction(connection, "DEFERRED"):
                 first, revision = _find(connection, name)
                 found = connection.execute(_VALUES, (first + after + 1, first + revision)).fetchall()
             now = self._clock().astimezone(UTC)
@@ -106,19 +106,28 @@ class SQLiteRunStore(ReadsRuns, KeptAtPlace):
     async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
         """See `RunStore`."""
         keys = KeyRange.of(prefix, after, limit)
-        found = await self._connections.run(
-            lambda connection: connection.execute(_LIST, (*keys, limit)).fetchall()
-        )
+
+        def operation(connection: sqlite3.Connection) -> Sequence[tuple[bytes, bytes, int]]:
+            with self._driver.transaction(connection, "DEFERRED"):
+                return connection.execute(_LIST, (*keys, limit)).fetchall()
+
+        found = await self._connections.run(operation)
         return [StoredKey(key=key.decode(), value=value, revision=revision) for key, value, revision in found]
 
     async def delete(self, key: str) -> None:
         """See `RunStore`."""
         name = key_bytes(key)
-        await self._connections.run(lambda connection: _delete(connection, name))
+
+        def operation(connection: sqlite3.Connection) -> None:
+            with self._driver.transaction(connection):
+                _delete(connection, name)
+
+        await self._connections.run(operation)
 
     async def aclose(self) -> None:
         """Close the file. It is opened again when it is used again."""
         await self._connections.aclose()
+        self._driver.forget()
 
     async def _write(
         self,
@@ -129,7 +138,7 @@ class SQLiteRunStore(ReadsRuns, KeptAtPlace):
         revision: int,
     ) -> None:
         def operation(connection: sqlite3.Connection) -> int:
-            with transaction(connection):
+            with self._driver.transaction(connection):
                 return write(connection, name, values, revision)
 
         actual = await self._connections.run(operation)
@@ -161,10 +170,9 @@ def _replace(connection: sqlite3.Connection, name: bytes, values: Sequence[bytes
 
 
 def _delete(connection: sqlite3.Connection, name: bytes) -> None:
-    with transaction(connection):
-        first, _ = _find(connection, name)
-        _clear(connection, first)
-        connection.execute("DELETE FROM run_key WHERE key = ?", (name,))
+    first, _ = _find(connection, name)
+    _clear(connection, first)
+    connection.execute("DELETE FROM run_key WHERE key = ?", (name,))
 
 
 def _new_key(connection: sqlite3.Connection, name: bytes) -> int:

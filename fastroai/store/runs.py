@@ -27,6 +27,7 @@ from fastroai.store.entries import (
     RunEnded,
     RunHeader,
     RunResumed,
+    RunStatus,
     encode_entry,
 )
 from fastroai.store.headers import (
@@ -39,7 +40,7 @@ from fastroai.store.headers import (
 )
 from fastroai.store.journal import Durability, Journal
 from fastroai.store.owner import new_owner, release_owner
-from fastroai.store.payloads import PayloadCodec
+from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore, StoredValues
 
@@ -72,22 +73,20 @@ class DurableRun:
         journal: Journal,
         recorded: RecordedRun,
         codec: PayloadCodec | None,
-        resumed: RunResumed | None = None,
     ) -> None:
         """Made by `begin` and `take_up`."""
-        self._resumed = () if resumed is None else (resumed,)
         self.run_id = header.run_id
         self.journal, self.recorded, self.codec = journal, recorded, codec
-        self.is_waiting = False
-        """Whether a step has returned a conversation that needs more from the user."""
+        self.ends_as: RunStatus = "finished"
+        """What an end without a failure is: `waiting`, if somebody has to say something first."""
         self.scope: Scope | None = None
         """The scope of the whole run, once it is open."""
-        self._store, self._header = store, header
+        self.store, self._header = store, header
         self._renewal = asyncio.get_running_loop().create_task(self._renew())
 
     def entries(self) -> list[AnyEntry]:
         """The whole log, so far."""
-        return [*self.recorded.entries, *self._resumed, *self.journal.entries]
+        return [*self.recorded.entries, *self.journal.entries]
 
     def place(self, scope: Scope) -> str:
         """Where a scope of this run is."""
@@ -136,7 +135,7 @@ class DurableRun:
                     if not (await store.read(log_key(opened.run_id))).values:
                         await store.delete(key)
                 raise
-            journal = Journal(store, opened.run_id, revision=len(entries), durability=durability)
+            journal = Journal(store, opened.run_id, revision=len(entries), durability=durability, codec=codec)
             return cls(store, header, journal, recorded, codec)
 
     @classmethod
@@ -150,10 +149,12 @@ class DurableRun:
         revision: int,
         durability: Durability,
         codec: PayloadCodec | None,
+        also: Sequence[AnyEntry] = (),
     ) -> DurableRun:
         """Take a run up that nobody has.
 
-        `recorded` is its log up to `position`, read after its header, which was at `revision`.
+        `recorded` is its log up to `position`, read after its header, which was at `revision`. `resumed` and
+        what comes with it, `also`, are stored together or not at all, and `recorded` has them then.
 
         Raises:
             RunInProgress: somebody has it, or had it since then.
@@ -165,14 +166,16 @@ class DurableRun:
             raise RunNotFound(run_id, repr(store))
         header = decode_header(run_id, found.values[-1])
         check_not_running(header, found.now)
+        new = (resumed, *also)
         with _owned(replace(header, status="running", error=None), found.now) as header:
             try:
                 await _replace(store, header, revision)
-                await _append_own(store, log_key(run_id), [encode_entry(resumed)], position)
+                await _append_own(store, log_key(run_id), [encode_entry(entry) for entry in new], position)
             except RevisionConflict:
                 raise await _taken(store, run_id) from None
-            journal = Journal(store, run_id, revision=position + 1, durability=durability)
-            return cls(store, header, journal, recorded, codec, resumed)
+            recorded.add(new)
+            journal = Journal(store, run_id, revision=position + len(new), durability=durability, codec=codec)
+            return cls(store, header, journal, recorded, codec)
 
     async def end(self, ended: RunEnded, usage: Usage) -> None:
         """Write down how it ended, and give up the lease.
@@ -191,7 +194,8 @@ class DurableRun:
 
     async def _end_header(self, ended: RunEnded, usage: Usage) -> None:
         """The log says it already, so whatever fails here does not matter to whoever resumes the run."""
-        error = None if ended.failure is None else f"{ended.failure.error_type}: {ended.failure.message}"
+        why = ended.failure
+        error = None if why is None else f"{why.error_type}: {seal_text(why.message, self.codec)}"
         header = replace(
             self._header,
             status=ended.status,
@@ -205,9 +209,9 @@ class DurableRun:
         for pause in (0.1, 0.5, None):
             try:
                 # Read anew: the last renewal may have happened although it was cancelled.
-                found = await self._store.read(header_key(self.run_id))
+                found = await self.store.read(header_key(self.run_id))
                 if self._is_ours(found):
-                    await _replace(self._store, header, found.revision)
+                    await _replace(self.store, header, found.revision)
                 return
             except Exception as failure:  # a store can be the user's, and raise anything
                 if pause is None:
@@ -232,7 +236,7 @@ class DurableRun:
         while True:
             await asyncio.sleep(LEASE / 3)
             try:
-                found = await self._store.read(header_key(self.run_id))
+                found = await self.store.read(header_key(self.run_id))
                 if not self._is_ours(found):
                     logger.warning("run %r: another process has taken it up", self.run_id)
                     return  # its entries stand where ours would go, so the next of ours is refused
@@ -249,7 +253,7 @@ class DurableRun:
             requests=usage.request_count,
             cost_usd=usage.cost_usd,
         )
-        await _replace(self._store, self._header, found.revision)
+        await _replace(self.store, self._header, found.revision)
 
 
 async def _taken(store: RunStore, run_id: str) -> RunInProgress:

@@ -13,7 +13,7 @@ from typing import Final, TypeVar, overload
 from fastroai.errors import SpendStoreUnavailable
 from fastroai.store.connections import Connections
 from fastroai.store.place import KeptAtPlace
-from fastroai.store.sqlite_file import SQLiteFile, file_path, transaction
+from fastroai.store.sqlite_file import SQLiteFile, file_path
 from fastroai.usage.memory_spend_store import utc_now
 from fastroai.usage.spend_amounts import exact_units, spend_usd
 from fastroai.usage.spend_rules import RETENTION, AccountRow, ClaimRow, ClaimState, OpenAccount, new_account
@@ -115,6 +115,7 @@ class SQLiteSpendStore(KeptAtPlace):
     async def aclose(self) -> None:
         """Close the file. It is opened again when it is used again."""
         await self._connections.aclose()
+        self._driver.forget()
 
     async def _with(
         self, account: SpendAccount, act: Callable[[OpenAccount], T], *, create: bool = False
@@ -130,7 +131,7 @@ class SQLiteSpendStore(KeptAtPlace):
         self, connection: sqlite3.Connection, account: SpendAccount, *, create: bool = False
     ) -> Iterator[OpenAccount]:
         """The account, for one transaction."""
-        with transaction(connection):
+        with self._driver.transaction(connection):
             now = self._clock().astimezone(UTC)
             kept = _read_account(connection, account)
             row = kept or new_account(account.window, now)

@@ -7,7 +7,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from fastroai.errors import ConfigurationError, StoreUnavailable
@@ -22,6 +22,7 @@ _ADVICE: Final = {
     sqlite3.SQLITE_CORRUPT: "put back a copy of the file, or give the path of another",
 }
 _OTHERWISE: Final = "see that its disk is there and works"
+_PUT_BACK: Final = "put back the one that was there, or close the store, which then opens what is there"
 
 
 def file_path(path: str | os.PathLike[str], in_memory: str) -> str:
@@ -36,9 +37,13 @@ def file_path(path: str | os.PathLike[str], in_memory: str) -> str:
     return os.path.abspath(name)
 
 
-@dataclass(frozen=True)
+@dataclass
 class SQLiteFile:
-    """Opens the file for `Connections`, in WAL mode, and makes the tables where there are none."""
+    """Opens the file for `Connections`, in WAL mode, and makes the tables where there are none.
+
+    It stays with the file that it has first opened. SQLite itself does not notice when that is deleted or
+    replaced, and what it writes then is lost.
+    """
 
     path: str
     timeout: float
@@ -50,6 +55,8 @@ class SQLiteFile:
     synchronous: Literal["NORMAL", "FULL"] = "NORMAL"
     """NORMAL is safe against the death of processes, FULL against that of the machine."""
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
+    _opened: tuple[int, int] | None = field(default=None, init=False)
+    """The device and the number of that file."""
 
     @property
     def name(self) -> str:
@@ -58,6 +65,8 @@ class SQLiteFile:
 
     def connect(self) -> sqlite3.Connection:
         """Open the file."""
+        if self._opened is not None:
+            self._check_file()  # SQLite would make another where there is none
         connection = sqlite3.connect(
             self.path, timeout=self.timeout, isolation_level=None, check_same_thread=False
         )
@@ -75,9 +84,45 @@ class SQLiteFile:
     def _create_tables(self, connection: sqlite3.Connection) -> None:
         is_made = "SELECT 1 FROM sqlite_master WHERE name = ?"
         if connection.execute(is_made, [self.last_made]).fetchone() is None:
-            with transaction(connection):
+            with self.transaction(connection):
                 for statement in self.schema:
                     connection.execute(statement)
+
+    @contextmanager
+    def transaction(
+        self, connection: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFERRED"] = "IMMEDIATE"
+    ) -> Iterator[None]:
+        """The only one that writes, from its beginning; if deferred, one that only reads.
+
+        Raises:
+            StoreUnavailable: the file was deleted or replaced since it was opened.
+        """
+        connection.execute(f"BEGIN {kind}")
+        try:
+            self._check_file()
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _check_file(self) -> None:
+        try:
+            status = os.stat(self.path)
+        except OSError as error:
+            reason = f"its file is gone since it was opened ({error.strerror})"
+            raise self.error(self.name, reason, _PUT_BACK) from error
+        found = status.st_dev, status.st_ino
+        if self._opened is None:
+            self._opened = found
+        elif self._opened != found:
+            reason = "another file has taken the place of its own since that was opened"
+            raise self.error(self.name, reason, _PUT_BACK)
+
+    def forget(self) -> None:
+        """Take whatever file is there when it is opened again."""
+        self._opened = None
 
     def close(self, connection: sqlite3.Connection) -> None:
         """Close the file."""
@@ -95,21 +140,6 @@ class SQLiteFile:
         """The error of the store."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         return self.error(self.name, reason, _ADVICE.get(code, _OTHERWISE))
-
-
-@contextmanager
-def transaction(
-    connection: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFERRED"] = "IMMEDIATE"
-) -> Iterator[None]:
-    """The only one that writes, from its beginning; if deferred, one that only reads."""
-    connection.execute(f"BEGIN {kind}")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _switch_to_wal(connection: sqlite3.Connection, timeout: float) -> None:

@@ -18,6 +18,7 @@ from fastroai.store.attempts import Attempts, StepAttempt
 from fastroai.store.entries import (
     FORMAT,
     AnyEntry,
+    BranchFailed,
     FailureFacts,
     RequestEnded,
     RequestSent,
@@ -281,7 +282,7 @@ class RunTrace:
 def _place_of(entry: AnyEntry, requests: dict[str, str]) -> str | None:
     """Where something happened; `None` for what is about the whole run."""
     match entry:
-        case RunOpened() | RunResumed() | RunEnded():
+        case RunOpened() | RunResumed() | RunEnded() | BranchFailed():
             return None
         case RequestSent():
             return entry.request.place

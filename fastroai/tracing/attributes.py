@@ -62,6 +62,7 @@ BUDGET_LOWERED: Final = "fastroai.budget.lowered"
 
 RUN_ID: Final = "fastroai.run.id"
 PIPELINE_NAME: Final = "fastroai.pipeline.name"
+GRAPH_NAME: Final = "fastroai.graph.name"
 STEP_ID: Final = "fastroai.step.id"
 ATTEMPT: Final = "fastroai.attempt"
 """Which attempt it is, from 1."""
@@ -77,6 +78,11 @@ _AGGREGATED: Final = ("gen_ai.usage.", "gen_ai.aggregated_usage.")
 def pipeline_span(name: str) -> str:
     """Name of a pipeline's span."""
     return f"pipeline {name}"
+
+
+def graph_span(name: str) -> str:
+    """Name of a graph's span."""
+    return f"graph {name}"
 
 
 def step_span(step_id: str) -> str:
@@ -102,6 +108,11 @@ def tool_span(name: str) -> str:
 def pipeline_attributes(*, name: str, run_id: str) -> dict[str, AttributeValue]:
     """What is known when a pipeline starts."""
     return {PIPELINE_NAME: name, RUN_ID: run_id}
+
+
+def graph_attributes(*, name: str, run_id: str) -> dict[str, AttributeValue]:
+    """What is known when a graph starts."""
+    return {GRAPH_NAME: name, RUN_ID: run_id}
 
 
 def step_attributes(

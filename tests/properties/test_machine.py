@@ -46,6 +46,8 @@ class Simulation:
     """Steps that swallow cancellation and succeed."""
     time: int = 0
     started: dict[str, int] = field(default_factory=dict)
+    rooms: dict[str, str | None] = field(default_factory=dict)
+    """Whose end each step waited for, where all places were taken."""
     finished: dict[str, int] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
@@ -71,6 +73,7 @@ class Simulation:
                         assert before not in self.schedule.failing
                     order += 1
                     self.started[command.step_id] = self.time
+                    self.rooms[command.step_id] = command.made_room
                     end = self.time + self.schedule.seconds[command.step_id]
                     heapq.heappush(running, (end, order, command.step_id))
                     self.most = max(self.most, len(running) + len(events))
@@ -131,6 +134,9 @@ def test_no_place_is_left_empty_while_a_step_is_ready(schedule: Schedule) -> Non
         for moment in range(ready, begins):
             busy = sum(run.started[other] <= moment < run.finished[other] for other in run.started)
             assert busy == limit, f"{name} was ready at {ready} and could have started at {moment}"
+        room = run.rooms[name]
+        assert (room is not None) or begins == ready, f"{name} waited from {ready} to {begins}"
+        assert room is None or run.finished[room] == begins
 
 
 @given(schedules(), st.data())

@@ -125,7 +125,9 @@ class Log:
         cause = f"it needs {failed!r}, which failed"
         return self.add(StepSkip(place=place, cause=cause), 0.0)
 
-    def request(self, place: str, cost: str | None = "0.001", *, fingerprint: str = "f1") -> Log:
+    def request(
+        self, place: str, cost: str | None = "0.001", *, fingerprint: str = "f1", waited_ms: float = 0.0
+    ) -> Log:
         """One that is sent and ends; with no cost, one that never ended."""
         self._requests += 1
         number = f"q{self._requests}"
@@ -133,7 +135,9 @@ class Log:
             place=place, call="1", attempt=1, fingerprint=fingerprint, model="openai:gpt-5-mini"
         )
         self.add(RequestSent(id=number, request=where, record=record(None)), 0.1)
-        return self if cost is None else self.add(RequestEnded(id=number, record=record(cost)), 0.4)
+        if cost is None:
+            return self
+        return self.add(RequestEnded(id=number, record=replace(record(cost), waited_ms=waited_ms)), 0.4)
 
     def spend(self, place: str, cost: str) -> Log:
         return self.add(SpendingRecorded(place=place, record=record(cost, "search-engine")))

@@ -16,6 +16,7 @@ PACKAGES = (
     "fastroai",
     "fastroai.agent",
     "fastroai.contracts",
+    "fastroai.drawing",
     "fastroai.errors",
     "fastroai.pipelines",
     "fastroai.steps",

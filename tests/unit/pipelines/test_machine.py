@@ -78,6 +78,60 @@ def test_no_more_start_than_may_run_at_once_first_come_first_served() -> None:
     assert starts(run.handle(Succeeded("b"))) == "d"
 
 
+def rooms(commands: list[Command]) -> dict[str, str | None]:
+    """What each step that starts had to wait for, where all places were taken."""
+    return {command.step_id: command.made_room for command in commands if isinstance(command, StartStep)}
+
+
+def test_a_start_tells_whose_end_it_waited_for_when_all_places_were_taken() -> None:
+    run = machine({"a": "", "b": "", "c": "", "d": "", "e": "a"}, exempt="b", max_concurrency=2)
+    assert rooms(run.handle(Started())) == {"a": None, "b": None}
+    assert rooms(run.handle(Succeeded("a"))) == {"c": "a"}
+    [late] = run.handle(Failed("b"))
+    assert rooms([late]) == {"d": "b"}, "one that fails makes room too"
+    assert isinstance(late, StartStep)
+    assert late.cause == "it needs no other step; it waited for a place until 'b' ended"
+    [last] = run.handle(Succeeded("d"))
+    assert isinstance(last, StartStep)
+    assert last.cause == "'a' was the last that it needed; it waited for a place until 'd' ended"
+
+
+def test_what_becomes_due_when_there_is_a_place_has_not_waited_for_one() -> None:
+    run = machine({"a": "", "b": "a", "c": "a", "d": "a"}, max_concurrency=2)
+    run.handle(Started())
+    assert rooms(run.handle(Succeeded("a"))) == {"b": None, "c": None}, "they waited for a itself"
+    assert rooms(run.handle(Succeeded("c"))) == {"d": "c"}
+
+
+def test_the_one_that_was_first_in_line_gets_the_place_and_not_what_its_end_made_due() -> None:
+    run = machine({"a": "", "b": "", "x": "a", "y": "a"}, max_concurrency=1)
+    run.handle(Started())
+    assert rooms(run.handle(Succeeded("a"))) == {"b": "a"}
+    assert rooms(run.handle(Succeeded("b"))) == {"x": "b"}
+    assert rooms(run.handle(Succeeded("x"))) == {"y": "x"}
+
+
+def test_without_a_limit_nothing_waits_for_a_place() -> None:
+    run = machine(DIAMOND)
+    assert rooms([*run.handle(Started()), *run.handle(Succeeded("a"))]) == {"a": None, "b": None, "c": None}
+
+
+def test_nothing_waits_for_the_place_of_a_step_that_is_reused() -> None:
+    run = machine({"a": "", "b": "", "c": "", "d": "c"}, max_concurrency=1)
+    assert rooms(run.handle(Started())) == {"a": None}
+    assert rooms(run.handle(Succeeded("a", reused=True))) == {"b": None}
+    assert rooms(run.handle(Succeeded("b"))) == {"c": "b"}
+    assert rooms(run.handle(Succeeded("c", reused=True))) == {"d": None}
+
+
+def test_a_step_that_is_reused_hands_on_the_place_that_it_was_given() -> None:
+    run = machine({"a": "", "b": "", "c": "", "d": "a", "e": "a"}, max_concurrency=1)
+    run.handle(Started())
+    assert rooms(run.handle(Succeeded("a"))) == {"b": "a"}
+    assert rooms(run.handle(Succeeded("b", reused=True))) == {"c": "a"}
+    assert rooms(run.handle(Succeeded("c", reused=True))) == {"d": None}, "a was what it needed"
+
+
 def test_a_failure_cancels_what_runs_and_finishes_when_that_has_ended() -> None:
     run = machine({"a": "", "b": "", "c": "", "d": "a"})
     run.handle(Started())

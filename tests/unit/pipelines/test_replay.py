@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -73,6 +74,40 @@ async def test_a_run_replays_as_it_was(limit: int | None) -> None:
     assert trace.replay(pipeline) is None
 
 
+async def test_a_step_that_fails_while_the_output_of_another_is_stored_replays_as_it_was() -> None:
+    class Slow(MemoryRunStore):
+        async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
+            if any(b'"step_output"' in value for value in values) and not failed.is_set():
+                is_storing.set()
+                await failed.wait()
+            await super().append(key, values, revision=revision)
+
+    is_storing, failed = asyncio.Event(), asyncio.Event()
+
+    @step
+    async def good(ctx: StepContext) -> None: ...
+
+    @step
+    async def bad(ctx: StepContext) -> None:
+        await is_storing.wait()
+        asyncio.get_running_loop().call_soon(failed.set)
+        raise ValueError("no")
+
+    pipeline = Pipeline(
+        "desk",
+        {"good": good, "bad": bad, "third": good, "fourth": good},
+        output_step="fourth",
+        config=PipelineConfig(max_concurrency=2),
+        step_configs={"bad": StepConfig(on_error="continue")},
+    )
+    trace = await trace_of(pipeline, Slow())
+    entries = [(type(entry).__name__, getattr(entry, "place", "")) for entry in trace.entries]
+    assert entries.index(("StepOutput", "good")) < entries.index(("StepFailure", "bad"))
+    third = next(attempt for attempt in trace.attempts if attempt.step == "third")
+    assert third.cause == "it needs no other step; it waited for a place until 'bad' ended"
+    assert trace.replay(pipeline) is None
+
+
 async def test_a_run_that_a_step_stopped_replays_as_it_was() -> None:
     pipeline = pipeline_of(DIAMOND, failing={"b": ValueError("no")})
     trace = await trace_of(pipeline, MemoryRunStore())
@@ -106,6 +141,25 @@ async def test_a_run_that_failed_and_was_resumed_replays_as_it_was(limit: int | 
     await pipeline.resume("r1", store=store)
     trace = await store.trace("r1")
     assert (trace.status, trace.replay(pipeline)) == ("finished", None)
+
+
+async def test_what_starts_in_a_resumed_run_has_not_waited_for_steps_that_are_reused() -> None:
+    failing: dict[str, BaseException] = {"c": ValueError("no")}
+    pipeline = pipeline_of({"a": [], "b": [], "c": [], "d": []}, failing=failing, limit=1)
+    store = MemoryRunStore()
+    await trace_of(pipeline, store)
+    del failing["c"]
+    await pipeline.resume("r1", store=store)
+    trace = await store.trace("r1")
+    due = "it needs no other step"
+    assert [(attempt.step, attempt.cause) for attempt in trace.attempts] == [
+        ("a", due),
+        ("b", f"{due}; it waited for a place until 'a' ended"),
+        ("c", f"{due}; it waited for a place until 'b' ended"),
+        ("c", due),
+        ("d", f"{due}; it waited for a place until 'c' ended"),
+    ]
+    assert trace.replay(pipeline) is None
 
 
 async def test_a_run_that_died_is_replayed_as_far_as_it_got() -> None:

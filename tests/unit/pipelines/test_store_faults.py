@@ -101,6 +101,22 @@ async def test_a_file_that_may_not_be_written_any_more() -> None:
                 os.seteuid(0)
 
 
+async def test_a_file_that_is_gone_while_the_run_goes_on(tmp_path: Path) -> None:
+    path, away = tmp_path / "runs.db", tmp_path / "away.db"
+    store, counted = SQLiteRunStore(path), Counted()
+    await is_stopped_and_goes_on(
+        breaking(counted, lambda: void(path.rename(away))),
+        counted,
+        store,
+        "its file is gone",
+        lambda: void(away.rename(path)),
+    )
+    await store.aclose()
+
+
+def void(_: object) -> None: ...
+
+
 @pytest.fixture(params=["redis", "postgres"])
 async def served(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Any, Proxy]]:
     """A store whose connections go through a proxy."""

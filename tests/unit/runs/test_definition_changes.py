@@ -1,4 +1,4 @@
-"""The shape of a pipeline, and what has changed between two."""
+"""What has changed between two definitions."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from support.durable import Counted
 
 from fastroai.pipelines import BasePipeline, Pipeline, PipelineConfig, StepConfig
-from fastroai.pipelines.definition import changes
+from fastroai.runs.definition_changes import changes
 
 NEEDS = {"a": [], "b": ["a"]}
 
@@ -30,29 +30,6 @@ def routed(name: str = "router", **pipelines: Pipeline[Any, Any]) -> Router:
     for route, pipeline in pipelines.items():
         router.register_pipeline(route, pipeline)
     return router
-
-
-def test_a_definition_is_plain_data() -> None:
-    assert around(routed(x=flat({"a": []}))).definition == {
-        "name": "outer",
-        "output_step": "in",
-        "steps": {
-            "in": {
-                "needs": [],
-                "on_error": "fail",
-                "runs": {
-                    "name": "router",
-                    "routes": {
-                        "x": {
-                            "name": "p",
-                            "output_step": "a",
-                            "steps": {"a": {"needs": [], "on_error": "fail", "runs": None}},
-                        }
-                    },
-                },
-            }
-        },
-    }
 
 
 @pytest.mark.parametrize(

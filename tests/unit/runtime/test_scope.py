@@ -8,7 +8,9 @@ from support.virtual_time import in_virtual_time, now
 
 from fastroai.errors import TimeBudgetExceeded, usage_of
 from fastroai.records import RequestRecord, Tokens
-from fastroai.runtime import Clock, Listener, RunEvent, RunStarted, Scope, current_scope
+from fastroai.runtime import Charge, Clock, Listener, RunEvent, RunStarted, Scope, current_scope
+from fastroai.runtime.scope import ScopeKind, current_branch
+from fastroai.steps.durability import step_place
 from fastroai.tracing import NoOpTracer
 from fastroai.usage import Budget
 from fastroai.usage.limits import Limits
@@ -288,3 +290,29 @@ async def test_a_run_knows_its_loop_and_a_script_has_none() -> None:
     assert Scope("pipeline", "p", parent=None).loop is asyncio.get_running_loop()
     made = await asyncio.to_thread(Scope, "pipeline", "p", parent=None)
     assert made.loop is None
+
+
+@pytest.mark.parametrize("kind", ["pipeline", "graph"])
+async def test_what_runs_steps_is_part_of_places_counted_and_named_by_events(kind: ScopeKind) -> None:
+    outer = Scope(kind, "outer", parent=None)
+    step = Scope("step", "ask", parent=outer, attempt=2)
+    agent = Scope("agent", "bot", parent=step)
+    first, second = (Scope(kind, "inner", parent=agent) for _ in range(2))
+    inside = Scope("step", "check", parent=second, ordinal=3)
+    assert first.place_within(outer) == "ask@2/inner"
+    assert inside.place_within(outer) == "ask@2/inner#2/check#3@1"
+    assert step_place(inside) == "ask@2/inner#2/check#3"
+    assert inside.place() == {"run_id": outer.run_id, "pipeline": "inner", "path": second.path}
+    token = current_branch.set("tool1")
+    in_tool = Scope(kind, "inner", parent=agent)
+    current_branch.reset(token)
+    assert in_tool.own_place == "inner#tool1"
+
+
+@pytest.mark.parametrize("kind", ["pipeline", "graph"])
+def test_what_is_counted_again_stops_at_what_runs_steps(kind: ScopeKind) -> None:
+    run = Scope(kind, "p", parent=None)
+    router = Scope("router", "r", parent=run)
+    router.recount([Charge(record())], agent_calls=1)
+    assert (router.usage.agent_calls, run.usage.agent_calls) == (1, 0)
+    assert (router.charge_count, run.charge_count) == (1, 0)

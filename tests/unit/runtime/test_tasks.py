@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from fastroai.runtime.tasks import end_task
+from fastroai.runtime.tasks import end_task, end_tasks
 
 
 async def test_a_task_is_cancelled_and_awaited() -> None:
@@ -52,3 +52,23 @@ async def test_cancelling_the_one_who_waits_does_not_leave_the_task_behind() -> 
     with pytest.raises(asyncio.CancelledError):
         await waiter
     assert task.done()
+
+
+async def test_tasks_are_all_ended_with_those_that_join_them_meanwhile() -> None:
+    tasks: set[asyncio.Task[object]] = set()
+
+    async def call_another() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            tasks.add(asyncio.create_task(asyncio.Event().wait()))
+
+    tasks.add(asyncio.create_task(call_another()))
+    tasks.add(asyncio.create_task(asyncio.Event().wait()))
+    await asyncio.sleep(0)
+    await end_tasks(tasks)
+    assert [task.cancelled() for task in tasks] == [True] * 3
+
+
+async def test_no_tasks_are_ended_at_once() -> None:
+    await end_tasks([])

@@ -131,6 +131,42 @@ async def test_a_file_that_is_no_database_is_an_unavailable_store_and_stays_as_i
     assert path.read_bytes() == b"these are my notes" * 100
 
 
+async def refuses_all(store: SQLiteRunStore, match: str) -> None:
+    error = await refused(store, match)
+    assert error.store == f"SQLite {store._driver.path}"
+    assert error.advice.startswith("put back the one that was there, or close the store")
+    with pytest.raises(RunStoreUnavailable, match=match):
+        await store.read(KEY)
+    with pytest.raises(RunStoreUnavailable, match=match):
+        await store.list(KEY)
+
+
+async def test_a_file_that_is_gone_while_it_is_open_is_an_unavailable_store(in_file: SQLiteRunStore) -> None:
+    path = Path(in_file._driver.path)
+    away = path.with_name("away.db")
+    os.rename(path, away)
+    await refuses_all(in_file, "its file is gone since it was opened")
+    assert path.name not in os.listdir(path.parent), "no other is made in its place"
+    os.rename(away, path)
+    await works_again(in_file)
+
+
+async def test_a_file_that_is_replaced_while_it_is_open_is_an_unavailable_store(
+    in_file: SQLiteRunStore,
+) -> None:
+    path = Path(in_file._driver.path)
+    for each in path.parent.glob("runs.db*"):
+        each.unlink()
+    other = SQLiteRunStore(path)
+    await other.append(KEY, [b"other"], revision=0)
+    await refuses_all(in_file, "another file has taken the place of its own")
+    assert (await other.read(KEY)).values == (b"other",)
+    await in_file.aclose()
+    assert (await in_file.read(KEY)).values == (b"other",), "once it was closed, it opens what is there"
+    await in_file.aclose()
+    await other.aclose()
+
+
 async def test_what_is_read_while_another_process_writes_is_from_one_moment(tmp_path: Path) -> None:
     store, other = (SQLiteRunStore(tmp_path / "runs.db") for _ in range(2))
     await store.append(KEY, [b"1"], revision=0)

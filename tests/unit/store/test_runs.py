@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,7 +25,15 @@ from fastroai.errors import (
 )
 from fastroai.records import Usage
 from fastroai.store import MemoryRunStore, RunHistory
-from fastroai.store.entries import RunEnded, RunHeader, RunOpened, RunResumed, StepStart
+from fastroai.store.entries import (
+    AnyEntry,
+    RunEnded,
+    RunHeader,
+    RunOpened,
+    RunResumed,
+    StepOutput,
+    StepStart,
+)
 from fastroai.store.headers import decode_header, encode_header, header_key, log_key, read_log
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.runs import LEASE, DurableRun, check_run_id
@@ -43,7 +51,7 @@ async def begin(store: Any) -> DurableRun:
     return await DurableRun.begin(store, [opened()], durability="sync", codec=None)
 
 
-async def take_up(store: Any) -> DurableRun:
+async def take_up(store: Any, *also: AnyEntry) -> DurableRun:
     revision = (await store.read(header_key("r"))).revision
     recorded = RecordedRun("r", await read_log(store, "r"))
     return await DurableRun.take_up(
@@ -54,6 +62,7 @@ async def take_up(store: Any) -> DurableRun:
         revision=revision,
         durability="sync",
         codec=None,
+        also=also,
     )
 
 
@@ -225,6 +234,44 @@ async def test_a_run_that_could_not_be_taken_up_can_be_later() -> None:
             store.before = store.after = None
             assert (await RunHistory(store).summary("r")).status in ("interrupted", "finished")
     await (await take_up(store)).end(ended(), Usage())
+
+
+def kinds(entries: Sequence[AnyEntry]) -> list[str]:
+    return [entry.kind for entry in entries]
+
+
+async def test_what_comes_with_a_resume_is_on_record_with_it_and_the_log_goes_on_after_it() -> None:
+    store = MemoryRunStore()
+    await (await begin(store)).end(ended(), Usage())
+    answer = StepOutput(place="ask", attempt=1, output="yes")
+    run = await take_up(store, answer)
+    before = ["run_opened", "run_ended", "run_resumed", "step_output"]
+    assert kinds(await read_log(store, "r")) == before
+    assert run.recorded.outputs == {"ask": answer}
+    assert run.recorded.ended is None
+    assert kinds(run.entries()) == before
+    await run.journal.commit(StepStart(place="next", cause="ask finished"))
+    await run.end(ended(), Usage())
+    whole = [*before, "step_start", "run_ended"]
+    assert kinds(await read_log(store, "r")) == kinds(run.entries()) == whole
+
+
+async def test_a_resume_that_is_not_on_record_brings_nothing_with_it() -> None:
+    store = FaultyStore()
+    await (await begin(store)).end(ended(), Usage())
+    to_the_log = len(store.writes) + 2
+
+    def gone_at(write: Write) -> None:
+        if write.number == to_the_log:
+            raise gone()
+
+    answer = StepOutput(place="ask", attempt=1, output="yes")
+    for after in (False, True):  # whether it was stored before the store was gone
+        store.before, store.after = (None, gone_at) if after else (gone_at, None)
+        with pytest.raises(RunStoreUnavailable):
+            await take_up(store, answer)
+        assert kinds(await read_log(store, "r"))[2:] == (["run_resumed", "step_output"] if after else [])
+        to_the_log = len(store.writes) + 2
 
 
 async def test_who_reads_a_run_before_another_has_it_does_not_get_it_afterwards() -> None:

@@ -1,5 +1,6 @@
 """What only the store in a file can do wrong."""
 
+import os
 import sqlite3
 import threading
 from datetime import UTC, datetime, timedelta
@@ -97,6 +98,18 @@ async def test_a_file_that_stays_locked_while_it_is_opened_is_an_unavailable_sto
         await store.reserve(claim("a"))
     other.close()
     assert (await store.reserve(claim("a"))).granted
+    await store.aclose()
+
+
+async def test_a_file_that_is_gone_while_it_is_open_is_an_unavailable_store(path: Path) -> None:
+    store = SQLiteSpendStore(path)
+    await store.reserve(claim("a", 3))
+    os.unlink(path)
+    with pytest.raises(SpendStoreUnavailable, match="its file is gone since it was opened"):
+        await store.reserve(claim("b", 3))
+    await store.aclose()
+    await store.reserve(claim("b", 3))
+    assert rows(path, "spend_claim") == 1, "once it was closed, it opens what is there"
     await store.aclose()
 
 

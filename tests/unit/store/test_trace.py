@@ -307,6 +307,42 @@ def test_the_explanation_tells_of_interruptions_and_what_was_given_anew() -> Non
     assert "the pipeline had changed, and it was resumed by force" in explained
 
 
+def test_the_explanation_tells_what_was_spent_in_attempts_that_were_interrupted() -> None:
+    log = Log(definition({"a": [], "b": []})).start("a").request("a@1").start("b").resume()
+    log.start("a").request("a@1", "0.002").request("a@1", None).resume().start("a").resume()
+    explained = log.start("a").request("a@1", "0.004").output("a").trace.explain().splitlines()
+    assert [line.partition(" in ")[2] for line in explained if "resumed" in line] == [
+        "a (1 request, $0.001), b",
+        "a (2 requests, $0.002 and what is not known)",
+        "a",
+    ]
+    assert explained[-1].endswith("a: finished at attempt 1 (1 request, $0.004)")
+
+
+def test_the_explanation_takes_a_step_that_waited_for_its_next_attempt_for_what_it_is() -> None:
+    log = Log(definition({"a": []})).start("a").request("a@1").retry("a").resume().start("a")
+    explained = log.request("a@2", "0.002").resume().trace.explain()
+    assert "attempt 1 failed (recoverable): ConnectionError: no connection (1 request, $0.001);" in explained
+    assert "had died or stopped in a\n" in explained, "what it had spent is told already"
+    assert explained.endswith("its process had died or stopped in a (1 request, $0.002)")
+
+
+def test_the_explanation_tells_what_was_spent_in_attempts_that_were_cancelled() -> None:
+    log = Log(definition({"a": [], "b": []})).start("a").start("b").request("b@1").fail("a")
+    explained = log.end("failed", failure()).trace.explain()
+    assert explained.endswith("no connection; cancelled with it: b (1 request, $0.001)")
+
+
+def test_the_explanation_tells_how_long_requests_waited_for_budgets_and_limits() -> None:
+    log = Log(definition({"a": [], "b": []})).start("a").request("a@1", waited_ms=1_500)
+    log.request("a@1", waited_ms=750).output("a").start("b").request("b@1", waited_ms=20).output("b")
+    explained = log.trace.explain()
+    assert (
+        "a: finished at attempt 1 (2 requests that waited 2.25 s for budgets and limits, $0.002)" in explained
+    )
+    assert "b: finished at attempt 1 (1 request, $0.001)" in explained, "not worth a word"
+
+
 def test_the_explanation_tells_of_everything_that_is_no_plain_sailing() -> None:
     log = Log(definition({"a": [], "b": []})).start("a").start("b").call_retry("a@1").diverge("a@1")
     log.once("a", "mail").retry("a", delay=0).request("a@2", None).output(

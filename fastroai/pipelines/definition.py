@@ -1,0 +1,37 @@
+"""The shape of a pipeline as plain data, kept with its runs.
+
+What counts is what decides which steps run after which: ids, edges, the output, and what a failure stops.
+Prompts, code, time limits, retries and budgets may change between two parts of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import JsonValue
+
+from fastroai.runs.nesting import definition_inside
+from fastroai.steps import BaseStep
+
+
+def define(
+    name: str,
+    steps: Mapping[str, BaseStep[Any, Any]],
+    dependencies: Mapping[str, Sequence[str]],
+    output_step: str,
+    on_error: Mapping[str, str],
+) -> dict[str, JsonValue]:
+    """The shape of a pipeline."""
+    return {
+        "name": name,
+        "steps": {
+            step_id: {
+                "needs": list(dependencies[step_id]),
+                "on_error": on_error[step_id],
+                "runs": definition_inside(step),
+            }
+            for step_id, step in steps.items()
+        },
+        "output_step": output_step,
+    }

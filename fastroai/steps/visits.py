@@ -1,0 +1,74 @@
+"""What a step knows of its visit to a node of a graph, beyond inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fastroai.errors import ConfigurationError, nearest_hint
+from fastroai.steps.call import AgentCall
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage
+
+    from fastroai.steps.context import StepContext
+
+
+class Talk(Protocol):
+    """The conversation that the agent calls of one attempt at a node go on with."""
+
+    async def prepare(self, call: AgentCall, context: StepContext[Any]) -> AgentCall:
+        """The call with what was said before."""
+        ...
+
+    def heard(self, messages: Sequence[ModelMessage]) -> None:
+        """A call was answered: what it has added."""
+        ...
+
+
+class NodeVisit:
+    """A visit to a node; what it collects is that of its latest attempt."""
+
+    def __init__(
+        self,
+        number: int,
+        *,
+        goal: str | None,
+        writes: Sequence[str] | None,
+        errors: Mapping[str, BaseException],
+        new_talk: Callable[[], Talk | None],
+        on_write: Callable[[str, object], None],
+    ) -> None:
+        """`writes` are the keys that the node may write, all of them where it does not say."""
+        self.number, self.goal, self.errors = number, goal, errors
+        self._writes, self._new_talk, self._on_write = writes, new_talk, on_write
+        self.written: dict[str, object] = {}
+        """What it has written before its end."""
+        self.talk_so_far: Talk | None = None
+        """The conversation of this attempt, if it has one yet."""
+
+    @property
+    def talk(self) -> Talk | None:
+        """The conversation of this attempt; it begins when it is first needed."""
+        if self.talk_so_far is None:
+            self.talk_so_far = self._new_talk()
+        return self.talk_so_far
+
+    def begin_attempt(self) -> None:
+        """Forget what an attempt before has written and said."""
+        self.written, self.talk_so_far = {}, None
+
+    def write(self, key: str, value: object) -> None:
+        """Put a value into memory, whatever becomes of the node.
+
+        Raises:
+            ConfigurationError: the node declares what it writes, and this is not among it.
+            ValueNotStorable: the run is on record, and the value has no form in JSON.
+        """
+        if not isinstance(key, str) or not key:
+            raise ConfigurationError("key", key, "a non-empty string")
+        if self._writes is not None and key not in self._writes:
+            names = ", ".join(map(repr, self._writes))
+            raise ConfigurationError("key", key, f"one of the node's writes, {names}.{nearest_hint(key, self._writes)}")
+        self._on_write(key, value)
+        self.written[key] = value

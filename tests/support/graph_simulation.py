@@ -1,0 +1,218 @@
+"""A graph's state machine, driven by a simulated clock through what a design says its nodes do."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+from support.graph_reference import Design, Outcome, Seen, error_text, writes_of
+
+from fastroai.errors import MemoryConflict
+from fastroai.expressions import Expression
+from fastroai.graphs.edge import Edge
+from fastroai.graphs.events import (
+    AskDecider,
+    BranchTimedOut,
+    Cancelled,
+    CancelVisit,
+    Command,
+    Decided,
+    Event,
+    Failed,
+    Finish,
+    Forked,
+    Started,
+    StartNode,
+    Succeeded,
+    Visit,
+)
+from fastroai.graphs.machine import GraphMachine
+from fastroai.graphs.plan import GraphPlan
+from fastroai.graphs.routing import Decision
+
+
+def plan_of(design: Design) -> GraphPlan:
+    edges = {
+        node: tuple(
+            Edge(way.source, way.target, way.when, way.condition, way.fallback)  # type: ignore[arg-type]
+            for way in design.ways_from(node)
+        )
+        for node in design.nodes
+    }
+    return GraphPlan(
+        nodes=tuple(design.nodes),
+        edges=edges,
+        conditions={
+            edge: Expression(edge.condition)
+            for outgoing in edges.values()
+            for edge in outgoing
+            if edge.condition is not None
+        },
+        entry=design.entry,
+        terminals=design.terminals,
+        reads={name: frozenset(part.reads) for name, part in design.nodes.items() if part.reads},
+        writes={name: part.writes for name, part in design.nodes.items() if part.writes},
+        max_visits={name: part.max_visits for name, part in design.nodes.items() if part.max_visits},
+        max_steps=design.max_steps,
+        on_branch_failure=design.on_branch_failure,
+        on_conflict=design.on_conflict,
+        max_concurrency=design.max_concurrency,
+    )
+
+
+class Simulation:
+    """Performs the machine's commands in simulated time, and notes what a live run would show."""
+
+    def __init__(self, design: Design) -> None:
+        self.design = design
+        self.machine = GraphMachine(plan_of(design))
+        self.now = 0.0
+        self.seen: list[Seen] = []
+        self.finish: Finish | None = None
+        self._due: list[tuple[float, int, Event]] = []
+        self._number = 0
+        self._running: dict[Visit, bool] = {}
+        """Whether it was cancelled."""
+
+    def run(self) -> Outcome:
+        self._take(Started(dict(self.design.inputs)))
+        while self._due:
+            at, _, event = heapq.heappop(self._due)
+            if self._is_void(event):
+                continue
+            self.now = at
+            self._take(event)
+        assert self.finish is not None
+        return self._outcome(self.finish)
+
+    def _is_void(self, event: Event) -> bool:
+        if self.finish is not None:
+            return True
+        if isinstance(event, BranchTimedOut):
+            return False  # the machine knows what is over
+        return not isinstance(event, Cancelled) and self._running.get(event.visit, True)  # type: ignore[union-attr]
+
+    def _take(self, event: Event) -> None:
+        if not isinstance(event, Started | BranchTimedOut):
+            self._running.pop(event.visit)  # type: ignore[union-attr]
+        cancelled: list[Visit] = []
+        for command in self.machine.handle(event):
+            assert self.finish is None, "nothing comes after the end"
+            match command:
+                case StartNode(visit, branch):
+                    self._start(visit, branch)
+                case AskDecider(visit):
+                    self._running[visit] = False
+                    self._later(self.design.seconds_to_decide(*visit), self._decision(visit))
+                case CancelVisit(visit):
+                    cancelled.append(visit)
+                    self._running[visit] = True
+                case Forked(fork):
+                    if self.design.branch_timeout is not None:
+                        for branch in fork.branches:
+                            event = BranchTimedOut(branch.identity, TimeoutError(branch.identity))
+                            self._later(self.design.branch_timeout, event)
+                case Finish():
+                    self.finish = command
+        for visit in cancelled:
+            if visit in self._running:
+                self._take(Cancelled(visit, dict(self._kept(visit))))
+
+    def _start(self, visit: Visit, branch: Any) -> None:
+        design, part = self.design, self.design.nodes[visit.node]
+        memory = {name: value for name, value in branch.memory.items() if name in (part.reads or (name,))}
+        errors = {name: str(error) for name, error in branch.errors.items()}
+        self.seen.append(Seen(visit.node, visit.number, memory, dict(branch.outputs), errors))
+        self._running[visit] = False
+        act = part.act(visit.number)
+        written = writes_of(part, visit.node, act)
+        attempts = min(act.fails + 1, part.attempts)
+        error = RuntimeError(error_text(*visit))
+        fails = act.fails >= part.attempts or written is None
+        event: Event = (
+            Failed(visit, error, dict(act.kept)) if fails else Succeeded(visit, act.output, written or {})
+        )
+        seconds = design.seconds(*visit)
+        at = self.now
+        for _ in range(attempts):
+            at += seconds
+        self._at(at, event)
+
+    def _kept(self, visit: Visit) -> Any:
+        return self.design.nodes[visit.node].act(visit.number).kept
+
+    def _decision(self, visit: Visit) -> Event:
+        candidates = [way for way in self.design.ways_from(visit.node) if way.when == "llm_decide"]
+        said = self.design.decisions[visit.node].target
+        if any(way.target == said for way in candidates):
+            assert said is not None
+            return Decided(visit, Decision(said, "as the script says"))
+        fallback = next(way.target for way in candidates if way.fallback)
+        return Decided(visit, Decision(fallback, "", "it said nothing that could be"))
+
+    def _later(self, seconds: float, event: Event) -> None:
+        self._at(self.now + seconds, event)
+
+    def _at(self, moment: float, event: Event) -> None:
+        self._number += 1
+        heapq.heappush(self._due, (moment, self._number, event))
+
+    def _outcome(self, finish: Finish) -> Outcome:
+        machine = self.machine
+        outcome = Outcome(
+            status=finish.status,
+            path=machine.root.path,
+            memory=dict(machine.root.memory),
+            visits=dict(machine.visits),
+            errors={name: str(error) for name, error in machine.failures.items()},
+            seen=self.seen,
+            at=self.now,
+        )
+        if isinstance(finish.error, MemoryConflict):
+            outcome.conflicts = {finish.error.args}  # type: ignore[arg-type]
+        outcome.reason = reason_of(finish.status, finish.cause)
+        if finish.status == "completed":
+            outcome.quality = "degraded" if machine.failures or machine.timed_out else "clean"
+            first = next(name for name in self.design.terminals if name in machine.reached)
+            outcome.output = machine.reached[first]
+        else:
+            outcome.quality = "failed"
+        return outcome
+
+
+REASONS = {
+    "max_steps": "max_steps",
+    "a cycle of": "cycle",
+    "no terminal": "no terminal",
+    "have both written": "conflict",
+    "conflict": "conflict",
+}
+
+
+def reason_of(status: str, text: str) -> str:
+    """In the words of the reference."""
+    if status == "completed":
+        return ""
+    return next((reason for part, reason in REASONS.items() if part in text), "node")
+
+
+def described(command: Command) -> object:
+    """A command as a value: branches and forks by their names, errors by their texts."""
+    fields: dict[str, Callable[[Any], object]] = {
+        "branch": lambda branch: branch.identity,
+        "fork": lambda fork: (fork.identity, fork.join, [one.identity for one in fork.branches]),
+        "error": repr,
+    }
+    return type(command).__name__, {
+        name: fields.get(name, lambda value: value)(getattr(command, name))
+        for name in type(command).__slots__
+    }
+
+
+def assert_replays(machine: GraphMachine) -> None:
+    """Feed what happened to a machine that knows nothing of it, and compare what it decides."""
+    fresh = GraphMachine(machine.plan)
+    for event, commands in machine.journal:
+        again = [described(command) for command in fresh.handle(event)]
+        assert again == [described(command) for command in commands], f"{event} is decided otherwise"

@@ -1,0 +1,90 @@
+"""Visits of nodes one by one, with the conversation between them, and no graph that decides about it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastroai.graphs.conversation import Conversation, ConversationLike
+from fastroai.graphs.talk import Talk
+from fastroai.graphs.thread import Phase, Thread
+from fastroai.runtime import Scope
+from fastroai.steps import BaseStep, StepConfig, StepContext, step
+from fastroai.steps.config import ExecutionConfig, resolve
+from fastroai.steps.context import RunFacts
+from fastroai.steps.execution import run_step
+from fastroai.steps.outputs import Outputs
+from fastroai.steps.visits import NodeVisit
+from fastroai.usage import CostCalculator
+
+NodeCode = BaseStep[Any, Any] | Callable[[StepContext[Any]], Awaitable[Any]]
+
+
+@dataclass
+class Branch:
+    """One branch of a graph, told from outside where it goes."""
+
+    thread: Thread
+    goal: str | None = None
+    scope: Scope | None = None
+    """The graph's; by default each visit has one of its own."""
+    visits: dict[str, int] = field(default_factory=dict)
+    phases: list[Phase] = field(default_factory=list)
+    memory: dict[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, conversation: ConversationLike = "continuous", **options: Any) -> Branch:
+        """The first branch of a run."""
+        return cls(Thread(Conversation.of(conversation)), **options)
+
+    def fork(self) -> Branch:
+        """One that starts here."""
+        return Branch(self.thread.fork(), self.goal, self.scope, self.visits, [], dict(self.memory))
+
+    def join(self, **branches: Branch) -> None:
+        """Those that started here are over."""
+        self.thread = self.thread.join([(target, branch.thread) for target, branch in branches.items()])
+
+    async def visit(
+        self,
+        node: str,
+        code: NodeCode,
+        *,
+        focus: str | None = None,
+        config: StepConfig | None = None,
+        writes: Callable[[Any], Mapping[str, object]] | None = None,
+    ) -> Any:
+        """Run a node to its output, which it writes under its id unless `writes` says otherwise."""
+        one = code if isinstance(code, BaseStep) else step(code)
+        number = self.visits[node] = self.visits.get(node, 0) + 1
+        visit = NodeVisit(
+            number,
+            goal=self.goal,
+            writes=None,
+            errors={},
+            new_talk=lambda: self.thread.visit(node, number, focus=focus, goal=self.goal),
+            on_write=lambda key, value: None,
+        )
+        facts = RunFacts(
+            "graph", ("graph",), self.memory, Outputs({node: ()}), CostCalculator(), visit=visit
+        )
+        settings = resolve(config or one.config, pipeline=ExecutionConfig())
+        failure: Exception | None = None
+        output: Any = None
+        around = self.scope or Scope("graph", "graph", parent=None)
+        async with Scope("step", node, parent=around, limits=settings.limits) as scope:
+            try:
+                output = await run_step(one, scope=scope, facts=facts, deps=None, config=settings)
+            except Exception as error:
+                failure = error
+        wrote = {} if failure is not None else {node: output} if writes is None else writes(output)
+        self.memory.update(wrote)
+        talk = visit.talk
+        assert isinstance(talk, Talk)
+        phase = talk.phase(wrote, failure)
+        self.phases.append(phase)
+        self.thread = self.thread.add(phase)
+        if failure is not None:
+            raise failure
+        return output

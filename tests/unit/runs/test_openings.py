@@ -1,0 +1,51 @@
+"""How a run gets on record, whatever it is that runs."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fastroai.errors import ConfigurationError, RunCorrupt
+from fastroai.records import Usage
+from fastroai.runs.openings import RunKeeper
+from fastroai.store import MemoryRunStore
+from fastroai.store.entries import RunEnded, StepOutput
+from fastroai.store.headers import read_log
+
+
+def keeper(**options: Any) -> RunKeeper:
+    return RunKeeper(
+        definition={"name": "g", "steps": {"ask": {"needs": [], "on_error": "fail", "runs": None}}},
+        input_types={},
+        output_types={},
+        dependents={"ask": ()},
+        store=MemoryRunStore(),
+        durability="sync",
+        codec=None,
+        kind="graph",
+        part="node",
+        **options,
+    )
+
+
+async def test_what_is_given_with_a_resume_is_there_when_the_run_goes_on() -> None:
+    kept = keeper()
+    run = await kept.begin("r", {"x": 1}).open({"x": 1})
+    await run.end(RunEnded(status="waiting"), Usage())
+    answer = StepOutput(place="ask", attempt=1, output="yes")
+    opening = await kept.take_up("r", None, force=False, also=[answer])
+    assert len(await read_log(kept.store, "r")) == 2, "nothing is on record before it is opened"
+    run = await opening.open(opening.inputs)
+    assert [entry.kind for entry in await read_log(kept.store, "r")][2:] == ["run_resumed", "step_output"]
+    assert run.recorded.outputs == {"ask": answer}
+    await run.release()
+
+
+async def test_errors_call_what_runs_and_its_steps_what_they_are() -> None:
+    kept = keeper()
+    run = await kept.begin("r", {"x": 1}).open({"x": "one"})
+    await run.end(RunEnded(status="finished"), Usage())
+    with pytest.raises(ConfigurationError, match="the id of a node of this graph"):
+        await kept.fork("r", at="aks", inputs=None, outputs=None, new_run_id=None)
+    with pytest.raises(RunCorrupt, match="its inputs are not what the graph accepts"):
+        await replace(kept, input_types={"x": int}).take_up("r", None, force=False)
