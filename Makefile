@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit bench docs format soak kill-sweep clean
+.PHONY: help demo test check unit bench docs format soak fuzz kill-sweep clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -48,6 +48,9 @@ bench: $(VENV)/dev.stamp ## the benchmarks, each beside its bare alternative
 
 soak: $(VENV)/dev.stamp ## the property tests with 20,000 examples each
 	$(BIN)/python -m pytest tests/properties --hypothesis-profile=soak -o timeout=0
+
+fuzz: $(VENV)/dev.stamp ## expressions against Python, nonsense and foreign values, with 200,000 texts each
+	$(BIN)/python -m pytest tests/properties/test_expressions.py --hypothesis-profile=fuzz -o timeout=0
 
 kill-sweep: $(VENV)/dev.stamp ## runs killed at every write of every store, and thousands of times at random; TIMES=3 for more
 	FASTROAI_KILL_SWEEP=$(or $(TIMES),1) $(BIN)/python -m pytest tests/durability -o timeout=0 -q

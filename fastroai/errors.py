@@ -2,15 +2,22 @@
 
     FastroAIError
     ├── ConfigurationError (ValueError)      an option has a value that cannot be meant
+    ├── ExpressionError (ValueError)         a condition that is not one, or cannot be evaluated
     ├── UnknownModelError (ValueError)       a model reference whose provider cannot be told
     ├── MissingExtraError (ImportError)      an optional dependency is not installed
     ├── PipelineValidationError (ValueError) a pipeline that cannot run, with every problem at once
+    ├── GraphValidationError (ValueError)    ... or a graph
     ├── UnknownPipelineError (KeyError)      a router was asked for a name that is not registered
     ├── MissingInputError (KeyError)         a step asked for an input that the run was not given
     ├── MissingDependencyError (KeyError)    a step asked for an output that it cannot have
     ├── DependencyTypeError (TypeError)      an output is not of the type that was asked for
     ├── StepExecutionError                   a step failed; `original_error` is why
+    ├── GraphStopped                         a graph ended without the output that was asked for
+    ├── MemoryConflict                       two branches of a graph wrote one key
+    ├── RecordedError                        an exception of an earlier process, as far as it is on record
     ├── ContractViolation                    what a step takes or gives is not what its contract says
+    ├── JudgeEscalated                       a judge said that an agent's output cannot be made good
+    ├── JudgeNotSatisfied                    ... or did not accept any of those that it was given
     ├── TimeLimitExceeded (TimeoutError)     a timeout ran out
     ├── AnswerCutError                       an answer broke off before its end
     ├── DispatchSkippedError                 a hook said not to dispatch an agent call
@@ -51,7 +58,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Literal, NotRequired, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, NotRequired, TypeAlias, TypedDict
 
 from fastroai.records import RequestRecord, Usage
 
@@ -70,14 +77,23 @@ __all__ = [
     "CostBudgetExceededError",
     "DependencyTypeError",
     "DispatchSkippedError",
+    "ExpressionError",
+    "ExpressionProblem",
     "FastroAIError",
+    "GraphProblem",
+    "GraphStopped",
+    "GraphValidationError",
+    "JudgeEscalated",
+    "JudgeNotSatisfied",
     "LangGraphStopped",
+    "MemoryConflict",
     "MissingDependencyError",
     "MissingExtraError",
     "MissingInputError",
     "OnceInterrupted",
     "PipelineValidationError",
     "PriceUpdateError",
+    "RecordedError",
     "RequestBudgetExceeded",
     "RevisionConflict",
     "RunCorrupt",
@@ -198,6 +214,51 @@ class ConfigurationError(FastroAIError, ValueError):
         return f"{self.option}={self.value!r}: expected {self.expected}"
 
 
+class ExpressionProblem(NamedTuple):
+    """One thing that is wrong with an expression."""
+
+    message: str
+    line: int = 0
+    column: int = 0
+    """Where it is in the text, in characters, both from 1; 0 where it is the text as a whole."""
+
+
+class ExpressionError(FastroAIError, ValueError):
+    """A text is not an expression, or it cannot be evaluated with the data that it was given.
+
+    `problems` has everything that is wrong. `missing` is what an evaluation looked up in vain.
+    """
+
+    def __init__(
+        self, text: str, problems: tuple[ExpressionProblem, ...], missing: str | None = None
+    ) -> None:
+        super().__init__(text, problems, missing)
+        self.text, self.problems, self.missing = text, problems, missing
+
+    def __str__(self) -> str:
+        short = self.text if len(self.text) <= 120 else f"{self.text[:119]}…"
+        if self.missing is not None:
+            return f"expression {short!r}: {self.missing} is missing; ask with has({self.missing}) before"
+        if len(self.problems) == 1:
+            return f"expression {short!r}: {self._told(self.problems[0])}{self._carets()}"
+        lines = "".join(f"\n  - {self._told(problem)}" for problem in self.problems)
+        return f"expression {short!r} has {len(self.problems)} problems:{lines}{self._carets()}"
+
+    def _told(self, problem: ExpressionProblem) -> str:
+        if not problem.line:
+            return problem.message
+        line = f"line {problem.line}, " if "\n" in self.text else ""
+        return f"{line}column {problem.column}: {problem.message}"
+
+    def _carets(self) -> str:
+        """The text with its problems marked below, where it is one line that is not too long to read."""
+        columns = {problem.column for problem in self.problems if problem.line}
+        if not columns or not self.text.isprintable() or len(self.text) > 120:
+            return ""
+        marks = "".join("^" if column in columns else " " for column in range(1, max(columns) + 1))
+        return f"\n    {self.text}\n    {marks}"
+
+
 class UnknownModelError(FastroAIError, ValueError):
     """A model reference whose provider cannot be told."""
 
@@ -234,10 +295,46 @@ class PipelineValidationError(FastroAIError, ValueError):
         self.pipeline, self.problems = pipeline, problems
 
     def __str__(self) -> str:
-        if len(self.problems) == 1:
-            return f"pipeline {self.pipeline!r}: {self.problems[0]}"
-        lines = "".join(f"\n  - {problem}" for problem in self.problems)
-        return f"pipeline {self.pipeline!r} has {len(self.problems)} problems:{lines}"
+        return _listed(f"pipeline {self.pipeline!r}", self.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphProblem:
+    """One thing that keeps a graph from running. As text: the message, with the place in front."""
+
+    message: str
+    about: tuple[str | int, ...] = ()
+    """What it is about, as a way into the arguments of the graph: `("edges", 3, "condition")`."""
+    line: int | None = None
+    """The line in the YAML document that the graph was loaded from, from 1."""
+    column: int | None = None
+
+    def __str__(self) -> str:
+        return (
+            self.message if self.line is None else f"line {self.line}, column {self.column}: {self.message}"
+        )
+
+
+class GraphValidationError(FastroAIError, ValueError):
+    """A graph that cannot run. `problems` has every problem that was found.
+
+    `source` is the file that the graph was loaded from, if there is one.
+    """
+
+    def __init__(self, graph: str, problems: tuple[GraphProblem, ...], source: str | None = None) -> None:
+        super().__init__(graph, problems, source)
+        self.graph, self.problems, self.source = graph, problems, source
+
+    def __str__(self) -> str:
+        where = "" if self.source is None else f" in {self.source}"
+        return _listed(f"graph {self.graph!r}{where}", self.problems)
+
+
+def _listed(what: str, problems: tuple[object, ...]) -> str:
+    if len(problems) == 1:
+        return f"{what}: {problems[0]}"
+    lines = "".join(f"\n  - {problem}" for problem in problems)
+    return f"{what} has {len(problems)} problems:{lines}"
 
 
 class UnknownPipelineError(FastroAIError, KeyError):
@@ -306,6 +403,42 @@ class StepExecutionError(FastroAIError):
         return f"step {self.step_id!r} failed: {kind}: {self.original_error}"
 
 
+class GraphStopped(FastroAIError):
+    """A graph ended, and not with the output of a terminal. `status` says how, `reason` why."""
+
+    def __init__(self, graph: str, status: str, reason: str) -> None:
+        super().__init__(graph, status, reason)
+        self.graph, self.status, self.reason = graph, status, reason
+
+    def __str__(self) -> str:
+        return f"graph {self.graph!r} is {self.status}: {self.reason}"
+
+
+class MemoryConflict(FastroAIError):
+    """Two branches of a fork wrote the same key of a graph's memory, and `on_conflict="error"`."""
+
+    def __init__(self, key: str, first: str, second: str) -> None:
+        super().__init__(key, first, second)
+        self.key, self.first, self.second = key, first, second
+
+    def __str__(self) -> str:
+        return (
+            f"nodes {self.first!r} and {self.second!r}, in branches of one fork, both wrote {self.key!r}; "
+            "let them write different keys, or say which holds: on_conflict='last_wins' or 'first_wins'"
+        )
+
+
+class RecordedError(FastroAIError):
+    """An exception that was raised in an earlier process of a run, as far as it is on record."""
+
+    def __init__(self, error_type: str, message: str) -> None:
+        super().__init__(error_type, message)
+        self.error_type, self.message = error_type, message
+
+    def __str__(self) -> str:
+        return self.message or self.error_type
+
+
 class ViolationDetail(TypedDict):
     """One thing that is wrong, as pydantic has it; plain data, whatever the value is."""
 
@@ -356,6 +489,40 @@ def _told(detail: ViolationDetail) -> str:
     where = ".".join(map(str, detail["loc"]))
     got = f" (got {detail['input']})" if "input" in detail else ""
     return f"{where}: {detail['msg']}{got}" if where else f"{detail['msg']}{got}"
+
+
+class JudgeEscalated(FastroAIError):
+    """The judge of an `AgentNode` said that trying again cannot help.
+
+    `reason` is what it said, `output` the last output of the agent.
+    """
+
+    def __init__(self, step_id: str, reason: str, iterations: int, output: object) -> None:
+        super().__init__(step_id, reason, iterations, output)
+        self.step_id, self.reason = step_id, reason
+        self.iterations, self.output = iterations, output
+
+    def __str__(self) -> str:
+        return f"the judge of step {self.step_id!r} escalated at iteration {self.iterations}: {self.reason}"
+
+
+class JudgeNotSatisfied(FastroAIError):
+    """The judge of an `AgentNode` accepted none of the outputs that `max_iterations` allows.
+
+    `reason` is what it said of the last one, which is `output`.
+    """
+
+    def __init__(self, step_id: str, reason: str, iterations: int, output: object) -> None:
+        super().__init__(step_id, reason, iterations, output)
+        self.step_id, self.reason = step_id, reason
+        self.iterations, self.output = iterations, output
+
+    def __str__(self) -> str:
+        times = "the output" if self.iterations == 1 else f"any of {self.iterations} outputs"
+        return (
+            f"the judge of step {self.step_id!r} did not accept {times}; of the last it said: {self.reason}. "
+            "Allow more with max_iterations=, or handle the failure with an on_failure edge"
+        )
 
 
 class TimeLimitExceeded(FastroAIError, TimeoutError):

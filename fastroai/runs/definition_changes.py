@@ -51,7 +51,8 @@ def _step_changes(
         yield f"{where}step {step_id!r} has on_error={now.get('on_error')!r} (had {before.get('on_error')!r})"
     for names in ("reads", "writes"):
         if before.get(names) != now.get(names):
-            yield f"{where}node {step_id!r} {names} {_list(now.get(names) or ())} ({_list(before.get(names) or ())} before)"
+            was = _list(before.get(names) or ())
+            yield f"{where}node {step_id!r} {names} {_list(now.get(names) or ())} (it was {was})"
     edges_before, edges_now = before.get("edges") or (), now.get("edges") or ()
     for edge in edges_before:
         if edge not in edges_now:

@@ -153,16 +153,17 @@ class ResolvedConfig:
     limits: Limits | None = None
     trace: bool = True
     on_error: OnError = "fail"
+    retry_rules: RetryRules | None = field(init=False, repr=False, compare=False)
+    """What is tried again; `None` where nobody said."""
+
+    def __post_init__(self) -> None:
+        rules = rules_for(self.retry, self.request_retries, self.retry_delay, self.classifiers)
+        object.__setattr__(self, "retry_rules", rules)
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing bounds or repeats the step."""
         return self.timeout is None and self.total_timeout is None and self.request_retries is None
-
-    @property
-    def retry_rules(self) -> RetryRules | None:
-        """What is tried again; `None` where nobody said."""
-        return rules_for(self.retry, self.request_retries, self.retry_delay, self.classifiers)
 
     def as_defaults(self) -> ExecutionConfig:
         """What a step inside this one inherits."""

@@ -298,7 +298,7 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def errors(self) -> Mapping[str, BaseException]:
-        """The latest failure of each node that failed before this one, by node; for edges that handle them."""
+        """The latest failure of each node that failed on the way to this one, by node."""
         return {} if self._facts.visit is None else self._facts.visit.errors
 
     def write(self, key: str, value: object) -> None:
@@ -550,7 +550,7 @@ class StepContext(Generic[DepsT_co]):
             check_agent(agent)
 
             async def one(index: int, item: Any) -> object:
-                return await self.run(agent, item, name=f"map{number}[{index}]")
+                return await self.run(agent, item, message_history=(), name=f"map{number}[{index}]")
 
         with self._clock_paused():
             return await run_bounded(one, list(items), concurrency)

@@ -35,8 +35,10 @@ async def run_step(
     """
     started = perf_counter()
     scope.attempt = used.attempt
-    if config.is_plain and scope.tracer is None and scope.budget is None:
-        return await _attempt(step, StepContext(scope, facts, deps, config, started), contract)
+    if scope.tracer is None and scope.budget is None and config.total_timeout is None:
+        if config.is_plain:
+            return await _attempt(step, StepContext(scope, facts, deps, config, started), contract)
+        return await _attempts(step, scope, facts, deps, config, started, used, contract)
     async with AsyncExitStack() as stack:
         if (tracer := scope.tracer) is not None:
             trace_id = await stack.enter_async_context(
@@ -74,6 +76,8 @@ async def _attempts(
         nonlocal context
         scope.attempt = attempt
         context = StepContext(scope, facts, deps, config, started)
+        if config.timeout is None:
+            return await _attempt(step, context, contract)
         async with Clock(config.timeout, f"step {scope.name!r}", of_attempt=True) as clock:
             context.attach_clock(clock)
             scope.add_clock(clock)

@@ -69,6 +69,7 @@ class NodeVisit:
             raise ConfigurationError("key", key, "a non-empty string")
         if self._writes is not None and key not in self._writes:
             names = ", ".join(map(repr, self._writes))
-            raise ConfigurationError("key", key, f"one of the node's writes, {names}.{nearest_hint(key, self._writes)}")
+            expected = f"one of the node's writes, {names}.{nearest_hint(key, self._writes)}"
+            raise ConfigurationError("key", key, expected)
         self._on_write(key, value)
         self.written[key] = value

@@ -141,8 +141,6 @@ class StepFailure(Entry):
     failure: FailureFacts
     stopped: bool = False
     """Whether it did not fail by itself: a budget stopped it, so that the attempt can be gone on with."""
-    ended_run: bool = False
-    """For a node of a graph: whether nothing handled it, so that it is what a resumed run tries again."""
     duration_ms: float = 0.0
 
 

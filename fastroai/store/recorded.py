@@ -41,7 +41,6 @@ from fastroai.store.entries import (
     ValueWritten,
 )
 
-
 GraphEntry: TypeAlias = (
     StepStart
     | StepOutput
@@ -107,7 +106,7 @@ class RecordedRun:
         self._agent_calls: dict[str, int] = defaultdict(int)
         self._begun: set[_Call] = set()
         """Agent calls that have sent a request, until the run comes by there again."""
-        self._of_graphs: dict[str, list[GraphEntry]] | None = None
+        self._of_graphs: dict[str, list[tuple[int, GraphEntry]]] | None = None
         self._run_id = run_id
         self.add(entries)
 
@@ -198,19 +197,24 @@ class RecordedRun:
 
     # --- graphs ---
 
-    def of_graph(self, place: str) -> Sequence[GraphEntry]:
-        """What happened to the nodes of a graph that is at a place, in order; of the outermost, by default.
+    def of_graph(self, place: str) -> Sequence[tuple[int, GraphEntry]]:
+        """What happened to the nodes of the graph at a place, empty for the outermost, with positions.
 
         The first question sorts the whole log, so that each is answered at once.
         """
         if self._of_graphs is None:
             self._of_graphs = defaultdict(list)
-            for entry in self.entries:
+            for position, entry in enumerate(self.entries, 1):
                 if isinstance(entry, BranchFailed):
-                    self._of_graphs[entry.graph].append(entry)
-                elif isinstance(entry, GraphEntry):  # places of attempts have no `/` after the `@`
-                    self._of_graphs[entry.place.rpartition("/")[0]].append(entry)
+                    self._of_graphs[entry.graph].append((position, entry))
+                elif isinstance(entry, GraphEntry):
+                    self._of_graphs[entry.place.rpartition("/")[0]].append((position, entry))
         return self._of_graphs.get(place, ())
+
+    @property
+    def resumed_at(self) -> list[int]:
+        """Positions in the log at which a process took the run up."""
+        return [number for number, entry in enumerate(self.entries, 1) if isinstance(entry, RunResumed)]
 
     # --- how far it got ---
 

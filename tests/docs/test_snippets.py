@@ -223,7 +223,9 @@ def test_every_public_name_has_a_reference() -> None:
     packages = (
         "agent",
         "contracts",
+        "drawing",
         "errors",
+        "expressions",
         "pipelines",
         "steps",
         "store",

@@ -108,9 +108,19 @@ class Oracle:
             return Reply(fault=Fault.status(503))
         if prompt == "write a draft" and len(request.messages) < 3:
             return Reply("draft")
+        if "Decide which node the work goes on with" in prompt:
+            return _decision(request)
         if prompt in SCRIPTS:
             return _by_script(SCRIPTS[prompt], request)
         return Reply(f"echo: {prompt}")
+
+
+def _decision(request: ServedRequest) -> Reply:
+    """The first candidate after `a`; after other nodes none, in a way that nobody repeats."""
+    if "Node 'a' is done" not in request.prompt or request.output_tool is None:
+        return Reply(fault=Fault.status(400))
+    said = {"reasoning": "it is the first", "target": "b"}
+    return Reply(tool_calls=(ToolCall(request.output_tool.name, said),))
 
 
 Turn = tuple[ToolCall, ...]

@@ -29,6 +29,7 @@ from fastroai.store.entries import (
     AnyEntry,
     OnceDone,
     OnceStarted,
+    QuestionAsked,
     ReplayDiverged,
     RequestEnded,
     RequestSent,
@@ -45,6 +46,10 @@ TIMES = int(os.environ.get("FASTROAI_KILL_SWEEP", "0"))
 """How many times everything is swept; 0 for a few kills of each kind."""
 MOST_KILLS = 4
 """Of one run; then it is left alone."""
+ENDS = {"completed": "finished", "failed": "failed"}
+"""What is on record of how a run ended."""
+AGAIN = 0.85
+"""How probable it is that a run which was killed will be again."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class Calm:
     """What a run does that nobody kills."""
 
     output: Any
+    entries: int
     writes: int
     seconds: float
     requests: Counter[str]
@@ -77,8 +83,8 @@ class Observed:
 
     @property
     def done(self) -> set[str]:
-        """Steps that have finished, by place."""
-        return {entry.place for entry in self.of(StepOutput)}
+        """Steps that have finished, by place; what has asked a person included."""
+        return {entry.place for kind in (StepOutput, QuestionAsked) for entry in self.of(kind)}
 
     @property
     def tool_results(self) -> str:
@@ -92,7 +98,7 @@ class Observed:
             for entry in self.of(RequestEnded)
             if entry.response is not None
             for part in entry.response["parts"]
-            if part["part_kind"] == "tool-call"
+            if part["part_kind"] == "tool-call" and part["tool_name"] != "final_result"
         }
 
     @property
@@ -182,6 +188,7 @@ class Lane:
         self._store = open_store(*place)
         self._calm: dict[tuple[str, str], Calm] = {}
         self.kills = self.runs = 0
+        self.shapes: set[str] = set()
 
     def close(self) -> None:
         self._runner.run(self._store.aclose())
@@ -201,7 +208,11 @@ class Lane:
             outcome = run.go(None)
             run.check_end(outcome, None)
             self._calm[shape, durability] = Calm(
-                outcome["output"], outcome["writes"], outcome["seconds"], run.requests()
+                outcome["output"],
+                len(run.parts[-1][0].entries),
+                outcome["writes"],
+                outcome["seconds"],
+                run.requests(),
             )
         return self._calm[shape, durability]
 
@@ -212,19 +223,21 @@ class Lane:
         outcome = run.go(kill)
         while outcome.get("killed") or outcome.get("not_found"):
             again: Kill | None = None
-            if run.kills < MOST_KILLS and chance.random() < 0.6:
-                write = chance.randint(1, calm.writes)
+            if run.kills < MOST_KILLS and chance.random() < AGAIN:
+                left = max(0.1, 1 - len(run.parts[-1][0].entries) / calm.entries)
+                write = chance.randint(1, 2 + round(left * calm.writes))  # 2 to take it up
                 again = chance.choice(
                     [
                         Kill(at=("before", write)),
                         Kill(at=("after", write)),
-                        Kill(after=chance.random() * calm.seconds),
+                        Kill(after=chance.random() * left * calm.seconds),
                     ]
                 )
             outcome = run.go(again, resumed=not outcome.get("not_found"))
         run.check_end(outcome, calm)
         self.kills += run.kills
         self.runs += 1
+        self.shapes.add(shape)
 
 
 class Run:
@@ -288,12 +301,12 @@ class Run:
             return
         ends = log.of(RunEnded)
         assert log.entries[-1] is ends[-1]
-        assert ends[-1].status == "finished"
+        assert ends[-1].status == ENDS[outcome.get("status", "completed")]
         self._check_money(outcome, log, billed)
         self._check_effects()
         assert not log.of(ReplayDiverged), "a request was not the same again"
         if calm is not None:
-            assert outcome["output"] == calm.output
+            assert outcome["output"] == calm.output, f"{outcome['output']} is not {calm.output}"
         if self.durability == "sync":
             self._check_nothing_again()
             self._check_nothing_too_early()
@@ -309,7 +322,8 @@ class Run:
         if self.durability == "sync":
             assert billed <= committed, "more was billed than is committed"
         header = self.lane.header(self.run_id)
-        assert (header.status, header.owner, header.cost_usd) == ("finished", None, cost)
+        status = ENDS[outcome.get("status", "completed")]
+        assert (header.status, header.owner, header.cost_usd) == (status, None, cost)
         assert header.requests == outcome["requests"]
 
     def _check_effects(self) -> None:

@@ -1,6 +1,6 @@
 """Runs are killed, with SIGKILL, and go on: nothing is lost, nothing is paid for or done twice.
 
-A few kills of each kind here; all of them, and many at random, with `make kill-sweep`.
+About two hundred kills here; all of them, and many at random, with `make kill-sweep`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ import random
 from typing import Literal
 
 import pytest
+from durability.graph_shapes import GRAPHS
 from durability.shapes import SHAPES
 from durability.sweep import TIMES, Kill, Lane, all_kills, some
 
 SEED = os.environ.get("FASTROAI_KILL_SEED") or str(random.SystemRandom().randrange(10**9))
-AT_WRITES, AT_RANDOM = 2, 1
+AT_WRITES, AT_RANDOM = 3, 1
 """How many runs of each shape, unless everything is swept."""
-ON_SERVERS = tuple(SHAPES) if TIMES else ("diamond", "effects")
-UNWAITED = tuple(SHAPES) if TIMES else ("diamond", "streamed")
+EVERY = (*SHAPES, *GRAPHS)
+ON_SERVERS = EVERY if TIMES else ("diamond", "effects", "graph_fork_waits")
+UNWAITED = EVERY if TIMES else ("diamond", "streamed", "graph_loop")
 
-CASES = [("sqlite", shape) for shape in SHAPES]
+CASES = [("sqlite", shape) for shape in EVERY]
 CASES += [(kind, shape) for kind in ("redis", "postgres") for shape in ON_SERVERS]
 
 

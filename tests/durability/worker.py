@@ -27,10 +27,13 @@ from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_core import to_jsonable_python
 
 from fastroai import CostBudgetExceeded, FastroAgent, Pipeline, PipelineConfig, StepContext, step
-from fastroai.errors import RunNotFound
+from fastroai.errors import ConfigurationError, RunNotFound
+from fastroai.graphs import GraphResult
 from fastroai.steps.base import FunctionStep
+from fastroai.store.entries import EdgesResolved
 from fastroai.store import (
     MemoryRunStore,
     PostgresRunStore,
@@ -42,6 +45,7 @@ from fastroai.store import (
 )
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from durability.graph_shapes import GRAPHS, GraphShape
 from durability.shapes import SHAPES, Notebook, Shape
 
 Moment = Literal["before", "after"]
@@ -113,9 +117,11 @@ class Deadly:
         return await self._store.list(prefix, after=after, limit=limit)
 
 
-async def perform(task: Task, shape: Shape) -> dict[str, Any]:
+async def perform(task: Task, shape: Shape | GraphShape) -> dict[str, Any]:
     """Run it, and tell what came out."""
     store = Deadly(open_store(*task.store), task.kill_at)
+    if isinstance(shape, GraphShape):
+        return await perform_graph(task, shape, store)
     pipeline = shape.pipeline
     try:
         if task.resumed:
@@ -138,7 +144,71 @@ async def perform(task: Task, shape: Shape) -> dict[str, Any]:
     }
 
 
-def run(task: Task, shape: Shape) -> None:
+async def perform_graph(task: Task, shape: GraphShape, store: Deadly) -> dict[str, Any]:
+    """Run it, answer what it asks, and tell how it ended."""
+    graph = shape.graph
+    try:
+        if not task.resumed:
+            result = await graph.run(shape.inputs, run_id=task.run_id, store=store)
+        else:
+            try:
+                result = await graph.resume(task.run_id, store=store)
+            except ConfigurationError as error:  # a question waits
+                assert error.option == "input"
+                answer = {"input": shape.answers[_asked_by(error)]}
+                result = await graph.resume(task.run_id, **answer, store=store)
+        while result.status == "paused":
+            asked = result.questions[0]
+            assert asked.answer_schema is not None
+            result = await graph.resume(task.run_id, input=shape.answers[asked.node], store=store)
+    except RunNotFound:
+        return {"not_found": True}
+    if result.status == "budget_exceeded":
+        return {"stopped": True, "writes": store.writes}
+    usage = result.usage
+    return {
+        "output": _everything(result),
+        "status": result.status,
+        "cost_usd": str(usage.total_cost_usd),
+        "committed_usd": str(usage.total.committed_usd),
+        "steps_usd": str(sum(visit.cost_usd for visit in usage.by_visit.values())),
+        "requests": usage.request_count,
+        "writes": store.writes,
+    }
+
+
+def _asked_by(error: ConfigurationError) -> str:
+    """The node that the message names."""
+    return str(error).split("the answer that node '")[1].partition("'")[0]
+
+
+def _everything(result: GraphResult[Any]) -> Any:
+    """All that a result says, as JSON, but for what was spent and when."""
+    told = {
+        "status": result.status,
+        "quality": result.quality,
+        "output": result.output,
+        "outputs": dict(sorted(result.outputs.items())),
+        "memory": dict(sorted(result.memory.items())),
+        "path": result.path,
+        "visits": dict(sorted(result.visits.items())),
+        "errors": {node: str(error) for node, error in sorted(result.errors.items())},
+        "reason": result.reason,
+        "error": None if result.error is None else str(result.error),
+        "resume_at": result.resume_at,
+        "nodes": sorted(result.usage.by_node),
+        "routes": sorted(  # each once: what failed at last is routed again
+            {
+                f"{entry.place}: {[edge.target for edge in entry.edges if edge.taken]}"
+                for entry in result.trace.entries
+                if isinstance(entry, EdgesResolved)
+            }
+        ),
+    }
+    return json.loads(json.dumps(to_jsonable_python(told)))
+
+
+def run(task: Task, shape: Shape | GraphShape) -> None:
     """In the forked process."""
     Notebook.path = Path(task.notes)
     try:
@@ -148,7 +218,7 @@ def run(task: Task, shape: Shape) -> None:
     Path(task.outcome).write_text(json.dumps(outcome))
 
 
-def attempt(task: Task, shape: Shape) -> dict[str, Any]:
+def attempt(task: Task, shape: Shape | GraphShape) -> dict[str, Any]:
     """Fork for a task, and kill that if the task says so. What it tells, and how long it took."""
     started = time.perf_counter()
     child = os.fork()
@@ -213,14 +283,15 @@ def main() -> None:
     asyncio.run(warm_up())
     assert threading.active_count() == 1, threading.enumerate()
     print("ready", flush=True)
-    shapes: dict[tuple[str, str], Shape] = {}
+    shapes: dict[tuple[str, str], Shape | GraphShape] = {}
+    builds = {**SHAPES, **GRAPHS}
     for line in sys.stdin:
         told = json.loads(line)
         kill_at = told.pop("kill_at")
         task = Task(**told, kill_at=None if kill_at is None else (kill_at[0], kill_at[1]))
         key = task.shape, task.durability
         if key not in shapes:
-            shapes[key] = SHAPES[task.shape](PipelineConfig(durability=task.durability))
+            shapes[key] = builds[task.shape](PipelineConfig(durability=task.durability))
         print(json.dumps(attempt(task, shapes[key])), flush=True)
 
 

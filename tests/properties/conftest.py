@@ -1,7 +1,8 @@
-"""How many examples: Hypothesis' default in the suite, many more with `make soak`."""
+"""How many examples: Hypothesis' default in the suite, many more with `make soak` and `make fuzz`."""
 
 from __future__ import annotations
 
 from hypothesis import settings
 
 settings.register_profile("soak", max_examples=20_000, deadline=None)
+settings.register_profile("fuzz", max_examples=100_000, deadline=None)

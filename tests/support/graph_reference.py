@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Literal
 from zlib import crc32
 
@@ -35,6 +36,10 @@ class Act:
     output: Any = None
     kept: Mapping[str, Any] = field(default_factory=dict)
     """What each attempt gives to `ctx.write`, at its beginning."""
+    cost: str = "0"
+    """US dollars that each attempt spends, at its beginning."""
+    is_terminal: bool = False
+    """Whether its failures are of a kind that is not tried again."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,10 @@ class Part:
 
     def act(self, visit: int) -> Act:
         return self.acts[min(visit, len(self.acts)) - 1]
+
+    def attempts_at(self, visit: int) -> int:
+        """How many are made at most."""
+        return 1 if self.act(visit).is_terminal else self.attempts
 
 
 @dataclass(frozen=True)
@@ -110,11 +119,13 @@ class Seen:
 
 @dataclass(frozen=True)
 class Ending:
-    """A visit that ended by itself."""
+    """A visit that ended by itself, or the decision after it."""
 
     node: str
     visit: int
     at: float
+    is_decision: bool = False
+    """Whether it is what the decider said after it."""
 
 
 @dataclass
@@ -136,6 +147,7 @@ class Outcome:
     seen: list[Seen] = field(default_factory=list)
     """In the order in which visits began."""
     endings: list[Ending] = field(default_factory=list)
+    cost: Decimal = Decimal(0)
     at: float = 0.0
     is_tied: bool = False
     """Whether two things happened at the same moment, so that another order would be as good."""
@@ -303,7 +315,7 @@ class Interpreter:
 
     def stop(self, status: str, reason: str = "") -> None:
         self.outcome.status, self.outcome.reason = status, reason
-        self.outcome.has_cut = bool(self.running)
+        self.cancel(list(self.running))
         raise Over
 
     # --- time ---
@@ -389,6 +401,7 @@ class Interpreter:
         visit.attempt += 1
         key = f"{visit.node}@{visit.number}"
         self.outcome.attempts[key] = visit.attempt
+        self.outcome.cost += Decimal(self.act_of(visit).cost)
         self.after(self.design.seconds(visit.node, visit.number), "attempt_ended", visit)
 
     def act_of(self, visit: Visit) -> Act:
@@ -400,11 +413,12 @@ class Interpreter:
             written = writes_of(part, visit.node, act)
             if written is not None:
                 self.succeeded(visit, written)
-                return
-        elif visit.attempt < part.attempts:
+            else:
+                self.failed(visit, VIOLATION)
+        elif visit.attempt < part.attempts_at(visit.number):
             self.attempt(visit)
-            return
-        self.failed(visit)
+        else:
+            self.failed(visit, error_text(visit.node, visit.number))
 
     def ended(self, visit: Visit, written: Mapping[str, Any]) -> None:
         self.running.remove(visit)
@@ -421,10 +435,9 @@ class Interpreter:
         visit.branch.outputs.put(visit.node, Value(output, visit.node, self.order))
         self.route(visit, output)
 
-    def failed(self, visit: Visit) -> None:
+    def failed(self, visit: Visit, error: str) -> None:
         self.ended(visit, self.act_of(visit).kept)
         self.failed_somewhere = True
-        error = error_text(visit.node, visit.number)
         self.outcome.errors[visit.node] = error
         visit.branch.errors.put(visit.node, Value(error, visit.node, self.order))
         ways = [
@@ -443,6 +456,7 @@ class Interpreter:
             self.proceed(visit, self.ways_after(visit, output, None), is_success=True)
 
     def decided(self, visit: Visit) -> None:
+        self.outcome.endings.append(Ending(visit.node, visit.number, self.now, is_decision=True))
         latest = visit.branch.outputs.known.get(visit.node)
         output = None if latest is None else latest.value
         candidates = [way for way in self.design.ways_from(visit.node) if way.when == "llm_decide"]
@@ -501,16 +515,25 @@ class Interpreter:
 
     def cut(self, branch: Branch) -> None:
         """Cancel what goes on in a branch, and gather what is left of its own branches."""
-        visit, branch.visit = branch.visit, None
-        if visit is not None and visit.is_running and visit in self.running:
+        self.cancel([visit for visit in self.running if is_inside(visit.branch, branch)])
+        self.forget(branch)
+
+    def cancel(self, visits: list[Visit]) -> None:
+        """In the order in which they were started, which is that of what they have written."""
+        for visit in visits:
+            self.order += 1
             self.outcome.has_cut = True
             self.running.remove(visit)
             self.write(visit, self.act_of(visit).kept)
-        elif visit is not None and visit in self.queue:
+
+    def forget(self, branch: Branch) -> None:
+        """What would go on in a branch."""
+        visit, branch.visit = branch.visit, None
+        if visit is not None and visit in self.queue:
             self.queue.remove(visit)
         if branch.inner is not None:
             for inner in branch.inner.branches:
-                self.cut(inner)
+                self.forget(inner)
                 if inner.state == "going":
                     inner.state = "cancelled"
         self.gather(branch)
@@ -579,8 +602,6 @@ class Interpreter:
         if fork is None:
             return
         for inner in fork.branches:
-            if inner.visit is not None and inner.visit.is_running:
-                self.write(inner.visit, self.act_of(inner.visit).kept)
             self.gather(inner)
         self.gather_from(branch, fork.branches)
 
@@ -589,6 +610,11 @@ class Interpreter:
         put_together(owner.memory, [branch.memory for branch in branches], policy)
         put_together(owner.outputs, [branch.outputs for branch in branches], "last_wins")
         put_together(owner.errors, [branch.errors for branch in branches], "last_wins")
+
+
+def is_inside(branch: Branch, other: Branch) -> bool:
+    """Whether a branch is another, or a branch of its branches."""
+    return branch is other or (branch.fork is not None and is_inside(branch.fork.owner, other))
 
 
 def put_together(into: Sheet, sheets: list[Sheet], policy: str) -> None:
@@ -609,7 +635,13 @@ def writes_of(part: Part, node: str, act: Act) -> dict[str, Any] | None:
     left = [name for name in part.writes if name not in kept]
     if output is None and not left:
         return kept
+    if len(part.writes) == 1:
+        return {part.writes[0]: output}
     return kept | {left[0]: output} if len(left) == 1 else None
+
+
+VIOLATION = "violation"
+"""What stands for the error of an output that does not fit."""
 
 
 def error_text(node: str, visit: int) -> str:

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable
 from typing import Any
 
-from support.graph_reference import Design, Outcome, Seen, error_text, writes_of
+from support.graph_reference import VIOLATION, Design, Outcome, Seen, error_text, writes_of
 
 from fastroai.errors import MemoryConflict
 from fastroai.expressions import Expression
@@ -128,7 +128,7 @@ class Simulation:
         act = part.act(visit.number)
         written = writes_of(part, visit.node, act)
         attempts = min(act.fails + 1, part.attempts)
-        error = RuntimeError(error_text(*visit))
+        error = RuntimeError(VIOLATION if act.fails < part.attempts else error_text(*visit))
         fails = act.fails >= part.attempts or written is None
         event: Event = (
             Failed(visit, error, dict(act.kept)) if fails else Succeeded(visit, act.output, written or {})

@@ -66,9 +66,7 @@ class Branch:
             new_talk=lambda: self.thread.visit(node, number, focus=focus, goal=self.goal),
             on_write=lambda key, value: None,
         )
-        facts = RunFacts(
-            "graph", ("graph",), self.memory, Outputs({node: ()}), CostCalculator(), visit=visit
-        )
+        facts = RunFacts("graph", ("graph",), self.memory, Outputs({node: ()}), CostCalculator(), visit=visit)
         settings = resolve(config or one.config, pipeline=ExecutionConfig())
         failure: Exception | None = None
         output: Any = None

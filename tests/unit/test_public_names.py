@@ -18,6 +18,7 @@ PACKAGES = (
     "fastroai.contracts",
     "fastroai.drawing",
     "fastroai.errors",
+    "fastroai.expressions",
     "fastroai.pipelines",
     "fastroai.steps",
     "fastroai.store",

@@ -1,0 +1,139 @@
+"""An expression: checked when it is built, bounded when it is evaluated."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar, final
+
+from fastroai.errors import ConfigurationError, ExpressionError, ExpressionProblem
+from fastroai.expressions.calling import as_function
+from fastroai.expressions.compiling import Compiler
+from fastroai.expressions.copying import copied
+from fastroai.expressions.evaluation import Evaluation, Missing, Problem
+from fastroai.expressions.functions import FUNCTIONS, Function
+from fastroai.expressions.outcome import Outcome
+from fastroai.expressions.parsing import CannotParse, parsed
+from fastroai.expressions.source import Source
+from fastroai.expressions.values import Value, shown
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+_T = TypeVar("_T")
+
+
+@final
+class Expression:
+    """A condition, or another value, as text: a strict part of Python's syntax over plain JSON data.
+
+    Text from anywhere is safe to evaluate: it reads the data that it is given and nothing else, changes
+    nothing, and ends within milliseconds, or with a problem. The guide has the language and its limits.
+
+        from fastroai.expressions import Expression
+
+        condition = Expression("confidence >= 0.8 and category in ['billing', 'technical']")
+        outcome = condition.test({"confidence": 0.72, "category": "billing"})
+        print(outcome.holds, outcome.explain())
+
+    Equal texts make equal expressions.
+    """
+
+    __slots__ = ("_code", "_variables", "names", "text")
+
+    text: str
+    """As it was given, without blanks around it."""
+    names: frozenset[str]
+    """What it looks up in its data by name: the names at which lookups start, without functions and the
+    variables of comprehensions."""
+
+    def __init__(self, text: str, *, functions: Mapping[str, Callable[..., JsonValue]] | None = None) -> None:
+        """Parse and check a text.
+
+        Args:
+            text: The expression.
+            functions: More functions that it may call, by name: plain ones, not coroutines. They get copies
+                of JSON values and return JSON values; what they raise is a problem of the evaluation.
+
+        Raises:
+            ExpressionError: Everything that is wrong with the text, each with its line and column.
+            ConfigurationError: A function cannot be called from an expression.
+        """
+        if not isinstance(text, str):
+            raise ExpressionError(shown(text), (ExpressionProblem("an expression is text"),))
+        self.text = text.replace("\r\n", "\n").replace("\r", "\n").strip()
+        source = Source(self.text)
+        try:
+            tree = parsed(source)
+        except CannotParse as error:
+            raise ExpressionError(self.text, (error.problem,)) from None
+        compiler = Compiler(source, _with_functions(functions or {}))
+        self._code = compiler.code(tree)
+        if compiler.problems:
+            found = sorted(compiler.problems, key=lambda problem: (problem.line, problem.column))
+            raise ExpressionError(self.text, tuple(found))
+        self.names = frozenset(compiler.names)
+        self._variables = compiler.variables
+
+    def test(self, data: Mapping[str, object]) -> Outcome:
+        """Whether it holds as a condition. Never raises: what is missing or cannot be evaluated is told.
+
+        Args:
+            data: JSON data by name. A mapping that is not a dict is copied into one; what is in it has to be
+                of the types of JSON themselves.
+        """
+        evaluation = self._evaluation(data)
+        missing = problem = None
+        holds = False
+        try:
+            holds = self._ended(evaluation, bool)
+        except Missing as stop:
+            missing = stop.path
+        except Problem as stop:
+            problem = str(stop)
+        read = {position: shown(value) for position, value in evaluation.read.items()}
+        return Outcome(self.text, holds, missing, problem, read)
+
+    def evaluate(self, data: Mapping[str, object]) -> JsonValue:
+        """Its value, as JSON data that shares nothing with the data that it was given.
+
+        Raises:
+            ExpressionError: It cannot be evaluated with this data; where a key is missing, `missing` is it.
+        """
+        evaluation = self._evaluation(data)
+        try:
+            return self._ended(evaluation, lambda value: copied(evaluation, value, "the result"))
+        except Missing as stop:
+            raise ExpressionError(self.text, (), stop.path) from None
+        except Problem as stop:
+            raise ExpressionError(self.text, (ExpressionProblem(str(stop)),)) from stop.__cause__
+
+    def _evaluation(self, data: Mapping[str, object]) -> Evaluation:
+        return Evaluation(data if type(data) is dict else dict(data), self._variables)
+
+    def _ended(self, evaluation: Evaluation, end: Callable[[Value], _T]) -> _T:
+        try:
+            return end(self._code(evaluation))
+        except RuntimeError as error:  # the stack was nearly full, or another thread changed the data
+            raise Problem(f"it was interrupted: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"Expression({self.text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return self.text == other.text if isinstance(other, Expression) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+def _with_functions(functions: Mapping[str, Callable[..., JsonValue]]) -> Mapping[str, Function]:
+    for name, function in functions.items():
+        option = f"functions[{name!r}]"
+        if not name.isidentifier() or name.startswith("__"):
+            raise ConfigurationError(option, function, "a name that can be called")
+        if name in FUNCTIONS or name == "has":
+            raise ConfigurationError(option, function, "another name: every expression has this function")
+        if not callable(function) or inspect.iscoroutinefunction(function):
+            raise ConfigurationError(option, function, "a plain function")
+    return {**FUNCTIONS, **{name: as_function(name, function) for name, function in functions.items()}}

@@ -1,0 +1,100 @@
+"""From text to a syntax tree of Python, with limits that keep the parser out of trouble."""
+
+from __future__ import annotations
+
+import ast
+import re
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Final
+
+from fastroai.errors import ExpressionProblem
+from fastroai.expressions.limits import MAX_CHARACTERS, MAX_DEPTH, MAX_NODES
+from fastroai.expressions.source import Source
+
+_PARSING: Final = threading.Lock()
+"""Filters of warnings belong to the process. Two threads that replace them at once leave a mess."""
+_STRINGS: Final = re.compile(r"""'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*\"""")
+_SIGNS: Final = re.compile(rf"(?:[-+~]\s*){{{MAX_DEPTH + 1}}}")
+_FROM_ELSEWHERE: Final = {"&&": "and", "||": "or", "!": "not"}
+
+
+class CannotParse(Exception):
+    """The text is not an expression of Python, or too much of one."""
+
+    def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(message)
+        self.problem = ExpressionProblem(message, line, column)
+
+
+def parsed(source: Source) -> ast.expr:
+    """The syntax tree of a text, which is not too large.
+
+    Raises:
+        CannotParse: with the reason and the place.
+    """
+    text = source.text
+    _check_text(text)
+    try:
+        with _PARSING, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about escapes such as '\d', which Python takes as they are
+            tree = ast.parse(text, mode="eval").body
+    except SyntaxError as error:
+        lines = text.count("\n") + 1
+        line = min(max(error.lineno or 1, 1), lines)
+        raise CannotParse(_explained(error, text), line, max(error.offset or 1, 1)) from None
+    except (MemoryError, RecursionError):
+        raise CannotParse(f"it is nested too deeply; at most {MAX_DEPTH} levels are allowed") from None
+    except ValueError as error:  # null bytes, and halves of surrogate pairs
+        raise CannotParse(f"it is not valid text: {error}") from None
+    _check_size(source, tree)
+    return tree
+
+
+def _check_text(text: str) -> None:
+    if not text:
+        raise CannotParse("it is empty")
+    if len(text) > MAX_CHARACTERS:
+        raise CannotParse(f"it has {len(text):,} characters; at most {MAX_CHARACTERS:,} are allowed")
+    # The parser recurses in C: a thread with a small stack cannot afford what the limits of Python let pass.
+    depth = deepest = 0
+    for character in _STRINGS.sub("", text):
+        depth += (character in "([{") - (character in ")]}")
+        deepest = max(deepest, depth)
+    if deepest > MAX_DEPTH or _SIGNS.search(text):
+        raise CannotParse(f"it is nested too deeply; at most {MAX_DEPTH} levels are allowed")
+
+
+def _explained(error: SyntaxError, text: str) -> str:
+    for symbol, word in _FROM_ELSEWHERE.items():
+        if symbol in text.replace("!=", ""):
+            return f"invalid syntax; for '{symbol}' write '{word}'"
+    if "\n" in text:
+        return f"{error.msg}; an expression of several lines needs brackets around it"
+    return error.msg.replace(" or ':='", "")
+
+
+def _check_size(source: Source, tree: ast.expr) -> None:
+    count = 0
+    waiting: list[tuple[ast.AST, int]] = [(tree, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        count += is_counted(node)
+        if depth > MAX_DEPTH and isinstance(node, ast.expr):
+            raise CannotParse(
+                f"it is nested too deeply here; at most {MAX_DEPTH} levels are allowed", *source.place(node)
+            )
+        waiting.extend((child, depth + isinstance(child, ast.expr)) for child in ast.iter_child_nodes(node))
+    if count > MAX_NODES:
+        raise CannotParse(f"it has {count:,} names, values and operators; at most {MAX_NODES} are allowed")
+
+
+def is_counted(node: ast.AST) -> bool:
+    """Whether a node of the tree stands for something to be done."""
+    return isinstance(node, ast.expr | ast.comprehension)
+
+
+def nodes_in(*trees: ast.AST) -> Iterator[ast.AST]:
+    """Everything to be done in some trees."""
+    return (node for tree in trees for node in ast.walk(tree) if is_counted(node))

@@ -1,0 +1,69 @@
+"""What to tell people about the parts of Python that are no part of expressions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from fastroai.errors import nearest_hint
+
+_NAMES: Final[Mapping[str, str]] = {
+    "Lambda": "functions cannot be defined here",
+    "NamedExpr": "':=' is not allowed: nothing can be assigned",
+    "SetComp": "sets are not allowed; write a list: [...]",
+    "Set": "sets are not allowed; write a list: [...]",
+    "GeneratorExp": "a generator is only the one argument of all, any, max, min, sorted or sum; "
+    "write a list: [...]",
+    "JoinedStr": "f-strings are not allowed; join text with '+'",
+    "TemplateStr": "t-strings are not allowed; join text with '+'",
+    "Starred": "'*' before a value is not allowed",
+    "Slice": "slices are not allowed; write one index",
+    "Await": "'await' is not allowed",
+    "Yield": "'yield' is not allowed",
+    "YieldFrom": "'yield' is not allowed",
+    "Pow": "'**' is not allowed; multiply",
+    "MatMult": "'@' is not allowed",
+    "LShift": "'<<' is not allowed",
+    "RShift": "'>>' is not allowed",
+    "BitAnd": "'&' is not allowed; write 'and'",
+    "BitOr": "'|' is not allowed; write 'or'",
+    "BitXor": "'^' is not allowed",
+    "Invert": "'~' is not allowed; write 'not'",
+    "Is": "'is' is not allowed; write '==', also for None",
+    "IsNot": "'is not' is not allowed; write '!=', also for None",
+}
+_LITERALS: Final[Mapping[str, str]] = {"true": "True", "false": "False", "null": "None", "none": "None"}
+
+
+def refusal(node: ast.AST) -> str:
+    """Why this kind of node is not allowed, and what to write instead."""
+    kind = type(node).__name__
+    return _NAMES.get(kind, f"{kind} is not allowed in an expression")
+
+
+def name_refusal(name: str) -> str | None:
+    """Why a name cannot be looked up in data, if so."""
+    if name in _LITERALS:
+        return f"{name!r} is not a name of data; write {_LITERALS[name]}"
+    return key_refusal(name)
+
+
+def key_refusal(name: str) -> str | None:
+    """Why a name cannot be a key after a dot, if so."""
+    if name.startswith("__"):
+        return f"{name!r} is not allowed: names that begin with two underscores belong to Python"
+    return None
+
+
+def call_refusal(called: ast.expr, base: str, functions: Iterable[str]) -> str:
+    """Why something that is called cannot be: it is a method, an unknown function, or no name at all."""
+    known = sorted(functions)
+    if isinstance(called, ast.Attribute):
+        if called.attr in known:
+            return f"there are no methods; write {called.attr}({base})"
+        return f"there are no methods, so {called.attr!r} cannot be called; functions: {', '.join(known)}"
+    if isinstance(called, ast.Name):
+        hint = nearest_hint(called.id, known)
+        return f"there is no function {called.id!r}; functions: {', '.join(known)}.{hint}"
+    return "only functions can be called, by their names"

@@ -1,0 +1,50 @@
+"""Graphs: state machines whose nodes are steps, and whose edges say which node comes next."""
+
+from fastroai.graphs.agent_node import AgentNode
+from fastroai.graphs.branches import Path
+from fastroai.graphs.conversation import Conversation
+from fastroai.graphs.edge import Edge, When
+from fastroai.graphs.events import Ending
+from fastroai.graphs.graph import Graph
+from fastroai.graphs.judging import Ruling, Verdict
+from fastroai.graphs.node import Node
+from fastroai.graphs.plan import OnBranchFailure, OnConflict
+from fastroai.graphs.result import GraphQuality, GraphResult, GraphStream, GraphUsage, Question
+from fastroai.graphs.routing import EdgeOutcome
+from fastroai.graphs.told import (
+    EdgesResolved,
+    GraphPaused,
+    NodeCancelled,
+    NodeFailed,
+    NodeFinished,
+    NodeSkipped,
+    NodeStarted,
+)
+
+__all__ = [
+    "AgentNode",
+    "Conversation",
+    "Edge",
+    "EdgeOutcome",
+    "EdgesResolved",
+    "Ending",
+    "Graph",
+    "GraphPaused",
+    "GraphQuality",
+    "GraphResult",
+    "GraphStream",
+    "GraphUsage",
+    "Node",
+    "NodeCancelled",
+    "NodeFailed",
+    "NodeFinished",
+    "NodeSkipped",
+    "NodeStarted",
+    "OnBranchFailure",
+    "OnConflict",
+    "Path",
+    "Question",
+    "Ruling",
+    "Verdict",
+    "When",
+]

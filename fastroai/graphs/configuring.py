@@ -1,0 +1,36 @@
+"""The settings of nodes, after inheritance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from fastroai.graphs.node import Node
+from fastroai.records import NotGiven
+from fastroai.steps import PipelineConfig, ResolvedConfig, StepConfig
+from fastroai.steps.config import resolve
+
+NODE_RETRIES: Final = 2
+"""Extra attempts at a node where nobody says how many; DESIGN has three attempts by default."""
+
+
+def configs_of(
+    nodes: Mapping[str, Node[Any]], config: PipelineConfig
+) -> tuple[dict[str, ResolvedConfig], ResolvedConfig]:
+    """The settings of every node, and those of the decider's calls.
+
+    A node that judges itself makes its own attempts, so that nobody else repeats it.
+    """
+    said = not (isinstance(config.retries, NotGiven) and isinstance(config.retry, NotGiven))
+    retried = config if said else replace(config, retries=NODE_RETRIES)
+    configs = {
+        node_id: resolve(node.step.config, pipeline=config if judges_itself(node) else retried)
+        for node_id, node in nodes.items()
+    }
+    return configs, resolve(StepConfig(), pipeline=config)
+
+
+def judges_itself(node: Node[Any]) -> bool:
+    """Whether the step of a node has a judge of its own."""
+    return getattr(node.step, "judges_itself", False) is True

@@ -1,0 +1,66 @@
+"""How the agent calls in a graph share what was said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from fastroai.errors import ConfigurationError
+from fastroai.runtime.options import check_count
+from fastroai.steps.call import AgentLike, check_agent
+
+Mode: TypeAlias = Literal["continuous", "isolated"]
+"""One message history through all nodes, or a fresh one for each call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What the nodes of a graph hear of each other; `Graph(conversation=...)`.
+
+    `"continuous"` threads one message history through the nodes: an agent call in a node sees the calls made
+    in the nodes before it, tool results included. Branches inherit the history of their fork and do not see
+    each other's. `"isolated"` gives each call a fresh one.
+
+    A history above `compact_above` tokens is compacted before the next call. Each visit of a node is a
+    phase; the newest `keep_phases` of them stay whole. Without a `summarizer`, what tools returned in older
+    ones is dropped; with one, they are replaced by its summary, which is charged to the node that calls.
+
+        Conversation(compact_above=50_000, summarizer=FastroAgent("openai:gpt-5-mini"))
+
+    Calls with a `message_history` of their own, `ctx.map`, judges and the decider take no part.
+
+    Raises:
+        ConfigurationError: an option that cannot be meant.
+    """
+
+    mode: Mode = "continuous"
+    compact_above: int | None = None
+    """Tokens of history; `None` for never. What the last response cost says how long it is, and a token for
+    each four bytes what has come since."""
+    summarizer: AgentLike[Any] | None = None
+    """Writes the summary; a `FastroAgent`. Where it fails, tool results are dropped."""
+    keep_phases: int = 2
+
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(Mode):
+            expected = "'continuous', 'isolated' or a Conversation(...)"
+            raise ConfigurationError("conversation", self.mode, expected)
+        check_count("compact_above", self.compact_above, least=1)
+        check_count("keep_phases", self.keep_phases, least=1, required=True)
+        if self.mode == "isolated" and self.compact_above is not None:
+            expected = "nothing with 'isolated', where no history gets long"
+            raise ConfigurationError("compact_above", self.compact_above, expected)
+        if self.summarizer is not None:
+            check_agent(self.summarizer)
+            if self.compact_above is None:
+                expected = "compact_above= beside it, which says when it is asked"
+                raise ConfigurationError("summarizer", self.summarizer, expected)
+
+    @classmethod
+    def of(cls, said: ConversationLike) -> Conversation:
+        """What `Graph(conversation=...)` says; the two words are short forms. Raises `ConfigurationError`."""
+        return said if isinstance(said, Conversation) else cls(said)
+
+
+ConversationLike: TypeAlias = Mode | Conversation
+"""What `Graph(conversation=...)` takes."""

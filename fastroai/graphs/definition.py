@@ -1,0 +1,53 @@
+"""The shape of a graph as plain data, kept with its runs.
+
+What counts is what decides which nodes run after which. Prompts, code, time limits, retries, budgets and
+limits of visits may change between two parts of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from fastroai.graphs.edge import Edge
+from fastroai.graphs.node import Node
+from fastroai.graphs.plan import GraphPlan
+from fastroai.runs.nesting import NestedStep
+
+
+def define(
+    name: str, nodes: Mapping[str, Node[Any]], plan: GraphPlan, conversation: str
+) -> dict[str, JsonValue]:
+    """The shape of a graph."""
+    return {
+        "name": name,
+        "kind": "graph",
+        "steps": {
+            node_id: {
+                "needs": [],
+                "runs": _nested(node),
+                "reads": [*sorted(node.reads)],
+                "writes": [*node.writes],
+                "edges": [_edge(edge) for edge in plan.edges[node_id]],
+            }
+            for node_id, node in nodes.items()
+        },
+        "entry": plan.entry,
+        "terminals": [*plan.terminals],
+        "pause_nodes": [*sorted(plan.pauses)],
+        "on_branch_failure": plan.on_branch_failure,
+        "on_conflict": plan.on_conflict,
+        "conversation": conversation,
+    }
+
+
+def _edge(edge: Edge) -> str:
+    condition = "" if edge.condition is None else f" {edge.condition}"
+    fallback = " (fallback)" if edge.fallback else ""
+    return f"{edge.when}{condition} to {edge.target!r}{fallback}"
+
+
+def _nested(node: Node[Any]) -> JsonValue:
+    return node.step.inner.definition if isinstance(node.step, NestedStep) else None

@@ -1,0 +1,66 @@
+"""The fields that a declared type has, as conditions see them."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import types
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, RootModel
+from typing_extensions import is_typeddict
+
+from fastroai.contracts.annotations import Annotation, outer_class
+
+_WITHOUT_FIELDS: Final = (str, bytes, int, float, Decimal, list, tuple, set, frozenset, enum.Enum)
+
+
+def declared_fields(annotation: Annotation | None) -> frozenset[str] | None:
+    """The names of the fields of a model, dataclass or TypedDict, and of all types of a union.
+
+    None for texts, numbers and lists, which is an empty set; `None` where they are not known, as those of a
+    `dict[str, int]`.
+    """
+    known: set[str] = set()
+    waiting: list[Annotation] = [annotation]
+    while waiting:
+        one = waiting.pop()
+        parts = _parts(one)
+        if parts is not None:
+            waiting += parts
+            continue
+        fields = _fields(one)
+        if fields is None:
+            return None
+        known.update(fields)
+    return frozenset(known)
+
+
+def _parts(annotation: Annotation) -> list[Annotation] | None:
+    """The types that an annotation is made of, where it is a union or another name; else `None`."""
+    origin: Any = get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        return [part for part in get_args(annotation) if part is not types.NoneType]
+    if origin is Annotated:
+        return [get_args(annotation)[0]]
+    if hasattr(annotation, "__supertype__"):  # of a NewType
+        return [annotation.__supertype__]
+    return [annotation.__value__] if hasattr(annotation, "__value__") else None  # of a `type` statement
+
+
+def _fields(annotation: Annotation) -> Iterable[str] | None:
+    origin = outer_class(annotation)
+    if origin is Literal:
+        return ()
+    if not isinstance(origin, type):
+        return None
+    if is_typeddict(origin):
+        return origin.__annotations__
+    if issubclass(origin, BaseModel):
+        is_open = issubclass(origin, RootModel) or origin.model_config.get("extra") == "allow"
+        return None if is_open else origin.model_fields
+    if dataclasses.is_dataclass(origin):
+        return [field.name for field in dataclasses.fields(origin)]
+    return () if issubclass(origin, _WITHOUT_FIELDS) else None

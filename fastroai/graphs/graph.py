@@ -1,0 +1,530 @@
+"""`Graph`: nodes, and edges that say which comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Generic
+
+from pydantic import JsonValue
+from typing_extensions import TypeVar
+
+from fastroai.contracts.accepted import Accepted, Accepts
+from fastroai.contracts.annotations import Annotation
+from fastroai.drawing import mermaid, svg
+from fastroai.errors import ConfigurationError, GraphStopped
+from fastroai.graphs.configuring import configs_of
+from fastroai.graphs.conversation import Conversation, ConversationLike
+from fastroai.graphs.definition import define
+from fastroai.graphs.drawing import draw
+from fastroai.graphs.edge import Edge
+from fastroai.graphs.execution import GraphExecution
+from fastroai.graphs.node import Node, NodeLike, nodes_of
+from fastroai.graphs.plan import DEFAULT_MAX_STEPS, OnBranchFailure, OnConflict
+from fastroai.graphs.questions import answer_entry
+from fastroai.graphs.remote import signal_elsewhere
+from fastroai.graphs.result import GraphResult, GraphStream
+from fastroai.graphs.setup import GraphSetup
+from fastroai.graphs.validation import build_plan
+from fastroai.graphs.yaml import load_graph_yaml
+from fastroai.graphs.yaml_writing import dump_graph_yaml
+from fastroai.records import NOT_GIVEN, NotGiven
+from fastroai.runs.inputs import check_mapping
+from fastroai.runs.nesting import NestedStep
+from fastroai.runs.openings import RunKeeper, store_of
+from fastroai.runs.request import RunRequest
+from fastroai.runtime import run_blocking
+from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
+from fastroai.steps.call import AgentLike
+from fastroai.steps.config import limits_in
+from fastroai.steps.contracts import bind_contract, declared_output
+from fastroai.steps.hooks import Hooks, RunHooks
+from fastroai.store.runs import check_run_id, current_durable_run
+from fastroai.store.signals import Signal
+from fastroai.tracing import Tracer
+from fastroai.usage import Budget, BudgetLike, Quote
+from fastroai.usage.limits import limits_of
+
+DepsT = TypeVar("DepsT", default=Any, contravariant=True)
+OutputT = TypeVar("OutputT", default=Any, covariant=True)
+
+
+class Graph(Generic[DepsT, OutputT]):
+    """A state machine: nodes are steps, and edges say which comes after which, and when.
+
+        graph = Graph(
+            "support",
+            nodes={"classify": Node(classify, writes=["category", "confidence"]), "reply": reply, "ask": ask},
+            edges=[
+                Edge("classify", "reply", when="conditional", condition="confidence >= 0.8"),
+                Edge("classify", "ask"),
+            ],
+        )
+        result = await graph.run({"ticket": "..."}, deps=deps)
+        result.status, result.output, result.path
+
+    Write `Graph[Deps, str](...)` to tell the editor the types of `deps` and of the output.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        goal: str | None = None,
+        *,
+        nodes: Mapping[str, NodeLike[DepsT]],
+        edges: Sequence[Edge] = (),
+        decider: AgentLike[Any] | None = None,
+        entry: str | None = None,
+        terminals: Sequence[str] | None = None,
+        pause_nodes: Collection[str] = (),
+        max_steps: int = DEFAULT_MAX_STEPS,
+        on_branch_failure: OnBranchFailure = "fail_all",
+        on_conflict: OnConflict = "last_wins",
+        branch_timeout: float | None = None,
+        max_concurrency: int | None = None,
+        budget: BudgetLike | None = None,
+        config: PipelineConfig | None = None,
+        conversation: ConversationLike = "continuous",
+        accepts: Accepts | None = None,
+    ) -> None:
+        """Check and plan the graph.
+
+        Args:
+            name: Name in traces and errors.
+            goal: What it is to achieve; agents in its nodes, judges and the decider are told.
+            nodes: By id: steps, `agent.as_step(...)`, pipelines, routers, other graphs, or `Node(step, ...)`.
+            edges: In the order in which conditions are asked.
+            decider: The agent that decides between `llm_decide` edges.
+            entry: Where it begins; the one node without incoming edges, unless said.
+            terminals: Where it ends; the nodes without outgoing edges, unless said.
+            pause_nodes: Nodes whose output is a question to a person; `resume(run_id, input=...)` answers.
+            max_steps: Visits to nodes, at most; a run that would make more fails.
+            on_branch_failure: What the failure of a branch does to the others of its fork. `"fail_all"`
+                cancels them; `"continue_others"` goes on without it; `"wait_all"` waits for all and runs
+                the node where they come together, which finds the failures in `ctx.errors`.
+            on_conflict: What holds if two branches write the same key: `"last_wins"`, `"first_wins"` or
+                `"error"`.
+            branch_timeout: Seconds for each branch of a fork; one that takes longer fails.
+            max_concurrency: How many nodes run at once, at most; that of the config unless given.
+            budget: For a run of the whole graph; that of the config unless given.
+            config: Settings of the graph, and defaults for its nodes, which have two `retries` unless it, or
+                they, say otherwise.
+            conversation: `"continuous"` threads one message history through the nodes, `"isolated"` gives
+                each call of an agent a fresh one; a `Conversation` says more.
+            accepts: The inputs of a run: types by name, or a TypedDict, model or dataclass with these names.
+
+        Raises:
+            GraphValidationError: it cannot run; with every problem at once.
+            ConfigurationError: an option that cannot be meant.
+        """
+        if not isinstance(name, str) or not name:
+            raise ConfigurationError("name", name, "a non-empty string")
+        if not isinstance(nodes, Mapping):
+            raise ConfigurationError("nodes", nodes, "a mapping of node ids to steps")
+        if config is not None and not isinstance(config, PipelineConfig):
+            raise ConfigurationError("config", config, "a PipelineConfig")
+        self.name, self.goal = name, goal
+        self.nodes: Mapping[str, Node[DepsT]] = MappingProxyType(nodes_of(nodes))
+        self.config: PipelineConfig = config or PipelineConfig()
+        self._accepts = None if accepts is None else Accepted(accepts)
+        self._plan = build_plan(
+            name,
+            self.nodes,
+            edges,
+            entry=entry,
+            terminals=terminals,
+            pause_nodes=pause_nodes,
+            decider=decider,
+            max_steps=max_steps,
+            on_branch_failure=on_branch_failure,
+            on_conflict=on_conflict,
+            branch_timeout=branch_timeout,
+            max_concurrency=self.config.max_concurrency if max_concurrency is None else max_concurrency,
+            conversation=conversation,
+            config=config,
+            accepts=self._accepts,
+        )
+        self.edges: tuple[Edge, ...] = tuple(edges)
+        self._budget, self._max_concurrency = budget, max_concurrency
+        self._limits = limits_of(budget, None) if budget is not None else limits_in(self.config)
+        configs, decider_config = configs_of(self.nodes, self.config)
+        self._setup = GraphSetup(
+            name=name,
+            goal=goal,
+            plan=self._plan,
+            nodes=self.nodes,
+            configs=configs,
+            contracts={
+                node_id: contract
+                for node_id, node in self.nodes.items()
+                if (contract := bind_contract(node.step)) is not None
+            },
+            declared={
+                node_id: declared
+                for node_id, node in self.nodes.items()
+                if (declared := declared_output(node.step)) is not None
+            },
+            answers={
+                node_id: node.answer
+                for node_id, node in self.nodes.items()
+                if not isinstance(node.answer, NotGiven)
+            },
+            decider=decider,
+            decider_config=decider_config,
+            conversation=Conversation.of(conversation),
+            branch_timeout=branch_timeout,
+        )
+        hooks = {node_id: resolved.hooks for node_id, resolved in configs.items()}
+        self._execution = GraphExecution(
+            self._setup,
+            self.config,
+            self._limits,
+            RunHooks.of(Hooks.of(self.config), hooks),
+            self._accepts,
+            self.definition,
+        )
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name!r}, {len(self.nodes)} nodes)"
+
+    # --- shape ---
+
+    @property
+    def entry(self) -> str:
+        """Where it begins."""
+        return self._plan.entry
+
+    @property
+    def terminals(self) -> tuple[str, ...]:
+        """Where it ends."""
+        return self._plan.terminals
+
+    @cached_property
+    def definition(self) -> dict[str, JsonValue]:
+        """Its shape, as plain data: what must not change while a run goes on."""
+        return define(self.name, self.nodes, self._plan, self._setup.conversation.mode)
+
+    def declared_output(self) -> Annotation | None:
+        """The type that all its terminals are declared to give; `None` where they differ, or none is."""
+        declared = [self._setup.declared.get(terminal) for terminal in self.terminals]
+        return declared[0] if all(one == declared[0] for one in declared) else None
+
+    def to_mermaid(self, result: GraphResult[Any] | None = None) -> str:
+        """The graph as Mermaid text; with a result, the way that its run took is marked."""
+        return mermaid(draw(self._setup, result))
+
+    def to_svg(self, result: GraphResult[Any] | None = None) -> str:
+        """The graph as an SVG image; with a result, the way that its run took is marked."""
+        return svg(draw(self._setup, result))
+
+    def to_yaml(self) -> str:
+        """The graph as YAML, without its steps; `from_yaml` reads it.
+
+        Raises:
+            ConfigurationError: it has something that YAML cannot say, such as a spend limit.
+        """
+        conversation, budget = self._setup.conversation, self._budget
+        if conversation != Conversation(conversation.mode):
+            raise ConfigurationError("conversation", conversation, "a word, which is all that YAML can say")
+        if budget is not None and not isinstance(budget, Budget):
+            raise ConfigurationError("budget", budget, "a Budget, which is all that YAML can say")
+        return dump_graph_yaml(
+            {
+                "name": self.name,
+                "goal": self.goal,
+                "nodes": self.nodes,
+                "edges": self.edges,
+                "entry": self.entry,
+                "terminals": self.terminals,
+                "pause_nodes": sorted(self._plan.pauses),
+                "max_steps": self._plan.max_steps,
+                "on_branch_failure": self._plan.on_branch_failure,
+                "on_conflict": self._plan.on_conflict,
+                "branch_timeout": self._setup.branch_timeout,
+                "max_concurrency": self._max_concurrency,
+                "budget": budget,
+                "conversation": conversation.mode,
+            }
+        )
+
+    @classmethod
+    def from_yaml(
+        cls,
+        source: str | Path,
+        *,
+        nodes: Mapping[str, NodeLike[DepsT]],
+        decider: AgentLike[Any] | None = None,
+        config: PipelineConfig | None = None,
+        accepts: Accepts | None = None,
+    ) -> Graph[DepsT, Any]:
+        """Make a graph of a YAML document, whose nodes name steps among `nodes`.
+
+        `source` is the text, or the `Path` of a file. The rest is what a document cannot say.
+
+        Raises:
+            GraphValidationError: it is not YAML, or not a graph that can run; with lines and columns.
+            MissingExtraError: PyYAML is not installed.
+        """
+        document = load_graph_yaml(source, nodes=nodes)
+        with document.located():
+            return cls(**document.arguments, decider=decider, config=config, accepts=accepts)
+
+    # --- running ---
+
+    async def run(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        deps: DepsT | None = None,
+        tracer: Tracer | None = None,
+        *,
+        context: MutableMapping[str, Any] | None = None,
+        run_id: str | None = None,
+        store: object = None,
+    ) -> GraphResult[OutputT]:
+        """Run the graph to its end, or until it pauses. How it ended is `status` of the result.
+
+        A run that fails, or that a budget stops, is a result too, with all that was paid for.
+
+        Args:
+            inputs: What the memory begins with; nodes read it with `ctx.get_input`.
+            deps: What nodes find as `ctx.deps`, and agents called by `ctx.run` too.
+            tracer: Where spans go; by default that of the run around this one.
+            context: What nodes find as `ctx.shared`, by reference: clients, caches.
+            run_id: The id of the run; a new one unless given.
+            store: Where it is put on record, so that it can be resumed; that of the config unless given.
+
+        Raises:
+            ContractViolation: the inputs are not what the graph accepts.
+            RunExists: the store has a run of this id.
+            ValueNotStorable: an input cannot be stored.
+            RunStoreUnavailable: the store fails, and has failed each time. What it has is kept.
+        """
+        return await self._begin(RunRequest(inputs, deps, tracer, context, run_id=run_id), store)
+
+    def run_sync(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        deps: DepsT | None = None,
+        tracer: Tracer | None = None,
+        *,
+        context: MutableMapping[str, Any] | None = None,
+        run_id: str | None = None,
+        store: object = None,
+    ) -> GraphResult[OutputT]:
+        """`run` for scripts and worker threads.
+
+        Raises:
+            RunningLoopError: this thread runs an event loop; await `run`.
+        """
+        return run_blocking(
+            lambda: self.run(inputs, deps, tracer, context=context, run_id=run_id, store=store),
+            called="graph.run_sync",
+            instead="graph.run",
+        )
+
+    def stream(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        deps: DepsT | None = None,
+        tracer: Tracer | None = None,
+        *,
+        context: MutableMapping[str, Any] | None = None,
+        run_id: str | None = None,
+        store: object = None,
+    ) -> GraphStream[OutputT]:
+        """Run the graph and iterate what happens, as typed events; `stream.result` has the result after.
+
+            async with graph.stream(inputs) as stream:
+                async for event in stream:
+                    match event:
+                        case NodeFinished(step_id=node, visit=visit): ...
+                        case EdgesResolved(step_id=node, edges=edges): ...
+
+        Leaving early cancels the run. What `run` raises is raised at the end of the iteration.
+        """
+        return GraphStream(
+            lambda listener: self._begin(
+                RunRequest(inputs, deps, tracer, context, listener, run_id=run_id), store
+            )
+        )
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        input: object = NOT_GIVEN,
+        node: str | None = None,
+        store: object = None,
+        deps: DepsT | None = None,
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+        force: bool = False,
+    ) -> GraphResult[OutputT]:
+        """Go on with a run that was interrupted, has failed, was cancelled, or is paused.
+
+        What has finished is not run again, branches included, and responses and tool results that are on
+        record are not paid for again. Budgets, usage, retries and conversations go on from where they were.
+
+        Args:
+            run_id: The run.
+            input: The answer to a question of a pause node, which is its output then. Each takes one.
+            node: The pause node that is answered; the one that asked first, unless said.
+            store: Where it is on record; that of the config unless given.
+            deps: As in `run`; they are not stored.
+            tracer: As in `run`.
+            context: As in `run`; it is not stored.
+            force: Go on although the graph has changed.
+
+        Raises:
+            ConfigurationError: nobody asks for an answer, the run waits for one, or it is not of the type
+                that the node declares.
+            RunNotFound: the store has no such run.
+            RunInProgress: it is running.
+            RunDefinitionChanged: the graph has changed, unless `force`.
+            RunCorrupt: its record cannot be read.
+            RunFromNewerVersion: a later version of FastroAI has written its record.
+        """
+        keeper = self._keeper(store)
+        opening = await keeper.take_up(
+            run_id,
+            None,
+            force=force,
+            also=lambda recorded, inputs: answer_entry(
+                self._setup, recorded, inputs, input, node, codec=self.config.codec, forgiving=force
+            ),
+        )
+        request = RunRequest(opening.inputs, deps, tracer, context, None, opening)
+        return await self._execution.run(request, forgiving=force)
+
+    def resume_sync(
+        self,
+        run_id: str,
+        *,
+        input: object = NOT_GIVEN,
+        node: str | None = None,
+        store: object = None,
+        deps: DepsT | None = None,
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+        force: bool = False,
+    ) -> GraphResult[OutputT]:
+        """`resume` for scripts and worker threads. Raises as `run_sync`."""
+        return run_blocking(
+            lambda: self.resume(
+                run_id,
+                input=input,
+                node=node,
+                store=store,
+                deps=deps,
+                tracer=tracer,
+                context=context,
+                force=force,
+            ),
+            called="graph.resume_sync",
+            instead="graph.resume",
+        )
+
+    async def pause(self, run_id: str, *, store: object = None) -> None:
+        """Have a run that is running finish its current nodes, and halt; `resume` goes on with it.
+
+        From any process that reaches the store: a run in another one notices it within a second. It may end
+        before it halts.
+
+        Raises:
+            RunNotFound: nobody runs it here, and the store, if there is one, has no such run.
+            ConfigurationError: it is not running.
+        """
+        await self._signal(run_id, "pause", store)
+
+    async def cancel(self, run_id: str, *, store: object = None) -> None:
+        """Stop a run that is running at once; its result has `status="cancelled"` and all partial work.
+
+        As `pause`, from any process. A cancelled run can be resumed.
+
+        Raises:
+            RunNotFound: nobody runs it here, and the store, if there is one, has no such run.
+            ConfigurationError: it is not running.
+        """
+        await self._signal(run_id, "cancel", store)
+
+    # --- as a step ---
+
+    def as_step(
+        self,
+        inputs: Callable[[StepContext[DepsT]], Mapping[str, Any]] | None = None,
+        *,
+        config: StepConfig | None = None,
+    ) -> BaseStep[DepsT, OutputT]:
+        """This graph as a step of a pipeline or of another graph; its output is this one's.
+
+        Args:
+            inputs: Makes this graph's inputs; by default they are those of the run around it, and the outputs
+                of the step's direct dependencies under their ids.
+            config: Settings of the step.
+
+        Raises:
+            ConfigurationError: it has pause nodes, whose questions only the outermost run can ask.
+        """
+        if self._plan.pauses:
+            names = ", ".join(map(repr, sorted(self._plan.pauses)))
+            raise ConfigurationError(
+                "pause_nodes", names, "none in a graph that is a step: only the outermost run can be paused"
+            )
+        return NestedStep(self, inputs, config or StepConfig())
+
+    async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT:
+        """Run inside a step, to the output.
+
+        Raises:
+            StepExecutionError: a node failed.
+            BudgetExceeded: a budget stopped it.
+            GraphStopped: it ended otherwise without reaching a terminal.
+        """
+        result = await self.run(inputs, context.deps, context=context.shared)
+        context.scope.degraded |= result.quality != "clean"
+        if result.status == "completed":
+            return result.output  # type: ignore[return-value]  # OutputT may itself include None
+        raise result.error or GraphStopped(self.name, result.status, result.reason)
+
+    async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: Any = None) -> Quote:
+        """What a run costs: nobody knows where it goes, so at most what its budget allows."""
+        quote = Quote.unknown("a graph, whose nodes run as often as its edges say; give it a budget")
+        return quote.within(None if self._limits is None else self._limits.budget)
+
+    # --- parts ---
+
+    async def _begin(self, request: RunRequest[DepsT], store: object) -> GraphResult[OutputT]:
+        """Run what is asked for: on record where there is a store, which nested ones share."""
+        check_mapping(request.inputs)
+        if request.run_id is not None:
+            check_run_id(request.run_id)
+        if current_durable_run.get() is None and store_of(store, self.config.store) is not None:
+            opening = self._keeper(store).begin(request.run_id, dict(request.inputs or {}))
+            request = replace(request, opening=opening)
+        return await self._execution.run(request)
+
+    def _keeper(self, given: object) -> RunKeeper:
+        store = store_of(given, self.config.store)
+        if store is None:
+            raise ConfigurationError(
+                "store", None, "the store that has the run, here or as PipelineConfig(store=...)"
+            )
+        return RunKeeper(
+            definition=self.definition,
+            input_types={} if self._accepts is None else self._accepts.types,
+            output_types={},
+            dependents=dict.fromkeys(self.nodes, ()),
+            store=store,
+            durability=self.config.durability,
+            codec=self.config.codec,
+            kind="graph",
+            part="node",
+        )
+
+    async def _signal(self, run_id: str, signal: Signal, store: object) -> None:
+        check_run_id(run_id)
+        if not self._execution.heed(run_id, signal):
+            await signal_elsewhere(store_of(store, self.config.store), run_id, signal)

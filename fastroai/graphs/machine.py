@@ -1,0 +1,437 @@
+"""What runs next in a graph: a pure state machine, `event -> commands`.
+
+No clock, no I/O, no coroutine. The live run, its resume and any replay of its events get the same commands.
+It changes its own state and touches only what depends on the event, so a visit costs the same in the first
+and in the ten-thousandth turn of a loop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from fastroai.errors import MemoryConflict
+from fastroai.graphs.branches import Branch, Fork
+from fastroai.graphs.events import (
+    Answered,
+    AskDecider,
+    AskPerson,
+    BranchTimedOut,
+    Cancelled,
+    CancelVisit,
+    Command,
+    Decided,
+    Event,
+    Failed,
+    Finish,
+    Forked,
+    Joined,
+    PauseRequested,
+    RouteNode,
+    SkipNode,
+    Started,
+    StartNode,
+    Stopped,
+    Succeeded,
+    Visit,
+)
+from fastroai.graphs.merging import merge, merge_errors, salvage
+from fastroai.graphs.plan import GraphPlan
+from fastroai.graphs.routing import Decision, NodeOutcome, resolve, targets
+
+_OVER: Final = ("arrived", "ended")
+
+
+class GraphMachine:
+    """The state of one run."""
+
+    def __init__(self, plan: GraphPlan) -> None:
+        self.plan = plan
+        self.journal: list[tuple[Event, list[Command]]] = []
+        """Every event with the commands that it led to."""
+        self.root = Branch(plan.entry)
+        self.visits: Counter[str] = Counter()
+        """How often each node was started."""
+        self.reached: dict[str, object] = {}
+        """Outputs of the terminals that were reached."""
+        self.failures: dict[str, BaseException] = {}
+        """The latest failure of each node."""
+        self.timed_out = False
+        """Whether a branch took too long."""
+        self.stopped: Stopped | None = None
+        """What ended the run before its time."""
+        self._commands: list[Command]
+        self._todo: list[Callable[[], None]] = []
+        self._numbers: Counter[str] = Counter()
+        self._limited: Counter[str] = Counter()
+        self._steps = 0
+        self._wrote: defaultdict[str, set[str]] = defaultdict(set)
+        self._ready: deque[StartNode] = deque()
+        self._running: dict[Visit, Branch] = {}
+        self._deciding: dict[Visit, tuple[Branch, NodeOutcome, object]] = {}
+        self._asking: dict[Visit, Branch] = {}
+        self.questions: dict[Visit, object] = {}
+        """What waits for a person, first asked first."""
+        self._branches: dict[str, Branch] = {}
+        self._unwinding: list[tuple[set[Visit], Callable[[], None]]] = []
+        self._dead_ends: dict[str, None] = {}
+        self._pausing = self._finished = False
+
+    def handle(self, event: Event) -> list[Command]:
+        """Take in what happened; say what to do."""
+        commands: list[Command] = []
+        self._commands = commands
+        self.journal.append((event, commands))
+        self._take_in(event)
+        if self._unwinding and isinstance(event, Succeeded | Failed | Cancelled | Decided):
+            self._unwound(event.visit)
+        while self._todo:
+            self._todo.pop()()
+        self._start_ready()
+        self._settle()
+        return commands
+
+    def is_wanted(self, visit: Visit) -> bool:
+        """Whether a visit, or its decision, goes on; not if its branch is over meanwhile."""
+        branch = self._running.get(visit)
+        if branch is None:
+            deciding = self._deciding.get(visit)
+            branch = None if deciding is None else deciding[0]
+        return branch is not None and branch.state == "open" and self.stopped is None
+
+    def branch_of(self, visit: Visit) -> Branch | None:
+        """The branch of a visit that has started, or waits for a decision or an answer; else `None`."""
+        deciding = self._deciding.get(visit)
+        return self._running.get(visit) or self._asking.get(visit) or (deciding[0] if deciding else None)
+
+    @property
+    def open_branches(self) -> Mapping[str, Branch]:
+        """Branches of forks that go on, by what tells them from others."""
+        return self._branches
+
+    @property
+    def unwanted(self) -> list[Visit]:
+        """Visits and decisions that were cancelled, and have not said so yet."""
+        return [visit for visit in (*self._running, *self._deciding) if not self.is_wanted(visit)]
+
+    @property
+    def _sequence(self) -> int:
+        return len(self.journal)
+
+    # --- events ---
+
+    def _take_in(self, event: Event) -> None:
+        match event:
+            case Started(inputs):
+                for key, value in inputs.items():
+                    self.root.memory.write(key, value, "", self._sequence)
+                self._go_later(self.root, self.plan.entry, "it is the entry")
+            case Succeeded(visit, output, written):
+                self._on_success(visit, output, written)
+            case Answered(visit, output, written):
+                branch = self._asking.pop(visit)
+                del self.questions[visit]
+                self._keep(branch, visit.node, written)
+                branch.outputs.write(visit.node, output, visit.node, self._sequence)
+                self._after(branch, visit, "succeeded", output)
+            case Failed(visit, error, written):
+                self._on_failure(visit, error, written)
+            case Cancelled(visit, written):
+                self._deciding.pop(visit, None)
+                cancelled = self._running.pop(visit, None)
+                if cancelled is not None:
+                    self._keep(cancelled, visit.node, written)
+            case Decided(visit, decision):
+                branch, outcome, output = self._deciding.pop(visit)
+                if self._goes_on(branch):
+                    self._route(branch, visit, outcome, output, decision)
+            case BranchTimedOut(identity, error):
+                timed_out = self._branches.get(identity)
+                if timed_out is not None and self._goes_on(timed_out):
+                    self.timed_out = True
+                    unwinding = self._cancel_inside([timed_out], f"branch {identity!r} took too long")
+                    self._fail(timed_out, error, unwinding)
+            case PauseRequested():
+                self._pausing = True
+            case Stopped():
+                self._stop(event)
+
+    def _on_success(self, visit: Visit, output: object, written: Mapping[str, object]) -> None:
+        branch = self._running.pop(visit)
+        self._keep(branch, visit.node, written)
+        if visit.node in self.plan.pauses:
+            if self._goes_on(branch):
+                self._asking[visit], self.questions[visit] = branch, output
+                self._commands.append(AskPerson(visit, branch, output))
+            return
+        branch.outputs.write(visit.node, output, visit.node, self._sequence)
+        if self._goes_on(branch):
+            self._after(branch, visit, "succeeded", output)
+
+    def _on_failure(self, visit: Visit, error: BaseException, written: Mapping[str, object]) -> None:
+        branch = self._running.pop(visit)
+        self._keep(branch, visit.node, written)
+        self.failures[visit.node] = error
+        branch.errors.write(visit.node, error, visit.node, self._sequence)
+        if self._goes_on(branch):
+            self._route(branch, visit, "failed", None, None)
+
+    def _keep(self, branch: Branch, node: str, written: Mapping[str, object]) -> None:
+        for key, value in written.items():
+            branch.memory.write(key, value, node, self._sequence)
+            self._wrote[node].add(key)
+
+    def _goes_on(self, branch: Branch) -> bool:
+        return branch.state == "open" and self.stopped is None
+
+    # --- from node to node ---
+
+    def _after(self, branch: Branch, visit: Visit, outcome: NodeOutcome, output: object) -> None:
+        if visit.node in self.plan.asking:
+            self._deciding[visit] = (branch, outcome, output)
+            self._commands.append(AskDecider(visit, branch, output))
+        else:
+            self._route(branch, visit, outcome, output, None)
+
+    def _route(
+        self, branch: Branch, visit: Visit, outcome: NodeOutcome, output: object, decision: Decision | None
+    ) -> None:
+        node = visit.node
+        edges = resolve(self.plan, node, outcome, output, branch.memory, decision)
+        self._commands.append(RouteNode(visit, outcome, edges, branch))
+        branch.last, branch.befores = node, (node,)
+        found = targets(edges)
+        if len(found) == 1:
+            self._go_later(branch, found[0], _cause(node, outcome))
+        elif found:
+            self._fork(branch, visit, found, _cause(node, outcome))
+        elif outcome == "failed":
+            self._fail(branch, self.failures[node])
+        else:
+            if node in self.plan.terminals:
+                self.reached[node] = output
+            else:
+                self._dead_ends[node] = None
+            self._end(branch, "ended")
+
+    def _go_later(self, branch: Branch, node: str, cause: str) -> None:
+        """Not at once: forks inside of forks are no reason to nest calls."""
+        self._todo.append(lambda: self._go(branch, node, cause))
+
+    def _go(self, branch: Branch, node: str, cause: str) -> None:
+        if not self._goes_on(branch):
+            return
+        if branch.fork is not None and node == branch.fork.join:
+            self._end(branch, "arrived")
+            return
+        self._numbers[node] += 1
+        visit = Visit(node, self._numbers[node])
+        limit = self.plan.max_visits.get(node)
+        if limit is not None and self._limited[node] >= limit:
+            self._skip(branch, visit, limit)
+        elif self._steps >= self.plan.max_steps:
+            self._stop(Stopped("failed", f"max_steps={self.plan.max_steps} was reached before {node!r}"))
+        else:
+            self._steps += 1
+            self._limited[node] += 1
+            branch.skipped.clear()
+            if branch.fork is not None:
+                branch.fork.has_run_nodes = True
+            self._clear_stale(branch, node)
+            self._ready.append(StartNode(visit, branch, cause))
+
+    def _skip(self, branch: Branch, visit: Visit, limit: int) -> None:
+        node = visit.node
+        if node in branch.skipped:
+            names = ", ".join(map(repr, sorted(branch.skipped)))
+            self._stop(Stopped("failed", f"a cycle of nodes that are all over their max_visits: {names}"))
+            return
+        branch.skipped.add(node)
+        self._commands.append(SkipNode(visit, f"max_visits={limit} was reached"))
+        self._after(branch, visit, "skipped", branch.outputs.get(node))
+
+    def _clear_stale(self, branch: Branch, node: str) -> None:
+        """Forget what an earlier visit left, but for what the node declares to read."""
+        if self._numbers[node] == 1:
+            return
+        branch.outputs.clear(node)
+        kept = self.plan.reads.get(node, ())
+        for key in self._wrote[node]:
+            written = branch.memory.written(key)
+            if written is not None and written.node == node and key not in kept:
+                branch.memory.clear(key)
+
+    def _start_ready(self) -> None:
+        if self._pausing or self.stopped is not None:
+            return
+        limit = self.plan.max_concurrency
+        while self._ready and (limit is None or len(self._running) < limit):
+            start = self._ready.popleft()
+            branch, visit = start.branch, start.visit
+            if branch.state != "open":
+                continue
+            self._running[visit] = branch
+            branch.path.append(visit.node)
+            self.visits[visit.node] += 1
+            self._commands.append(start)
+
+    # --- branches ---
+
+    def _fork(self, branch: Branch, visit: Visit, found: tuple[str, ...], cause: str) -> None:
+        fork = Fork(branch, visit.node, visit.number, self.plan.join_of(found))
+        fork.branches = tuple(Branch(target, fork) for target in found)
+        fork.open = len(fork.branches)
+        branch.forked = fork
+        branch.path.append({one.target: one.path for one in fork.branches})
+        self._commands.append(Forked(fork))
+        for one in reversed(fork.branches):  # what is noted last comes first: each goes as far as it can
+            one.last, one.befores = visit.node, (visit.node,)
+            self._branches[one.identity] = one
+            self._go_later(one, one.target, cause)
+
+    def _end(self, branch: Branch, state: str) -> None:
+        """A branch is over, and has not failed."""
+        branch.state = "arrived" if state == "arrived" else "ended"
+        if branch.fork is not None:
+            self._leave(branch, branch.fork)
+
+    def _fail(self, branch: Branch, error: BaseException, unwinding: Iterable[Visit] = ()) -> None:
+        """A branch has failed, since nothing handles it; `unwinding` is what was cancelled in it."""
+        branch.state, branch.failure = "failed", error
+        fork = branch.fork
+        if fork is None:
+            self._stop(Stopped("failed", self._told(error), error))
+        elif self.plan.on_branch_failure == "fail_all":
+            others = [other for other in fork.branches if other.state == "open"]
+            cause = f"branch {branch.target!r} failed beside it"
+            cancelled = [*unwinding, *self._cancel_inside(others, cause)]
+            for other in others:
+                other.state = "cancelled"
+            for one in fork.branches:
+                self._branches.pop(one.identity, None)
+            self._when_unwound(cancelled, lambda: self._fail_around(fork, branch))
+        else:
+            self._branches.pop(branch.identity, None)
+            self._when_unwound(unwinding, lambda: self._leave(branch, fork))
+
+    def _told(self, error: BaseException) -> str:
+        node = next((node for node, failure in self.failures.items() if failure is error), None)
+        return str(error) if node is None else f"{node!r} failed: {error}"
+
+    def _when_unwound(self, visits: Iterable[Visit], then: Callable[[], None]) -> None:
+        """Go on when everything that was cancelled has ended: what it wrote counts, and nothing overlaps."""
+        left = set(visits)
+        if left:
+            self._unwinding.append((left, then))
+        else:
+            self._todo.append(then)
+
+    def _unwound(self, visit: Visit) -> None:
+        for left, then in self._unwinding:
+            left.discard(visit)
+            if not left:
+                self._todo.append(then)
+        self._unwinding = [one for one in self._unwinding if one[0]]
+
+    def _fail_around(self, fork: Fork, branch: Branch) -> None:
+        around = fork.branch
+        if self._goes_on(around):
+            salvage(around, self.plan.on_conflict)
+            around.last = branch.last
+            assert branch.failure is not None
+            self._fail(around, branch.failure)
+
+    def _leave(self, branch: Branch, fork: Fork) -> None:
+        self._branches.pop(branch.identity, None)
+        salvage(branch, self.plan.on_conflict)
+        fork.open -= 1
+        if not fork.open:
+            self._todo.append(lambda: self._close(fork))
+
+    def _close(self, fork: Fork) -> None:
+        """All branches of a fork are over: bring together what they know, and go on."""
+        around = fork.branch
+        if not self._goes_on(around):
+            return
+        failed = [branch for branch in fork.branches if branch.state == "failed"]
+        waits_for_all = self.plan.on_branch_failure == "wait_all"
+        takes_errors = waits_for_all and fork.join is not None and bool(failed)
+        if len(failed) == len(fork.branches) and not takes_errors:
+            self._fail_around(fork, failed[0])
+            return
+        kept = [branch for branch in fork.branches if waits_for_all or branch.state in _OVER]
+        try:
+            merge(around, kept, self.plan.on_conflict)
+        except MemoryConflict as error:
+            self._stop(Stopped("failed", str(error), error))
+            return
+        self._leave_fork(fork, kept)
+        if fork.join is not None and (takes_errors or any(one.state == "arrived" for one in kept)):
+            cause = f"the branches of {fork.node!r} have come together"
+            self._commands.append(Joined(fork, cause))
+            self._go_later(around, fork.join, cause)
+        else:
+            self._commands.append(Joined(fork, f"the branches of {fork.node!r} have ended"))
+            self._end(around, "ended")
+
+    def _leave_fork(self, fork: Fork, kept: list[Branch]) -> None:
+        around = fork.branch
+        around.forked = None
+        around.befores = tuple(
+            dict.fromkeys(node for branch in kept if branch.state != "ended" for node in branch.befores)
+        )
+        merge_errors(around, fork.branches)
+        if not fork.has_run_nodes:
+            around.skipped.update(*(branch.skipped for branch in kept))
+            return
+        around.skipped.clear()
+        if around.fork is not None:
+            around.fork.has_run_nodes = True
+
+    def _cancel_inside(self, branches: Sequence[Branch], cause: str) -> list[Visit]:
+        """Cancel what runs in some branches, first started first; what has to end before others go on."""
+        inside = {one for branch in branches for one in branch.inside()}
+        for one in inside.difference(branches):
+            one.state = "cancelled"
+            self._branches.pop(one.identity, None)
+        for visit in [visit for visit, branch in self._asking.items() if branch in inside]:
+            del self._asking[visit], self.questions[visit]
+        deciding = ((visit, branch) for visit, (branch, _, _) in self._deciding.items())
+        running = [visit for visit, branch in (*self._running.items(), *deciding) if branch in inside]
+        self._commands.extend(CancelVisit(visit, cause) for visit in running)
+        return running
+
+    # --- the end ---
+
+    def _stop(self, stopped: Stopped) -> None:
+        if self.stopped is None and not self._finished:
+            self.stopped = stopped
+            for visit in (*self._running, *self._deciding):
+                self._commands.append(CancelVisit(visit, stopped.reason))
+
+    def _settle(self) -> None:
+        if self._finished or self._running or self._deciding:
+            return
+        finish = self._end_of_run()
+        if finish is not None:
+            self._finished = finish.status != "paused"  # which an answer takes up again
+            self._commands.append(finish)
+
+    def _end_of_run(self) -> Finish | None:
+        if self.stopped is not None:
+            salvage(self.root, self.plan.on_conflict)
+            return Finish(self.stopped.status, self.stopped.reason, self.stopped.error)
+        if self.root.state == "ended":
+            if self.reached:
+                return Finish("completed", f"reached {', '.join(map(repr, self.reached))}")
+            where = ", ".join(map(repr, self._dead_ends))
+            return Finish("failed", f"no terminal was reached: no edge was taken after {where}")
+        waiting = (*(visit.node for visit in self._asking), *(start.visit.node for start in self._ready))
+        if self._asking:
+            return Finish("paused", f"{waiting[0]!r} waits for an answer", waiting=waiting)
+        return Finish("paused", "a pause was requested", waiting=waiting)
+
+
+def _cause(node: str, outcome: NodeOutcome) -> str:
+    return f"an edge from {node!r}, which {'was skipped' if outcome == 'skipped' else outcome}"

@@ -1,0 +1,108 @@
+"""What a branch of a run knows: values with who wrote them and when, over those of the branch around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(slots=True)
+class Written:
+    """A value, and where it comes from."""
+
+    value: object
+    node: str
+    """The node that wrote it; empty for inputs of the run."""
+    sequence: int
+    """When: its number among the events of the run."""
+
+
+_CLEARED: Final = Written(None, "", -1)
+"""Hides a value of a branch around."""
+
+
+class Memory(Mapping[str, object]):
+    """Values by name, as one branch sees them: its own over those that were there when it began.
+
+    Nothing writes to what is around while the branch goes on, so reading it is no race. Reading costs a step
+    for each fork around; writing costs nothing more than in a dictionary.
+    """
+
+    __slots__ = ("_around", "_own")
+
+    def __init__(self, around: Memory | None = None) -> None:
+        self._around = around
+        self._own: dict[str, Written] = {}
+
+    def written(self, key: str) -> Written | None:
+        """The value and where it comes from; `None` if there is none."""
+        memory: Memory | None = self
+        while memory is not None:
+            found = memory._own.get(key)
+            if found is not None:
+                return None if found is _CLEARED else found
+            memory = memory._around
+        return None
+
+    def write(self, key: str, value: object, node: str, sequence: int) -> None:
+        """Set a value, for this branch and those that it forks into."""
+        self._own[key] = Written(value, node, sequence)
+
+    def clear(self, key: str) -> None:
+        """Hide a value from this branch."""
+        if self._around is None:
+            self._own.pop(key, None)
+        elif self.written(key) is not None:
+            self._own[key] = _CLEARED
+
+    def own(self) -> Iterator[tuple[str, Written | None]]:
+        """What was written here, in the order in which it first was; `None` for what was cleared."""
+        for key, written in self._own.items():
+            yield key, None if written is _CLEARED else written
+
+    def take(self, key: str, written: Written) -> None:
+        """Set a value that another branch wrote, as it was written there."""
+        self._own[key] = written
+
+    def __getitem__(self, key: str) -> object:
+        found = self.written(key)
+        if found is None:
+            raise KeyError(key)
+        return found.value
+
+    def __iter__(self) -> Iterator[str]:
+        if self._around is None:
+            yield from self._own
+            return
+        yield from (key for key in self._around if key not in self._own)
+        yield from (key for key, written in self._own.items() if written is not _CLEARED)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+class Selected(Mapping[str, object]):
+    """Some values of a memory: those that a node declares to read."""
+
+    __slots__ = ("_memory", "_names")
+
+    def __init__(self, memory: Memory, names: frozenset[str]) -> None:
+        self._memory, self._names = memory, names
+
+    def __getitem__(self, key: str) -> object:
+        if key not in self._names:
+            raise KeyError(key)
+        return self._memory[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key in self._memory if key in self._names)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))

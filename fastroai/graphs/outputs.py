@@ -1,0 +1,71 @@
+"""The outputs of nodes, as one visit to a node sees them."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
+from typing import cast
+
+from fastroai.errors import MissingDependencyError, nearest_hint
+from fastroai.graphs.memory import Memory
+from fastroai.steps.outputs import Outputs
+
+
+class NodeOutputs(Outputs):
+    """The latest output of each node in the past of a branch; its sources are what the visit depends on."""
+
+    __slots__ = ()
+
+    def __init__(self, nodes: Collection[str], befores: tuple[str, ...], latest: Memory) -> None:
+        super().__init__(_Befores(nodes, befores, latest))
+        self.values = cast(
+            "MutableMapping[str, object]", latest
+        )  # nobody writes here: the state machine does
+
+    def showing(self, values: Mapping[str, object]) -> NodeOutputs:
+        """The same outputs, some of them with other values."""
+        view = NodeOutputs((), (), Memory())
+        view.dependencies, view.values = self.dependencies, ChainMap(dict(values), self.values)
+        return view
+
+    def get(self, reader: str, step_id: str) -> object:
+        """The latest output of a node. Raises `MissingDependencyError`."""
+        if step_id in self.values:
+            return self.values[step_id]
+        if step_id not in self.dependencies:
+            known = ", ".join(map(repr, self.dependencies))
+            hint = nearest_hint(step_id, self.dependencies)
+            raise MissingDependencyError(
+                reader, step_id, f"the graph has no such node; it has {known}.{hint}"
+            )
+        reason = "it has no output on the way to here; use ctx.get_dependency_or_none where that may be"
+        raise MissingDependencyError(reader, step_id, reason)
+
+    def may_have(self, reader: str, step_id: str) -> bool:
+        """Whether there is an output to get."""
+        return step_id in self.values
+
+    def is_ancestor(self, step_id: str, of: str) -> bool:
+        """Whether there is an output to get."""
+        return step_id in self.values
+
+
+class _Befores(Mapping[str, tuple[str, ...]]):
+    """The same sources whoever asks: only the visited node does."""
+
+    __slots__ = ("_befores", "_latest", "_nodes")
+
+    def __init__(self, nodes: Collection[str], befores: tuple[str, ...], latest: Memory) -> None:
+        self._nodes, self._befores, self._latest = nodes, befores, latest
+
+    def __getitem__(self, node: str) -> tuple[str, ...]:
+        return tuple(before for before in self._befores if before in self._latest)
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._nodes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)

@@ -1,0 +1,114 @@
+"""Questions of pause nodes to people, and their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from fastroai.contracts import adapter_of
+from fastroai.contracts.annotations import Annotation
+from fastroai.errors import ConfigurationError, ContractViolation, nearest_hint
+from fastroai.graphs.events import Visit
+from fastroai.graphs.machine import GraphMachine
+from fastroai.graphs.replay import replayed
+from fastroai.graphs.result import Question
+from fastroai.graphs.setup import GraphSetup
+from fastroai.graphs.visits import visit_place
+from fastroai.graphs.writes import writes_of
+from fastroai.records import NotGiven
+from fastroai.store.entries import AnswerGiven, QuestionAsked
+from fastroai.store.payloads import PayloadCodec, seal
+from fastroai.store.recorded import RecordedRun
+from fastroai.store.values import value_to_json
+
+
+def questions_of(setup: GraphSetup, machine: GraphMachine) -> tuple[Question, ...]:
+    """What waits for an answer, first asked first."""
+    return tuple(
+        Question(visit.node, visit.number, question, _schema(setup.answers.get(visit.node)))
+        for visit, question in machine.questions.items()
+    )
+
+
+def answer_entry(
+    setup: GraphSetup,
+    recorded: RecordedRun,
+    inputs: Mapping[str, object],
+    answer: object,
+    node: str | None,
+    *,
+    codec: PayloadCodec | None,
+    forgiving: bool,
+) -> Sequence[AnswerGiven]:
+    """The answer that a run is resumed with, checked; nothing where none is given, and none is needed.
+
+    Raises:
+        ConfigurationError: nobody asks for it, it is not what the question asks for, or it is missing.
+        RunCorrupt: the record of the run cannot be read.
+    """
+    run_id = recorded.opened.run_id
+    if isinstance(answer, NotGiven) and node is None and not _asks(recorded):
+        return ()  # most runs: no need to go through the record for this
+    replay = replayed(setup, inputs, recorded, "", codec, forgiving=forgiving)
+    asked = list(replay.machine.questions)
+    if isinstance(answer, NotGiven):
+        if node is not None:
+            raise ConfigurationError("node", node, "nothing without input=, which answers it")
+        if asked and replay.finish is not None:
+            raise ConfigurationError(
+                "input", None, f"the answer that node {asked[0].node!r} of run {run_id!r} waits for"
+            )
+        return ()
+    visit = _asked(run_id, asked, answer, node)
+    checked = _checked(setup, visit, answer)
+    try:
+        writes_of(visit.node, checked, setup.writes(visit.node), {})
+    except ContractViolation as error:
+        raise ConfigurationError("input", answer, f"what node {visit.node!r} writes: {error}") from error
+    what = f"the answer to node {visit.node!r}"
+    stored = value_to_json(checked, setup.answers.get(visit.node), what)
+    return (AnswerGiven(place=visit_place(visit), answer=seal(stored, codec)),)
+
+
+def _asks(recorded: RecordedRun) -> bool:
+    return any(isinstance(entry, QuestionAsked) for _, entry in recorded.of_graph(""))
+
+
+def _asked(run_id: str, asked: Sequence[Visit], answer: object, node: str | None) -> Visit:
+    if not asked:
+        raise ConfigurationError("input", answer, f"none: run {run_id!r} waits for no answer")
+    if node is None:
+        return asked[0]
+    found = next((visit for visit in asked if visit.node == node), None)
+    if found is None:
+        names = [visit.node for visit in asked]
+        expected = (
+            f"a node that waits for an answer: {', '.join(map(repr, names))}.{nearest_hint(node, names)}"
+        )
+        raise ConfigurationError("node", node, expected)
+    return found
+
+
+def _checked(setup: GraphSetup, visit: Visit, answer: object) -> object:
+    adapter = _adapter(setup.answers.get(visit.node))
+    if adapter is None:
+        return answer
+    try:
+        return adapter.validate_python(answer)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, one['loc'])) or 'it'}: {one['msg']}"
+            for one in error.errors(include_url=False)
+        )
+        raise ConfigurationError("input", answer, f"what node {visit.node!r} asks for: {problems}") from error
+
+
+def _adapter(declared: Annotation | None) -> TypeAdapter[Any] | None:
+    return None if declared is None else adapter_of(declared)
+
+
+def _schema(declared: Annotation | None) -> Mapping[str, JsonValue] | None:
+    adapter = _adapter(declared)
+    return None if adapter is None else adapter.json_schema()

@@ -1,0 +1,285 @@
+"""A run of a graph as its log has it: the state machine, taken to where the log ends."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from pydantic import JsonValue
+
+from fastroai.errors import ContractViolation, RecordedError, RunCorrupt
+from fastroai.graphs.entries import decision_from_json
+from fastroai.graphs.events import (
+    Answered,
+    AskDecider,
+    BranchTimedOut,
+    Cancelled,
+    Decided,
+    Event,
+    Failed,
+    Finish,
+    Forked,
+    Joined,
+    Started,
+    StartNode,
+    Succeeded,
+    Visit,
+)
+from fastroai.graphs.machine import GraphMachine
+from fastroai.graphs.setup import GraphSetup
+from fastroai.graphs.threads import Threads
+from fastroai.graphs.visits import decision_name
+from fastroai.graphs.writes import writes_of
+from fastroai.places import split_attempt, step_name
+from fastroai.steps.durability import stored_output, stored_value
+from fastroai.store.entries import (
+    AnswerGiven,
+    BranchFailed,
+    FailureFacts,
+    MessagesAdded,
+    QuestionAsked,
+    StepCancelled,
+    StepFailure,
+    StepOutput,
+    StepStart,
+    ValueWritten,
+)
+from fastroai.store.payloads import PayloadCodec
+from fastroai.store.recorded import GraphEntry, RecordedRun
+
+Start: TypeAlias = StartNode | AskDecider
+"""What is to be run: a node, or the decision after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastVisit:
+    """A visit, or a decision, that was over in an earlier process."""
+
+    visit: Visit
+    is_decision: bool
+    branch: str
+    ended_at: datetime
+    duration_ms: float
+    error: BaseException | None = None
+
+
+class Replay:
+    """The state of a run when its log ends, and what is to be run then."""
+
+    def __init__(self, setup: GraphSetup, inputs: Mapping[str, object]) -> None:
+        """At the beginning."""
+        self.setup = setup
+        self.machine = GraphMachine(setup.plan)
+        self.threads = Threads(setup.conversation, setup.goal)
+        self.starts: dict[tuple[type[Start], Visit], Start] = {}
+        """What has started and is not over."""
+        self.past: list[PastVisit] = []
+        self.finish: Finish | None = None
+        self._handle(Started(inputs))
+
+    def _handle(self, event: Event) -> None:
+        self.finish = None
+        for command in self.machine.handle(event):
+            match command:
+                case StartNode() | AskDecider():
+                    self.starts[type(command), command.visit] = command
+                case Forked(fork):
+                    self.threads.fork(fork)
+                case Joined(fork):
+                    self.threads.join(fork)
+                case Finish():
+                    self.finish = command
+                case _:
+                    pass
+
+    def over(self, event: Succeeded | Failed | Cancelled | Decided | Answered) -> None:
+        """A visit, or a decision, is over."""
+        kind = AskDecider if isinstance(event, Decided) else StartNode
+        if isinstance(event, Cancelled) and (StartNode, event.visit) not in self.starts:
+            kind = AskDecider
+        self.starts.pop((kind, event.visit), None)
+        self._handle(event)
+
+    def timed_out(self, event: BranchTimedOut) -> None:
+        """A branch took too long."""
+        self._handle(event)
+
+
+def replayed(
+    setup: GraphSetup,
+    inputs: Mapping[str, object],
+    recorded: RecordedRun,
+    place: str,
+    codec: PayloadCodec | None,
+    *,
+    forgiving: bool,
+) -> Replay:
+    """The state of the graph at a place, as the log has it.
+
+    The failure that a run has ended of is tried again when it is resumed, and what was cancelled for it goes
+    on: so those do not count.
+
+    Raises:
+        RunCorrupt: the log is not that of such a graph; passed over, if `forgiving`.
+    """
+    dropped: set[int] = set()
+    while True:
+        reader = _Reader(Replay(setup, inputs), recorded, codec, forgiving)
+        lost = reader.read_all(place, dropped)
+        if lost is None:
+            return reader.replay
+        dropped |= lost
+
+
+class _Reader:
+    """Turns entries into events."""
+
+    def __init__(
+        self, replay: Replay, recorded: RecordedRun, codec: PayloadCodec | None, forgiving: bool
+    ) -> None:
+        self.replay, self._recorded, self._codec, self._forgiving = replay, recorded, codec, forgiving
+        self._setup = replay.setup
+        self._position = 0
+        self._failures: list[tuple[RecordedError, int]] = []
+        """With their positions in the log."""
+        self._cancelled: list[int] = []
+        self._decisions = {decision_name(node): node for node in self._setup.plan.nodes}
+        self._written: dict[str, tuple[int | None, dict[str, object]]] = {}
+        """By visit: what an attempt wrote, and which one."""
+        self._messages: dict[str, JsonValue] = {}
+
+    def read_all(self, place: str, dropped: Collection[int]) -> set[int] | None:
+        """Read what the log says of a graph; what must be dropped, if the run was resumed after a failure."""
+        resumed = deque(self._recorded.resumed_at)
+        for position, entry in self._recorded.of_graph(place):
+            while resumed and resumed[0] < position:
+                resumed.popleft()
+                if (lost := self._resume()) is not None:
+                    return lost
+            if position not in dropped:
+                self._position = position
+                self._read(entry)
+        return self._resume()
+
+    def _resume(self) -> set[int] | None:
+        """Nothing runs any more: whatever was cancelled has ended. What a failed run is to try again."""
+        machine = self.replay.machine
+        while machine.unwanted and machine.stopped is None:
+            self.replay.over(Cancelled(machine.unwanted[0]))
+        error = None if machine.stopped is None else machine.stopped.error
+        failed_at = next((position for failure, position in self._failures if failure is error), None)
+        if failed_at is None:
+            return None
+        return {failed_at, *(position for position in self._cancelled if position > failed_at)}
+
+    def _read(self, entry: GraphEntry) -> None:
+        match entry:
+            case StepStart():  # what an interrupted attempt left is not that of the one which follows
+                self._written.pop(entry.place, None)
+                self._messages.pop(entry.place, None)
+            case ValueWritten():
+                self._read_written(entry)
+            case MessagesAdded():
+                self._messages[split_attempt(entry.place)[0]] = entry.messages
+            case BranchFailed():
+                self.replay.timed_out(BranchTimedOut(entry.branch, self._error(entry.failure)))
+            case StepFailure(stopped=True):
+                pass  # what stopped it was no failure of its own
+            case _:
+                self._read_outcome(entry)
+
+    def _read_written(self, entry: ValueWritten) -> None:
+        place, attempt = split_attempt(entry.place)
+        known = self._written.get(place)
+        values = {} if known is None or known[0] != attempt else known[1]
+        values[entry.key] = self._value(entry.value, None)
+        self._written[place] = attempt, values
+
+    def _written_in(self, place: str, attempt: int) -> dict[str, object]:
+        of_attempt, values = self._written.pop(place, (None, {}))
+        return values if of_attempt == attempt else {}
+
+    def _read_outcome(
+        self, entry: StepOutput | StepFailure | StepCancelled | QuestionAsked | AnswerGiven
+    ) -> None:
+        name, visit = step_name(entry.place), _visit_of(entry.place)
+        if name in self._decisions and name not in self._setup.nodes:
+            visit = Visit(self._decisions[name], visit.number)
+        branch = self.replay.machine.branch_of(visit)
+        if branch is None:
+            if self._forgiving:
+                return
+            raise self._corrupt(f"the graph would not have come to {entry.place!r} there")
+        is_decision = visit.node != name
+        event = self._decided(entry, visit) if is_decision else self._event(entry, visit)
+        duration_ms = 0.0 if isinstance(entry, StepCancelled | AnswerGiven) else entry.duration_ms
+        error = event.error if isinstance(event, Failed) else None
+        if not isinstance(entry, AnswerGiven):
+            past = PastVisit(visit, is_decision, branch.identity, entry.at, duration_ms, error)
+            self.replay.past.append(past)
+        if isinstance(event, Succeeded | Answered | Failed):
+            stored = self._messages.pop(entry.place, None)
+            phase = None if stored is None else self.replay.threads.phase_from_json(self._value(stored, None))
+            self.replay.threads.add(branch, visit, event.written, error, phase)
+        self.replay.over(event)
+
+    def _decided(
+        self, entry: StepOutput | StepFailure | StepCancelled | QuestionAsked | AnswerGiven, visit: Visit
+    ) -> Decided | Cancelled:
+        if not isinstance(entry, StepOutput):
+            return Cancelled(visit)
+        try:
+            return Decided(visit, decision_from_json(self._value(entry.output, None)))
+        except ValueError as error:
+            raise self._corrupt(str(error)) from error
+
+    def _event(
+        self, entry: StepOutput | StepFailure | StepCancelled | QuestionAsked | AnswerGiven, visit: Visit
+    ) -> Succeeded | Failed | Cancelled | Answered:
+        if isinstance(entry, AnswerGiven):
+            answer = self._value(entry.answer, self._setup.answers.get(visit.node))
+            return Answered(visit, answer, self._writes(visit, answer, {}))
+        written = self._written_in(entry.place, entry.attempt)
+        match entry:
+            case StepOutput():
+                declared = self._setup.declared.get(visit.node)
+                output = stored_output(self._recorded, entry, declared, self._codec)
+                return Succeeded(visit, output, self._writes(visit, output, written))
+            case QuestionAsked():
+                question = self._value(entry.question, self._setup.declared.get(visit.node))
+                return Succeeded(visit, question, written)
+            case StepCancelled():
+                self._cancelled.append(self._position)
+                return Cancelled(visit, written)
+            case StepFailure():
+                return Failed(visit, self._error(entry.failure), written)
+
+    def _error(self, failure: FailureFacts) -> RecordedError:
+        error = RecordedError(failure.error_type, failure.message)
+        self._failures.append((error, self._position))
+        return error
+
+    def _writes(self, visit: Visit, output: object, written: Mapping[str, object]) -> dict[str, object]:
+        try:
+            return writes_of(visit.node, output, self._setup.writes(visit.node), written)
+        except ContractViolation as error:
+            raise self._corrupt(f"what node {visit.node!r} gave is not what it declares: {error}") from error
+
+    def _value(self, stored: JsonValue, declared: object) -> Any:
+        try:
+            return stored_value(stored, declared, self._codec)
+        except ValueError as error:
+            raise self._corrupt(f"it is not of the type that is declared: {error}") from error
+
+    def _corrupt(self, reason: str) -> RunCorrupt:
+        return RunCorrupt(self._recorded.opened.run_id, self._position, reason)
+
+
+def _visit_of(place: str) -> Visit:
+    _, _, number = place.rpartition("/")[2].rpartition("#")
+    return Visit(
+        step_name(place), int(number) if number.isdecimal() and "#" in place.rpartition("/")[2] else 1
+    )

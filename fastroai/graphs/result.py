@@ -1,0 +1,131 @@
+"""What a run of a graph gives back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic, Literal, TypeAlias
+
+from pydantic import JsonValue
+from typing_extensions import TypeVar
+
+from fastroai.graphs.branches import Path
+from fastroai.graphs.events import Ending, Visit
+from fastroai.graphs.visits import VisitRecord
+from fastroai.runs.stream import RunStream
+from fastroai.runs.usage import RunUsage
+from fastroai.runtime import Scope
+from fastroai.steps import StepUsage
+from fastroai.store.live_log import RunLog
+from fastroai.store.trace import RunTrace
+
+GraphQuality: TypeAlias = Literal["clean", "degraded", "failed"]
+
+OutputT = TypeVar("OutputT", default=Any, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a paused run asks a person."""
+
+    node: str
+    visit: int
+    question: Any
+    """The output of the pause node."""
+    answer_schema: Mapping[str, JsonValue] | None = None
+    """JSON Schema of the answer, where its type is declared."""
+
+
+class GraphUsage(RunUsage):
+    """What a whole run has spent, each node of it, and each visit to a node."""
+
+    def __init__(
+        self, scope: Scope, visits: Mapping[Visit, VisitRecord], decisions: Mapping[Visit, VisitRecord]
+    ) -> None:
+        """From the scope of a run that has ended, and its visits with the decisions after them."""
+        super().__init__(scope)
+        self._visits, self._decisions = visits, decisions
+        self.processing_time_ms = max(
+            (record.finished_ms or 0.0 for record in (*visits.values(), *decisions.values())), default=0.0
+        )
+        """Wall time from the start of the run to the end of its last node, in milliseconds."""
+
+    def __getstate__(self) -> dict[str, object]:
+        """Plain data for pickling and copying: the usage of visits instead of their live scopes."""
+        return {**self.__dict__, "by_visit": self.by_visit, "_visits": {}, "_decisions": {}}
+
+    @cached_property
+    def by_visit(self) -> Mapping[tuple[str, int], StepUsage]:
+        """Usage of every visit, by node and number, with that of the decision after it."""
+        found: dict[tuple[str, int], StepUsage] = {}
+        for records in (self._visits, self._decisions):
+            for visit, record in records.items():
+                usage = StepUsage.of_scope(record.scope, record.duration_ms)
+                found[visit] = usage if visit not in found else found[visit] + usage
+        return found
+
+    @cached_property
+    def by_node(self) -> Mapping[str, StepUsage]:
+        """Usage of every node that was visited, all visits together."""
+        found: defaultdict[str, StepUsage] = defaultdict(StepUsage)
+        for (node, _), usage in self.by_visit.items():
+            found[node] = found[node] + usage
+        return dict(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphResult(Generic[OutputT]):
+    """How a run of a graph ended, and all that it gave."""
+
+    run_id: str
+    status: Ending
+    quality: GraphQuality
+    """`clean`: every node succeeded, perhaps after retries. `degraded`: some node failed, or a branch took
+    too long, or an answer that was used broke off before its end. `failed`: no terminal was reached."""
+    output: OutputT | None
+    """That of the terminal that was reached; of several, of the one that is declared first."""
+    outputs: Mapping[str, Any]
+    """The latest output of each node."""
+    memory: Mapping[str, Any]
+    """The inputs, and what nodes wrote; whatever the status is."""
+    path: Path
+    """Nodes in the order in which they were visited; a fork is a mapping of its branches by target."""
+    visits: Mapping[str, int]
+    """How often each node was visited."""
+    errors: Mapping[str, BaseException] = field(default_factory=dict)
+    """The latest failure of each node that has failed, those that were handled included. Of an earlier
+    process, it is a `RecordedError`."""
+    usage: GraphUsage
+    reason: str
+    """Why it ended so."""
+    error: BaseException | None = None
+    """What stopped it, if it failed."""
+    resume_at: tuple[str, ...] = ()
+    """The nodes with which a paused run goes on."""
+    questions: tuple[Question, ...] = ()
+    """What a paused run asks, first asked first."""
+    log: RunLog = field(repr=False, compare=False)
+    """What `trace` is made of."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether a terminal was reached."""
+        return self.status == "completed"
+
+    @property
+    def trace(self) -> RunTrace:
+        """What happened: every visit, why it was made, what it was given, gave and cost, and every edge."""
+        return self.log.trace
+
+    def explain(self) -> str:
+        """Why each node ran, and why each edge was taken or not, a line each."""
+        return self.trace.explain()
+
+
+class GraphStream(RunStream[GraphResult[OutputT]], Generic[OutputT]):
+    """Iterates the events of a run of a graph, which goes on only as fast as they are read.
+
+    Use it with `async for`, or with `async with` to be sure that leaving it has ended the run.
+    """

@@ -1,0 +1,156 @@
+"""Which edges are taken after a node, and why: a pure function of its outcome."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+from fastroai.expressions import Outcome
+from fastroai.graphs.edge import Edge
+
+if TYPE_CHECKING:
+    from fastroai.graphs.plan import GraphPlan
+
+NodeOutcome: TypeAlias = Literal["succeeded", "skipped", "failed"]
+
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+_NO_FIELDS: Final = _SCALARS | {list, tuple}
+_ABSENT: Final = object()
+
+
+class EdgeOutcome(NamedTuple):
+    """Whether an edge was taken, and why."""
+
+    edge: Edge
+    taken: bool
+    test: Outcome | None = None
+    """Of its condition, if that was evaluated."""
+    because: str = ""
+
+    @property
+    def why(self) -> str:
+        """For people."""
+        return self.because if self.test is None else self.test.explain()
+
+    @property
+    def why_without_values(self) -> str:
+        """The same, without what the condition was about."""
+        if self.edge.when == "llm_decide":
+            return ""
+        return (
+            self.because
+            if self.test is None
+            else f"its condition {'holds' if self.taken else 'does not hold'}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Which of the candidates of `llm_decide` edges it is, and why."""
+
+    target: str
+    reasoning: str = ""
+    failure: str | None = None
+    """Why it is the fallback, if the decider did not answer."""
+
+
+def resolve(
+    plan: GraphPlan,
+    node: str,
+    outcome: NodeOutcome,
+    output: object,
+    memory: Mapping[str, object],
+    decision: Decision | None,
+) -> list[EdgeOutcome]:
+    """What becomes of every edge of a node, in declaration order."""
+    if outcome == "failed":
+        return [_after_failure(edge, node) for edge in plan.edges[node]]
+    outcomes: list[EdgeOutcome] = []
+    held: Edge | None = None
+    for edge in plan.edges[node]:
+        if edge.when == "conditional":
+            tested = _conditional(plan, edge, held, output, memory)
+            held = edge if tested.taken else held
+            outcomes.append(tested)
+        else:
+            outcomes.append(_after_success(edge, node, outcome, decision))
+    if held is None:
+        return outcomes
+    beside = f"the condition of the edge to {held.target!r} holds"
+    return [
+        EdgeOutcome(one.edge, False, None, beside) if one.edge.when == "always" else one for one in outcomes
+    ]
+
+
+def targets(outcomes: Sequence[EdgeOutcome]) -> tuple[str, ...]:
+    """Where the taken edges lead, each once."""
+    return tuple(dict.fromkeys([one.edge.target for one in outcomes if one.taken]))
+
+
+def _after_failure(edge: Edge, node: str) -> EdgeOutcome:
+    taken = edge.when in ("always", "on_failure")
+    return EdgeOutcome(edge, taken, None, f"{node!r} failed" if edge.when != "always" else "always")
+
+
+def _after_success(edge: Edge, node: str, outcome: NodeOutcome, decision: Decision | None) -> EdgeOutcome:
+    match edge.when:
+        case "on_success":
+            return EdgeOutcome(edge, True, None, f"{node!r} {outcome}")
+        case "on_failure":
+            return EdgeOutcome(edge, False, None, f"{node!r} {outcome}")
+        case "llm_decide":
+            assert decision is not None
+            return EdgeOutcome(edge, edge.target == decision.target, None, _decided(decision))
+        case _:
+            return EdgeOutcome(edge, True, None, "no condition holds")
+
+
+def _decided(decision: Decision) -> str:
+    if decision.failure is not None:
+        return f"{decision.target!r} is the fallback: {decision.failure}"
+    return f"{decision.target!r} was decided for: {decision.reasoning}"
+
+
+def _conditional(
+    plan: GraphPlan, edge: Edge, held: Edge | None, output: object, memory: Mapping[str, object]
+) -> EdgeOutcome:
+    if held is not None:
+        return EdgeOutcome(edge, False, None, f"the condition of the edge to {held.target!r} held before")
+    expression = plan.conditions[edge]
+    tested = expression.test(_facts(expression.names, output, memory))
+    return EdgeOutcome(edge, tested.holds, tested)
+
+
+def _facts(names: frozenset[str], output: object, memory: Mapping[str, object]) -> dict[str, object]:
+    """What a condition reads, as plain JSON: fields of the output before memory."""
+    fields = fields_of(output) or {}
+    facts: dict[str, object] = {}
+    for name in names:
+        value = fields[name] if name in fields else memory.get(name, _ABSENT)
+        if value is not _ABSENT:
+            facts[name] = _plain(value)
+    return facts
+
+
+def _plain(value: object) -> object:
+    if type(value) in _SCALARS:
+        return value
+    return to_jsonable_python(value, fallback=repr, inf_nan_mode="constants")
+
+
+def fields_of(output: object) -> Mapping[str, object] | None:
+    """The fields of a mapping, a pydantic model or a dataclass; `None` for anything else."""
+    if type(output) in _NO_FIELDS:
+        return None
+    if isinstance(output, Mapping):
+        return output
+    if isinstance(output, BaseModel):
+        return {name: getattr(output, name) for name in type(output).model_fields}
+    if dataclasses.is_dataclass(output) and not isinstance(output, type):
+        return {field.name: getattr(output, field.name) for field in dataclasses.fields(output)}
+    return None

@@ -1,0 +1,40 @@
+"""What the runs of one graph have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastroai.contracts.annotations import Annotation
+from fastroai.graphs.conversation import Conversation
+from fastroai.graphs.node import Node
+from fastroai.graphs.plan import GraphPlan
+from fastroai.steps import ResolvedConfig
+from fastroai.steps.call import AgentLike
+from fastroai.steps.contracts import BoundContract
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphSetup:
+    """A graph, ready to run."""
+
+    name: str
+    goal: str | None
+    plan: GraphPlan
+    nodes: Mapping[str, Node[Any]]
+    configs: Mapping[str, ResolvedConfig]
+    contracts: Mapping[str, BoundContract]
+    declared: Mapping[str, Annotation]
+    """Declared types of outputs, by node; of those that have any."""
+    answers: Mapping[str, Annotation]
+    """Types of answers, by pause node; of those that have any."""
+    decider: AgentLike[Any] | None
+    decider_config: ResolvedConfig
+    conversation: Conversation
+    branch_timeout: float | None
+    """Seconds."""
+
+    def writes(self, node: str) -> tuple[str, ...] | None:
+        """The keys that a node declares to write; `None` where it does not say."""
+        return self.plan.writes.get(node)

@@ -1,0 +1,225 @@
+"""A YAML text as plain data, with the place of everything in it.
+
+What YAML has and a definition does not need is refused: anchors and aliases, which can blow a text up, tags,
+several documents. Plain scalars are what YAML 1.2 says: `on`, `yes` and `no` are texts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from pydantic import JsonValue
+
+from fastroai.errors import GraphProblem, MissingExtraError
+
+if TYPE_CHECKING:
+    import yaml
+
+MAX_CHARACTERS: Final = 1_000_000
+MAX_DEPTH: Final = 10
+"""Of mappings and lists in each other."""
+
+Way: TypeAlias = tuple[str | int, ...]
+"""Where something is in the data: keys and indices."""
+Place: TypeAlias = tuple[int, int]
+"""Line and column, both from 1."""
+
+_INTEGER: Final = re.compile(r"[-+]?[0-9]+(_[0-9]+)*")
+_NUMBER: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_WORDS: Final[dict[str, bool | None]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_MOST_DIGITS: Final = 30
+
+
+@dataclass(slots=True)
+class YamlText:
+    """What was read, and where it was."""
+
+    data: JsonValue = None
+    keys: dict[Way, Place] = field(default_factory=dict)
+    """Where the keys of mappings are."""
+    values: dict[Way, Place] = field(default_factory=dict)
+    """Where values are; under a key, a mapping, a list or nothing is where the key is."""
+    problems: list[GraphProblem] = field(default_factory=list)
+
+    def place(self, way: Way, *, of_key: bool = False) -> Place:
+        """Where something is, or what is the nearest around it."""
+        places = self.keys if of_key else self.values
+        while way and way not in places:
+            way = way[:-1]
+        return places.get(way, (1, 1))
+
+
+def read_yaml(text: str, feature: str) -> YamlText:
+    """Read a text, as far as it can be read; `problems` are what is wrong with it.
+
+    Raises:
+        MissingExtraError: PyYAML, which `feature` needs, is not installed (the extra `yaml`).
+    """
+    try:
+        import yaml
+    except ImportError as error:
+        raise MissingExtraError(feature, "yaml", "pyyaml") from error
+    reader = _Reader()
+    read = reader.read
+    if len(text) > MAX_CHARACTERS:
+        read.problems.append(GraphProblem(f"it has more than {MAX_CHARACTERS:,} characters"))
+        return read
+    try:
+        for event in yaml.parse(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader)):
+            reader.take(event)
+    except _Stop:
+        pass
+    except yaml.MarkedYAMLError as error:
+        told = " ".join(filter(None, (error.problem, error.context)))
+        mark = error.problem_mark
+        assert mark is not None
+        read.problems.append(GraphProblem(f"it is not YAML: {told}", (), mark.line + 1, mark.column + 1))
+    except yaml.reader.ReaderError as error:
+        read.problems.append(GraphProblem(f"it is not YAML: {error.reason}", (), *_place_of(text, error)))
+    except UnicodeEncodeError as error:
+        read.problems.append(GraphProblem(f"it is not valid text: {error.reason}"))
+    return read
+
+
+def scalar(text: str) -> str | int | float | bool | None:
+    """What a plain scalar is: null, a truth value, a number, else a text."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if len(text) <= _MOST_DIGITS:
+        if _INTEGER.fullmatch(text):
+            return int(text)
+        if _NUMBER.fullmatch(text):
+            return float(text)
+    return text
+
+
+def _place_of(text: str, error: yaml.reader.ReaderError) -> Place:
+    before = text.encode()[: error.position].decode(errors="ignore")
+    return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+
+
+class _Stop(Exception):
+    """There is no going on from what was just found."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A mapping or a list whose end has not come yet."""
+
+    way: Way
+    data: dict[str, JsonValue] | list[JsonValue]
+    key: str | None = None
+    """The key whose value comes next."""
+
+
+class _Reader:
+    """Makes data of the events of the parser."""
+
+    def __init__(self) -> None:
+        self.read = YamlText()
+        self._open: list[_Open] = []
+        self._documents = 0
+
+    def take(self, event: yaml.Event) -> None:
+        """Take in the next event."""
+        import yaml
+
+        mark = event.start_mark
+        assert mark is not None
+        place = (mark.line + 1, mark.column + 1)
+        match event:
+            case yaml.DocumentStartEvent():
+                self._documents += 1
+                if self._documents > 1:
+                    self._stop("a second document begins here; give each a text of its own", place)
+            case yaml.AliasEvent():
+                self._stop(f"the alias *{event.anchor} is not supported; write out what it stands for", place)
+            case yaml.ScalarEvent():
+                self._check(event.anchor, event.tag, place)
+                self._scalar(event.value, plain=event.implicit[0], place=place)
+            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                self._check(event.anchor, event.tag, place)
+                self._begin({} if isinstance(event, yaml.MappingStartEvent) else [], place)
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                self._open.pop()
+
+    def _check(self, anchor: str | None, tag: str | None, place: Place) -> None:
+        if anchor is not None:
+            self._stop(f"the anchor &{anchor} is not supported; leave it out", place)
+        if tag is not None:
+            self._stop(f"the tag {tag} is not supported; leave it out", place)
+
+    def _stop(self, message: str, place: Place) -> None:
+        self.read.problems.append(GraphProblem(message, (), *place))
+        raise _Stop
+
+    def _begin(self, data: dict[str, JsonValue] | list[JsonValue], place: Place) -> None:
+        if len(self._open) == MAX_DEPTH:
+            self._stop(f"it is nested too deeply; at most {MAX_DEPTH} levels are allowed", place)
+        if self._awaits_key():
+            self._stop("a key is a mapping or a list; expected a text", place)
+        way = self._put(data, place)
+        self._open.append(_Open(way, data))
+
+    def _scalar(self, text: str, *, plain: bool, place: Place) -> None:
+        value = scalar(text) if plain else text
+        if self._awaits_key():
+            self._key(text, value, place)
+        else:
+            self._put(value, place)
+
+    def _awaits_key(self) -> bool:
+        return bool(self._open) and isinstance(self._open[-1].data, dict) and self._open[-1].key is None
+
+    def _key(self, text: str, value: JsonValue, place: Place) -> None:
+        around = self._open[-1]
+        way = (*around.way, text)
+        if not isinstance(value, str):
+            message = f"the key {text} is {kind(value)}; put it in quotes if it is meant as a text"
+            self.read.problems.append(GraphProblem(message, way, *place))
+        elif isinstance(around.data, dict) and text in around.data:
+            first = self.read.keys[way][0]
+            message = f"the key {text!r} is there already, in line {first}; leave one of them"
+            self.read.problems.append(GraphProblem(message, way, *place))
+        self.read.keys.setdefault(way, place)
+        around.key = text
+
+    def _put(self, value: JsonValue, place: Place) -> Way:
+        """Put a value where the next one belongs, and say where that is."""
+        way: Way = ()
+        if not self._open:
+            self.read.data = value
+        elif isinstance(data := (around := self._open[-1]).data, list):
+            way = (*around.way, len(data))
+            data.append(value)
+        else:
+            assert around.key is not None
+            way = (*around.way, around.key)
+            data[around.key] = value
+            around.key = None
+            if value is None or isinstance(value, dict | list):
+                place = self.read.keys[way]
+        self.read.values[way] = place
+        return way
+
+
+def kind(value: object) -> str:
+    """What a value of a document is, for people who write YAML."""
+    return _KINDS[type(value)]
+
+
+_KINDS: Final[dict[type, str]] = {
+    type(None): "empty",
+    bool: "a truth value",
+    int: "a number",
+    float: "a number",
+    str: "a text",
+    list: "a list",
+    dict: "a mapping",
+}

@@ -1,0 +1,250 @@
+"""Live graphs of designs: nodes that do what the script says, in virtual time, in processes that may die."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from support.graph_reference import VIOLATION, Act, Design, Ending, Outcome, Seen, error_text
+from support.graph_simulation import reason_of
+from support.interruptions import RUN, DyingStore, When, entries_of
+
+from fastroai.agent import FastroAgent
+from fastroai.errors import (
+    ContractViolation,
+    MemoryConflict,
+    RecordedError,
+    RunNotFound,
+    RunStoreUnavailable,
+)
+from fastroai.graphs import Edge, Graph, GraphResult, Node
+from fastroai.graphs.events import Visit
+from fastroai.graphs.visits import decision_place, visit_place
+from fastroai.pipelines import BaseStep, PipelineConfig, StepConfig, StepContext
+from fastroai.runtime import current_scope
+from fastroai.store import MemoryRunStore
+from fastroai.store.entries import AnyEntry, StepFailure, StepOutput
+
+MOST_TURNS = 3_000
+"""How often something looks whether it is its turn, before the test fails."""
+
+
+class ForbiddenError(Exception):
+    """A failure that no retry would mend."""
+
+    status_code = 403
+
+
+class Acted(BaseStep[Any, Any]):
+    """A node that does what its script says."""
+
+    def __init__(self, world: World, node: str) -> None:
+        self.world, self.node = world, node
+
+    async def execute(self, context: StepContext[Any]) -> Any:
+        return await self.world.perform(self.node, context)
+
+
+class Turns:
+    """Lets visits end in the order in which the reference has them end, whenever they began."""
+
+    def __init__(self, order: Sequence[Ending], entries: Iterable[AnyEntry] = ()) -> None:
+        """Those on record are over; only a failure that ended the run, the last of all, is tried again."""
+        over = {entry.place for entry in entries if isinstance(entry, StepOutput | StepFailure)}
+        self._places = [_place(ending) for ending in order]
+        self._left = [place for place in self._places if place not in over] or self._places[-1:]
+
+    async def wait(self, node: str, visit: int, *, is_decision: bool = False) -> None:
+        """Until everything before is over, and what follows from it has been done."""
+        place = _place(Ending(node, visit, 0.0, is_decision))
+        for _ in range(MOST_TURNS):
+            if self._left and self._left[0] == place:
+                await asyncio.sleep(1)
+                self._left.pop(0)
+                return
+            await asyncio.sleep(1)
+        raise AssertionError(f"the turn of {place} never came; left are {self._left}")
+
+
+def _place(ending: Ending) -> str:
+    visit = Visit(ending.node, ending.visit)
+    return decision_place(visit) if ending.is_decision else visit_place(visit)
+
+
+class World:
+    """One process: the graph of a design, and what its nodes did and saw there."""
+
+    def __init__(self, design: Design, turns: Turns | None = None, **options: Any) -> None:
+        """`turns` instead of durations; `options` go to the graph."""
+        self.design, self.turns = design, turns
+        self.seen: list[Seen] = []
+        self.attempts: Counter[str] = Counter()
+        self.began: dict[str, asyncio.Event] = {name: asyncio.Event() for name in design.nodes}
+        """Set when a node begins."""
+        options.setdefault("conversation", "isolated")
+        config = PipelineConfig(retry_delay=0, **options.pop("config", {}))
+        decider = FastroAgent(FunctionModel(self._decide)) if design.decisions else None
+        self.graph: Graph[Any, Any] = Graph(
+            "g",
+            nodes={name: self._node(name) for name in design.nodes},
+            edges=[
+                Edge(way.source, way.target, way.when, way.condition, way.fallback)  # type: ignore[arg-type]
+                for way in design.ways
+            ],
+            decider=decider,
+            entry=design.entry,
+            terminals=design.terminals,
+            max_steps=design.max_steps,
+            on_branch_failure=design.on_branch_failure,
+            on_conflict=design.on_conflict,
+            branch_timeout=design.branch_timeout,
+            max_concurrency=design.max_concurrency,
+            config=config,
+            **options,
+        )
+
+    def _node(self, name: str) -> Node[Any]:
+        part = self.design.nodes[name]
+        acted = Acted(self, name)
+        acted.config = StepConfig(retries=part.attempts - 1)
+        return Node(acted, reads=part.reads or (), writes=part.writes, max_visits=part.max_visits)
+
+    # --- what nodes do ---
+
+    async def perform(self, node: str, context: StepContext[Any]) -> Any:
+        visit, part = context.visit, self.design.nodes[node]
+        act = part.act(visit)
+        self._note(node, context)
+        for key, value in act.kept.items():
+            context.write(key, value)
+        if Decimal(act.cost):
+            context.record_usage(model="script", cost_usd=act.cost)
+        last = part.attempts_at(visit)
+        fails = act.fails >= last or context.attempt <= act.fails
+        await self._take_time(node, visit, is_last=not fails or context.attempt >= last)
+        if fails:
+            kind = ForbiddenError if act.is_terminal else RuntimeError
+            raise kind(error_text(node, visit))
+        return self.output(act, context)
+
+    def output(self, act: Act, context: StepContext[Any]) -> Any:
+        return act.output
+
+    def _note(self, node: str, context: StepContext[Any]) -> None:
+        self.attempts[f"{node}@{context.visit}"] = context.attempt
+        self.began[node].set()
+        if context.attempt > 1:
+            return
+        outputs = {
+            name: context.get_dependency_or_none(name)
+            for name in self.design.nodes
+            if name in context.read(self.design.nodes)
+        }
+        errors = {name: text_of(error) for name, error in context.errors.items()}
+        self.seen.append(Seen(node, context.visit, dict(context.inputs), outputs, errors))
+
+    async def _take_time(self, node: str, visit: int, *, is_last: bool) -> None:
+        if self.turns is None:
+            await asyncio.sleep(self.design.seconds(node, visit))
+        elif is_last:
+            await self.turns.wait(node, visit)
+
+    async def _decide(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        scope = current_scope()
+        while scope is not None and scope.kind != "step":
+            scope = scope.parent
+        assert scope is not None
+        node, visit = scope.name.removeprefix("llm_decide(").removesuffix(")"), scope.ordinal
+        first = not self.attempts[scope.name + str(visit)]
+        self.attempts[scope.name + str(visit)] += 1
+        if first and self.turns is None:
+            await asyncio.sleep(self.design.seconds_to_decide(node, visit))
+        elif first and self.turns is not None:
+            await self.turns.wait(node, visit, is_decision=True)
+        target = self.design.decisions[node].target
+        if target is None:
+            raise ForbiddenError("nothing to say")
+        answer = {"reasoning": "as the script says", "target": target}
+        return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, answer)])
+
+
+# --- what came of it ---
+
+
+def text_of(error: BaseException) -> str:
+    """An error as the reference has it."""
+    if isinstance(error, ContractViolation):
+        return VIOLATION
+    if isinstance(error, RecordedError) and error.error_type.endswith("ContractViolation"):
+        return VIOLATION
+    return str(error)
+
+
+def outcome_of(result: GraphResult[Any], world: World) -> Outcome:
+    """A result in the words of the reference."""
+    outcome = Outcome(
+        status=result.status,
+        quality=result.quality,
+        reason=reason_of(result.status, result.reason),
+        output=result.output,
+        path=list(result.path),
+        memory=dict(result.memory),
+        visits=dict(result.visits),
+        attempts={key: count for key, count in world.attempts.items() if "@" in key},
+        errors={name: text_of(error) for name, error in result.errors.items()},
+        seen=world.seen,
+        cost=result.usage.cost_usd if hasattr(result.usage, "cost_usd") else result.usage.total.cost_usd,
+        at=asyncio.get_running_loop().time(),
+    )
+    if isinstance(result.error, MemoryConflict):
+        outcome.conflicts = {result.error.args}  # type: ignore[arg-type]
+    elif isinstance(result.error, RecordedError) and result.error.error_type.endswith("MemoryConflict"):
+        outcome.reason = "conflict"
+    return outcome
+
+
+async def run_live(design: Design) -> Outcome:
+    """A run that takes the time that the design says."""
+    world = World(design)
+    return outcome_of(await world.graph.run(dict(design.inputs)), world)
+
+
+# --- processes that die ---
+
+
+
+
+
+
+async def run_killed(design: Design, order: Sequence[Ending], at: int) -> tuple[Outcome, bool]:
+    """A run whose process dies at this write to its log, taken up by another; and whether it did die."""
+    store = MemoryRunStore()
+    first = World(design, Turns(order))
+    dying = DyingStore(store, nth_write(at))
+    try:
+        return outcome_of(await first.graph.run(dict(design.inputs), store=dying, run_id=RUN), first), False
+    except (RunStoreUnavailable, OSError):
+        pass
+    second = World(design, Turns(order, await entries_of(store)))
+    try:
+        result = await second.graph.resume(RUN, store=store)
+    except RunNotFound:
+        result = await second.graph.run(dict(design.inputs), store=store, run_id=RUN)
+    return outcome_of(result, second), True
+
+
+def nth_write(number: int) -> When:
+    """At that write to a log, from 1."""
+    writes = 0
+
+    def when(entries: Sequence[AnyEntry]) -> bool:
+        nonlocal writes
+        writes += 1
+        return writes >= number
+
+    return when

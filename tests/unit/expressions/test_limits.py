@@ -1,0 +1,101 @@
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from fastroai.expressions import Expression
+from fastroai.expressions.limits import (
+    CHARACTERS_BUILT_PER_STEP,
+    CHARACTERS_READ_PER_STEP,
+    CHARACTERS_SEARCHED_PER_STEP,
+    KEYS_CHECKED_PER_STEP,
+    MAX_STEPS,
+    STEPS_PER_ITEM,
+    STEPS_PER_NODE,
+    STEPS_PER_ROUND,
+)
+
+STOPPED = "it takes more than 100,000 steps: there is too much data to work through"
+ITEMS = MAX_STEPS // STEPS_PER_ITEM
+ROUNDS = MAX_STEPS // (STEPS_PER_ROUND + STEPS_PER_NODE)
+
+
+def texts(length: int) -> dict[str, object]:
+    return {"s": "a" * length, "t": "a" * length, "b": "b" * length}
+
+
+def keys(count: int) -> dict[str, object]:
+    return {"d": dict.fromkeys(map(str, range(count)))}
+
+
+def items(count: int) -> dict[str, object]:
+    return {"xs": [1] * count, "ys": [1] * count, "zs": ["a"] * count}
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "fits"),
+    [
+        ("[x for x in xs]", items, ROUNDS),
+        ("2 in xs", items, ITEMS),
+        ("xs == ys", items, ITEMS),
+        ("sum(xs)", items, ITEMS),
+        ("max(xs)", items, ITEMS),
+        ("any(xs)", items, ITEMS),
+        ("xs + []", items, ITEMS),
+        ("s == t", texts, MAX_STEPS * CHARACTERS_READ_PER_STEP),
+        ("s <= t", texts, MAX_STEPS * CHARACTERS_READ_PER_STEP),
+        ("b in s", lambda n: {"s": "a" * n, "b": "b"}, MAX_STEPS * CHARACTERS_SEARCHED_PER_STEP - 1),
+        ("startswith(s, t)", texts, MAX_STEPS * CHARACTERS_READ_PER_STEP),
+        ("len(lower(s))", texts, MAX_STEPS * CHARACTERS_BUILT_PER_STEP),
+        ("s + ''", texts, MAX_STEPS * CHARACTERS_BUILT_PER_STEP),
+        ("d['5']", keys, MAX_STEPS * KEYS_CHECKED_PER_STEP),
+    ],
+)  # fmt: skip
+def test_work_is_counted_by_the_size_of_what_is_worked_on(text: str, data: Any, fits: int) -> None:
+    expression = Expression(f"len([{text}]) == 1")
+    assert expression.test(data(fits)).problem is None
+    more = fits + max(CHARACTERS_READ_PER_STEP, 1_000)
+    assert expression.test(data(more)).problem == STOPPED
+
+
+def test_what_needs_no_work_is_free_whatever_the_size() -> None:
+    data = {"s": "a" * 10_000_000, "xs": [0] * 1_000_000, "order": {"id": 7}}
+    assert Expression("len(s) > 5 and len(xs) > 5 and xs[-1] == 0 and order.id == 7 and s != 'a'").test(data)
+
+
+def test_a_result_is_copied_up_to_a_size() -> None:
+    assert len(Expression("xs").evaluate(items(ITEMS))) == ITEMS  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="it takes more than 100,000 steps"):
+        Expression("xs").evaluate(items(ITEMS + 1))
+
+
+def test_lists_that_share_their_items_are_bounded_when_they_leave() -> None:
+    doubled = "[1]"
+    for name in "abcdefghijklmnopqr":
+        doubled = f"[[{name}, {name}] for {name} in {doubled}]"
+    expression = Expression(doubled)
+    assert expression.test({})
+    with pytest.raises(ValueError, match="it takes more than 100,000 steps"):
+        expression.evaluate({})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[x + x for x in xs]",
+        "[[x, [x, x]] for x in xs]",
+        "{x + str(i): [x] for x in zs for i in xs}",
+        "[upper(x) + s for x in zs]",
+        "[{'a': x, 'b': [x]} for x in xs]",
+        "[largest - x for x in xs]",
+    ],
+)
+def test_an_evaluation_takes_a_few_megabytes_at_most(text: str) -> None:
+    expression = Expression(text)
+    data = {**items(20_000), "s": "ΐ" * 1_000, "largest": 2**1_024 - 1}
+    tracemalloc.start()
+    try:
+        expression.test(data)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()

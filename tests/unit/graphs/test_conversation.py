@@ -1,0 +1,36 @@
+"""What can be said of a graph's conversation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.models.test import TestModel
+
+from fastroai.agent import FastroAgent
+from fastroai.errors import ConfigurationError
+from fastroai.graphs.conversation import Conversation
+
+
+def test_the_two_words_are_short_forms() -> None:
+    assert Conversation.of("continuous") == Conversation()
+    assert Conversation.of("isolated") == Conversation(mode="isolated")
+    said = Conversation(compact_above=10)
+    assert Conversation.of(said) is said
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"mode": "shared"}, "'continuous', 'isolated' or a Conversation"),
+        ({"compact_above": 0}, "compact_above=0"),
+        ({"keep_phases": 0}, "keep_phases=0"),
+        ({"mode": "isolated", "compact_above": 5}, "nothing with 'isolated'"),
+        ({"summarizer": FastroAgent(TestModel())}, "compact_above= beside it"),
+        ({"summarizer": Agent(TestModel()), "compact_above": 5}, "FastroAgent"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        Conversation(**options)
