@@ -772,7 +772,7 @@ class RunExists(FastroAIError):
     def __str__(self) -> str:
         return (
             f"there is a run {self.run_id!r} in the store already ({self.status}); go on with it by "
-            "pipeline.resume(run_id), or choose another run_id"
+            "resume(run_id), or choose another run_id"
         )
 
 
@@ -818,17 +818,17 @@ class RunTakenOver(FastroAIError):
 
 
 class RunDefinitionChanged(FastroAIError):
-    """The pipeline is not the one that the run was started with."""
+    """The pipeline or graph is not the one that the run was started with."""
 
-    def __init__(self, run_id: str, changes: tuple[str, ...]) -> None:
-        super().__init__(run_id, changes)
-        self.run_id, self.changes = run_id, changes
+    def __init__(self, run_id: str, changes: tuple[str, ...], kind: str = "pipeline") -> None:
+        super().__init__(run_id, changes, kind)
+        self.run_id, self.changes, self.kind = run_id, changes, kind
 
     def __str__(self) -> str:
         changes = "".join(f"\n  - {change}" for change in self.changes)
         return (
-            f"the pipeline has changed since run {self.run_id!r} was started:{changes}\n"
-            "Resume it with the pipeline as it was, or take the risk: resume(..., force=True)"
+            f"the {self.kind} has changed since run {self.run_id!r} was started:{changes}\n"
+            f"Resume it with the {self.kind} as it was, or take the risk: resume(..., force=True)"
         )
 
 

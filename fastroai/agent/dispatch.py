@@ -106,6 +106,8 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         self, call: AgentCall, send: Send[StreamChunk[OutputDataT]], on_scope: OnScope
     ) -> None:
         """A streamed attempt, chunk by chunk."""
+        if call.before is not None:
+            call = await call.before(call)
         async with self._attempt(call) as attempt:
             on_scope(attempt.scope)
             async with self.agent.run_stream(
@@ -115,6 +117,8 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
                     with attempt.clock.paused():
                         await send(chunk)
             response = await attempt.respond(streamed.result)
+        if call.after is not None:
+            call.after(response.new_messages())
         await send(StreamChunk(output=response.output, is_final=True, usage_data=response))
 
     async def _chunks(

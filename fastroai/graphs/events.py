@@ -35,6 +35,9 @@ class Started:
     """The run begins, with these inputs."""
 
     inputs: Mapping[str, object]
+    known: Mapping[Visit, bool] | None = None
+    """Of a run that is on record: visits that it came to, and whether they were skipped. Limits may have
+    changed since then, so they hold for other visits only; that of nodes at once, after `TakenUp`."""
 
 
 @dataclass(slots=True)
@@ -89,6 +92,11 @@ class BranchTimedOut:
 
 
 @dataclass(slots=True)
+class TakenUp:
+    """A run on record goes on in another process: what has started and is not over starts anew."""
+
+
+@dataclass(slots=True)
 class PauseRequested:
     """What runs may finish, and nothing starts."""
 
@@ -103,7 +111,16 @@ class Stopped:
 
 
 Event: TypeAlias = (
-    Started | Succeeded | Failed | Cancelled | Decided | Answered | BranchTimedOut | PauseRequested | Stopped
+    Started
+    | Succeeded
+    | Failed
+    | Cancelled
+    | Decided
+    | Answered
+    | BranchTimedOut
+    | TakenUp
+    | PauseRequested
+    | Stopped
 )
 
 # --- commands ---

@@ -469,9 +469,10 @@ class Graph(Generic[DepsT, OutputT]):
             ConfigurationError: it has pause nodes, whose questions only the outermost run can ask.
         """
         if self._plan.pauses:
-            names = ", ".join(map(repr, sorted(self._plan.pauses)))
             raise ConfigurationError(
-                "pause_nodes", names, "none in a graph that is a step: only the outermost run can be paused"
+                "pause_nodes",
+                sorted(self._plan.pauses),
+                f"none in graph {self.name!r}, which is a step: only the outermost run can be paused",
             )
         return NestedStep(self, inputs, config or StepConfig())
 

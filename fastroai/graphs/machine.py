@@ -34,6 +34,7 @@ from fastroai.graphs.events import (
     StartNode,
     Stopped,
     Succeeded,
+    TakenUp,
     Visit,
 )
 from fastroai.graphs.merging import merge, merge_errors, salvage
@@ -67,8 +68,11 @@ class GraphMachine:
         self._limited: Counter[str] = Counter()
         self._steps = 0
         self._wrote: defaultdict[str, set[str]] = defaultdict(set)
+        self._known: Mapping[Visit, bool] = {}
         self._ready: deque[StartNode] = deque()
         self._running: dict[Visit, Branch] = {}
+        self._at_once = plan.max_concurrency
+        """How many nodes run at once, at most."""
         self._deciding: dict[Visit, tuple[Branch, NodeOutcome, object]] = {}
         self._asking: dict[Visit, Branch] = {}
         self.questions: dict[Visit, object] = {}
@@ -123,7 +127,9 @@ class GraphMachine:
 
     def _take_in(self, event: Event) -> None:
         match event:
-            case Started(inputs):
+            case Started(inputs, known):
+                if known is not None:
+                    self._known, self._at_once = known, None
                 for key, value in inputs.items():
                     self.root.memory.write(key, value, "", self._sequence)
                 self._go_later(self.root, self.plan.entry, "it is the entry")
@@ -152,6 +158,9 @@ class GraphMachine:
                     self.timed_out = True
                     unwinding = self._cancel_inside([timed_out], f"branch {identity!r} took too long")
                     self._fail(timed_out, error, unwinding)
+            case TakenUp():
+                self._at_once = self.plan.max_concurrency
+                self._put_back()
             case PauseRequested():
                 self._pausing = True
             case Stopped():
@@ -228,9 +237,10 @@ class GraphMachine:
         self._numbers[node] += 1
         visit = Visit(node, self._numbers[node])
         limit = self.plan.max_visits.get(node)
-        if limit is not None and self._limited[node] >= limit:
-            self._skip(branch, visit, limit)
-        elif self._steps >= self.plan.max_steps:
+        is_skipped = self._known.get(visit)
+        if is_skipped or (is_skipped is None and limit is not None and self._limited[node] >= limit):
+            self._skip(branch, visit, f"max_visits={limit} was reached")
+        elif is_skipped is None and self._steps >= self.plan.max_steps:
             self._stop(Stopped("failed", f"max_steps={self.plan.max_steps} was reached before {node!r}"))
         else:
             self._steps += 1
@@ -241,14 +251,14 @@ class GraphMachine:
             self._clear_stale(branch, node)
             self._ready.append(StartNode(visit, branch, cause))
 
-    def _skip(self, branch: Branch, visit: Visit, limit: int) -> None:
+    def _skip(self, branch: Branch, visit: Visit, cause: str) -> None:
         node = visit.node
         if node in branch.skipped:
             names = ", ".join(map(repr, sorted(branch.skipped)))
             self._stop(Stopped("failed", f"a cycle of nodes that are all over their max_visits: {names}"))
             return
         branch.skipped.add(node)
-        self._commands.append(SkipNode(visit, f"max_visits={limit} was reached"))
+        self._commands.append(SkipNode(visit, cause))
         self._after(branch, visit, "skipped", branch.outputs.get(node))
 
     def _clear_stale(self, branch: Branch, node: str) -> None:
@@ -265,8 +275,7 @@ class GraphMachine:
     def _start_ready(self) -> None:
         if self._pausing or self.stopped is not None:
             return
-        limit = self.plan.max_concurrency
-        while self._ready and (limit is None or len(self._running) < limit):
+        while self._ready and (self._at_once is None or len(self._running) < self._at_once):
             start = self._ready.popleft()
             branch, visit = start.branch, start.visit
             if branch.state != "open":
@@ -275,6 +284,14 @@ class GraphMachine:
             branch.path.append(visit.node)
             self.visits[visit.node] += 1
             self._commands.append(start)
+
+    def _put_back(self) -> None:
+        """Nothing runs yet: what had started waits in line again, in the order in which it had."""
+        for visit, branch in reversed(self._running.items()):
+            branch.path.pop()
+            self.visits[visit.node] -= 1
+            self._ready.appendleft(StartNode(visit, branch, "it had started, and was not over"))
+        self._running.clear()
 
     # --- branches ---
 

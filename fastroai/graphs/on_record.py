@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from fastroai.graphs.entries import GraphEntries, decision_as_json
@@ -75,7 +76,7 @@ class VisitsOnRecord:
         return MessagesAdded(place=place, messages=seal(phase.to_json(), self.run.codec))
 
     def succeeded(
-        self, visit: Visit, attempt: int, output: object, duration_ms: float
+        self, visit: Visit, scope: Scope, output: object, duration_ms: float
     ) -> StepOutput | QuestionAsked:
         """The output of a node, or its question. Raises `ValueNotStorable`."""
         is_question = visit.node in self._setup.plan.pauses
@@ -83,7 +84,8 @@ class VisitsOnRecord:
         declared = self._setup.declared.get(visit.node)
         stored = seal(value_to_json(output, declared, what), self.run.codec)
         make = self._entries.asked if is_question else self._entries.succeeded
-        return make(visit, attempt, stored, duration_ms, datetime.now(UTC))
+        entry = make(visit, scope.attempt, stored, duration_ms, datetime.now(UTC))
+        return replace(entry, degraded=True) if scope.degraded and isinstance(entry, StepOutput) else entry
 
     def failed(
         self,

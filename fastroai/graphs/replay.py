@@ -64,6 +64,7 @@ class PastVisit:
     ended_at: datetime
     duration_ms: float
     error: BaseException | None = None
+    degraded: bool = False
 
 
 class Replay:
@@ -218,7 +219,8 @@ class _Reader:
         duration_ms = 0.0 if isinstance(entry, StepCancelled | AnswerGiven) else entry.duration_ms
         error = event.error if isinstance(event, Failed) else None
         if not isinstance(entry, AnswerGiven):
-            past = PastVisit(visit, is_decision, branch.identity, entry.at, duration_ms, error)
+            degraded = isinstance(entry, StepOutput) and entry.degraded
+            past = PastVisit(visit, is_decision, branch.identity, entry.at, duration_ms, error, degraded)
             self.replay.past.append(past)
         if isinstance(event, Succeeded | Answered | Failed):
             stored = self._messages.pop(entry.place, None)

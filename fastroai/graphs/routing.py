@@ -107,7 +107,7 @@ def _after_success(edge: Edge, node: str, outcome: NodeOutcome, decision: Decisi
             assert decision is not None
             return EdgeOutcome(edge, edge.target == decision.target, None, _decided(decision))
         case _:
-            return EdgeOutcome(edge, True, None, "no condition holds")
+            return EdgeOutcome(edge, True, None, "always, unless a condition holds")
 
 
 def _decided(decision: Decision) -> str:

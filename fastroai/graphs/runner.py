@@ -54,6 +54,7 @@ from fastroai.runtime import Scope
 from fastroai.runtime.failures import leaves
 from fastroai.runtime.isolation import InContext
 from fastroai.runtime.tasks import end_tasks
+from fastroai.runtime.wakeup import running_loop
 from fastroai.steps import BaseStep, ConversationState, ResolvedConfig
 from fastroai.steps.context import RunFacts
 from fastroai.steps.durability import restore_spending
@@ -130,8 +131,8 @@ class GraphRunner:
         self.ended_at = datetime.now(UTC)
         if self.finish is None or self.failure is not None:
             return
-        if self.finish.status in ("failed", "budget_exceeded"):
-            error = self.finish.error
+        error = self.finish.error
+        if error is not None or self.finish.status in ("failed", "budget_exceeded"):
             if error is None:
                 error = GraphStopped(self.setup.name, self.finish.status, self.finish.cause)
             elif self.finish.status == "failed" and self._failed_node(error) is not None:
@@ -148,12 +149,19 @@ class GraphRunner:
     def heed(self, signal: Signal) -> None:
         """Pause at the next boundary, or stop at once. From any thread."""
         event = PauseRequested() if signal == "pause" else Stopped("cancelled", "cancel was requested")
+        if running_loop() is self._loop:
+            self._heed(event)
+            return
         with suppress(RuntimeError):  # its loop is closed, so the run has ended
             self._loop.call_soon_threadsafe(self._heed, event)
 
     def _heed(self, event: PauseRequested | Stopped) -> None:
+        """At once: nothing starts any more when this returns."""
         if not self._is_over and self.finish is None:
-            self._spawn(self._handle_alone(event))
+            self._spawn(self._carry_out_alone(event, self._take_in(event)))
+
+    async def _carry_out_alone(self, event: Event, commands: Sequence[Command]) -> None:
+        await self._work(await self._carry_out(event, commands, spawn_all=True))
 
     def _stop_at_once(self, reason: str) -> None:
         if not self._is_over and self.finish is None:
@@ -209,6 +217,7 @@ class GraphRunner:
     def _reopen(self, past: PastVisit) -> None:
         """A visit that was over in an earlier process: what it has spent counts here too."""
         record = self._open(past.visit, past.branch, is_decision=past.is_decision)
+        record.scope.degraded = past.degraded
         record.scope.close()
         record.error = past.error
         if self.on_record is not None:
@@ -240,6 +249,9 @@ class GraphRunner:
                 await self.on_record.commit(entries)
             else:
                 self.on_record.note(entries)
+        return await self._carry_out(event, commands, spawn_all=spawn_all)
+
+    async def _carry_out(self, event: Event, commands: Sequence[Command], *, spawn_all: bool) -> Start | None:
         if self.scope.listener is not None:
             await self._telling.tell(event, commands, self.visits)
         return self._act(commands, spawn_all=spawn_all)
@@ -427,7 +439,7 @@ class GraphRunner:
         if self.on_record is None:
             return []
         duration_ms = (perf_counter() - self._origin) * 1000 - record.started_ms
-        result = self.on_record.succeeded(visit, record.scope.attempt, output, duration_ms)
+        result = self.on_record.succeeded(visit, record.scope, output, duration_ms)
         said = [] if phase is None else [self.on_record.said(visit, record.scope.attempt, phase)]
         return [*said, result]
 

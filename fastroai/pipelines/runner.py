@@ -144,7 +144,9 @@ class PipelineRunner:
         await self._decide(event)
         while self.on_record is not None and (step_id := self.on_record.next_reused()) is not None:
             output = self.facts.outputs.values[step_id] = self.on_record.output(step_id)
-            self._step_scope(step_id).close()
+            scope = self._step_scope(step_id)
+            scope.degraded = self.on_record.was_degraded(step_id)
+            scope.close()
             self.timings[step_id] = StepTiming(*self.on_record.timing(step_id))
             await self._decide(_succeeded(step_id, output, reused=True))
 
@@ -231,7 +233,7 @@ class PipelineRunner:
             if self.on_record is not None:
                 duration_ms = (perf_counter() - started) * 1000
                 nested = isinstance(self.steps[step_id], NestedStep)
-                entry = self.on_record.entry_of(step_id, scope.attempt, output, duration_ms, nested=nested)
+                entry = self.on_record.entry_of(step_id, scope, output, duration_ms, nested=nested)
         except BaseException as raised:
             error = raised
         finally:

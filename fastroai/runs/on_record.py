@@ -88,6 +88,10 @@ class StepsOnRecord:
         finished = max(0.0, (known.at - self.run.recorded.opened.at).total_seconds() * 1000)
         return max(0.0, finished - known.duration_ms), finished
 
+    def was_degraded(self, step_id: str) -> bool:
+        """Whether something inside of it failed, and it went on."""
+        return self.run.recorded.outputs[self.place(step_id)].degraded
+
     @property
     def elapsed(self) -> float:
         """Seconds since the run began, perhaps in another process."""
@@ -108,17 +112,17 @@ class StepsOnRecord:
         self.run.journal.note(StepSkip(place=self.place(step_id), cause=cause))
 
     def entry_of(
-        self, step_id: str, attempt: int, output: object, duration_ms: float, *, nested: bool
+        self, step_id: str, scope: Scope, output: object, duration_ms: float, *, nested: bool
     ) -> StepOutput:
         """An output as it will be stored; `nested` if of a `NestedStep`. Raises `ValueNotStorable`."""
-        place, codec = self.place(step_id), self.run.codec
+        place, codec, attempt = self.place(step_id), self.run.codec, scope.attempt
         if nested and isinstance(output, ConversationState) and output.is_incomplete:
             # For people: the step inside that has given it finds it under its own place.
             shown = seal(as_json(output), codec)
             entry = StepOutput(place=place, attempt=attempt, output=shown, conversation="incomplete")
         else:
             entry = output_entry(place, step_id, output, self._declared.get(step_id), codec)
-        return replace(entry, attempt=attempt, duration_ms=duration_ms)
+        return replace(entry, attempt=attempt, degraded=scope.degraded, duration_ms=duration_ms)
 
     async def finished(self, entry: StepOutput) -> None:
         """A step is done for good as soon as this returns. Raises `RunStoreUnavailable`, `RunTakenOver`."""

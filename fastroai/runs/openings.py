@@ -101,7 +101,7 @@ class RunKeeper:
             raise ConfigurationError("inputs", inputs, f"none: run {run_id!r} has finished. Fork it")
         changed = changes(recorded.definition, self.definition)
         if changed and not force:
-            raise RunDefinitionChanged(run_id, changed)
+            raise RunDefinitionChanged(run_id, changed, self.kind)
         before = self._restored(run_id, recorded.inputs)
         recorded.values = self._read_outputs(recorded, recorded.outputs.values())
 

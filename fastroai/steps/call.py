@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -83,6 +83,10 @@ class AgentCall:
     call: str | None = None
     """What tells this call from others of the same attempt at a step, where a step makes it."""
     attempt: int = 1
+    before: Callable[[AgentCall], Awaitable[AgentCall]] | None = None
+    """Makes a streamed call ready when its stream is first read."""
+    after: Callable[[Sequence[ModelMessage]], None] | None = None
+    """Takes the new messages of a streamed call that came to its end."""
 
     def for_attempt(self, attempt: int) -> AgentCall:
         """The same call, tried again."""

@@ -428,7 +428,12 @@ class StepContext(Generic[DepsT_co]):
             limits_of(budget, cost_budget),
         )
         self._calls += 1
-        stream = agent.dispatch_stream(replace(call, call=str(self._calls)))
+        call = replace(call, call=str(self._calls))
+        talk = None if self._facts.visit is None or message_history is not None else self._facts.visit.talk
+        if talk is not None:
+            prepare = functools.partial(talk.prepare, context=self)
+            call = replace(call, before=prepare, after=talk.heard)
+        stream = agent.dispatch_stream(call)
         stream.observe(on_text=self.reports.text, clock=self._clock)
         return stream
 

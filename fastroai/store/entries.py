@@ -128,6 +128,8 @@ class StepOutput(Entry):
     output: JsonValue
     conversation: Literal["complete", "incomplete"] | None = None
     """Where it is a `ConversationState`: its status."""
+    degraded: bool = False
+    """Whether something inside of it failed, and it went on."""
     duration_ms: float = 0.0
 
 

@@ -1,0 +1,250 @@
+"""The table of scenarios: live, against the reference, and killed at every write to the log and resumed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+import pytest
+from support.graph_reference import Ending, Outcome, interpret
+from support.graph_scenarios import Scenario, Stage, scenarios
+from support.graph_worlds import Turns, World, outcome_of
+from support.interruptions import RUN, DyingStore, entries_of, never
+from support.leftovers import assert_no_task_is_left
+from support.virtual_time import VirtualTimeLoop
+
+from fastroai import errors
+from fastroai.errors import FastroAIError, RunNotFound, RunStoreUnavailable
+from fastroai.graphs import GraphResult
+from fastroai.places import step_name
+from fastroai.store import MemoryRunStore
+from fastroai.store.entries import (
+    AnswerGiven,
+    AnyEntry,
+    BranchFailed,
+    QuestionAsked,
+    RunEnded,
+    RunResumed,
+    StepCancelled,
+    StepFailure,
+    StepOutput,
+    StepRetry,
+    StepSkip,
+    StepStart,
+    ValueWritten,
+)
+from fastroai.usage import Budget
+
+TABLE = scenarios()
+MOST_WRITES = 200
+
+CHECKPOINTS: dict[type[AnyEntry], str] = {
+    StepStart: "start",
+    StepOutput: "complete",
+    StepFailure: "failed",
+    StepRetry: "retry",
+    StepSkip: "skip",
+    StepCancelled: "cancelled",
+    QuestionAsked: "asked",
+    AnswerGiven: "answered",
+    ValueWritten: "write",
+}
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Stores that fail are what this is about."""
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_the_table_is_as_long_as_it_should_be_and_has_no_name_twice() -> None:
+    names = [str(scenario) for scenario in TABLE]
+    assert len(names) >= 60
+    assert len(set(names)) == len(names)
+
+
+# --- processes ---
+
+
+def world_of(scenario: Scenario, turns: Turns | None, stage: Stage | None = None) -> World:
+    options = dict(scenario.graph)
+    if "budget" in options:
+        options["budget"] = Budget(usd=str(options["budget"]))
+    design = scenario.design if stage is None or stage.design is None else stage.design
+    return World(design, turns, **options)
+
+
+async def begun(scenario: Scenario, world: World, store: Any, *, again: bool = False) -> GraphResult[Any]:
+    """Run, or take up, with what happens meanwhile."""
+    if again:
+        running = asyncio.create_task(taken_up(scenario, world, store))
+    else:
+        running = asyncio.create_task(world.graph.run(scenario.design.inputs, store=store, run_id=RUN))
+    meddling = [asyncio.create_task(meddle(world, word, node)) for word, node in scenario.during.items()]
+    try:
+        return await running
+    finally:
+        for one in meddling:
+            one.cancel()
+        await asyncio.gather(*meddling, return_exceptions=True)
+
+
+async def taken_up(scenario: Scenario, world: World, store: Any) -> GraphResult[Any]:
+    try:
+        return await world.graph.resume(RUN, store=store)
+    except RunNotFound:
+        return await world.graph.run(scenario.design.inputs, store=store, run_id=RUN)
+
+
+async def meddle(world: World, word: str, node: str) -> None:
+    await world.began[node].wait()
+    await getattr(world.graph, word)(RUN)
+
+
+# --- what must be true ---
+
+
+def assert_as_expected(
+    outcome: Outcome, expect: Mapping[str, Any], result: GraphResult[Any] | None = None
+) -> None:
+    """Of what the table says, `attempts` and `seconds` are only true of a run in one process."""
+    assert outcome.status == expect.get("status", "completed"), result and result.reason
+    for name in ("quality", "path", "memory", "output", "visits", "errors"):
+        if name in expect:
+            assert getattr(outcome, name) == expect[name], name
+    if "quality" not in expect and outcome.status == "completed":
+        assert outcome.quality == "clean"
+    if "cost" in expect:
+        assert outcome.cost == Decimal(str(expect["cost"]))
+    if result is None:
+        return
+    assert expect.get("reason", "") in result.reason
+    assert list(result.resume_at) == expect.get("resume_at", [])
+    asked = [{"node": one.node, "question": one.question} for one in result.questions]
+    assert asked == expect.get("questions", [])
+    if "outputs" in expect:
+        assert dict(result.outputs) == expect["outputs"]
+
+
+def assert_of_one_process(outcome: Outcome, expect: Mapping[str, Any]) -> None:
+    made = {name.removesuffix("@1"): count for name, count in outcome.attempts.items()}
+    assert {name: made[name] for name in expect.get("attempts", {})} == expect.get("attempts", {})
+    if "seconds" in expect:
+        assert outcome.at == expect["seconds"]
+
+
+def checkpoints(entries: list[AnyEntry]) -> list[str]:
+    """The log, as the table has it: `start a`, `complete a`, `start b#2`, ..."""
+    found = []
+    for entry in entries:
+        if isinstance(entry, BranchFailed):
+            found.append(f"timed out {entry.branch.split('/')[-1]}")
+        elif isinstance(entry, RunEnded):
+            found.append(f"ended {entry.status}")
+        elif isinstance(entry, RunResumed):
+            found.append("resumed")
+        elif type(entry) in CHECKPOINTS:
+            place = entry.place.split("@")[0]  # type: ignore[union-attr]
+            found.append(f"{CHECKPOINTS[type(entry)]} {place}")
+    return found
+
+
+# --- the tests ---
+
+
+@pytest.mark.parametrize("scenario", TABLE, ids=str)
+def test_what_the_table_says_happens(scenario: Scenario) -> None:
+    async def check() -> None:
+        store, world = MemoryRunStore(), world_of(scenario, None)
+        outcome, result = await one_part(scenario, world, store, scenario.expect)
+        if outcome is not None:
+            assert_of_one_process(outcome, scenario.expect)
+            if "checkpoints" in scenario.expect:
+                assert checkpoints(await entries_of(store)) == scenario.expect["checkpoints"]
+        for stage in scenario.then:
+            await next_part(scenario, stage, store)
+        assert_no_task_is_left()
+
+    _run(check())
+
+
+async def one_part(
+    scenario: Scenario, world: World, store: Any, expect: Mapping[str, Any]
+) -> tuple[Outcome | None, GraphResult[Any] | None]:
+    if "raises" in expect:
+        with pytest.raises(getattr(errors, expect["raises"])):
+            await begun(scenario, world, store)
+        return None, None
+    result = await begun(scenario, world, store)
+    outcome = outcome_of(result, world)
+    assert_as_expected(outcome, expect, result)
+    return outcome, result
+
+
+async def next_part(scenario: Scenario, stage: Stage, store: Any) -> None:
+    world = world_of(scenario, None, stage)
+    if "raises" in stage.expect:
+        with pytest.raises(getattr(errors, stage.expect["raises"])):
+            await world.graph.resume(RUN, store=store, **stage.resume)
+        return
+    result = await world.graph.resume(RUN, store=store, **stage.resume)
+    assert_as_expected(outcome_of(result, world), stage.expect, result)
+    if "checkpoints" in stage.expect:
+        assert checkpoints(await entries_of(store)) == stage.expect["checkpoints"]
+
+
+@pytest.mark.parametrize("scenario", [one for one in TABLE if one.reference], ids=str)
+def test_the_reference_says_what_the_table_says(scenario: Scenario) -> None:
+    outcome = interpret(scenario.design)
+    assert_as_expected(outcome, scenario.expect)
+    assert_of_one_process(outcome, scenario.expect)
+
+
+@pytest.mark.parametrize("scenario", [one for one in TABLE if one.kill], ids=str)
+def test_killed_at_every_write_and_resumed_the_same_happens(scenario: Scenario) -> None:
+    async def check() -> None:
+        order = interpret(scenario.design).endings if scenario.reference and not scenario.timed else None
+        for written in (False, True):
+            for at in range(1, MOST_WRITES):
+                if not await killed(scenario, order, at, written=written):
+                    break
+
+    _run(check())
+
+
+async def killed(scenario: Scenario, order: list[Ending] | None, at: int, *, written: bool) -> bool:
+    """Whether the process died at that write; another took up what it left, and all was as expected."""
+    store, count = MemoryRunStore(), 0
+
+    def when(entries: Any) -> bool:
+        nonlocal count
+        count += 1
+        return count >= at
+
+    world = world_of(scenario, None if order is None else Turns(order))
+    dying = DyingStore(store, when, written=written)
+    try:
+        result = await begun(scenario, world, dying)
+    except (RunStoreUnavailable, OSError):
+        pass
+    else:
+        assert_as_expected(outcome_of(result, world), scenario.expect, result)
+        return False
+    turns = None if order is None else Turns(order, await entries_of(store))
+    world = world_of(scenario, turns)
+    result = await begun(scenario, world, store, again=True)
+    cost = {name: value for name, value in scenario.expect.items() if name != "cost"}
+    assert_as_expected(outcome_of(result, world), cost, result)
+    assert_no_task_is_left()
+    return True
+
+
+def _run(check: Any) -> None:
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(check)
