@@ -784,7 +784,7 @@ class RunNotFound(FastroAIError, KeyError):
         self.run_id, self.store = run_id, store
 
     def __str__(self) -> str:
-        return f"there is no run {self.run_id!r} in {self.store}; start it with pipeline.execute(run_id=...)"
+        return f"there is no run {self.run_id!r} in {self.store}; start it with run_id={self.run_id!r}"
 
 
 class RunInProgress(FastroAIError):

@@ -26,7 +26,7 @@ Store = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.", show_default=False)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Target = Annotated[str, typer.Option(metavar="MODULE:NAME", help="Where the pipeline is, as in app:support.")]
+Target = Annotated[str, typer.Option(metavar="MODULE:NAME", help="Where the pipeline or graph is, as in app:support.")]
 Deps = Annotated[
     str | None,
     typer.Option(metavar="MODULE:NAME", help="The deps, or a function without arguments that makes them."),
@@ -92,13 +92,20 @@ def resume(
     pipeline: Target,
     deps: Deps = None,
     inputs: Inputs = None,
+    answer: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="The answer that a graph waits for: JSON, or @file."),
+    ] = None,
+    node: Annotated[
+        str | None, typer.Option(help="The node that is answered; the one that asked first, unless given.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Although the pipeline has changed.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Go on with a run that was interrupted, failed, or waits."""
     from fastroai.cli import running
 
-    perform(running.resume(run, store, pipeline, deps, inputs, force, as_json))
+    perform(running.resume(run, store, pipeline, deps, inputs, answer, node, force, as_json))
 
 
 @runs.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from pydantic import JsonValue
 
@@ -14,7 +14,7 @@ from fastroai.cli.opened import opened_store
 from fastroai.cli.progress import with_progress
 from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import run_shape
-from fastroai.cli.targets import import_target, json_object
+from fastroai.cli.targets import import_target, json_object, json_value
 from fastroai.cli.text import plain
 from fastroai.errors import ConfigurationError, FastroAIError
 from fastroai.store.history import RunHistory
@@ -31,19 +31,17 @@ class Finished(Protocol):
 
 
 class Resumable(Protocol):
-    """A pipeline, or what runs like one."""
+    """A pipeline, a graph, or what runs like one."""
 
     async def resume(
-        self,
-        run_id: str,
-        *,
-        store: RunStore,
-        deps: object,
-        inputs: Mapping[str, JsonValue] | None,
-        force: bool,
+        self, run_id: str, *, store: RunStore, deps: object, force: bool, **options: Any
     ) -> Finished:
-        """Go on with a run."""
+        """Go on with a run. The options are what it is given anew: inputs, or an answer."""
         ...
+
+
+class Forkable(Protocol):
+    """A pipeline, or what runs like one."""
 
     async def fork(
         self,
@@ -66,19 +64,36 @@ async def resume(
     pipeline: str,
     deps: str | None,
     inputs: str | None,
+    answer: str | None,
+    node: str | None,
     force: bool,
     as_json: bool,
 ) -> int:
     """See `app`."""
-    target, given = _pipeline(pipeline), json_object("--inputs", inputs)
+    target = _target(pipeline)
+    options = _of_graph(inputs, answer, node) if _is_graph(target) else _of_pipeline(inputs, answer, node)
     made = await _deps(deps)
     async with opened_store(store) as opened:
         return await _run(
             opened,
             run_id,
-            lambda: target.resume(run_id, store=opened, deps=made, inputs=given, force=force),
+            lambda: target.resume(run_id, store=opened, deps=made, force=force, **options),
             as_json,
         )
+
+
+def _of_pipeline(inputs: str | None, answer: str | None, node: str | None) -> dict[str, object]:
+    for option, given in (("--answer", answer), ("--node", node)):
+        if given is not None:
+            raise ConfigurationError(option, given, "nothing for a pipeline, which takes --inputs")
+    return {"inputs": json_object("--inputs", inputs)}
+
+
+def _of_graph(inputs: str | None, answer: str | None, node: str | None) -> dict[str, object]:
+    if inputs is not None:
+        raise ConfigurationError("--inputs", inputs, "nothing for a graph, which takes --answer")
+    options: dict[str, object] = {} if answer is None else {"input": json_value("--answer", answer)}
+    return options if node is None else {**options, "node": node}
 
 
 async def fork(
@@ -112,7 +127,10 @@ async def _run(
     """Await it, and tell how it ended, which is on record by then."""
     code = OK
     try:
-        run_id = (await with_progress(run)).run_id
+        result = await with_progress(run)
+        run_id = result.run_id
+        if isinstance(failed := getattr(result, "error", None), FastroAIError):  # graphs raise nothing
+            raise failed
     except FastroAIError as error:
         code, run_id = exit_code_of(error), error.run_id or run_id
         if code != FAILED or run_id is None:
@@ -134,11 +152,23 @@ async def _tell(history: RunHistory, run_id: str, as_json: bool) -> None:
         print(plain(output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)))
 
 
-def _pipeline(target: str) -> Resumable:
+def _target(target: str) -> Resumable:
     found = import_target("--pipeline", target)
-    if isinstance(found, type) or not (hasattr(found, "resume") and hasattr(found, "fork")):
-        raise ConfigurationError("--pipeline", target, f"a Pipeline; it is a {type(found).__name__}")
+    if isinstance(found, type) or not hasattr(found, "resume"):
+        expected = f"a Pipeline or a Graph; it is a {type(found).__name__}"
+        raise ConfigurationError("--pipeline", target, expected)
     return cast("Resumable", found)
+
+
+def _pipeline(target: str) -> Forkable:
+    found = import_target("--pipeline", target)
+    if isinstance(found, type) or not hasattr(found, "fork"):
+        raise ConfigurationError("--pipeline", target, f"a Pipeline; it is a {type(found).__name__}")
+    return cast("Forkable", found)
+
+
+def _is_graph(target: object) -> bool:
+    return "input" in inspect.signature(target.resume).parameters  # type: ignore[attr-defined]  # it has one
 
 
 async def _deps(target: str | None) -> object:

@@ -59,7 +59,7 @@ def runs_table(runs: Iterable[RunSummary]) -> Table:
 def run_lines(run: RunSummary, trace: RunTrace) -> Iterable[Text]:
     """A run in a few lines."""
     yield Text.assemble(
-        _text(run.run_id, "bold"), " of pipeline ", _text(run.pipeline or ""), ": ", _status(run.status)
+        _text(run.run_id, "bold"), f" of {trace.kind} ", _text(run.pipeline or ""), ": ", _status(run.status)
     )
     spent = f", {trace.usage.request_count} requests, {cost(trace.usage)}" if trace.records else ""
     yield Text(f"started {local(run.started_at)}, took {took(run.started_at, run.updated_at)}{spent}")
@@ -77,7 +77,7 @@ def steps_table(trace: RunTrace) -> Table:
         began = None if step.status == "reused" else step.started_at
         started = took(trace.started_at, began)
         table.add_row(
-            Text.assemble(_branch(steps, number), _text(step.step)),
+            Text.assemble(_branch(steps, number), _text(step.step + _visit(step.place))),
             _text(", ".join(step.needs)),
             _status(step.status),
             Text(str(step.attempts or ""), justify="right"),
@@ -100,6 +100,12 @@ def _branch(steps: Sequence[StepSummary], number: int) -> str:
         at_own = ("├─ ", "└─ ") if level == depth else ("│  ", "   ")
         marks.append(at_own[0] if goes_on else at_own[1])
     return "".join(marks)
+
+
+def _visit(place: str) -> str:
+    """Which one it is, of a node of a graph that was visited several times: `#2`."""
+    _, mark, number = place.rpartition("/")[2].partition("#")
+    return mark + number
 
 
 def _why(step: StepSummary) -> Text:

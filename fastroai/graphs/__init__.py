@@ -1,7 +1,7 @@
 """Graphs: state machines whose nodes are steps, and whose edges say which node comes next."""
 
 from fastroai.graphs.agent_node import AgentNode
-from fastroai.graphs.branches import Path
+from fastroai.graphs.branches import GraphPath
 from fastroai.graphs.conversation import Conversation
 from fastroai.graphs.edge import Edge, When
 from fastroai.graphs.events import Ending
@@ -42,7 +42,7 @@ __all__ = [
     "NodeStarted",
     "OnBranchFailure",
     "OnConflict",
-    "Path",
+    "GraphPath",
     "Question",
     "Ruling",
     "Verdict",

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from fastroai.graphs.memory import Memory
 
-Path: TypeAlias = "list[str | dict[str, Path]]"
+GraphPath: TypeAlias = "list[str | dict[str, GraphPath]]"
 """Nodes in the order in which they were visited; a fork is a mapping of its branches, by target."""
 
 BranchState: TypeAlias = Literal["open", "arrived", "ended", "failed", "cancelled"]
@@ -56,7 +56,7 @@ class Branch:
         """The node that it comes from."""
         self.befores: tuple[str, ...] = ()
         """The nodes that it comes from: several, after a join."""
-        self.path: Path = []
+        self.path: GraphPath = []
 
     def __repr__(self) -> str:
         return f"<branch {self.identity or 'root'!r}: {self.state}>"

@@ -109,9 +109,12 @@ class GraphEntries:
             duration_ms=duration_ms,
         )
 
-    def cancelled(self, event: Cancelled, attempt: int, cause: str, at: datetime) -> StepCancelled:
-        """A visit was cancelled."""
-        return StepCancelled(at=at, place=self.place(event.visit), attempt=attempt, cause=cause)
+    def cancelled(
+        self, event: Cancelled, attempt: int, cause: str, at: datetime, *, is_decision: bool = False
+    ) -> StepCancelled:
+        """A visit was cancelled, or the decision after it."""
+        place = self.decision(event.visit) if is_decision else self.place(event.visit)
+        return StepCancelled(at=at, place=place, attempt=attempt, cause=cause)
 
     def decided(
         self, event: Decided, attempt: int, decision: JsonValue, duration_ms: float, at: datetime

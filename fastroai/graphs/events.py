@@ -141,6 +141,7 @@ class SkipNode:
 
     visit: Visit
     cause: str
+    branch: Branch
 
 
 @dataclass(slots=True)

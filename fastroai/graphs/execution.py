@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from itertools import islice
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -54,16 +55,18 @@ class GraphExecution:
         self._setup, self._config, self._limits, self._hooks = setup, config, limits, hooks
         self._accepts, self._definition = accepts, definition
         self._calculator = CostCalculator()
-        self._live: dict[str, GraphRunner] = {}
-        """Runs that are running in this process, by id."""
+        self._live: dict[str, list[GraphRunner]] = {}
+        """What is running in this process, by the id of the run, which those nested in each other share."""
 
     def heed(self, run_id: str, signal: Signal) -> bool:
         """Do what is asked of a run of this process; whether there is such a run."""
-        runner = self._live.get(run_id)
-        if runner is None:
-            return False
-        runner.heed(signal)
-        return True
+        live = tuple(self._live.get(run_id, ()))
+        scopes = {runner.scope for runner in live}
+        for runner in live:
+            # What is around ends what is inside.
+            if scopes.isdisjoint(islice(runner.scope.lineage(), 1, None)):
+                runner.heed(signal)
+        return bool(live)
 
     async def run(self, request: RunRequest[Any], *, forgiving: bool = False) -> GraphResult[Any]:
         """Run to the end, or until it pauses."""
@@ -142,10 +145,16 @@ class GraphExecution:
         self, stack: AsyncExitStack, scope: Scope, on_record: VisitsOnRecord | None, runner: GraphRunner
     ) -> None:
         """Let `pause` and `cancel` reach the run, from this process and from others."""
-        self._live[scope.run_id] = runner
-        stack.callback(self._live.pop, scope.run_id, None)
+        self._live.setdefault(scope.run_id, []).append(runner)
+        stack.callback(self._forget, scope.run_id, runner)
         if on_record is not None and not on_record.place:
             await stack.enter_async_context(heeding_signals(on_record.run.store, scope.run_id, runner.heed))
+
+    def _forget(self, run_id: str, runner: GraphRunner) -> None:
+        live = self._live[run_id]
+        live.remove(runner)
+        if not live:
+            del self._live[run_id]
 
     def _result(
         self, runner: GraphRunner, scope: Scope, log: RunLog, stopped: Exception | None
@@ -162,7 +171,7 @@ class GraphExecution:
             outputs=dict(machine.root.outputs),
             memory=dict(machine.root.memory),
             path=machine.root.path,
-            visits=dict(machine.visits),
+            visits={node: visits for node, visits in machine.visits.items() if visits},
             errors=dict(machine.failures),
             usage=GraphUsage(scope, runner.visits, runner.decisions),
             reason=finish.cause,
@@ -190,9 +199,10 @@ def _is_an_ending(error: Exception, runner: GraphRunner) -> bool:
 
 
 def _finish(runner: GraphRunner, stopped: Exception | None) -> Finish:
-    assert runner.finish is not None
-    if stopped is None or runner.finish.status != "cancelled":
-        return runner.finish
+    finish = runner.finish
+    if finish is not None and (stopped is None or finish.status in ("failed", "budget_exceeded")):
+        return finish
+    assert stopped is not None  # something around the run, which may have cut it off while it was storing
     status: Ending = "budget_exceeded" if isinstance(stopped, BudgetExceeded) else "failed"
     return Finish(status, str(stopped), stopped)
 

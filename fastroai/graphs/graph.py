@@ -19,13 +19,14 @@ from fastroai.errors import ConfigurationError, GraphStopped
 from fastroai.graphs.configuring import configs_of
 from fastroai.graphs.conversation import Conversation, ConversationLike
 from fastroai.graphs.definition import define
+from fastroai.graphs.divergence import divergence_of
 from fastroai.graphs.drawing import draw
 from fastroai.graphs.edge import Edge
 from fastroai.graphs.execution import GraphExecution
 from fastroai.graphs.node import Node, NodeLike, nodes_of
-from fastroai.graphs.plan import DEFAULT_MAX_STEPS, OnBranchFailure, OnConflict
+from fastroai.graphs.plan import OnBranchFailure, OnConflict
 from fastroai.graphs.questions import answer_entry
-from fastroai.graphs.remote import signal_elsewhere
+from fastroai.graphs.remote import cancel_halted, signal_elsewhere
 from fastroai.graphs.result import GraphResult, GraphStream
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.validation import build_plan
@@ -44,6 +45,7 @@ from fastroai.steps.contracts import bind_contract, declared_output
 from fastroai.steps.hooks import Hooks, RunHooks
 from fastroai.store.runs import check_run_id, current_durable_run
 from fastroai.store.signals import Signal
+from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing import Tracer
 from fastroai.usage import Budget, BudgetLike, Quote
 from fastroai.usage.limits import limits_of
@@ -80,7 +82,7 @@ class Graph(Generic[DepsT, OutputT]):
         entry: str | None = None,
         terminals: Sequence[str] | None = None,
         pause_nodes: Collection[str] = (),
-        max_steps: int = DEFAULT_MAX_STEPS,
+        max_steps: int | None = None,
         on_branch_failure: OnBranchFailure = "fail_all",
         on_conflict: OnConflict = "last_wins",
         branch_timeout: float | None = None,
@@ -101,7 +103,8 @@ class Graph(Generic[DepsT, OutputT]):
             entry: Where it begins; the one node without incoming edges, unless said.
             terminals: Where it ends; the nodes without outgoing edges, unless said.
             pause_nodes: Nodes whose output is a question to a person; `resume(run_id, input=...)` answers.
-            max_steps: Visits to nodes, at most; a run that would make more fails.
+            max_steps: Visits to nodes, at most; a run that would make more fails. 100 unless given, or three
+                for each node if that is more.
             on_branch_failure: What the failure of a branch does to the others of its fork. `"fail_all"`
                 cancels them; `"continue_others"` goes on without it; `"wait_all"` waits for all and runs
                 the node where they come together, which finds the failures in `ctx.errors`.
@@ -440,15 +443,27 @@ class Graph(Generic[DepsT, OutputT]):
         await self._signal(run_id, "pause", store)
 
     async def cancel(self, run_id: str, *, store: object = None) -> None:
-        """Stop a run that is running at once; its result has `status="cancelled"` and all partial work.
+        """Stop a run at once; its result has `status="cancelled"` and all partial work.
 
-        As `pause`, from any process. A cancelled run can be resumed.
+        As `pause`, from any process; also one that is paused, has failed, or whose process died. A cancelled
+        run can be resumed.
 
         Raises:
             RunNotFound: nobody runs it here, and the store, if there is one, has no such run.
-            ConfigurationError: it is not running.
+            ConfigurationError: it has finished, or was cancelled before.
         """
         await self._signal(run_id, "cancel", store)
+
+    def replay(self, trace: RunTrace) -> Divergence | None:
+        """Decide again what a run decided, on its recorded outcomes, and give the first difference, if any.
+
+        No node is run and nothing is sent; nested pipelines and graphs are taken as they ended. Conditions
+        read outputs, so of runs with a codec it takes a trace that was read with it.
+
+        Raises:
+            RunCorrupt: the inputs on record are not what the graph accepts.
+        """
+        return divergence_of(self._setup, {} if self._accepts is None else self._accepts.types, trace)
 
     # --- as a step ---
 
@@ -527,5 +542,7 @@ class Graph(Generic[DepsT, OutputT]):
 
     async def _signal(self, run_id: str, signal: Signal, store: object) -> None:
         check_run_id(run_id)
-        if not self._execution.heed(run_id, signal):
-            await signal_elsewhere(store_of(store, self.config.store), run_id, signal)
+        if self._execution.heed(run_id, signal):
+            return
+        if not await signal_elsewhere(store_of(store, self.config.store), run_id, signal):
+            await cancel_halted(self._keeper(store), run_id)

@@ -9,12 +9,13 @@ from pydantic import JsonValue
 
 from fastroai.graphs.entries import GraphEntries, decision_as_json
 from fastroai.graphs.events import BranchTimedOut, Cancelled, Decided, Event, Failed, Succeeded, Visit
+from fastroai.graphs.routing import fields_of
 from fastroai.graphs.runner import GraphRunner
 from fastroai.graphs.visits import VisitRecord
 from fastroai.runs.live_part import LivePart
 from fastroai.runs.on_record import as_json, failure_of, how_it_ended
 from fastroai.runtime import Scope
-from fastroai.store.entries import AnyEntry, RunEnded, RunOpened
+from fastroai.store.entries import AnyEntry, RunEnded, RunOpened, ValueWritten
 from fastroai.store.live_log import LiveLog
 
 
@@ -60,16 +61,21 @@ class GraphPart(LivePart):
 
     def _of_event(self, event: Event, at: datetime) -> Iterator[AnyEntry]:
         match event:
-            case Succeeded(visit, output):
+            case Succeeded(visit, output, written):
                 record = self._runner.visits[visit]
+                yield from self._written(visit, written, output, at)
                 is_question = visit.node in self._runner.setup.plan.pauses
                 make = self._entries.asked if is_question else self._entries.succeeded
                 yield make(visit, record.scope.attempt, as_json(output), record.duration_ms, at)
-            case Failed(visit, error):
+            case Failed(visit, error, written):
+                yield from self._written(visit, written, None, at)
                 yield self._failed(visit, error, at)
-            case Cancelled(visit) if visit in self._runner.visits:
-                attempt = self._runner.visits[visit].scope.attempt
-                yield self._entries.cancelled(event, attempt, "its branch is over", at)
+            case Cancelled(visit, written) if visit in self._runner.visits:
+                yield from self._written(visit, written, None, at)
+                is_decision = visit in self._runner.decisions
+                records = self._runner.decisions if is_decision else self._runner.visits
+                attempt, cause = records[visit].scope.attempt, "its branch is over"
+                yield self._entries.cancelled(event, attempt, cause, at, is_decision=is_decision)
             case Decided(visit, decision):
                 record = self._runner.decisions[visit]
                 stored = decision_as_json(decision)
@@ -78,6 +84,16 @@ class GraphPart(LivePart):
                 yield self._entries.timed_out(event, at)
             case _:
                 pass
+
+    def _written(
+        self, visit: Visit, written: Mapping[str, object], output: object, at: datetime
+    ) -> Iterator[AnyEntry]:
+        """What a node put into memory before its end, which its output does not say."""
+        place = f"{self._entries.place(visit)}@{self._runner.visits[visit].scope.attempt}"
+        fields = fields_of(output) or {}
+        for key, value in written.items():
+            if value is not output and key not in fields:
+                yield ValueWritten(at=at, place=place, key=key, value=as_json(value))
 
     def _failed(self, visit: Visit, error: BaseException, at: datetime) -> AnyEntry:
         record = self._runner.visits[visit]

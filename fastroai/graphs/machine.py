@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from fastroai.errors import MemoryConflict
 from fastroai.graphs.branches import Branch, Fork
@@ -40,6 +40,7 @@ from fastroai.graphs.events import (
 from fastroai.graphs.merging import merge, merge_errors, salvage
 from fastroai.graphs.plan import GraphPlan
 from fastroai.graphs.routing import Decision, NodeOutcome, resolve, targets
+from fastroai.tracing.attributes import error_summary
 
 _OVER: Final = ("arrived", "ended")
 
@@ -73,6 +74,8 @@ class GraphMachine:
         self._running: dict[Visit, Branch] = {}
         self._at_once = plan.max_concurrency
         """How many nodes run at once, at most."""
+        self._begun: dict[Visit, StartNode] | None = None
+        """What was started before this process has taken the run up."""
         self._deciding: dict[Visit, tuple[Branch, NodeOutcome, object]] = {}
         self._asking: dict[Visit, Branch] = {}
         self.questions: dict[Visit, object] = {}
@@ -109,6 +112,14 @@ class GraphMachine:
         deciding = self._deciding.get(visit)
         return self._running.get(visit) or self._asking.get(visit) or (deciding[0] if deciding else None)
 
+    def awaits(self, visit: Visit) -> Literal["outcome", "decision", "answer"] | None:
+        """What has to come of a visit next; `None` where it has not started or is over."""
+        if visit in self._running:
+            return "outcome"
+        if visit in self._deciding:
+            return "decision"
+        return "answer" if visit in self._asking else None
+
     @property
     def open_branches(self) -> Mapping[str, Branch]:
         """Branches of forks that go on, by what tells them from others."""
@@ -129,7 +140,7 @@ class GraphMachine:
         match event:
             case Started(inputs, known):
                 if known is not None:
-                    self._known, self._at_once = known, None
+                    self._known, self._at_once, self._begun = known, None, {}
                 for key, value in inputs.items():
                     self.root.memory.write(key, value, "", self._sequence)
                 self._go_later(self.root, self.plan.entry, "it is the entry")
@@ -241,7 +252,7 @@ class GraphMachine:
         if is_skipped or (is_skipped is None and limit is not None and self._limited[node] >= limit):
             self._skip(branch, visit, f"max_visits={limit} was reached")
         elif is_skipped is None and self._steps >= self.plan.max_steps:
-            self._stop(Stopped("failed", f"max_steps={self.plan.max_steps} was reached before {node!r}"))
+            self._stop(Stopped("failed", f"max_steps={self.plan.max_steps} visits were made before {node!r}"))
         else:
             self._steps += 1
             self._limited[node] += 1
@@ -258,7 +269,7 @@ class GraphMachine:
             self._stop(Stopped("failed", f"a cycle of nodes that are all over their max_visits: {names}"))
             return
         branch.skipped.add(node)
-        self._commands.append(SkipNode(visit, cause))
+        self._commands.append(SkipNode(visit, cause, branch))
         self._after(branch, visit, "skipped", branch.outputs.get(node))
 
     def _clear_stale(self, branch: Branch, node: str) -> None:
@@ -281,16 +292,19 @@ class GraphMachine:
             if branch.state != "open":
                 continue
             self._running[visit] = branch
+            if self._begun is not None:
+                self._begun[visit] = start
             branch.path.append(visit.node)
             self.visits[visit.node] += 1
             self._commands.append(start)
 
     def _put_back(self) -> None:
         """Nothing runs yet: what had started waits in line again, in the order in which it had."""
+        begun, self._begun = self._begun or {}, None
         for visit, branch in reversed(self._running.items()):
             branch.path.pop()
-            self.visits[visit.node] -= 1
-            self._ready.appendleft(StartNode(visit, branch, "it had started, and was not over"))
+            self.visits -= Counter((visit.node,))  # without what is 0 then
+            self._ready.appendleft(begun[visit])
         self._running.clear()
 
     # --- branches ---
@@ -334,7 +348,7 @@ class GraphMachine:
 
     def _told(self, error: BaseException) -> str:
         node = next((node for node, failure in self.failures.items() if failure is error), None)
-        return str(error) if node is None else f"{node!r} failed: {error}"
+        return str(error) if node is None else f"{node!r} failed: {error_summary(error)}"
 
     def _when_unwound(self, visits: Iterable[Visit], then: Callable[[], None]) -> None:
         """Go on when everything that was cancelled has ended: what it wrote counts, and nothing overlaps."""
@@ -451,4 +465,4 @@ class GraphMachine:
 
 
 def _cause(node: str, outcome: NodeOutcome) -> str:
-    return f"an edge from {node!r}, which {'was skipped' if outcome == 'skipped' else outcome}"
+    return f"{node!r} {'was skipped' if outcome == 'skipped' else outcome}"

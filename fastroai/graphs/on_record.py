@@ -100,9 +100,11 @@ class VisitsOnRecord:
         at = datetime.now(UTC)
         return self._entries.failed(visit, attempt, failure, duration_ms, at, stopped=stopped)
 
-    def cancelled(self, event: Cancelled, attempt: int, cause: str) -> StepCancelled:
-        """A visit was cancelled, and others go on."""
-        return self._entries.cancelled(event, attempt, cause, datetime.now(UTC))
+    def cancelled(
+        self, event: Cancelled, attempt: int, cause: str, *, is_decision: bool = False
+    ) -> StepCancelled:
+        """A visit was cancelled, or the decision after it, and others go on."""
+        return self._entries.cancelled(event, attempt, cause, datetime.now(UTC), is_decision=is_decision)
 
     def decided(self, event: Decided, attempt: int, duration_ms: float) -> StepOutput:
         """A decision was made."""

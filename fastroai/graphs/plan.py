@@ -20,7 +20,10 @@ OnConflict: TypeAlias = Literal["last_wins", "first_wins", "error"]
 
 ON_BRANCH_FAILURE: Final[tuple[OnBranchFailure, ...]] = get_args(OnBranchFailure)
 ON_CONFLICT: Final[tuple[OnConflict, ...]] = get_args(OnConflict)
-DEFAULT_MAX_STEPS: Final = 10_000
+DEFAULT_MAX_STEPS: Final = 100
+"""Few, since a loop that does not end is paid for."""
+DEFAULT_STEPS_PER_NODE: Final = 3
+"""So many at least for each node, however many nodes there are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,22 @@
-"""Asking something of a run in another process."""
+"""Asking something of a run that this process does not run."""
 
 from __future__ import annotations
 
 from fastroai.errors import ConfigurationError, RunNotFound
+from fastroai.records import Usage
+from fastroai.runs.openings import RunKeeper
+from fastroai.store.entries import RunEnded
 from fastroai.store.headers import decode_header, header_key, is_running
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal, send_signal
 
 
-async def signal_elsewhere(store: RunStore | None, run_id: str, signal: Signal) -> None:
-    """Leave word for the process that has the run.
+async def signal_elsewhere(store: RunStore | None, run_id: str, signal: Signal) -> bool:
+    """Leave word for the process that has the run; whether there is one.
 
     Raises:
         RunNotFound: there is no store, or it has no such run.
-        ConfigurationError: nobody runs it.
+        ConfigurationError: the run has ended, so that nothing can be asked of it.
     """
     if store is None:
         raise RunNotFound(run_id, "the runs of this graph in this process")
@@ -21,6 +24,18 @@ async def signal_elsewhere(store: RunStore | None, run_id: str, signal: Signal) 
     if not found.values:
         raise RunNotFound(run_id, repr(store))
     header = decode_header(run_id, found.values[-1])
-    if not is_running(header, found.now):
-        raise ConfigurationError("run_id", run_id, f"a run that is running; it is {header.status}")
-    await send_signal(store, run_id, signal)
+    if is_running(header, found.now):
+        await send_signal(store, run_id, signal)
+        return True
+    if signal == "pause" or header.status in ("finished", "cancelled"):
+        status = "interrupted" if header.status == "running" else header.status
+        raise ConfigurationError("run_id", run_id, f"a run that is running; it is {status}")
+    return False
+
+
+async def cancel_halted(keeper: RunKeeper, run_id: str) -> None:
+    """End a run that nobody runs: one that is paused, has failed, or whose process died."""
+    opening = await keeper.take_up(run_id, None, force=True)
+    run = await opening.open(opening.inputs)
+    spent = Usage.of([charge.record for charge in run.recorded.charges()])
+    await run.end(RunEnded(status="cancelled"), spent)

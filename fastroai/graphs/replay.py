@@ -17,15 +17,19 @@ from fastroai.graphs.events import (
     AskDecider,
     BranchTimedOut,
     Cancelled,
+    Command,
     Decided,
     Event,
     Failed,
     Finish,
     Forked,
     Joined,
+    RouteNode,
+    SkipNode,
     Started,
     StartNode,
     Succeeded,
+    TakenUp,
     Visit,
 )
 from fastroai.graphs.machine import GraphMachine
@@ -38,12 +42,14 @@ from fastroai.steps.durability import stored_output, stored_value
 from fastroai.store.entries import (
     AnswerGiven,
     BranchFailed,
+    EdgesResolved,
     FailureFacts,
     MessagesAdded,
     QuestionAsked,
     StepCancelled,
     StepFailure,
     StepOutput,
+    StepSkip,
     StepStart,
     ValueWritten,
 )
@@ -70,16 +76,22 @@ class PastVisit:
 class Replay:
     """The state of a run when its log ends, and what is to be run then."""
 
-    def __init__(self, setup: GraphSetup, inputs: Mapping[str, object]) -> None:
-        """At the beginning."""
+    def __init__(
+        self, setup: GraphSetup, inputs: Mapping[str, object], known: Mapping[Visit, bool] | None = None
+    ) -> None:
+        """At the beginning; `known` is whether visits on record were skipped."""
         self.setup = setup
         self.machine = GraphMachine(setup.plan)
         self.threads = Threads(setup.conversation, setup.goal)
         self.starts: dict[tuple[type[Start], Visit], Start] = {}
         """What has started and is not over."""
         self.past: list[PastVisit] = []
+        self.joined: set[str] = set()
+        """The forks whose branches have come together."""
+        self.untold: list[Command] = []
+        """What was decided, and is not on record: after an answer that came with the resumption."""
         self.finish: Finish | None = None
-        self._handle(Started(inputs))
+        self._handle(Started(inputs, known))
 
     def _handle(self, event: Event) -> None:
         self.finish = None
@@ -91,6 +103,7 @@ class Replay:
                     self.threads.fork(fork)
                 case Joined(fork):
                     self.threads.join(fork)
+                    self.joined.add(fork.identity)
                 case Finish():
                     self.finish = command
                 case _:
@@ -108,6 +121,12 @@ class Replay:
         """A branch took too long."""
         self._handle(event)
 
+    def take_up(self) -> None:
+        """The log ends here: go on with what has started and is not over."""
+        if self.machine.stopped is None and self.finish is None:
+            self.starts = {key: start for key, start in self.starts.items() if isinstance(start, AskDecider)}
+            self._handle(TakenUp())
+
 
 def replayed(
     setup: GraphSetup,
@@ -120,40 +139,70 @@ def replayed(
 ) -> Replay:
     """The state of the graph at a place, as the log has it.
 
-    The failure that a run has ended of is tried again when it is resumed, and what was cancelled for it goes
+    Failures that a run has ended of are tried again when it is resumed, and what was cancelled for them goes
     on: so those do not count.
 
     Raises:
         RunCorrupt: the log is not that of such a graph; passed over, if `forgiving`.
     """
+    known = _known(recorded, place)
     dropped: set[int] = set()
     while True:
-        reader = _Reader(Replay(setup, inputs), recorded, codec, forgiving)
+        reader = LogReader(Replay(setup, inputs, known), recorded, codec, forgiving)
         lost = reader.read_all(place, dropped)
         if lost is None:
+            reader.replay.take_up()
+            reader.replay.untold = _untold(reader.replay, recorded, place)
             return reader.replay
         dropped |= lost
 
 
-class _Reader:
-    """Turns entries into events."""
+def _known(recorded: RecordedRun, place: str) -> dict[Visit, bool]:
+    """The visits that a graph came to, and whether they were skipped."""
+    return {
+        visit_of(entry.place): isinstance(entry, StepSkip)
+        for _, entry in recorded.of_graph(place)
+        if isinstance(entry, StepStart | StepSkip)
+    }
+
+
+def _untold(replay: Replay, recorded: RecordedRun, place: str) -> list[Command]:
+    """Decisions that the log has not."""
+    told = {
+        visit_of(entry.place)
+        for _, entry in recorded.of_graph(place)
+        if isinstance(entry, EdgesResolved | StepSkip)
+    }
+    return [
+        command
+        for _, commands in replay.machine.journal
+        for command in commands
+        if isinstance(command, RouteNode | SkipNode) and command.visit not in told
+    ]
+
+
+class LogReader:
+    """Turns the entries of a graph into events."""
 
     def __init__(
         self, replay: Replay, recorded: RecordedRun, codec: PayloadCodec | None, forgiving: bool
     ) -> None:
         self.replay, self._recorded, self._codec, self._forgiving = replay, recorded, codec, forgiving
         self._setup = replay.setup
-        self._position = 0
-        self._failures: list[tuple[RecordedError, int]] = []
-        """With their positions in the log."""
-        self._cancelled: list[int] = []
+        self.position = 0
+        self._failures: list[RecordedError] = []
+        self._lost: list[tuple[int, str]] = []
+        """Positions of what made branches fail, and of what was cancelled, with the branch."""
         self._decisions = {decision_name(node): node for node in self._setup.plan.nodes}
         self._written: dict[str, tuple[int | None, dict[str, object]]] = {}
         """By visit: what an attempt wrote, and which one."""
         self._messages: dict[str, JsonValue] = {}
 
-    def read_all(self, place: str, dropped: Collection[int]) -> set[int] | None:
-        """Read what the log says of a graph; what must be dropped, if the run was resumed after a failure."""
+    def read_all(self, place: str, dropped: Collection[int], *, goes_on: bool = True) -> set[int] | None:
+        """Read what the log says of a graph; what must be dropped, if the run was resumed after a failure.
+
+        `goes_on`: it is resumed now, at the end of the log.
+        """
         resumed = deque(self._recorded.resumed_at)
         for position, entry in self._recorded.of_graph(place):
             while resumed and resumed[0] < position:
@@ -161,22 +210,22 @@ class _Reader:
                 if (lost := self._resume()) is not None:
                     return lost
             if position not in dropped:
-                self._position = position
-                self._read(entry)
-        return self._resume()
+                self.position = position
+                self.read(entry)
+        return self._resume() if goes_on else None
 
     def _resume(self) -> set[int] | None:
         """Nothing runs any more: whatever was cancelled has ended. What a failed run is to try again."""
         machine = self.replay.machine
         while machine.unwanted and machine.stopped is None:
             self.replay.over(Cancelled(machine.unwanted[0]))
-        error = None if machine.stopped is None else machine.stopped.error
-        failed_at = next((position for failure, position in self._failures if failure is error), None)
-        if failed_at is None:
+        if machine.stopped is None or not any(one is machine.stopped.error for one in self._failures):
             return None
-        return {failed_at, *(position for position in self._cancelled if position > failed_at)}
+        joined = tuple(f"{fork}/" for fork in self.replay.joined)
+        return {position for position, branch in self._lost if not branch.startswith(joined)}
 
-    def _read(self, entry: GraphEntry) -> None:
+    def read(self, entry: GraphEntry) -> None:
+        """Take in one entry. Raises `RunCorrupt` if it cannot be what the graph would have done."""
         match entry:
             case StepStart():  # what an interrupted attempt left is not that of the one which follows
                 self._written.pop(entry.place, None)
@@ -187,6 +236,9 @@ class _Reader:
                 self._messages[split_attempt(entry.place)[0]] = entry.messages
             case BranchFailed():
                 self.replay.timed_out(BranchTimedOut(entry.branch, self._error(entry.failure)))
+                self._lost.append((self.position, entry.branch))
+            case StepSkip() | EdgesResolved():
+                pass  # decided again
             case StepFailure(stopped=True):
                 pass  # what stopped it was no failure of its own
             case _:
@@ -206,15 +258,13 @@ class _Reader:
     def _read_outcome(
         self, entry: StepOutput | StepFailure | StepCancelled | QuestionAsked | AnswerGiven
     ) -> None:
-        name, visit = step_name(entry.place), _visit_of(entry.place)
-        if name in self._decisions and name not in self._setup.nodes:
-            visit = Visit(self._decisions[name], visit.number)
+        visit, is_decision = self.located(entry.place)
         branch = self.replay.machine.branch_of(visit)
-        if branch is None:
+        due = "decision" if is_decision else "answer" if isinstance(entry, AnswerGiven) else "outcome"
+        if branch is None or self.replay.machine.awaits(visit) != due:
             if self._forgiving:
                 return
             raise self._corrupt(f"the graph would not have come to {entry.place!r} there")
-        is_decision = visit.node != name
         event = self._decided(entry, visit) if is_decision else self._event(entry, visit)
         duration_ms = 0.0 if isinstance(entry, StepCancelled | AnswerGiven) else entry.duration_ms
         error = event.error if isinstance(event, Failed) else None
@@ -227,6 +277,15 @@ class _Reader:
             phase = None if stored is None else self.replay.threads.phase_from_json(self._value(stored, None))
             self.replay.threads.add(branch, visit, event.written, error, phase)
         self.replay.over(event)
+        if branch.state in ("failed", "cancelled") and not isinstance(event, Succeeded | Answered | Decided):
+            self._lost.append((self.position, branch.identity))
+
+    def located(self, place: str) -> tuple[Visit, bool]:
+        """The visit that a place is of, and whether it is the decision after it."""
+        visit = visit_of(place)
+        if visit.node in self._decisions and visit.node not in self._setup.nodes:
+            return Visit(self._decisions[visit.node], visit.number), True
+        return visit, False
 
     def _decided(
         self, entry: StepOutput | StepFailure | StepCancelled | QuestionAsked | AnswerGiven, visit: Visit
@@ -254,14 +313,13 @@ class _Reader:
                 question = self._value(entry.question, self._setup.declared.get(visit.node))
                 return Succeeded(visit, question, written)
             case StepCancelled():
-                self._cancelled.append(self._position)
                 return Cancelled(visit, written)
             case StepFailure():
                 return Failed(visit, self._error(entry.failure), written)
 
     def _error(self, failure: FailureFacts) -> RecordedError:
         error = RecordedError(failure.error_type, failure.message)
-        self._failures.append((error, self._position))
+        self._failures.append(error)
         return error
 
     def _writes(self, visit: Visit, output: object, written: Mapping[str, object]) -> dict[str, object]:
@@ -277,10 +335,11 @@ class _Reader:
             raise self._corrupt(f"it is not of the type that is declared: {error}") from error
 
     def _corrupt(self, reason: str) -> RunCorrupt:
-        return RunCorrupt(self._recorded.opened.run_id, self._position, reason)
+        return RunCorrupt(self._recorded.opened.run_id, self.position, reason)
 
 
-def _visit_of(place: str) -> Visit:
+def visit_of(place: str) -> Visit:
+    """The visit at a place, which may be a decision."""
     _, _, number = place.rpartition("/")[2].rpartition("#")
     return Visit(
         step_name(place), int(number) if number.isdecimal() and "#" in place.rpartition("/")[2] else 1

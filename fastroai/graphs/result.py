@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, TypeAlias
 from pydantic import JsonValue
 from typing_extensions import TypeVar
 
-from fastroai.graphs.branches import Path
+from fastroai.graphs.branches import GraphPath
 from fastroai.graphs.events import Ending, Visit
 from fastroai.graphs.visits import VisitRecord
 from fastroai.runs.stream import RunStream
@@ -90,7 +90,7 @@ class GraphResult(Generic[OutputT]):
     """The latest output of each node."""
     memory: Mapping[str, Any]
     """The inputs, and what nodes wrote; whatever the status is."""
-    path: Path
+    path: GraphPath
     """Nodes in the order in which they were visited; a fork is a mapping of its branches by target."""
     visits: Mapping[str, int]
     """How often each node was visited."""

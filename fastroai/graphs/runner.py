@@ -207,7 +207,7 @@ class GraphRunner:
         self.times.extend([self.began_at] * len(self.machine.journal))
         for branch in self.machine.open_branches:
             self._start_timer(branch)
-        starts: list[Command] = [*self._replay.starts.values()]
+        starts: list[Command] = [*self._replay.untold, *self._replay.starts.values()]
         if self.on_record is not None:
             self.on_record.note(self.on_record.of_commands(starts))
         if self.finish is not None:
@@ -482,14 +482,17 @@ class GraphRunner:
         return await self._handle(Failed(visit, error, written), entries, spawn_all=True)
 
     async def _cancelled(self, visit: Visit, written: Mapping[str, object], attempt: int) -> None:
-        event = Cancelled(visit, dict(written))
+        await self._take_cancelled(Cancelled(visit, dict(written)), attempt, is_decision=False)
+
+    async def _take_cancelled(self, event: Cancelled, attempt: int, *, is_decision: bool) -> None:
         # Where the run ends the visit goes on when that is resumed, so it is not over.
         is_over = self.machine.stopped is None
-        await self._handle(
-            event,
-            lambda on_record: [on_record.cancelled(event, attempt, "its branch is over")] if is_over else [],
-            spawn_all=True,
-        )
+
+        def entries(on_record: VisitsOnRecord) -> Sequence[AnyEntry]:
+            cancelled = on_record.cancelled(event, attempt, "its branch is over", is_decision=is_decision)
+            return [cancelled] if is_over else []
+
+        await self._handle(event, entries, spawn_all=True)
 
     def _stop_by(self, error: BaseException) -> Stopped | None:
         """What ends the run whatever the edges say: a budget above the node, or cancellation from inside."""
@@ -505,7 +508,7 @@ class GraphRunner:
     async def _decide(self, ask: AskDecider) -> Start | None:
         visit = ask.visit
         if not self.machine.is_wanted(visit):
-            await self._cancelled_decision(visit)
+            await self._take_cancelled(Cancelled(visit), 1, is_decision=True)
             return None
         record = self._open(visit, ask.branch.identity, is_decision=True)
         assert self.setup.decider is not None
@@ -517,13 +520,13 @@ class GraphRunner:
         except BaseException as error:
             self._close(record, error)
             if isinstance(error, asyncio.CancelledError) and not self.machine.is_wanted(visit):
-                await self._cancelled_decision(visit)
+                await self._take_cancelled(Cancelled(visit), record.scope.attempt, is_decision=True)
                 return None
             stop = self._stop_by(error)
             if stop is None:
                 raise
             await self._handle(stop, spawn_all=True)
-            await self._cancelled_decision(visit)
+            await self._take_cancelled(Cancelled(visit), record.scope.attempt, is_decision=True)
             return None
         self._close(record)
         event = Decided(visit, decision)
@@ -531,9 +534,6 @@ class GraphRunner:
         return await self._handle(
             event, lambda on_record: [on_record.decided(event, attempt, duration_ms)], is_result=True
         )
-
-    async def _cancelled_decision(self, visit: Visit) -> None:
-        await self._handle(Cancelled(visit), spawn_all=True)
 
 
 def _phase(

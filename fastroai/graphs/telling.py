@@ -58,8 +58,10 @@ class Telling:
             await self._outcome(event, visits[event.visit])
         for command in commands:
             match command:
-                case SkipNode(visit=visit, cause=cause):
-                    await self._scope.emit(NodeSkipped(**self._place, **_of(visit), cause=cause))
+                case SkipNode(visit=visit, cause=cause, branch=branch):
+                    await self._scope.emit(
+                        NodeSkipped(**self._place, **_of(visit), branch=branch.identity, cause=cause)
+                    )
                 case RouteNode(visit=visit, edges=edges, branch=branch) if edges:
                     await self._scope.emit(
                         EdgesResolved(**self._place, **_of(visit), branch=branch.identity, edges=tuple(edges))
@@ -94,7 +96,7 @@ class Telling:
                         duration_ms=record.duration_ms,
                     )
                 )
-            case Cancelled():
+            case Cancelled() if record.error is not None:  # else the decision after it was
                 cause = "its branch is over, or the run is stopped"
                 await self._scope.emit(
                     NodeCancelled(**self._place, **about, branch=record.branch, cause=cause)

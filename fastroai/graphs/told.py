@@ -50,6 +50,7 @@ class NodeSkipped(StepSkipped):
     """A node is over its visit limit, and did not run."""
 
     visit: int
+    branch: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

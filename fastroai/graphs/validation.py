@@ -17,6 +17,7 @@ from fastroai.graphs.node import Node
 from fastroai.graphs.node_problems import EDGES_SAY, node_problems
 from fastroai.graphs.plan import (
     DEFAULT_MAX_STEPS,
+    DEFAULT_STEPS_PER_NODE,
     ON_BRANCH_FAILURE,
     ON_CONFLICT,
     GraphPlan,
@@ -41,7 +42,7 @@ def build_plan(
     terminals: Sequence[str] | None = None,
     pause_nodes: Collection[str] = (),
     decider: object = None,
-    max_steps: int = DEFAULT_MAX_STEPS,
+    max_steps: int | None = None,
     on_branch_failure: OnBranchFailure = "fail_all",
     on_conflict: OnConflict = "last_wins",
     branch_timeout: float | None = None,
@@ -99,7 +100,7 @@ def build_plan(
         max_visits={
             node_id: node.max_visits for node_id, node in nodes.items() if node.max_visits is not None
         },
-        max_steps=max_steps,
+        max_steps=_default_max_steps(nodes) if max_steps is None else max_steps,
         on_branch_failure=on_branch_failure,
         on_conflict=on_conflict,
         max_concurrency=max_concurrency,
@@ -124,10 +125,10 @@ def _config_problems(config: PipelineConfig | None) -> Iterator[GraphProblem]:
 
 
 def _number_problems(
-    max_steps: int, branch_timeout: float | None, max_concurrency: int | None
+    max_steps: int | None, branch_timeout: float | None, max_concurrency: int | None
 ) -> Iterator[GraphProblem]:
     for check in (
-        partial(check_count, "max_steps", max_steps, least=1, required=True),
+        partial(check_count, "max_steps", max_steps, least=1),
         partial(check_seconds, "branch_timeout", branch_timeout),
         partial(check_count, "max_concurrency", max_concurrency, least=1),
     ):
@@ -140,3 +141,7 @@ def _number_problems(
 def _word_problems(option: str, word: object, words: Sequence[str]) -> Iterator[GraphProblem]:
     if word not in words:
         yield GraphProblem(f"{option}={word!r}: {expected_words(word, words)}", (option,))
+
+
+def _default_max_steps(nodes: Mapping[str, Node[Any]]) -> int:
+    return max(DEFAULT_MAX_STEPS, DEFAULT_STEPS_PER_NODE * len(nodes))

@@ -56,8 +56,10 @@ class GraphDocument:
     def located(self) -> Iterator[None]:
         """Problems that are found in this block get the line and column of what they are about.
 
-        with document.located():
-            graph = Graph(**document.arguments)
+            with document.located():
+                graph = Graph(**document.arguments)
+
+        Those that are about nothing in the document stay as they are.
         """
         try:
             yield

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from pydantic import JsonValue
 
 from fastroai.places import attempt_around, quoted, step_name
+
+
+def kind_of(definition: JsonValue) -> Literal["pipeline", "graph"]:
+    """What has this definition."""
+    is_graph = isinstance(definition, dict) and definition.get("kind") == "graph"
+    return "graph" if is_graph else "pipeline"
 
 
 def steps_in(definition: JsonValue) -> Mapping[str, JsonValue]:

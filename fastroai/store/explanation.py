@@ -41,7 +41,7 @@ _Interrupted: TypeAlias = Mapping[str, deque[StepAttempt]]
 
 _ENDINGS: Final = {
     "finished": "the run finished",
-    "waiting": "the run waits: a step needs more from the user",
+    "waiting": "the run waits to be resumed",
     "failed": "the run failed",
     "cancelled": "the run was cancelled",
 }

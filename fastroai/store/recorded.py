@@ -20,6 +20,7 @@ from fastroai.store.entries import (
     AnyEntry,
     BranchFailed,
     CallRetry,
+    EdgesResolved,
     MessagesAdded,
     OnceDone,
     OnceFailed,
@@ -36,6 +37,7 @@ from fastroai.store.entries import (
     StepFailure,
     StepOutput,
     StepRetry,
+    StepSkip,
     StepStart,
     ToolEnded,
     ValueWritten,
@@ -43,9 +45,11 @@ from fastroai.store.entries import (
 
 GraphEntry: TypeAlias = (
     StepStart
+    | StepSkip
     | StepOutput
     | StepFailure
     | StepCancelled
+    | EdgesResolved
     | BranchFailed
     | QuestionAsked
     | AnswerGiven

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from fastroai.places import attempt_around, quoted, step_name
 from fastroai.records import Usage
 from fastroai.store.attempts import AttemptStatus, StepAttempt
-from fastroai.store.definitions import needs_of, nested_definition, steps_in
+from fastroai.store.definitions import kind_of, needs_of, nested_definition, steps_in
 from fastroai.store.entries import FailureFacts, StepSkip
 
 StepStatus = AttemptStatus | Literal["not started", "skipped"]
@@ -70,7 +70,9 @@ class _Summaries:
         """The steps of one pipeline; `pipeline` is its place, empty for the outermost."""
         front = f"{pipeline}/" if pipeline else ""
         places = {f"{front}{quoted(step_id)}": step_id for step_id in _in_order(definition)}
-        places |= {place: step_name(place) for place in self._observed(pipeline) if place not in places}
+        observed = {place: step_name(place) for place in self._observed(pipeline)}
+        # What comes when in a graph, and how often, only its run knows.
+        places = {**observed, **places} if kind_of(definition) == "graph" else {**places, **observed}
         for place, step_id in places.items():
             yield self._summary(place, step_id, needs_of(definition, step_id), depth)
             yield from self._nested(place, steps_in(definition).get(step_id), depth + 1)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
@@ -15,6 +15,7 @@ from fastroai.errors import ConfigurationError, RunFromNewerVersion, nearest_hin
 from fastroai.places import is_in, quoted, step_name, without_attempts
 from fastroai.records import RequestRecord, Usage
 from fastroai.store.attempts import Attempts, StepAttempt
+from fastroai.store.definitions import kind_of
 from fastroai.store.entries import (
     FORMAT,
     AnyEntry,
@@ -34,6 +35,7 @@ from fastroai.store.explanation import explain
 from fastroai.store.step_summaries import StepSummary, summarize
 from fastroai.store.trace_diff import Difference, TraceFacts, differences
 
+_HAS_OUTPUT: Final = ("succeeded", "reused", "incomplete")
 _SHOWN: Final = 60
 """Characters of a text that is no trace, in the error about it."""
 
@@ -112,6 +114,11 @@ class RunTrace:
         return self.opened.pipeline
 
     @property
+    def kind(self) -> Literal["pipeline", "graph"]:
+        """What it is a run of."""
+        return kind_of(self.opened.definition)
+
+    @property
     def started_at(self) -> datetime:
         """When the run began."""
         return self.opened.at
@@ -151,9 +158,15 @@ class RunTrace:
 
     @property
     def output(self) -> JsonValue:
-        """The output of the run; `None` where it has none."""
-        named = self.definition.get("output_step") if isinstance(self.definition, dict) else None
-        return next((s.output for s in self.steps if s.depth == 0 and s.step == named), None)
+        """The output of the run; `None` where it has none. Of a graph, that of the terminal that it reached."""
+        shape = self.definition if isinstance(self.definition, dict) else {}
+        if self.kind == "graph":
+            ends = shape.get("terminals")
+            named = [*ends] if self.status == "finished" and isinstance(ends, list) else []
+        else:
+            named = [shape.get("output_step")]
+        outputs = {s.step: s.output for s in self.steps if s.depth == 0 and s.status in _HAS_OUTPUT}
+        return next((outputs[str(step)] for step in named if step in outputs), None)
 
     # --- steps ---
 

@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Final
 from urllib.parse import urlsplit
 
+from fastroai.errors import RecordedError
 from fastroai.records import RequestRecord, Usage, usd_to_microcents
 from fastroai.tracing.protocol import AttributeValue
 
@@ -235,6 +236,8 @@ def usage_attributes(usage: Usage) -> dict[str, AttributeValue]:
 
 def error_type(error: BaseException) -> str:
     """The value of `error.type`: the name of the exception's class, with its module unless built in."""
+    if isinstance(error, RecordedError):
+        return error.error_type
     kind = type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
@@ -242,7 +245,8 @@ def error_type(error: BaseException) -> str:
 def error_summary(error: BaseException) -> str:
     """An exception as one text: class and message."""
     message = str(error)
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+    name = error_type(error).rpartition(".")[2]
+    return f"{name}: {message}" if message else name
 
 
 def _given(attributes: dict[str, AttributeValue | None]) -> dict[str, AttributeValue]:

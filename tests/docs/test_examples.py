@@ -44,6 +44,32 @@ PRINTS = {
     ],
     "fan_out": [r"\['3 words', '6 words', '2 words'\]", r"3 calls, \$0\.0000"],
     "first_agent": [r"The capital of France is Paris\.", r"cost \$0\.0000195 exactly"],
+    "graph_approval": [
+        r"^working out the question\npaused: Refund order 1182\?$",
+        r"^input=.* expected what node 'ask' asks for: approved: Input should be a valid boolean",
+        r"^completed: refunded by Mia, \['ask', 'refund'\]$",
+    ],
+    "graph_conversation": [
+        r"^compaction: The story is in a barn, at night\.$",
+        r"^user-prompt: Done: node 'imagine' wrote place = \"A barn\. .*Next: node 'write'\.$",
+        r"^instructions: You shorten\. .* goal: A story in a sentence .*Your focus now: Every word counts$",
+        r"^-> It snows\.$",
+        r"^edit: 2 requests, \$0\.0000",
+    ],
+    "graph_fan_out": [
+        r"^\['web: a page on sheep', 'library: a page on sheep'\] \{'archive': 'closed on Mondays'\}$",
+        r"^Sheep are woolly, and say so\. \(degraded, \$0\.0000\d+\)$",
+        r"^\['plan', \{'web': \['web'\], 'library': \['library'\], 'archive': \['archive'\]\}, 'combine'\]$",
+    ],
+    "graph_review_loop": [
+        r"^Sheep are woolly and kind\. \(write -> read -> write -> read -> publish\)$",
+        r"^write 1: 2 requests, \$0\.0000\d+\n(.*\n)write 2: 1 requests, \$0\.0000\d+$",
+    ],
+    "graph_support": [
+        r"^We have refunded the second charge\. \(classify -> reply, \$0\.0000\d+\)$",
+        r"the conditional edge to 'reply' is not taken: confidence \(0\.41\) >= 0\.8 is false$",
+        r"^A person looks at '.*' \(classify -> escalate, \$0\.0000\d+\)$",
+    ],
     "langgraph_node": [
         r"^Sorry for that\.\nclassify: gpt-5-nano, \$0\.0000\d+\nreply: gpt-5-mini, \$0\.0000\d+$",
         r"^praise: \$0\.0000\d+$",

@@ -226,6 +226,7 @@ def test_every_public_name_has_a_reference() -> None:
         "drawing",
         "errors",
         "expressions",
+        "graphs",
         "pipelines",
         "steps",
         "store",

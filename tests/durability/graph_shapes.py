@@ -146,7 +146,10 @@ def visit_limit() -> Parts:
         "ask": Node(talk("ask", "count"), max_visits=3),
         "end": says("end", of="count"),
     }
-    edges = [Edge("count", "ask"), Edge("ask", "end", when="conditional", condition="count > 1 and has(third)")]
+    edges = [
+        Edge("count", "ask"),
+        Edge("ask", "end", when="conditional", condition="count > 1 and has(third)"),
+    ]
     nodes["third"] = says("third")
     edges += [Edge("ask", "third", when="conditional", condition="count > 1"), Edge("ask", "count")]
     return nodes, [*edges, Edge("third", "count")], {}

@@ -38,6 +38,8 @@ class Act:
     """What each attempt gives to `ctx.write`, at its beginning."""
     cost: str = "0"
     """US dollars that each attempt spends, at its beginning."""
+    asks: int = 0
+    """Microcents that an agent costs which it asks, at its beginning. The reference knows of no budget."""
     is_terminal: bool = False
     """Whether its failures are of a kind that is not tried again."""
 
@@ -238,10 +240,10 @@ class Branch:
     def __init__(self, fork: Fork | None, target: str) -> None:
         above = fork.owner if fork else None
         self.fork, self.target = fork, target
-        self.memory = Sheet(above.memory.known if above else {})
-        self.outputs = Sheet(above.outputs.known if above else {})
-        self.errors = Sheet(above.errors.known if above else {})
-        self.skipped = set(above.skipped) if above else set()
+        self.memory: Sheet = Sheet(above.memory.known if above else {})
+        self.outputs: Sheet = Sheet(above.outputs.known if above else {})
+        self.errors: Sheet = Sheet(above.errors.known if above else {})
+        self.skipped: set[str] = set(above.skipped) if above else set()
         """Since the last visit that was executed."""
         self.has_worked = False
         """Whether a visit was executed in it, or in branches of it."""
@@ -440,9 +442,7 @@ class Interpreter:
         self.failed_somewhere = True
         self.outcome.errors[visit.node] = error
         visit.branch.errors.put(visit.node, Value(error, visit.node, self.order))
-        ways = [
-            way for way in self.design.ways_from(visit.node) if way.when in ("on_failure", "always")
-        ]
+        ways = [way for way in self.design.ways_from(visit.node) if way.when in ("on_failure", "always")]
         self.proceed(visit, ways, is_success=False)
 
     # --- what comes after a node ---
@@ -468,9 +468,7 @@ class Interpreter:
     def ways_after(self, visit: Visit, output: Any, chosen: Way | None) -> list[Way]:
         ways = self.design.ways_from(visit.node)
         data = visit.branch.memory.values() | (output if isinstance(output, dict) else {})
-        holding = [
-            way for way in ways if way.when == "conditional" and holds(way.condition or "", data)
-        ][:1]
+        holding = [way for way in ways if way.when == "conditional" and holds(way.condition or "", data)][:1]
         return [
             way
             for way in ways

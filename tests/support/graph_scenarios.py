@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import yaml
+
 from support.graph_reference import Act, Decision, Design, Part, Way
 
 FOLDER = Path(__file__).parent.parent / "graphs" / "scenarios"
@@ -115,7 +117,7 @@ def _part(name: str, given: dict[str, Any]) -> Part:
 
 
 def _act(name: str, given: dict[str, Any]) -> Act:
-    _check(given, {"takes", "fails", "output", "kept", "cost", "forbidden"}, name)
+    _check(given, {"takes", "fails", "output", "kept", "cost", "asks", "forbidden"}, name)
     fails = given.get("fails", 0)
     return Act(
         seconds=float(given.get("takes", 1)),
@@ -123,6 +125,7 @@ def _act(name: str, given: dict[str, Any]) -> Act:
         output=given.get("output", name),
         kept=given.get("kept", {}),
         cost=str(given.get("cost", "0")),
+        asks=given.get("asks", 0),
         is_terminal=given.get("forbidden", False),
     )
 
@@ -142,7 +145,7 @@ def _ways(text: str) -> list[Way]:
     hops = [*names, target]
     return [
         Way(source, one.strip(), when, condition, "fallback" in words)
-        for source, targets in zip(hops, hops[1:], strict=False)
+        for source, targets in pairwise(hops)
         for one in targets.split(",")
     ]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
-from support.graph_reference import VIOLATION, Design, Outcome, Seen, error_text, writes_of
+import pytest
 
 from fastroai.errors import MemoryConflict
 from fastroai.expressions import Expression
+from fastroai.graphs.branches import Branch, Fork
 from fastroai.graphs.edge import Edge
 from fastroai.graphs.events import (
     AskDecider,
@@ -30,6 +31,7 @@ from fastroai.graphs.events import (
 from fastroai.graphs.machine import GraphMachine
 from fastroai.graphs.plan import GraphPlan
 from fastroai.graphs.routing import Decision
+from support.graph_reference import VIOLATION, Design, Outcome, Seen, error_text, writes_of
 
 
 def plan_of(design: Design) -> GraphPlan:
@@ -170,7 +172,7 @@ class Simulation:
             at=self.now,
         )
         if isinstance(finish.error, MemoryConflict):
-            outcome.conflicts = {finish.error.args}  # type: ignore[arg-type]
+            outcome.conflicts = {finish.error.args}
         outcome.reason = reason_of(finish.status, finish.cause)
         if finish.status == "completed":
             outcome.quality = "degraded" if machine.failures or machine.timed_out else "clean"
@@ -199,15 +201,20 @@ def reason_of(status: str, text: str) -> str:
 
 def described(command: Command) -> object:
     """A command as a value: branches and forks by their names, errors by their texts."""
-    fields: dict[str, Callable[[Any], object]] = {
-        "branch": lambda branch: branch.identity,
-        "fork": lambda fork: (fork.identity, fork.join, [one.identity for one in fork.branches]),
-        "error": repr,
-    }
-    return type(command).__name__, {
-        name: fields.get(name, lambda value: value)(getattr(command, name))
-        for name in type(command).__slots__
-    }
+    fields = {name: getattr(command, name) for name in type(command).__slots__}
+    return type(command).__name__, {name: _named(value) for name, value in fields.items()}
+
+
+def _named(value: object) -> object:
+    match value:
+        case Branch():
+            return value.identity
+        case Fork():
+            return value.identity, value.join, [branch.identity for branch in value.branches]
+        case BaseException():
+            return repr(value)
+        case _:
+            return value
 
 
 def assert_replays(machine: GraphMachine) -> None:
@@ -216,3 +223,19 @@ def assert_replays(machine: GraphMachine) -> None:
     for event, commands in machine.journal:
         again = [described(command) for command in fresh.handle(event)]
         assert again == [described(command) for command in commands], f"{event} is decided otherwise"
+
+
+@pytest.fixture(autouse=True)
+def graph_machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[GraphMachine]]:
+    """The state machines of a test's runs of graphs, each of which must decide the same again."""
+    machines: list[GraphMachine] = []
+
+    class RecordedMachine(GraphMachine):
+        def __init__(self, plan: GraphPlan) -> None:
+            super().__init__(plan)
+            machines.append(self)
+
+    monkeypatch.setattr("fastroai.graphs.replay.GraphMachine", RecordedMachine)
+    yield machines
+    for machine in machines:
+        assert_replays(machine)

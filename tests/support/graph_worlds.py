@@ -10,25 +10,26 @@ from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
-from support.graph_reference import VIOLATION, Act, Design, Ending, Outcome, Seen, error_text
-from support.graph_simulation import reason_of
-from support.interruptions import RUN, DyingStore, When, entries_of
 
 from fastroai.agent import FastroAgent
 from fastroai.errors import (
     ContractViolation,
     MemoryConflict,
     RecordedError,
-    RunNotFound,
     RunStoreUnavailable,
 )
 from fastroai.graphs import Edge, Graph, GraphResult, Node
 from fastroai.graphs.events import Visit
 from fastroai.graphs.visits import decision_place, visit_place
 from fastroai.pipelines import BaseStep, PipelineConfig, StepConfig, StepContext
+from fastroai.places import split_attempt
 from fastroai.runtime import current_scope
 from fastroai.store import MemoryRunStore
-from fastroai.store.entries import AnyEntry, StepFailure, StepOutput
+from fastroai.store.entries import AnyEntry, RequestEnded, RequestSent, StepFailure, StepOutput
+from support.agents import paid_agent
+from support.graph_reference import VIOLATION, Design, Ending, Outcome, Seen, error_text
+from support.graph_simulation import reason_of
+from support.interruptions import RUN, DyingStore, When, entries_of
 
 MOST_TURNS = 3_000
 """How often something looks whether it is its turn, before the test fails."""
@@ -55,7 +56,9 @@ class Turns:
 
     def __init__(self, order: Sequence[Ending], entries: Iterable[AnyEntry] = ()) -> None:
         """Those on record are over; only a failure that ended the run, the last of all, is tried again."""
+        entries = tuple(entries)
         over = {entry.place for entry in entries if isinstance(entry, StepOutput | StepFailure)}
+        over |= _answered(entries)
         self._places = [_place(ending) for ending in order]
         self._left = [place for place in self._places if place not in over] or self._places[-1:]
 
@@ -69,6 +72,18 @@ class Turns:
                 return
             await asyncio.sleep(1)
         raise AssertionError(f"the turn of {place} never came; left are {self._left}")
+
+
+def _value(scripted: Any) -> Any:
+    """YAML cannot say what JSON cannot."""
+    return object() if scripted == "unstorable" else scripted
+
+
+def _answered(entries: Sequence[AnyEntry]) -> set[str]:
+    """Decisions that a model has made, which are not asked for again."""
+    sent = {entry.id: entry.request.place for entry in entries if isinstance(entry, RequestSent)}
+    ended = [entry for entry in entries if isinstance(entry, RequestEnded) and entry.response is not None]
+    return {split_attempt(sent[entry.id])[0] for entry in ended}
 
 
 def _place(ending: Ending) -> str:
@@ -121,19 +136,18 @@ class World:
         act = part.act(visit)
         self._note(node, context)
         for key, value in act.kept.items():
-            context.write(key, value)
+            context.write(key, _value(value))
         if Decimal(act.cost):
             context.record_usage(model="script", cost_usd=act.cost)
+        if act.asks:
+            await context.run(paid_agent(act.asks), "go on")
         last = part.attempts_at(visit)
         fails = act.fails >= last or context.attempt <= act.fails
         await self._take_time(node, visit, is_last=not fails or context.attempt >= last)
         if fails:
             kind = ForbiddenError if act.is_terminal else RuntimeError
             raise kind(error_text(node, visit))
-        return self.output(act, context)
-
-    def output(self, act: Act, context: StepContext[Any]) -> Any:
-        return act.output
+        return _value(act.output)
 
     def _note(self, node: str, context: StepContext[Any]) -> None:
         self.attempts[f"{node}@{context.visit}"] = context.attempt
@@ -202,7 +216,7 @@ def outcome_of(result: GraphResult[Any], world: World) -> Outcome:
         at=asyncio.get_running_loop().time(),
     )
     if isinstance(result.error, MemoryConflict):
-        outcome.conflicts = {result.error.args}  # type: ignore[arg-type]
+        outcome.conflicts = {result.error.args}
     elif isinstance(result.error, RecordedError) and result.error.error_type.endswith("MemoryConflict"):
         outcome.reason = "conflict"
     return outcome
@@ -217,25 +231,26 @@ async def run_live(design: Design) -> Outcome:
 # --- processes that die ---
 
 
-
-
-
-
-async def run_killed(design: Design, order: Sequence[Ending], at: int) -> tuple[Outcome, bool]:
-    """A run whose process dies at this write to its log, taken up by another; and whether it did die."""
+async def run_killed(design: Design, order: Sequence[Ending], deaths: Sequence[int]) -> Outcome:
+    """A run whose processes die, each at its so-manieth write to the log, until one goes on to the end."""
     store = MemoryRunStore()
-    first = World(design, Turns(order))
-    dying = DyingStore(store, nth_write(at))
-    try:
-        return outcome_of(await first.graph.run(dict(design.inputs), store=dying, run_id=RUN), first), False
-    except (RunStoreUnavailable, OSError):
-        pass
-    second = World(design, Turns(order, await entries_of(store)))
-    try:
-        result = await second.graph.resume(RUN, store=store)
-    except RunNotFound:
-        result = await second.graph.run(dict(design.inputs), store=store, run_id=RUN)
-    return outcome_of(result, second), True
+    for at in deaths:
+        try:
+            return await part(design, order, store, DyingStore(store, nth_write(at)))
+        except (RunStoreUnavailable, OSError):
+            pass
+    return await part(design, order, store, store)
+
+
+async def part(design: Design, order: Sequence[Ending], store: MemoryRunStore, through: Any) -> Outcome:
+    """What one process does of a run: it takes up what is in the store, or begins."""
+    entries = await entries_of(store)
+    world = World(design, Turns(order, entries))
+    if entries:
+        result = await world.graph.resume(RUN, store=through)
+    else:
+        result = await world.graph.run(dict(design.inputs), store=through, run_id=RUN)
+    return outcome_of(result, world)
 
 
 def nth_write(number: int) -> When:

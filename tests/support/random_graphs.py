@@ -85,10 +85,13 @@ def acts(draw: st.DrawFn, writes: tuple[str, ...]) -> Act:
 
 def outputs(writes: tuple[str, ...]) -> st.SearchStrategy[Any]:
     """Mostly what fits; now and then something that lacks a field."""
-    fitting = st.fixed_dictionaries({name: VALUES for name in writes}, optional={"extra": VALUES})
+    fitting: st.SearchStrategy[Any] = st.fixed_dictionaries(
+        dict.fromkeys(writes, VALUES), optional={"extra": VALUES}
+    )
     if len(writes) == 1:
         return fitting | VALUES
-    return st.one_of(fitting, fitting, fitting, VALUES if not writes else st.just({}))
+    unfit: st.SearchStrategy[Any] = st.just({}) if writes else VALUES
+    return st.one_of(fitting, fitting, fitting, unfit)
 
 
 @st.composite

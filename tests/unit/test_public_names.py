@@ -19,6 +19,7 @@ PACKAGES = (
     "fastroai.drawing",
     "fastroai.errors",
     "fastroai.expressions",
+    "fastroai.graphs",
     "fastroai.pipelines",
     "fastroai.steps",
     "fastroai.store",

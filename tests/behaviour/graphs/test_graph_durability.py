@@ -2,48 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 from support.agents import paid_agent
+from support.counted_nodes import Counted
 from support.faulty_store import everything_in
 
-from fastroai import Budget, PipelineConfig, StepContext, step
+from fastroai import Budget, PipelineConfig, StepConfig, StepContext
 from fastroai.errors import ConfigurationError, RunExists
 from fastroai.graphs import Edge, Graph, Node, OnBranchFailure
-from fastroai.steps.base import BaseStep
 from fastroai.store import MemoryRunStore
-
-
-class Counted:
-    """Nodes that count their executions, and fail while their name is in `failing`."""
-
-    def __init__(self) -> None:
-        self.ran: Counter[str] = Counter()
-        self.failing: set[str] = set()
-
-    def node(
-        self, name: str, does: Callable[[StepContext[Any]], Awaitable[Any]] | None = None, **options: Any
-    ) -> BaseStep[Any, Any]:
-        @step(**{"retries": 0, **options})
-        async def counted(ctx: StepContext[Any]) -> Any:
-            self.ran[name] += 1
-            if name in self.failing:
-                raise ConnectionError(f"{name} is down")
-            return name if does is None else await does(ctx)
-
-        return counted
-
-    def nodes(self, *names: str) -> dict[str, BaseStep[Any, Any]]:
-        return {name: self.node(name) for name in names}
-
-    def take(self) -> dict[str, int]:
-        """What ran since this was last asked."""
-        ran, self.ran = dict(self.ran), Counter()
-        return ran
 
 
 @pytest.fixture
@@ -62,7 +33,12 @@ def forked(counted: Counted, store: Any, policy: OnBranchFailure, **options: Any
     edges += [Edge("b", "b2", "on_success"), Edge("b2", "join", "on_success")]
     nodes = {**counted.nodes("top", "a", "b", "b2", "join"), **options.pop("nodes", {})}
     return Graph(
-        "forked", nodes=nodes, edges=edges, on_branch_failure=policy, config=PipelineConfig(store=store), **options
+        "forked",
+        nodes=nodes,
+        edges=edges,
+        on_branch_failure=policy,
+        config=PipelineConfig(store=store),
+        **options,
     )
 
 
@@ -253,13 +229,16 @@ async def test_a_run_that_its_budget_stopped_goes_on_with_a_larger_one_and_pays_
     assert again.status == "completed"
     assert again.usage.total.cost_microcents == 400
     assert sorted(asked) == ["a", "b", "c", "d"]
-    assert {name: usage.cost_microcents for name, usage in again.usage.by_node.items()} == dict.fromkeys("abcd", 100)
+    assert {name: usage.cost_microcents for name, usage in again.usage.by_node.items()} == dict.fromkeys(
+        "abcd", 100
+    )
 
 
 async def test_a_node_that_its_own_budget_stopped_and_that_an_edge_handled_stays_so(
     counted: Counted, store: MemoryRunStore
 ) -> None:
-    nodes = {"poor": step(cost_budget=1, retries=0)(paid_agent(100).as_step("x")), **counted.nodes("mend", "end")}
+    poor = paid_agent(100).as_step("x", config=StepConfig(cost_budget=1, retries=0))
+    nodes = {"poor": poor, **counted.nodes("mend", "end")}
     edges = [Edge("poor", "end", "on_success"), Edge("poor", "mend", "on_failure"), Edge("mend", "end")]
     graph = Graph("poor", nodes=nodes, edges=edges, config=PipelineConfig(store=store))
     counted.failing = {"end"}

@@ -235,7 +235,6 @@ def test_an_answer_is_a_type(answer: Any) -> None:
     ("options", "expected"),
     [
         ({"max_steps": 0}, "max_steps=0: expected a whole number, 1 or more"),
-        ({"max_steps": None}, "max_steps=None: expected a whole number, 1 or more"),
         ({"max_concurrency": 0}, "max_concurrency=0: expected a whole number, 1 or more"),
         ({"branch_timeout": 0}, "branch_timeout=0: expected seconds, more than zero and finite, or None"),
         ({"on_branch_failure": "fail-all"}, "Did you mean 'fail_all'?"),

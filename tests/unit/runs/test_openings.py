@@ -33,7 +33,7 @@ async def test_what_is_given_with_a_resume_is_there_when_the_run_goes_on() -> No
     run = await kept.begin("r", {"x": 1}).open({"x": 1})
     await run.end(RunEnded(status="waiting"), Usage())
     answer = StepOutput(place="ask", attempt=1, output="yes")
-    opening = await kept.take_up("r", None, force=False, also=[answer])
+    opening = await kept.take_up("r", None, force=False, also=lambda recorded, inputs: [answer])
     assert len(await read_log(kept.store, "r")) == 2, "nothing is on record before it is opened"
     run = await opening.open(opening.inputs)
     assert [entry.kind for entry in await read_log(kept.store, "r")][2:] == ["run_resumed", "step_output"]

@@ -354,7 +354,7 @@ def test_the_explanation_tells_of_everything_that_is_no_plain_sailing() -> None:
     assert "a: does 'mail', once in this run" in explained
     assert "tried again at once" in explained
     assert "a: asked for more from the user at attempt 2 (1 request, $0 and what is not known)" in explained
-    assert "the run waits: a step needs more from the user; cancelled with it: b" in explained
+    assert "the run waits to be resumed; cancelled with it: b" in explained
 
 
 def test_the_explanation_keeps_a_failure_on_one_line() -> None:

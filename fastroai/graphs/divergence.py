@@ -1,0 +1,166 @@
+"""Decides a recorded run of a graph again, on its recorded outcomes, and says where that differs from the record."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from fastroai.errors import RunCorrupt
+from fastroai.graphs.events import RouteNode, SkipNode, Visit
+from fastroai.graphs.replay import LogReader, Replay
+from fastroai.graphs.setup import GraphSetup
+from fastroai.places import step_name
+from fastroai.steps.durability import stored_value
+from fastroai.store.entries import (
+    AnyEntry,
+    EdgesResolved,
+    QuestionAsked,
+    RunEnded,
+    StepFailure,
+    StepOutput,
+    StepSkip,
+    StepStart,
+)
+from fastroai.store.recorded import GraphEntry, RecordedRun
+from fastroai.store.trace import Divergence, RunTrace
+
+
+def divergence_of(setup: GraphSetup, input_types: Mapping[str, Any], trace: RunTrace) -> Divergence | None:
+    """The first one, in the outermost graph. `input_types` are those that are declared, by name.
+
+    Raises:
+        RunCorrupt: the inputs are not what the graph accepts.
+    """
+    recorded = RecordedRun(trace.run_id, trace.entries)
+    try:
+        inputs = {
+            name: stored_value(value, input_types.get(name), None) for name, value in trace.inputs.items()
+        }
+    except ValueError as error:
+        raise RunCorrupt(trace.run_id, 1, f"its inputs are not what the graph accepts: {error}") from error
+    dropped: set[int] = set()
+    while True:
+        reader = _Comparison(setup, inputs, recorded, dropped)
+        try:
+            lost = reader.read_all("", dropped, goes_on=False)
+        except _Different as found:
+            return found.divergence
+        except RunCorrupt as error:
+            got = _told(trace.entries[error.position - 1])
+            return Divergence(error.position, f"nothing like it, because {error.reason}", got)
+        if lost is None:
+            return reader.at_end(trace)
+        dropped |= lost
+
+
+class _Different(Exception):  # nothing is wrong
+    def __init__(self, position: int, expected: str, got: AnyEntry) -> None:
+        self.divergence = Divergence(position, expected, _told(got))
+
+
+class _Comparison(LogReader):
+    """Compares what was decided after each entry with those that follow."""
+
+    def __init__(
+        self,
+        setup: GraphSetup,
+        inputs: Mapping[str, object],
+        recorded: RecordedRun,
+        dropped: Collection[int],
+    ) -> None:
+        super().__init__(Replay(setup, inputs, {}), recorded, None, forgiving=False)
+        self._again = {
+            entry.place
+            for position, entry in recorded.of_graph("")
+            if position in dropped and isinstance(entry, StepFailure)
+        }
+        """What failed, and was tried again: its edges were decided twice."""
+        self._skips: dict[Visit, SkipNode] = {}
+        self._routes: dict[Visit, RouteNode] = {}
+        self._read = 0
+
+    def read(self, entry: GraphEntry) -> None:
+        """Compare, or take in what it brings."""
+        self._note_decisions()
+        match entry:
+            case StepStart(place=place):
+                visit, is_decision = self.located(place)
+                due = "decision" if is_decision else "outcome"
+                if self.replay.machine.awaits(visit) != due:
+                    raise _Different(self.position, f"no start of {step_name(place)!r}", entry)
+                super().read(entry)
+            case StepSkip(place=place):
+                if self._skips.pop(self.located(place)[0], None) is None:
+                    raise _Different(self.position, f"no skip of {step_name(place)!r}", entry)
+            case EdgesResolved():
+                self._compare(entry)
+            case _:
+                super().read(entry)
+
+    def _note_decisions(self) -> None:
+        journal = self.replay.machine.journal
+        for _, commands in journal[self._read :]:
+            for command in commands:
+                match command:
+                    case SkipNode():
+                        self._skips[command.visit] = command
+                    case RouteNode() if command.edges:
+                        self._routes[command.visit] = command
+                    case _:
+                        pass
+        self._read = len(journal)
+
+    def _compare(self, entry: EdgesResolved) -> None:
+        route = self._routes.pop(self.located(entry.place)[0], None)
+        if route is None:
+            if entry.place not in self._again:
+                raise _Different(self.position, f"no end of {step_name(entry.place)!r}", entry)
+            self._again.discard(entry.place)
+        elif [(one.edge.target, one.taken) for one in route.edges] != [
+            (one.target, one.taken) for one in entry.edges
+        ]:
+            raise _Different(
+                self.position, _way(entry.place, [o.edge.target for o in route.edges if o.taken]), entry
+            )
+
+    def at_end(self, trace: RunTrace) -> Divergence | None:
+        """Whether the run ended as it would have; where it was stopped from outside, nobody can say."""
+        self._note_decisions()
+        ended, finish = trace.ended, self.replay.finish
+        last = len(trace.entries)
+        if ended is None or ended.status in ("cancelled", "failed"):
+            if ended is not None and finish is not None and finish.status == "completed":
+                return Divergence(last, f"the run completed, because it {finish.cause}", _told(ended))
+            return None
+        for visit in (*self._skips, *self._routes):
+            return Divergence(last, f"a decision on {visit.node!r}", _told(ended))
+        status = None if finish is None else finish.status
+        if ended.status == "finished" and status != "completed":
+            going_on = ", ".join(repr(visit.node) for _, visit in self.replay.starts)
+            return Divergence(last, f"the run {status or f'going on with {going_on}'}", _told(ended))
+        return None
+
+
+def _way(place: str, targets: list[str]) -> str:
+    return f"{step_name(place)!r} followed by {', '.join(map(repr, targets)) or 'nothing'}"
+
+
+def _told(entry: AnyEntry) -> str:
+    """What is on record, for people."""
+    match entry:
+        case StepStart():
+            return f"{step_name(entry.place)!r} started, because {entry.cause}"
+        case StepSkip():
+            return f"{step_name(entry.place)!r} skipped, because {entry.cause}"
+        case StepOutput():
+            return f"an output of {step_name(entry.place)!r}"
+        case StepFailure():
+            return f"a failure of {step_name(entry.place)!r}"
+        case QuestionAsked():
+            return f"a question of {step_name(entry.place)!r}"
+        case EdgesResolved():
+            return _way(entry.place, [edge.target for edge in entry.edges if edge.taken])
+        case RunEnded():
+            return f"the run {entry.status}"
+        case _:
+            return type(entry).__name__

@@ -1,0 +1,54 @@
+"""Runs that nobody runs can be cancelled too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fastroai import MemoryRunStore, RunHistory, StepContext, step
+from fastroai.errors import ConfigurationError, RunNotFound
+from fastroai.graphs import Edge, Graph, Node
+
+
+@step
+async def ask(ctx: StepContext[Any]) -> str:
+    ctx.record_usage(model="paid", cost_usd="0.25")
+    return "Really?"
+
+
+@step
+async def act(ctx: StepContext[Any]) -> str:
+    return "done"
+
+
+def asking() -> Graph[Any, Any]:
+    nodes = {"ask": Node(ask, writes=["sure"], answer=bool), "act": act}
+    return Graph("asking", nodes=nodes, edges=[Edge("ask", "act")], pause_nodes=["ask"])
+
+
+async def test_a_paused_run_is_cancelled_and_keeps_what_it_cost_and_can_be_taken_up_again() -> None:
+    store = MemoryRunStore()
+    await asking().run(run_id="r", store=store)
+    await asking().cancel("r", store=store)
+
+    (run,) = await RunHistory(store).list()
+    assert (run.status, run.requests, str(run.cost_usd)) == ("cancelled", 1, "0.25")
+    with pytest.raises(ConfigurationError, match="a run that is running; it is cancelled"):
+        await asking().cancel("r", store=store)
+    result = await asking().resume("r", store=store, input=True)
+    assert (result.status, result.output, result.memory["sure"]) == ("completed", "done", True)
+    assert str(result.usage.total_cost_usd) == "0.25"
+
+
+async def test_what_has_finished_or_is_unknown_cannot_be_cancelled_or_paused() -> None:
+    store = MemoryRunStore()
+    graph = Graph("short", nodes={"act": act})
+    await graph.run(run_id="r", store=store)
+    for ask_for in (graph.cancel, graph.pause):
+        with pytest.raises(ConfigurationError, match="it is finished"):
+            await ask_for("r", store=store)
+        with pytest.raises(RunNotFound, match="unknown"):
+            await ask_for("unknown", store=store)
+        with pytest.raises(RunNotFound, match="in this process"):
+            await ask_for("r")
