@@ -13,6 +13,7 @@ from fastroai.graphs.result import GraphQuality, GraphResult, GraphStream, Graph
 from fastroai.graphs.routing import EdgeOutcome
 from fastroai.graphs.told import (
     EdgesResolved,
+    GraphFinished,
     GraphPaused,
     NodeCancelled,
     NodeFailed,
@@ -29,6 +30,7 @@ __all__ = [
     "EdgesResolved",
     "Ending",
     "Graph",
+    "GraphFinished",
     "GraphPaused",
     "GraphQuality",
     "GraphResult",

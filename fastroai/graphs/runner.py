@@ -47,6 +47,7 @@ from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.talk import Talk
 from fastroai.graphs.telling import Telling
 from fastroai.graphs.thread import Phase
+from fastroai.graphs.told import GraphFinished
 from fastroai.graphs.visits import VisitRecord, decision_name
 from fastroai.graphs.writes import writes_of
 from fastroai.runs.on_record import failure_of
@@ -167,6 +168,18 @@ class GraphRunner:
         if not self._is_over and self.finish is None:
             self.machine.handle(Stopped("cancelled", reason))
             self.times.append(datetime.now(UTC))
+
+    def finished(self, duration_ms: float) -> GraphFinished:
+        """What listeners are told at the end."""
+        assert self.finish is not None
+        return GraphFinished(
+            **self.scope.place(),
+            usage=self.scope.spent(),
+            duration_ms=duration_ms,
+            error=self.failure,
+            status=self.finish.status,
+            reason=self.finish.cause,
+        )
 
     # --- workers ---
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fastroai.graphs.events import Ending
 from fastroai.graphs.routing import EdgeOutcome
-from fastroai.runtime import RunEvent, StepFailed, StepFinished, StepSkipped, StepStarted
+from fastroai.runtime import RunEvent, RunFinished, StepFailed, StepFinished, StepSkipped, StepStarted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,14 @@ class EdgesResolved(RunEvent):
     branch: str
     edges: Sequence[EdgeOutcome]
     """All that leave the node, in declaration order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphFinished(RunFinished):
+    """A run of a graph ended, or halts; `error` is there only if it failed."""
+
+    status: Ending
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

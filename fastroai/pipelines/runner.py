@@ -28,7 +28,7 @@ from fastroai.pipelines.plan import Plan
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.on_record import StepsOnRecord
 from fastroai.runs.usage import StepTiming
-from fastroai.runtime import Scope, StepFailed, StepFinished, StepSkipped, StepStarted
+from fastroai.runtime import RunFinished, Scope, StepFailed, StepFinished, StepSkipped, StepStarted
 from fastroai.runtime.failures import leaves
 from fastroai.runtime.isolation import InContext
 from fastroai.runtime.tasks import end_tasks
@@ -98,6 +98,12 @@ class PipelineRunner:
             self._stopping = self._is_over = True
             await end_tasks(self._workers)
             self.ended_at = datetime.now(UTC)
+
+    def finished(self, duration_ms: float) -> RunFinished:
+        """What listeners are told at the end."""
+        return RunFinished(
+            **self.scope.place(), usage=self.scope.spent(), duration_ms=duration_ms, error=self.failure
+        )
 
     # --- workers ---
 

@@ -24,6 +24,10 @@ class Runner(Protocol):
         """Run to the end. What failed is in `failure`; only cancellation is raised."""
         ...
 
+    def finished(self, duration_ms: float) -> RunFinished:
+        """What listeners are told at the end."""
+        ...
+
 
 async def entered(
     stack: AsyncExitStack,
@@ -63,15 +67,6 @@ async def run_told(runner: Runner, scope: Scope, steps: tuple[str, ...]) -> None
         started = perf_counter()
         await scope.emit(RunStarted(run_id=scope.run_id, pipeline=scope.name, path=scope.path, steps=steps))
         await runner.run()
-        await scope.emit(
-            RunFinished(
-                run_id=scope.run_id,
-                pipeline=scope.name,
-                path=scope.path,
-                usage=scope.spent(),
-                duration_ms=(perf_counter() - started) * 1000,
-                error=runner.failure,
-            )
-        )
+        await scope.emit(runner.finished((perf_counter() - started) * 1000))
     if runner.failure is not None:
         raise runner.failure

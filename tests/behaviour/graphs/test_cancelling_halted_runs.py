@@ -1,4 +1,4 @@
-"""Runs that nobody runs can be cancelled too."""
+"""Runs that nobody runs can be cancelled too, and how a run ended is told."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fastroai import MemoryRunStore, RunHistory, StepContext, step
-from fastroai.errors import ConfigurationError, RunNotFound
-from fastroai.graphs import Edge, Graph, Node
+from fastroai.errors import ConfigurationError, RunNotFound, StepExecutionError
+from fastroai.graphs import Edge, Graph, GraphFinished, Node
 
 
 @step
@@ -52,3 +52,19 @@ async def test_what_has_finished_or_is_unknown_cannot_be_cancelled_or_paused() -
             await ask_for("unknown", store=store)
         with pytest.raises(RunNotFound, match="in this process"):
             await ask_for("r")
+
+
+async def test_the_last_event_says_how_a_run_ended() -> None:
+    async with asking().stream(run_id="r", store=MemoryRunStore()) as stream:
+        paused = [event async for event in stream][-1]
+    assert isinstance(paused, GraphFinished)
+    assert (paused.status, paused.reason, paused.error) == ("paused", "'ask' waits for an answer", None)
+
+    @step(retries=0)
+    async def fails(ctx: StepContext[Any]) -> None:
+        raise ValueError("no")
+
+    failed = [event async for event in Graph("failing", nodes={"fails": fails}).stream()][-1]
+    assert isinstance(failed, GraphFinished)
+    assert (failed.status, failed.reason) == ("failed", "'fails' failed: ValueError: no")
+    assert isinstance(failed.error, StepExecutionError)
