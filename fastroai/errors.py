@@ -351,14 +351,21 @@ class UnknownPipelineError(FastroAIError, KeyError):
 
 
 class MissingInputError(FastroAIError, KeyError):
-    """A step asked for an input that the run was not given."""
+    """A step asked for an input that the run was not given; a node of a graph, for what is not in memory."""
 
-    def __init__(self, step_id: str, key: str, known: tuple[str, ...]) -> None:
-        super().__init__(step_id, key, known)
-        self.step_id, self.key, self.known = step_id, key, known
+    def __init__(self, step_id: str, key: str, known: tuple[str, ...], in_graph: bool = False) -> None:
+        super().__init__(step_id, key, known, in_graph)
+        self.step_id, self.key, self.known, self.in_graph = step_id, key, known, in_graph
 
     def __str__(self) -> str:
         given = ", ".join(map(repr, self.known)) or "none"
+        if self.in_graph:
+            return (
+                f"node {self.step_id!r} asked for {self.key!r}, which is not in the memory that it sees; "
+                f"that has: {given}.{nearest_hint(self.key, self.known)} Give it as an input, let a node "
+                f"before this one write it, add it to the node's reads if it has any, or pass a default: "
+                f"ctx.get_input({self.key!r}, default)"
+            )
         return (
             f"step {self.step_id!r} asked for input {self.key!r}, which the run was not given; "
             f"given: {given}.{nearest_hint(self.key, self.known)} "

@@ -26,7 +26,9 @@ Store = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.", show_default=False)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Target = Annotated[str, typer.Option(metavar="MODULE:NAME", help="Where the pipeline or graph is, as in app:support.")]
+Target = Annotated[
+    str, typer.Option(metavar="MODULE:NAME", help="Where the pipeline or graph is, as in app:support.")
+]
 Deps = Annotated[
     str | None,
     typer.Option(metavar="MODULE:NAME", help="The deps, or a function without arguments that makes them."),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from fastroai.graphs.memory import Memory
+from fastroai.places import quoted
 
 GraphPath: TypeAlias = "list[str | dict[str, GraphPath]]"
 """Nodes in the order in which they were visited; a fork is a mapping of its branches, by target."""
@@ -38,7 +39,7 @@ class Branch:
         """Beginning at `target`; without a fork, as the root."""
         around = None if fork is None else fork.branch
         self.target, self.fork = target, fork
-        self.identity: str = "" if fork is None else f"{fork.identity}/{target}"
+        self.identity: str = "" if fork is None else f"{fork.identity}/{quoted(target)}"
         """What tells it from others; the same in every process."""
         self.memory: Memory = Memory(None if around is None else around.memory)
         self.outputs: Memory = Memory(None if around is None else around.outputs)
@@ -91,5 +92,5 @@ class Fork:
     @property
     def identity(self) -> str:
         """What tells it from others; the same in every process."""
-        around = self.branch.identity
-        return f"{around}/{self.node}#{self.visit}" if around else f"{self.node}#{self.visit}"
+        around, own = self.branch.identity, f"{quoted(self.node)}#{self.visit}"
+        return f"{around}/{own}" if around else own

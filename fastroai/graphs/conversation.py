@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from fastroai.errors import ConfigurationError
 from fastroai.runtime.options import check_count
@@ -11,6 +11,8 @@ from fastroai.steps.call import AgentLike, check_agent
 
 Mode: TypeAlias = Literal["continuous", "isolated"]
 """One message history through all nodes, or a fresh one for each call."""
+
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Conversation:
     keep_phases: int = 2
 
     def __post_init__(self) -> None:
-        if self.mode not in get_args(Mode):
+        if self.mode not in MODES:
             expected = "'continuous', 'isolated' or a Conversation(...)"
             raise ConfigurationError("conversation", self.mode, expected)
         check_count("compact_above", self.compact_above, least=1)

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from fastroai.graphs.edge import Edge
 from fastroai.graphs.node import Node
 from fastroai.graphs.plan import GraphPlan
-from fastroai.runs.nesting import NestedStep
+from fastroai.runs.nesting import definition_inside
 
 
 def define(
@@ -27,7 +27,7 @@ def define(
         "steps": {
             node_id: {
                 "needs": [],
-                "runs": _nested(node),
+                "runs": definition_inside(node.step),
                 "reads": [*sorted(node.reads)],
                 "writes": [*node.writes],
                 "edges": [_edge(edge) for edge in plan.edges[node_id]],
@@ -47,7 +47,3 @@ def _edge(edge: Edge) -> str:
     condition = "" if edge.condition is None else f" {edge.condition}"
     fallback = " (fallback)" if edge.fallback else ""
     return f"{edge.when}{condition} to {edge.target!r}{fallback}"
-
-
-def _nested(node: Node[Any]) -> JsonValue:
-    return node.step.inner.definition if isinstance(node.step, NestedStep) else None

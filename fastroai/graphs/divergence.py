@@ -1,4 +1,4 @@
-"""Decides a recorded run of a graph again, on its recorded outcomes, and says where that differs from the record."""
+"""Decides a recorded run of a graph again, on its recorded outcomes, and says where the record differs."""
 
 from __future__ import annotations
 

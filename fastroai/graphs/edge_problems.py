@@ -9,6 +9,7 @@ from fastroai.errors import GraphProblem
 from fastroai.graphs.edge import WHEN, Edge
 from fastroai.graphs.names import expected_words, is_list, is_node, listed, unknown
 from fastroai.graphs.node import Node
+from fastroai.graphs.visits import decision_name
 
 
 def edge_problems(edges: object, nodes: Mapping[str, Node[Any]]) -> Iterator[GraphProblem]:
@@ -53,6 +54,9 @@ def decision_problems(
             message = f"edge {edge} has fallback={edge.fallback!r}, which is for when='llm_decide'"
             yield GraphProblem(message, ("edges", index, "fallback"))
     for source, decided in candidates.items():
+        if (taken := decision_name(source)) in nodes:
+            message = f"node {taken!r} has the name of the decision after {source!r}; give it another id"
+            yield GraphProblem(message, ("nodes", taken))
         fallbacks = [(index, edge) for index, edge in decided if edge.fallback]
         if not fallbacks:
             message = (

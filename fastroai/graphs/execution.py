@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import BudgetExceeded, TimeLimitExceeded
-from fastroai.graphs.events import Ending, Finish
+from fastroai.graphs.events import Ending
 from fastroai.graphs.live_trace import GraphPart
 from fastroai.graphs.merging import salvage
 from fastroai.graphs.on_record import VisitsOnRecord
@@ -24,6 +24,7 @@ from fastroai.records import first_given
 from fastroai.runs.around import entered, log_of, run_told
 from fastroai.runs.inputs import check_inputs
 from fastroai.runs.on_record import kept_on_record
+from fastroai.runs.openings import Opening
 from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
 from fastroai.runtime import Scope
@@ -89,13 +90,15 @@ class GraphExecution:
                 runner = self._runner(stack, scope, request, inputs, on_record, forgiving)
                 part = GraphPart
                 log = log_of(stack, scope, lambda live: part(live, runner, inputs, self._definition))
-                await self._heeding(stack, scope, on_record, runner)
+                await self._heeding(stack, scope, request.opening, on_record, runner)
                 await run_told(runner, scope, tuple(setup.nodes))
                 _note_ending(on_record, request, runner)
         except Exception as error:
             if runner is None or log is None or not _is_an_ending(error, runner):
                 raise
-            stopped = runner.failure = error
+            stopped = error
+            if error is not runner.failure:
+                await runner.cut_short(error)
         return self._result(runner, scope, log, stopped)
 
     async def _on_record(
@@ -142,13 +145,20 @@ class GraphExecution:
         )
 
     async def _heeding(
-        self, stack: AsyncExitStack, scope: Scope, on_record: VisitsOnRecord | None, runner: GraphRunner
+        self,
+        stack: AsyncExitStack,
+        scope: Scope,
+        opening: Opening | None,
+        on_record: VisitsOnRecord | None,
+        runner: GraphRunner,
     ) -> None:
         """Let `pause` and `cancel` reach the run, from this process and from others."""
         self._live.setdefault(scope.run_id, []).append(runner)
         stack.callback(self._forget, scope.run_id, runner)
-        if on_record is not None and not on_record.place:
-            await stack.enter_async_context(heeding_signals(on_record.run.store, scope.run_id, runner.heed))
+        if on_record is not None and opening is not None:
+            store, after = on_record.run.store, opening.last_signal
+            heeding = heeding_signals(store, scope.run_id, runner.heed, after=after)
+            await stack.enter_async_context(heeding)
 
     def _forget(self, run_id: str, runner: GraphRunner) -> None:
         live = self._live[run_id]
@@ -159,7 +169,8 @@ class GraphExecution:
     def _result(
         self, runner: GraphRunner, scope: Scope, log: RunLog, stopped: Exception | None
     ) -> GraphResult[Any]:
-        machine, finish = runner.machine, _finish(runner, stopped)
+        machine, finish = runner.machine, runner.finish
+        assert finish is not None
         salvage(machine.root, machine.plan.on_conflict)
         reached = (node for node in machine.plan.terminals if node in machine.reached)
         is_completed = finish.status == "completed"
@@ -196,15 +207,6 @@ def _is_an_ending(error: Exception, runner: GraphRunner) -> bool:
     if error is runner.failure:
         return True
     return runner.failure is None and isinstance(error, TimeLimitExceeded | BudgetExceeded)
-
-
-def _finish(runner: GraphRunner, stopped: Exception | None) -> Finish:
-    finish = runner.finish
-    if finish is not None and (stopped is None or finish.status in ("failed", "budget_exceeded")):
-        return finish
-    assert stopped is not None  # something around the run, which may have cut it off while it was storing
-    status: Ending = "budget_exceeded" if isinstance(stopped, BudgetExceeded) else "failed"
-    return Finish(status, str(stopped), stopped)
 
 
 def _quality(status: Ending, runner: GraphRunner, scope: Scope) -> GraphQuality:

@@ -129,6 +129,11 @@ class Graph(Generic[DepsT, OutputT]):
             raise ConfigurationError("nodes", nodes, "a mapping of node ids to steps")
         if config is not None and not isinstance(config, PipelineConfig):
             raise ConfigurationError("config", config, "a PipelineConfig")
+        if goal is not None and not isinstance(goal, str):
+            raise ConfigurationError("goal", goal, "a text")
+        if decider is not None and not isinstance(decider, AgentLike):
+            expected = "a FastroAgent; of a PydanticAI agent, FastroAgent(agent=agent)"
+            raise ConfigurationError("decider", decider, expected)
         self.name, self.goal = name, goal
         self.nodes: Mapping[str, Node[DepsT]] = MappingProxyType(nodes_of(nodes))
         self.config: PipelineConfig = config or PipelineConfig()

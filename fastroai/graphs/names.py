@@ -10,8 +10,8 @@ from fastroai.graphs.node import Node
 
 
 def is_name(name: object) -> TypeGuard[str]:
-    """Whether it can be the id of a node, or a key of memory."""
-    return isinstance(name, str) and name != ""
+    """Whether it can be the id of a node, or a key of memory: a text that UTF-8 can say, and so a store."""
+    return isinstance(name, str) and name != "" and name.encode(errors="ignore").decode() == name
 
 
 def is_node(name: object, nodes: Mapping[str, Node[Any]]) -> bool:

@@ -27,7 +27,7 @@ def node_problems(nodes: Mapping[str, Node[Any]], pauses: Set[str]) -> Iterator[
         yield GraphProblem("it has no nodes; give at least one: nodes={'name': step}", ("nodes",))
     for node_id, node in nodes.items():
         if not is_name(node_id):
-            message = f"node id {node_id!r} is not a name; ids are non-empty strings"
+            message = f"node id {node_id!r} is not a name; ids are non-empty strings of valid Unicode"
             yield GraphProblem(message, ("nodes",))
             continue
         for option, message in _problems_of(node):

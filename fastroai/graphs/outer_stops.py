@@ -14,5 +14,5 @@ def stops_more_than(scope: Scope, error: Exception) -> bool:
 
 def _stops(scope: Scope, error: BaseException) -> bool:
     if isinstance(error, BudgetExceeded):
-        return len(error.scope_path) < len(scope.path)
+        return scope.parent is not None and scope.parent.is_within(error.scope_path)
     return isinstance(error, RunStoreUnavailable | RunTakenOver | ScopeClosedError)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 from pydantic_core import to_jsonable_python
 
 from fastroai.expressions import Outcome
@@ -140,7 +140,10 @@ def _facts(names: frozenset[str], output: object, memory: Mapping[str, object]) 
 def _plain(value: object) -> object:
     if type(value) in _SCALARS:
         return value
-    return to_jsonable_python(value, fallback=repr, inf_nan_mode="constants")
+    try:
+        return to_jsonable_python(value, fallback=repr, inf_nan_mode="constants")
+    except Exception:  # a cycle, bytes that are no text, a `repr` that fails: the condition says what it is
+        return value
 
 
 def fields_of(output: object) -> Mapping[str, object] | None:
@@ -149,8 +152,12 @@ def fields_of(output: object) -> Mapping[str, object] | None:
         return None
     if isinstance(output, Mapping):
         return output
+    if isinstance(output, RootModel):
+        return fields_of(output.root)
     if isinstance(output, BaseModel):
-        return {name: getattr(output, name) for name in type(output).model_fields}
+        fields = {name: getattr(output, name) for name in type(output).model_fields}
+        return {**fields, **(output.model_extra or {})}
     if dataclasses.is_dataclass(output) and not isinstance(output, type):
-        return {field.name: getattr(output, field.name) for field in dataclasses.fields(output)}
+        names = [field.name for field in dataclasses.fields(output)]
+        return {name: getattr(output, name) for name in names if hasattr(output, name)}
     return None

@@ -27,6 +27,7 @@ from fastroai.graphs.events import (
     CancelVisit,
     Command,
     Decided,
+    Ending,
     Event,
     Failed,
     Finish,
@@ -108,7 +109,7 @@ class GraphRunner:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._loop = asyncio.get_running_loop()
         self._finished: asyncio.Future[None] = self._loop.create_future()
-        self._is_over = False
+        self._is_over = self._is_told = False
         self.began_at = datetime.now(UTC)
         self.ended_at: datetime | None = None
         self._origin = perf_counter() - (0.0 if on_record is None else on_record.elapsed)
@@ -147,6 +148,15 @@ class GraphRunner:
 
     # --- from outside ---
 
+    async def cut_short(self, error: Exception) -> None:
+        """Something around the run has ended it, such as a time limit, perhaps while its end was stored."""
+        if self.finish is None or self.finish.status not in ("failed", "budget_exceeded"):
+            status: Ending = "budget_exceeded" if isinstance(error, BudgetExceeded) else "failed"
+            self.finish = Finish(status, str(error), error)
+        self.failure = error
+        if not self._is_told and self.ended_at is not None:
+            await self.scope.emit(self.finished((self.ended_at - self.began_at).total_seconds() * 1000))
+
     def heed(self, signal: Signal) -> None:
         """Pause at the next boundary, or stop at once. From any thread."""
         event = PauseRequested() if signal == "pause" else Stopped("cancelled", "cancel was requested")
@@ -172,6 +182,7 @@ class GraphRunner:
     def finished(self, duration_ms: float) -> GraphFinished:
         """What listeners are told at the end."""
         assert self.finish is not None
+        self._is_told = True
         return GraphFinished(
             **self.scope.place(),
             usage=self.scope.spent(),
@@ -510,7 +521,7 @@ class GraphRunner:
     def _stop_by(self, error: BaseException) -> Stopped | None:
         """What ends the run whatever the edges say: a budget above the node, or cancellation from inside."""
         for leaf in leaves(error):
-            if isinstance(leaf, BudgetExceeded) and len(leaf.scope_path) <= len(self.scope.path):
+            if isinstance(leaf, BudgetExceeded) and self.scope.is_within(leaf.scope_path):
                 return Stopped("budget_exceeded", str(leaf), leaf)
             if isinstance(leaf, asyncio.CancelledError):
                 return Stopped("cancelled", "a node was cancelled from inside", leaf)

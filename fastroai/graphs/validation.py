@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import ConfigurationError, GraphProblem, GraphValidationError
 from fastroai.graphs.conditions import Conditions
+from fastroai.graphs.conversation import MODES
 from fastroai.graphs.edge import Edge
 from fastroai.graphs.edge_problems import decision_problems, edge_problems, same_edge_problems
 from fastroai.graphs.names import expected_words, is_name, listed, names_problems
@@ -28,9 +29,6 @@ from fastroai.graphs.shape import Shape
 from fastroai.records import NotGiven
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.steps import PipelineConfig
-
-CONVERSATIONS: Final = ("continuous", "isolated")
-"""What `conversation` can be in one word."""
 
 
 def build_plan(
@@ -66,7 +64,7 @@ def build_plan(
         *_number_problems(max_steps, branch_timeout, max_concurrency),
         *_word_problems("on_branch_failure", on_branch_failure, ON_BRANCH_FAILURE),
         *_word_problems("on_conflict", on_conflict, ON_CONFLICT),
-        *_word_problems("conversation", word, CONVERSATIONS),
+        *_word_problems("conversation", word, MODES),
         *names_problems("pause_nodes", asking, nodes),
     ]
     unknown = [

@@ -321,7 +321,7 @@ class PipelineRunner:
     def _stops_the_run(self, error: BaseException) -> bool:
         """Whether a failure is not the step's own: a budget set above it, or cancellation from inside."""
         if isinstance(error, BudgetExceeded):
-            return len(error.scope_path) <= len(self.scope.path)
+            return self.scope.is_within(error.scope_path)
         return isinstance(error, asyncio.CancelledError)
 
 

@@ -165,8 +165,18 @@ def output_entry(
 
 def as_json(value: object) -> JsonValue:
     """As JSON for people: what has no form in JSON is shown by its `repr`."""
-    shown: JsonValue = to_jsonable_python(value, fallback=repr, inf_nan_mode="constants")
+    try:
+        shown: JsonValue = to_jsonable_python(value, fallback=repr, inf_nan_mode="constants")
+    except Exception:  # a cycle, bytes that are no text, a `repr` that fails
+        return _safe_repr(value)
     return shown
+
+
+def _safe_repr(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:
+        return object.__repr__(value)
 
 
 def failure_of(step_id: str, scope: Scope, config: ResolvedConfig, error: BaseException) -> FailureFacts:

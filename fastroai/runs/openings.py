@@ -30,6 +30,7 @@ from fastroai.store.payloads import PayloadCodec, seal
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore
 from fastroai.store.runs import DurableRun, check_run_id
+from fastroai.store.signals import last_signal
 from fastroai.store.unsealing import unseal_messages
 from fastroai.store.values import value_to_json
 
@@ -46,6 +47,8 @@ class Opening:
     open: OpenRun
     seconds_before: float = 0.0
     """For how long it has run in earlier processes."""
+    last_signal: int = 0
+    """The revision of what was last asked of it there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +123,8 @@ class RunKeeper:
                 also=added,
             )
 
-        return Opening(run_id, {**before, **(inputs or {})}, open_run, recorded.seconds)
+        signal = await last_signal(self.store, run_id)  # before it is open: from then on it can be asked
+        return Opening(run_id, {**before, **(inputs or {})}, open_run, recorded.seconds, signal)
 
     async def fork(
         self,

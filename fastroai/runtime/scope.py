@@ -199,6 +199,10 @@ class Scope:
         names = [scope.name for scope in self.lineage()]
         return tuple(reversed(names))
 
+    def is_within(self, path: tuple[str, ...]) -> bool:
+        """Whether the scope of this path is this one or around it, and not one of another run."""
+        return self.path[: len(path)] == path
+
     def lineage(self) -> Iterator[Scope]:
         """This scope and its ancestors, innermost first."""
         scope: Scope | None = self

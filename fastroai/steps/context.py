@@ -168,9 +168,13 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def logger(self) -> StepLogger:
-        """A standard logger whose records have `run_id`, `step_id`, `attempt` and `pipeline`."""
+        """A standard logger whose records have `run_id`, `step_id`, `attempt`, `pipeline` and `visit`."""
         return StepLogger(
-            run_id=self.run_id, step_id=self.step_id, attempt=self.attempt, pipeline=self._facts.pipeline
+            run_id=self.run_id,
+            step_id=self.step_id,
+            attempt=self.attempt,
+            pipeline=self._facts.pipeline,
+            visit=self.visit,
         )
 
     @property
@@ -195,21 +199,22 @@ class StepContext(Generic[DepsT_co]):
     @overload
     def get_input(self, key: str, default: T) -> Any | T: ...
     def get_input(self, key: str, default: object = NOT_GIVEN) -> object:
-        """One of the run's inputs.
+        """One of the run's inputs; in a graph, one of the values in its memory.
 
         Raises:
-            MissingInputError: it was not given, and there is no default.
+            MissingInputError: there is none, and no default.
         """
         try:
             return self._facts.inputs[key]
         except KeyError:
             if default is NOT_GIVEN:
-                raise MissingInputError(self.step_id, key, tuple(self._facts.inputs)) from None
+                known, in_graph = tuple(self._facts.inputs), self._facts.visit is not None
+                raise MissingInputError(self.step_id, key, known, in_graph) from None
             return default
 
     @property
     def inputs(self) -> Mapping[str, object]:
-        """All inputs of the run, read-only."""
+        """All inputs of the run, read-only; in a graph, its memory as this node sees it."""
         return self._facts.inputs
 
     @overload

@@ -44,7 +44,11 @@ async def run_step(
             trace_id = await stack.enter_async_context(
                 tracer.span(
                     attributes.step_span(scope.name),
-                    **attributes.step_attributes(step_id=scope.name, run_id=scope.run_id),
+                    **attributes.step_attributes(
+                        step_id=scope.name,
+                        run_id=scope.run_id,
+                        visit=None if facts.visit is None else facts.visit.number,
+                    ),
                 )
             )
             stack.callback(lambda: log_metrics(tracer, trace_id, attributes.usage_attributes(scope.spent())))

@@ -75,10 +75,16 @@ class Shared(MutableMapping[str, Any]):
 
 
 class StepLogger(_Adapter):
-    """Adds `run_id`, `step_id`, `attempt` and `pipeline` to each record; `extra=` of a call comes on top."""
+    """Adds `run_id`, `step_id`, `attempt`, `pipeline` and `visit` to each record; `extra=` comes on top."""
 
-    def __init__(self, *, run_id: str, step_id: str, attempt: int, pipeline: str) -> None:
-        facts = {"run_id": run_id, "step_id": step_id, "attempt": attempt, "pipeline": pipeline}
+    def __init__(self, *, run_id: str, step_id: str, attempt: int, pipeline: str, visit: int) -> None:
+        facts = {
+            "run_id": run_id,
+            "step_id": step_id,
+            "attempt": attempt,
+            "pipeline": pipeline,
+            "visit": visit,
+        }
         super().__init__(_logger, facts)
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:

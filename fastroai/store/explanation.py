@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from pydantic import JsonValue
-
 from fastroai.store.attempts import StepAttempt
+from fastroai.store.definitions import kind_of
 from fastroai.store.entries import (
     AnswerGiven,
     AnyEntry,
@@ -126,20 +125,19 @@ def _sentences(
 
 def _opened(entry: RunOpened) -> str:
     source = f", forked from {entry.forked_from!r}" if entry.forked_from else ""
-    return f"run {entry.run_id!r} of {_kind(entry.definition)} {entry.pipeline!r} began{source}"
+    return f"run {entry.run_id!r} of {kind_of(entry.definition)} {entry.pipeline!r} began{source}"
 
 
 def _resumed(entry: RunResumed, running: Iterable[str], interrupted: _Interrupted) -> str:
     stopped = ", ".join(f"{place}{_cost(_cut_off(place, entry.at, interrupted))}" for place in running)
     found = f"; its process had died or stopped in {stopped}" if stopped else ""
     given = f"; inputs given anew: {', '.join(entry.inputs)}" if entry.inputs else ""
-    what = _kind(entry.definition)
-    changed = f"; the {what} had changed, and it was resumed by force" if entry.definition else ""
+    changed = (
+        f"; the {kind_of(entry.definition)} had changed, and it was resumed by force"
+        if entry.definition
+        else ""
+    )
     return f"the run was resumed{found}{given}{changed}"
-
-
-def _kind(definition: JsonValue) -> str:
-    return "graph" if isinstance(definition, dict) and definition.get("kind") == "graph" else "pipeline"
 
 
 def _cut_off(place: str, by: datetime, interrupted: _Interrupted) -> StepAttempt | None:

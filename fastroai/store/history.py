@@ -29,6 +29,7 @@ from fastroai.store.headers import (
 )
 from fastroai.store.payloads import PayloadCodec, unseal_text
 from fastroai.store.run_store import RunStore, StoredKey
+from fastroai.store.signals import signal_key
 
 if TYPE_CHECKING:
     from fastroai.store.trace import RunTrace
@@ -270,7 +271,8 @@ class RunHistory:
         await self._store.compare_and_set(header_key(run_id), encode_header(header), revision=revision)
 
     async def _forget(self, run_id: str) -> None:
-        # The header first: a log without one is no run, and whoever uses the id next removes it.
+        await self._store.delete(signal_key(run_id))  # which a new run of this id would heed
+        # The header before the log: one without a header is no run, and whoever uses the id next removes it.
         await self._store.delete(header_key(run_id))
         await self._store.delete(log_key(run_id))
 

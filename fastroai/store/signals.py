@@ -38,37 +38,47 @@ async def send_signal(store: RunStore, run_id: str, signal: Signal) -> None:
         return
 
 
+async def last_signal(store: RunStore, run_id: str) -> int:
+    """The revision of what was asked of a run last; 0 if nothing was."""
+    return (await store.read(signal_key(run_id))).revision
+
+
 @asynccontextmanager
 async def heeding_signals(
-    store: RunStore, run_id: str, heed: Callable[[Signal], None]
+    store: RunStore, run_id: str, heed: Callable[[Signal], None], *, after: int = 0
 ) -> AsyncGenerator[None]:
-    """Call `heed` with what is asked of a run from now on; what was asked of it before is forgotten."""
-    await _forget(store, run_id)
-    watcher = asyncio.get_running_loop().create_task(_watch(store, run_id, heed))
+    """Call `heed` with what is asked of a run, each time once; not with what was asked up to `after`."""
+    watch = _Watch(store, run_id, heed, after)
+    watcher = asyncio.get_running_loop().create_task(watch.run())
     try:
         yield
     finally:
         await end_task(watcher)
-        if watcher.cancelled() is False:
-            with suppress(Exception):  # it was heeded; nobody minds if it stays, the next run forgets it
-                await _forget(store, run_id)
+        if watch.revision:
+            with suppress(Exception):  # nobody minds if it stays: the next run knows that it is old
+                await store.delete(signal_key(run_id))
 
 
-async def _watch(store: RunStore, run_id: str, heed: Callable[[Signal], None]) -> None:
-    while True:
-        await asyncio.sleep(EVERY)
-        try:
-            found = (await store.read(signal_key(run_id))).values
-        except Exception as error:  # a store can be the user's, and raise anything
-            logger.warning("run %r: what is asked of it could not be read: %s", run_id, error)
-            continue
-        signal = found[-1].decode(errors="replace") if found else None
-        if signal in get_args(Signal):
-            heed("pause" if signal == "pause" else "cancel")
-            if signal == "cancel":
-                return
+class _Watch:
+    """Looks at what is asked of a run."""
 
+    def __init__(self, store: RunStore, run_id: str, heed: Callable[[Signal], None], after: int) -> None:
+        self._store, self._run_id, self._heed = store, run_id, heed
+        self.revision = after
+        """Of what was asked last, as far as it is known."""
 
-async def _forget(store: RunStore, run_id: str) -> None:
-    if (await store.read(signal_key(run_id))).values:
-        await store.delete(signal_key(run_id))
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY)
+            try:
+                found = await self._store.read(signal_key(self._run_id), after=self.revision)
+            except Exception as error:  # a store can be the user's, and raise anything
+                logger.warning("run %r: what is asked of it could not be read: %s", self._run_id, error)
+                continue
+            if found.values:
+                self.revision = found.revision
+                self._take_in(found.values[-1].decode(errors="replace"))
+
+    def _take_in(self, word: str) -> None:
+        if word in get_args(Signal):
+            self._heed("pause" if word == "pause" else "cancel")

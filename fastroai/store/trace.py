@@ -158,7 +158,7 @@ class RunTrace:
 
     @property
     def output(self) -> JsonValue:
-        """The output of the run; `None` where it has none. Of a graph, that of the terminal that it reached."""
+        """The output of the run, that of a graph's terminal that was reached; `None` where it has none."""
         shape = self.definition if isinstance(self.definition, dict) else {}
         if self.kind == "graph":
             ends = shape.get("terminals")

@@ -65,6 +65,8 @@ RUN_ID: Final = "fastroai.run.id"
 PIPELINE_NAME: Final = "fastroai.pipeline.name"
 GRAPH_NAME: Final = "fastroai.graph.name"
 STEP_ID: Final = "fastroai.step.id"
+NODE_VISIT: Final = "fastroai.node.visit"
+"""Which visit to a node of a graph it is, from 1."""
 ATTEMPT: Final = "fastroai.attempt"
 """Which attempt it is, from 1."""
 REQUEST_OUTCOME: Final = "fastroai.request.outcome"
@@ -117,10 +119,10 @@ def graph_attributes(*, name: str, run_id: str) -> dict[str, AttributeValue]:
 
 
 def step_attributes(
-    *, step_id: str, run_id: str | None = None, attempt: int | None = None
+    *, step_id: str, run_id: str | None = None, attempt: int | None = None, visit: int | None = None
 ) -> dict[str, AttributeValue]:
-    """What is known when a step starts."""
-    return _given({STEP_ID: step_id, RUN_ID: run_id, ATTEMPT: attempt})
+    """What is known when a step starts; `visit` of one that is a node of a graph."""
+    return _given({STEP_ID: step_id, RUN_ID: run_id, ATTEMPT: attempt, NODE_VISIT: visit})
 
 
 def agent_attributes(

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from durability.shapes import AGAIN, RESPONSES, Shape, agent, effect, ran, talk, tools
+from durability.shapes import AGAIN, RESPONSES, Letter, Shape, agent, effect, ran, talk, tools
 
 from fastroai import Pipeline, PipelineConfig, StepConfig, StepContext, step
-from fastroai.graphs import AgentNode, Edge, Graph, Node, Verdict
+from fastroai.graphs import AgentNode, Conversation, Edge, Graph, Node, Verdict
 from fastroai.places import without_attempts
 from fastroai.steps.base import BaseStep
 from fastroai.steps.durability import step_place
@@ -430,3 +430,44 @@ def paused() -> Parts:
     edges = [Edge("top", name) for name in ("boss", "user", "work")]
     edges += [Edge(name, "end") for name in ("boss", "user", "work")]
     return nodes, edges, {"pause_nodes": ["boss", "user"], "answers": {"boss": "yes", "user": [1, 2]}}
+
+
+@graph
+def compacted() -> Parts:
+    """A conversation that gets too long, and is summarized, in each turn of a loop."""
+    conversation = Conversation(compact_above=40, summarizer=agent("summarizer"), keep_phases=1)
+    nodes = {
+        "count": Node(counts(3), writes=["count", "more"]),
+        "tell": talk("tell", "count"),
+        "end": talk("end", "tell"),
+    }
+    edges = [Edge("count", "tell"), Edge("tell", "count", **MORE), Edge("tell", "end")]
+    return nodes, edges, {"conversation": conversation}
+
+
+@graph
+def typed() -> Parts:
+    """Models go into memory by field, and conditions read them."""
+
+    @step
+    async def letter(ctx: StepContext) -> Letter:
+        ran(ctx)
+        ctx.write("early", {"pages": [1, None, 2.5]})
+        return Letter(lines=[str(ctx.get_input("text"))], pages=ctx.visit)
+
+    @step
+    async def last(ctx: StepContext) -> list[Letter]:
+        ran(ctx)
+        return [ctx.get_dependency("letter", Letter)]
+
+    nodes = {
+        "letter": Node(letter, writes=["early", "lines", "pages"]),
+        "read": talk("read", "letter"),
+        "last": last,
+    }
+    edges = [
+        Edge("letter", "read", "conditional", "pages < 2 and early.pages[2] == 2.5"),
+        Edge("letter", "last", "conditional", "len(lines) == 1"),
+        Edge("read", "letter"),
+    ]
+    return nodes, edges, {"accepts": {"text": str}}

@@ -70,6 +70,7 @@ class Calm:
     seconds: float
     requests: Counter[str]
     """Of the requests whose answers are on record."""
+    effects: set[str]
 
 
 @dataclass
@@ -213,6 +214,7 @@ class Lane:
                 outcome["writes"],
                 outcome["seconds"],
                 run.requests(),
+                run.effects(),
             )
         return self._calm[shape, durability]
 
@@ -288,6 +290,9 @@ class Run:
     def requests(self) -> Counter[str]:
         return Counter(_asked(entry) for entry in self.answered())
 
+    def effects(self) -> set[str]:
+        return {what for kind, what, *_ in self.parts[-1][1] if kind == "effect"}
+
     # --- what must be true ---
 
     def check_end(self, outcome: dict[str, Any], calm: Calm | None) -> None:
@@ -311,6 +316,7 @@ class Run:
             self._check_nothing_again()
             self._check_nothing_too_early()
             if calm is not None:
+                assert self.effects() == calm.effects, "a side effect did not happen"
                 assert self.requests() == calm.requests, "a request that was answered was sent again"
 
     def _check_money(self, outcome: dict[str, Any], log: Observed, billed: Decimal) -> None:

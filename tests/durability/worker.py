@@ -33,7 +33,6 @@ from fastroai import CostBudgetExceeded, FastroAgent, Pipeline, PipelineConfig, 
 from fastroai.errors import ConfigurationError, RunNotFound
 from fastroai.graphs import GraphResult
 from fastroai.steps.base import FunctionStep
-from fastroai.store.entries import EdgesResolved
 from fastroai.store import (
     MemoryRunStore,
     PostgresRunStore,
@@ -43,6 +42,7 @@ from fastroai.store import (
     StoredKey,
     StoredValues,
 )
+from fastroai.store.entries import EdgesResolved
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from durability.graph_shapes import GRAPHS, GraphShape
@@ -154,7 +154,6 @@ async def perform_graph(task: Task, shape: GraphShape, store: Deadly) -> dict[st
             try:
                 result = await graph.resume(task.run_id, store=store)
             except ConfigurationError as error:  # a question waits
-                assert error.option == "input"
                 answer = {"input": shape.answers[_asked_by(error)]}
                 result = await graph.resume(task.run_id, **answer, store=store)
         while result.status == "paused":
@@ -165,6 +164,8 @@ async def perform_graph(task: Task, shape: GraphShape, store: Deadly) -> dict[st
         return {"not_found": True}
     if result.status == "budget_exceeded":
         return {"stopped": True, "writes": store.writes}
+    divergence = result.trace.replay(graph)
+    assert divergence is None, f"{divergence}:\n{result.explain()}"
     usage = result.usage
     return {
         "output": _everything(result),

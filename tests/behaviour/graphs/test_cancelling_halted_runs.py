@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from fastroai import MemoryRunStore, RunHistory, StepContext, step
+from fastroai import MemoryRunStore, PipelineConfig, RunHistory, StepContext, step
 from fastroai.errors import ConfigurationError, RunNotFound, StepExecutionError
 from fastroai.graphs import Edge, Graph, GraphFinished, Node
 
@@ -68,3 +69,17 @@ async def test_the_last_event_says_how_a_run_ended() -> None:
     assert isinstance(failed, GraphFinished)
     assert (failed.status, failed.reason) == ("failed", "'fails' failed: ValueError: no")
     assert isinstance(failed.error, StepExecutionError)
+
+
+async def test_a_time_limit_of_the_run_is_told_as_its_end() -> None:
+    @step
+    async def waits(ctx: StepContext[Any]) -> None:
+        await asyncio.sleep(60)
+
+    graph = Graph("slow", nodes={"waits": waits}, config=PipelineConfig(total_timeout=0.05))
+    async with graph.stream() as stream:
+        last = [event async for event in stream][-1]
+    assert isinstance(last, GraphFinished)
+    assert (last.status, last.reason) == ("failed", "graph 'slow' took longer than 0.05 s")
+    assert stream.result is not None
+    assert stream.result.error is last.error

@@ -1,4 +1,4 @@
-"""Runs of graphs that several processes have a hand in: paused, cancelled, answered and resumed from outside."""
+"""Runs of graphs in several processes: paused, cancelled, answered and resumed from outside."""
 
 from __future__ import annotations
 

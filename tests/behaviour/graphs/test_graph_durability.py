@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,10 +11,11 @@ from pydantic import BaseModel
 from support.agents import paid_agent
 from support.counted_nodes import Counted
 from support.faulty_store import everything_in
+from support.virtual_time import in_virtual_time
 
-from fastroai import Budget, PipelineConfig, StepConfig, StepContext
-from fastroai.errors import ConfigurationError, RunExists
-from fastroai.graphs import Edge, Graph, Node, OnBranchFailure
+from fastroai import Budget, Pipeline, PipelineConfig, StepConfig, StepContext
+from fastroai.errors import ConfigurationError, RunExists, StepExecutionError
+from fastroai.graphs import Edge, Graph, Node, NodeCancelled, OnBranchFailure
 from fastroai.store import MemoryRunStore
 
 
@@ -312,3 +314,83 @@ async def test_an_answer_that_is_none_leaves_the_run_as_it_was(
     assert await everything_in(store) == before
     assert counted.take() == {}
     assert (await graph.resume("r", input=Answer(approved=False))).output == "False 0"
+
+
+# --- what is on record of what was cut off, or went on after failures ---
+
+
+class Hanging:
+    """A decider that never says anything."""
+
+    async def dispatch(self, call: Any) -> Any:
+        await asyncio.Event().wait()
+
+    def dispatch_stream(self, call: Any) -> Any:
+        raise NotImplementedError
+
+
+def slow_decision(counted: Counted, store: Any) -> Graph[Any, Any]:
+    """A branch whose decision takes too long, and one that does not."""
+    nodes = counted.nodes("top", "slow", "quick", "join")
+    edges = [Edge("top", "slow"), Edge("top", "quick"), Edge("quick", "join")]
+    edges += [Edge("slow", "join", "llm_decide", fallback=True)]
+    return Graph(
+        "slow",
+        nodes=nodes,
+        edges=edges,
+        decider=Hanging(),
+        on_branch_failure="continue_others",
+        branch_timeout=30.0,
+        config=PipelineConfig(store=store),
+    )
+
+
+@in_virtual_time
+async def test_a_decision_that_a_branch_timeout_cut_off_is_over_in_later_processes_too() -> None:
+    counted, store = Counted(), MemoryRunStore()
+    graph = slow_decision(counted, store)
+    counted.failing = {"join"}
+    assert (await graph.run(run_id="r")).status == "failed"
+    counted.take()
+    counted.failing = set()
+    again = await graph.resume("r")
+    assert (again.status, again.quality) == ("completed", "degraded")
+    assert counted.take() == {"join": 1}
+    assert "llm_decide(slow): cancelled" in again.explain()
+    assert "\nslow: cancelled" not in again.explain()
+
+
+@in_virtual_time
+async def test_a_node_that_is_done_is_not_told_as_cancelled_when_its_decision_is() -> None:
+    counted = Counted()
+    stream = slow_decision(counted, None).stream()
+    told = [event async for event in stream]
+    assert not any(isinstance(event, NodeCancelled) for event in told)
+    assert "llm_decide(slow): cancelled" in stream.result.explain()
+
+
+async def test_what_was_degraded_inside_of_a_node_is_so_after_it_is_resumed(
+    counted: Counted, store: MemoryRunStore
+) -> None:
+    counted.failing = {"bad", "end"}
+    inner = Graph("inner", nodes=counted.nodes("bad", "mend"), edges=[Edge("bad", "mend", "on_failure")])
+    graph = Graph(
+        "outer",
+        nodes={"inner": inner, **counted.nodes("end")},
+        edges=[Edge("inner", "end", "on_success")],
+        config=PipelineConfig(store=store),
+    )
+    pipeline = Pipeline(
+        "outer",
+        {"inner": inner.as_step(), "end": counted.node("end")},
+        {"end": ["inner"]},
+        config=graph.config,
+    )
+    assert (await graph.run(run_id="graph")).status == "failed"
+    with pytest.raises(StepExecutionError):
+        await pipeline.execute(run_id="pipeline")
+    counted.failing = set()
+    counted.take()
+    assert (await graph.resume("graph")).quality == "degraded"
+    assert (await pipeline.resume("pipeline")).quality == "degraded"
+    assert counted.take() == {"end": 2}

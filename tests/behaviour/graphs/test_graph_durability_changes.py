@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -98,15 +99,10 @@ async def test_a_changed_graph_is_refused_and_told_and_goes_on_by_force_or_says_
     assert counted.take() == {}
 
     counted.failing = set()
-    try:
-        result = await other.resume("r", force=True)
-    except RunCorrupt as error:
-        assert "nothing was run" in str(error)
-        assert await everything_in(store) == before
-    else:
-        assert result.status in ("completed", "failed", "paused")
-        if "edges" not in change:
-            assert counted.take() == {"end": 1}, "what was done is not done again"
+    result = await other.resume("r", force=True)
+    assert result.status in ("completed", "failed", "paused")
+    if "edges" not in change:
+        assert counted.take() == {"end": 1}, "what was done is not done again"
 
 
 async def test_terminals_and_names_are_part_of_the_shape_too(counted: Counted) -> None:
@@ -165,20 +161,15 @@ async def test_force_never_crashes_or_hangs_whatever_the_graph_is_now(
     store = MemoryRunStore()
 
     def chain(names: Sequence[str], **options: Any) -> Graph[Any, Any]:
-        edges = [Edge(one, other) for one, other in zip(names, names[1:], strict=False)]
+        edges = [Edge(one, other) for one, other in pairwise(names)]
         config = PipelineConfig(store=store)
         return Graph("chain", nodes=counted.nodes(*names), edges=edges, config=config, **options)
 
     counted.failing = {failing}
     await chain("abc").run(run_id="r")
     counted.failing = set()
-    try:
-        result = await chain(names).resume("r", force=True)
-    except FastroAIError as error:
-        assert isinstance(error, RunCorrupt), error
-    else:
-        assert result.status == "completed"
-        assert list(result.path) == list(names)
+    result = await chain(names).resume("r", force=True)
+    assert (result.status, result.path) == ("completed", [*names])
 
 
 async def test_other_declared_outputs_are_refused_by_what_they_say(counted: Counted) -> None:

@@ -1,4 +1,4 @@
-"""Stores that fail in the middle of a fork of a graph, for a while or for good, and runs that are taken over."""
+"""Stores that fail in the middle of a fork, for a while or for good, and runs that are taken over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run of a graph stores: values that have no form in JSON fail their node; a codec seals all of them."""
+"""What a run of a graph stores: what has no form in JSON fails its node, and a codec seals all of it."""
 
 from __future__ import annotations
 
@@ -124,6 +124,10 @@ async def aclosing_store(folder: Path) -> AsyncIterator[SQLiteRunStore]:
     await store.aclose()
 
 
+def everything_below(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.iterdir())
+
+
 class Reversed:
     def encode(self, payload: bytes) -> bytes:
         return payload[::-1]
@@ -209,6 +213,6 @@ async def test_with_a_codec_nothing_of_the_data_is_in_the_file_in_clear(
     assert SECRET not in sealed.to_json()
     assert SECRET not in sealed.explain()
     assert "sealed" in sealed.explain()
-    stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    stored = everything_below(tmp_path)
     assert b"'agent'" in stored, "names are not data"
     assert SECRET.encode() not in stored

@@ -155,10 +155,10 @@ def test_edges_are_a_list() -> None:
     assert problem("a", Edge("a", "a")) == "edges are a Edge; expected a list of Edge(...)"
 
 
-@pytest.mark.parametrize("node_id", ["", 5, None])
+@pytest.mark.parametrize("node_id", ["", 5, None, "\ud800"])
 def test_ids_are_non_empty_strings(node_id: Any) -> None:
     assert problems({node_id: work, "a": work}, [Edge("a", "bb")])[0] == (
-        f"node id {node_id!r} is not a name; ids are non-empty strings"
+        f"node id {node_id!r} is not a name; ids are non-empty strings of valid Unicode"
     )
 
 
@@ -393,6 +393,15 @@ def test_a_decision_has_one_fallback_and_a_decider() -> None:
         "edge 'a' -> 'c' is one more fallback of 'a'; set fallback=True on one edge only"
     )
     assert built("a b c", [both[0], decided[1]], decider=object()).entry == "a"
+
+
+def test_no_node_has_the_name_of_a_decision_whose_place_on_record_would_be_its_own() -> None:
+    edges = [Edge("a", "llm_decide(a)", "llm_decide"), Edge("a", "b", "llm_decide", fallback=True)]
+    nodes = {name: work for name in ("a", "b", "llm_decide(a)")}
+    assert problem(nodes, edges, decider=object()) == (
+        "node 'llm_decide(a)' has the name of the decision after 'a'; give it another id"
+    )
+    assert built({**nodes, "a": work}, [Edge("a", "llm_decide(a)"), Edge("a", "b")]).entry == "a"
 
 
 # --- conditions ---

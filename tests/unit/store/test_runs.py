@@ -95,15 +95,15 @@ async def nothing_left() -> AsyncIterator[None]:
 async def test_a_run_that_has_begun_is_owned_for_so_long_by_the_clock_of_the_store() -> None:
     clock = Clock()
     run = await begin(MemoryRunStore(clock=clock))
-    held = await header(run._store)
+    held = await header(run.store)
     assert (held.status, held.started_at) == ("running", clock.now)
     assert held.lease_until == clock.now + timedelta(seconds=LEASE)
     with pytest.raises(RunExists):
-        await begin(run._store)
+        await begin(run.store)
     with pytest.raises(RunInProgress, match="whose lease is until"):
-        await take_up(run._store)
+        await take_up(run.store)
     await run.end(ended(), Usage())
-    held = await header(run._store)
+    held = await header(run.store)
     assert (held.status, held.owner, held.lease_until) == ("finished", None, None)
 
 

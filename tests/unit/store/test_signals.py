@@ -1,0 +1,112 @@
+"""What is asked of a run in another process reaches it, once, whatever was asked before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from fastroai.errors import RunStoreUnavailable
+from fastroai.store import MemoryRunStore, StoredValues, signals
+from fastroai.store.signals import Signal, heeding_signals, last_signal, send_signal, signal_key
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "EVERY", 0)
+
+
+class Watched(MemoryRunStore):
+    """Tells after each look at a signal that it was there, and fails when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks, self.fails = asyncio.Condition(), False
+
+    async def read(self, key: str, *, after: int = 0) -> StoredValues:
+        async with self.looks:
+            self.looks.notify_all()
+        if self.fails:
+            raise RunStoreUnavailable(repr(self), "it is away")
+        return await super().read(key, after=after)
+
+    async def looked_at(self, times: int) -> None:
+        for _ in range(times):
+            async with asyncio.timeout(5), self.looks:
+                await self.looks.wait()
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.signals: list[Signal] = []
+        self._came = asyncio.Event()
+
+    def __call__(self, signal: Signal) -> None:
+        self.signals.append(signal)
+        self._came.set()
+
+    async def next(self) -> Sequence[Signal]:
+        async with asyncio.timeout(5):
+            await self._came.wait()
+        self._came.clear()
+        return self.signals
+
+
+async def test_each_signal_is_heeded_once() -> None:
+    store, heard = Watched(), Heard()
+    async with heeding_signals(store, "r", heard):
+        await send_signal(store, "r", "pause")
+        assert await heard.next() == ["pause"]
+        await store.looked_at(3)
+        assert heard.signals == ["pause"]
+        await send_signal(store, "r", "cancel")
+        assert await heard.next() == ["pause", "cancel"]
+    assert not (await store.read(signal_key("r"))).values, "nothing stays behind"
+
+
+async def test_what_was_asked_of_an_earlier_process_is_not_heeded() -> None:
+    store, heard = Watched(), Heard()
+    await send_signal(store, "r", "cancel")
+    async with heeding_signals(store, "r", heard, after=await last_signal(store, "r")):
+        await store.looked_at(3)
+        assert heard.signals == []
+        await send_signal(store, "r", "pause")
+        assert await heard.next() == ["pause"]
+
+
+async def test_what_was_asked_while_the_run_began_is_heeded() -> None:
+    store, heard = Watched(), Heard()
+    await send_signal(store, "r", "cancel")
+    async with heeding_signals(store, "r", heard):
+        assert await heard.next() == ["cancel"]
+
+
+async def test_a_store_that_fails_for_a_while_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    store, heard = Watched(), Heard()
+    async with heeding_signals(store, "r", heard):
+        store.fails = True
+        await store.looked_at(2)
+        store.fails = False
+        await send_signal(store, "r", "pause")
+        assert await heard.next() == ["pause"]
+    assert "what is asked of it could not be read: " in caplog.text
+
+
+async def test_words_that_are_no_signals_are_passed_over() -> None:
+    store, heard = Watched(), Heard()
+    async with heeding_signals(store, "r", heard):
+        await store.compare_and_set(signal_key("r"), b"\xff dance", revision=0)
+        await store.looked_at(3)
+        await send_signal(store, "r", "pause")
+        assert await heard.next() == ["pause"]
+
+
+async def test_two_that_ask_at_once_are_both_heard_or_the_later_one() -> None:
+    store, heard = Watched(), Heard()
+    words: list[Any] = ["pause", "cancel"]
+    async with heeding_signals(store, "r", heard):
+        await asyncio.gather(*(send_signal(store, "r", word) for word in words))
+        await heard.next()
+    assert heard.signals in (["cancel"], ["pause", "cancel"], ["cancel", "pause"], ["pause"])
