@@ -55,7 +55,7 @@ from fastroai.runs.on_record import failure_of
 from fastroai.runtime import Scope
 from fastroai.runtime.failures import leaves
 from fastroai.runtime.isolation import InContext
-from fastroai.runtime.tasks import end_tasks
+from fastroai.runtime.tasks import end_tasks, let_answers_arrive
 from fastroai.runtime.wakeup import running_loop
 from fastroai.steps import BaseStep, ConversationState, ResolvedConfig
 from fastroai.steps.context import RunFacts
@@ -277,11 +277,12 @@ class GraphRunner:
 
     async def _carry_out(self, event: Event, commands: Sequence[Command], *, spawn_all: bool) -> Start | None:
         if self.scope.listener is not None:
-            await self._telling.tell(event, commands, self.visits)
+            await self._telling.tell(event, commands, self.visits, self.machine.cancelled_for)
         return self._act(commands, spawn_all=spawn_all)
 
     def _act(self, commands: Sequence[Command], *, spawn_all: bool = False) -> Start | None:
         own: Start | None = None
+        cancelled: list[Visit] = []
         for command in commands:
             match command:
                 case StartNode() | AskDecider():
@@ -290,8 +291,7 @@ class GraphRunner:
                     else:
                         self._spawn(self._work(command))
                 case CancelVisit(visit):
-                    if (worker := self._active.get(visit)) is not None:
-                        worker.cancel()
+                    cancelled.append(visit)
                 case Forked(fork):
                     self._threads.fork(fork)
                     for branch in fork.branches:
@@ -306,7 +306,25 @@ class GraphRunner:
                         self._finished.set_result(None)
                 case _:
                     pass
+        self._cancel_visits(cancelled)
         return own
+
+    def _cancel_visits(self, visits: Sequence[Visit]) -> None:
+        """Where a budget is used up, answers that were paid for from it reach their nodes first."""
+        stopped = self.machine.stopped
+        if visits and stopped is not None and stopped.status == "budget_exceeded":
+            self._spawn(self._cancel_soon(visits))
+        else:
+            self._cancel_at_once(visits)
+
+    async def _cancel_soon(self, visits: Sequence[Visit]) -> None:
+        await let_answers_arrive()
+        self._cancel_at_once(visits)
+
+    def _cancel_at_once(self, visits: Sequence[Visit]) -> None:
+        for visit in visits:
+            if (worker := self._active.get(visit)) is not None:
+                worker.cancel()
 
     # --- time limits of branches ---
 
@@ -513,7 +531,8 @@ class GraphRunner:
         is_over = self.machine.stopped is None
 
         def entries(on_record: VisitsOnRecord) -> Sequence[AnyEntry]:
-            cancelled = on_record.cancelled(event, attempt, "its branch is over", is_decision=is_decision)
+            cause = self.machine.cancelled_for[event.visit]
+            cancelled = on_record.cancelled(event, attempt, cause, is_decision=is_decision)
             return [cancelled] if is_over else []
 
         await self._handle(event, entries, spawn_all=True)

@@ -30,6 +30,7 @@ from fastroai.store.entries import (
     StepSkip,
     StepStart,
 )
+from fastroai.store.explanation import in_short
 from fastroai.store.trace import Divergence
 
 Numbered: TypeAlias = tuple[int, AnyEntry]
@@ -157,7 +158,7 @@ class _Process:
         for position, entry in self._entries:
             expected = self._check(entry)
             if expected is not None:
-                return Divergence(position, expected, _told(entry))
+                return Divergence(position, expected, in_short(entry))
         return None
 
     def _check(self, entry: AnyEntry) -> str | None:
@@ -265,20 +266,3 @@ class _Process:
 
 def _success(entry: StepOutput) -> Succeeded:
     return Succeeded(step_name(entry.place), entry.conversation == "incomplete")
-
-
-def _told(entry: AnyEntry) -> str:
-    """What is on record, for people."""
-    match entry:
-        case StepStart():
-            return f"{step_name(entry.place)!r} started, because {entry.cause}"
-        case StepSkip():
-            return f"{step_name(entry.place)!r} skipped, because {entry.cause}"
-        case StepOutput():
-            return f"an output of {step_name(entry.place)!r}"
-        case StepFailure():
-            return f"a failure of {step_name(entry.place)!r}"
-        case RunEnded():
-            return f"the run {entry.status}"
-        case _:
-            return type(entry).__name__

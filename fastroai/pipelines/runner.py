@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextvars import copy_context
 from datetime import UTC, datetime
 from time import perf_counter
@@ -31,7 +31,7 @@ from fastroai.runs.usage import StepTiming
 from fastroai.runtime import RunFinished, Scope, StepFailed, StepFinished, StepSkipped, StepStarted
 from fastroai.runtime.failures import leaves
 from fastroai.runtime.isolation import InContext
-from fastroai.runtime.tasks import end_tasks
+from fastroai.runtime.tasks import end_tasks, let_answers_arrive
 from fastroai.steps import BaseStep, ConversationState, ResolvedConfig
 from fastroai.steps.context import RunFacts
 from fastroai.steps.contracts import BoundContract
@@ -110,10 +110,13 @@ class PipelineRunner:
     def _keep_going(self) -> None:
         """See that someone takes what is ready: the worker that calls this is about to wait."""
         if self._ready:
-            worker = self._loop.create_task(self._work())
-            self._workers.add(worker)
-            # Not in the worker itself: one that is cancelled before it has begun never runs a line.
-            worker.add_done_callback(self._on_worker_done)
+            self._add_worker(self._work())
+
+    def _add_worker(self, work: Coroutine[Any, Any, None]) -> None:
+        worker = self._loop.create_task(work)
+        self._workers.add(worker)
+        # Not in the worker itself: one that is cancelled before it has begun never runs a line.
+        worker.add_done_callback(self._on_worker_done)
 
     def _on_worker_done(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
@@ -138,8 +141,21 @@ class PipelineRunner:
                 raise
 
     def _cancel_steps(self) -> None:
-        """Cancel what runs; a worker that is between steps has nothing to cancel, and starts no other."""
+        """Cancel what runs; a worker that is between steps has nothing to cancel, and starts no other.
+
+        Where a budget is used up, answers that were paid for from it reach their steps first.
+        """
         self._stopping = True
+        if isinstance(self.failure, BudgetExceeded):
+            self._add_worker(self._cancel_soon())
+        else:
+            self._cancel_running()
+
+    async def _cancel_soon(self) -> None:
+        await let_answers_arrive()
+        self._cancel_running()
+
+    def _cancel_running(self) -> None:
         for worker in self._in_step.values():
             worker.cancel()
 

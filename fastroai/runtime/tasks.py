@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
+
+
+TURNS_OF_AN_ANSWER: Final = 200
+"""Turns of the loop within which an answer that has arrived reaches whoever asked, many times over."""
+
+
+async def let_answers_arrive() -> None:
+    """Wait until answers that have arrived, and are paid for, are in the hands of those who asked."""
+    for _ in range(TURNS_OF_AN_ANSWER):
+        await asyncio.sleep(0)
 
 
 async def end_task(task: asyncio.Task[Any]) -> None:
