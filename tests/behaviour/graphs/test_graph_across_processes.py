@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -13,10 +14,10 @@ from typing import Any
 import psycopg
 import pytest
 import redis
-from support.graph_processes import GRAPHS, Approval, Call, Elsewhere, Place
+from support.graph_processes import GRAPHS, PATIENCE, Approval, Call, Elsewhere, Place
 
 from fastroai.errors import ConfigurationError, RunInProgress, RunNotFound
-from fastroai.store.headers import decode_header, encode_header, header_key
+from fastroai.store.headers import decode_header, encode_header, header_key, log_key
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +70,11 @@ async def test_a_run_is_paused_from_another_process_and_resumed_in_a_third(
 
 
 async def test_a_run_is_cancelled_from_another_process_keeps_its_partial_work_and_goes_on_in_a_third(
-    elsewhere: Elsewhere, place: Place
+    elsewhere: Elsewhere, place: Place, store: Any
 ) -> None:
     running = elsewhere.start(Call(place, "hanging", "run", "r"))
     await place.noted("hang")
-    await place.noted("quick")
+    await on_record(store, "step_output", "quick")
     assert await elsewhere.perform(Call(place, "hanging", "cancel", "r")) == {}
     cancelled = await running.outcome()
     assert (cancelled["status"], cancelled["path"]) == (
@@ -112,7 +113,7 @@ async def test_a_question_outlives_its_process_and_its_lease_and_is_answered_in_
     elsewhere: Elsewhere, place: Place, store: Any
 ) -> None:
     asked = elsewhere.start(Call(place, "asking", "run", "r", {"what": "it"}))
-    await place.noted("ask")
+    await on_record(store, "question_asked", "ask")
     await place.noted("work")
     asked.kill()
     await expire_lease(store, "r")
@@ -131,7 +132,7 @@ async def test_a_question_is_answered_while_another_branch_goes_on_anew(
     elsewhere: Elsewhere, place: Place, store: Any
 ) -> None:
     asked = elsewhere.start(Call(place, "asking", "run", "r", {"what": "it"}))
-    await place.noted("ask")
+    await on_record(store, "question_asked", "ask")
     await place.noted("work")
     asked.kill()
     place.let("go on")
@@ -161,6 +162,15 @@ async def test_of_two_processes_that_answer_at_once_one_wins_and_the_other_is_to
         told |= {f"{one['error']}: {one['says']}" for one in outcomes if "error" in one}
     for one in told:
         assert one.startswith("RunInProgress") or "waits for no answer" in one
+
+
+async def on_record(store: Any, kind: str, node: str) -> None:
+    """Wait until this is stored of a node."""
+    wanted = f'"kind":"{kind}","place":"{node}"'.encode()
+    deadline = time.monotonic() + PATIENCE
+    while not any(wanted in entry for entry in (await store.read(log_key("r"))).values):
+        assert time.monotonic() < deadline, "it was never stored"
+        await asyncio.sleep(0.01)
 
 
 async def expire_lease(store: Any, run_id: str) -> None:

@@ -93,11 +93,15 @@ async def test_a_budget_holds_in_the_middle_of_a_fan_out_and_what_was_done_is_in
     assert result.status == "budget_exceeded"
     assert isinstance(result.error, CostBudgetExceeded)
     assert result.error.scope_path == ("fan",)
-    assert sum(map(listed_cost, server.ledger.billed), Decimal(0)) <= Decimal(budget.microcents) / 1_000_000
-    assert result.usage.total.committed_usd <= Decimal(budget.microcents) / 1_000_000
+    assert sum(map(listed_cost, server.ledger.billed), Decimal(0)) <= budget.usd
+    assert result.usage.total.committed_usd <= budget.usd
     assert result.memory["begun"] is True
     assert 0 < result.usage.request_count < WIDTH + 3
-    assert_account_matches(server.ledger, result.usage.records, result.usage.total)
+    billed = {entry.response_id: listed_cost(entry) for entry in server.ledger.billed}
+    settled = [record for record in result.usage.records if record.outcome == "settled"]
+    assert [record.cost_usd for record in settled] == [billed.get(record.response_id) for record in settled]
+    # What was cancelled on its way may not have reached the server.
+    assert len(settled) <= len(billed) <= result.usage.request_count
     assert_adds_up(result)
 
 

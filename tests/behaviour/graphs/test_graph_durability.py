@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 from support.agents import paid_agent
 from support.counted_nodes import Counted
-from support.faulty_store import everything_in
+from support.faulty_store import FaultyStore, everything_in
 from support.virtual_time import in_virtual_time
 
 from fastroai import Budget, Pipeline, PipelineConfig, StepConfig, StepContext
@@ -92,6 +92,30 @@ async def test_of_a_fork_that_waits_for_all_only_the_join_is_tried_again(
     assert again.status == "completed"
     assert set(again.errors) == {"a", "b"}, "the join has made something of these"
     assert again.quality == "degraded"
+
+
+async def test_a_fork_that_failed_in_two_processes_tells_the_failures_of_both() -> None:
+    """The first is on record, as the process died before the second."""
+    counted, store = Counted(), FaultyStore()
+    hanging = asyncio.Event()
+
+    async def hang(ctx: StepContext[Any]) -> None:
+        hanging.set()
+        await asyncio.Event().wait()
+
+    graph = forked(counted, store, "continue_others", nodes={"b": counted.node("b", hang)})
+    counted.failing = {"a"}
+    dying = asyncio.create_task(graph.run(run_id="r"))
+    await hanging.wait()
+    while not any(b"step_failure" in value for value in (await store.read("log:r")).values):
+        await asyncio.sleep(0.01)
+    dying.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await dying
+    counted.failing = {"b"}
+    again = await graph.resume("r")
+    assert (again.status, set(again.errors)) == ("failed", {"a", "b"})
+    assert str(again.error) == "step 'a' failed: ConnectionError: a is down"
 
 
 async def test_a_run_that_fails_again_and_again_is_tried_again_each_time(
