@@ -406,8 +406,11 @@ class StepExecutionError(FastroAIError):
         self.step_id, self.original_error = step_id, original_error
 
     def __str__(self) -> str:
-        kind = type(self.original_error).__name__
-        return f"step {self.step_id!r} failed: {kind}: {self.original_error}"
+        error = self.original_error
+        kind = type(error).__name__
+        if isinstance(error, RecordedError):
+            kind = error.error_type.rpartition(".")[2]
+        return f"step {self.step_id!r} failed: {kind}: {error}"
 
 
 class GraphStopped(FastroAIError):

@@ -11,7 +11,7 @@ from fastroai.graphs.node import Node
 from fastroai.graphs.plan import OnBranchFailure, OnConflict
 from fastroai.graphs.result import GraphQuality, GraphResult, GraphStream, GraphUsage, Question
 from fastroai.graphs.routing import EdgeOutcome
-from fastroai.graphs.told import (
+from fastroai.graphs.run_events import (
     EdgesResolved,
     GraphFinished,
     GraphPaused,

@@ -13,6 +13,7 @@ from fastroai.agent.step import AgentStep, PromptSource
 from fastroai.agent.stream import ChatStream
 from fastroai.errors import JudgeEscalated, JudgeNotSatisfied
 from fastroai.graphs.judging import JudgeLike, Ruling, Verdict, as_judge
+from fastroai.graphs.markers import cut
 from fastroai.runtime.options import check_count
 from fastroai.steps import StepConfig, StepContext
 from fastroai.steps.call import AgentCall, AgentLike, Prompt, check_agent
@@ -101,7 +102,7 @@ class AgentNode(AgentStep[DepsT, OutputT]):
         if self._judge is None:
             return Verdict.accept()
         verdict = await self._judge(context, output, _as_text(asked), iteration)
-        said = f": {verdict.reason}" if verdict.reason else ""
+        said = f": {cut(verdict.reason)}" if verdict.reason else ""
         context.logger.info(
             "iteration %d of %d: %s%s",
             iteration,

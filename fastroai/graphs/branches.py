@@ -63,13 +63,13 @@ class Branch:
         return f"<branch {self.identity or 'root'!r}: {self.state}>"
 
     def inside(self) -> Iterator[Branch]:
-        """It, and every branch inside of it that goes on."""
+        """It, and every branch of the forks inside of it that have not come together."""
         waiting = [self]
         while waiting:
             branch = waiting.pop()
             yield branch
             if branch.forked is not None:
-                waiting.extend(one for one in branch.forked.branches if one.state == "open")
+                waiting.extend(branch.forked.branches)
 
 
 @dataclass(slots=True, eq=False)

@@ -52,10 +52,10 @@ class Conditions:
         fields = self._fields_of(edge.source)
         if fields is None:
             return
-        known = fields | self._memory
-        for name in sorted(expression.names - known):
+        for name in sorted(expression.names - fields - self._memory):
             remedy = " Put it in writes= of the node that gives it, or in accepts= if it is an input"
-            yield f"names {name!r}, which no node writes.{nearest_hint(name, known) or remedy}"
+            hint = nearest_hint(name, fields | self._memory) or remedy
+            yield f"names {name!r}, which no node writes.{hint}"
 
     def _fields_of(self, source: str) -> frozenset[str] | None:
         """What is known to be in a node's output; `None` where anything may be."""

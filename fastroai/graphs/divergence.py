@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -14,13 +15,11 @@ from fastroai.steps.durability import stored_value
 from fastroai.store.entries import (
     AnyEntry,
     EdgesResolved,
-    QuestionAsked,
-    RunEnded,
     StepFailure,
-    StepOutput,
     StepSkip,
     StepStart,
 )
+from fastroai.store.explanation import followed_by, in_short
 from fastroai.store.recorded import GraphEntry, RecordedRun
 from fastroai.store.trace import Divergence, RunTrace
 
@@ -46,7 +45,7 @@ def divergence_of(setup: GraphSetup, input_types: Mapping[str, Any], trace: RunT
         except _Different as found:
             return found.divergence
         except RunCorrupt as error:
-            got = _told(trace.entries[error.position - 1])
+            got = in_short(trace.entries[error.position - 1])
             return Divergence(error.position, f"nothing like it, because {error.reason}", got)
         if lost is None:
             return reader.at_end(trace)
@@ -55,7 +54,7 @@ def divergence_of(setup: GraphSetup, input_types: Mapping[str, Any], trace: RunT
 
 class _Different(Exception):  # nothing is wrong
     def __init__(self, position: int, expected: str, got: AnyEntry) -> None:
-        self.divergence = Divergence(position, expected, _told(got))
+        self.divergence = Divergence(position, expected, in_short(got))
 
 
 class _Comparison(LogReader):
@@ -69,12 +68,12 @@ class _Comparison(LogReader):
         dropped: Collection[int],
     ) -> None:
         super().__init__(Replay(setup, inputs, {}), recorded, None, forgiving=False)
-        self._again = {
+        self._again = Counter(
             entry.place
             for position, entry in recorded.of_graph("")
             if position in dropped and isinstance(entry, StepFailure)
-        }
-        """What failed, and was tried again: its edges were decided twice."""
+        )
+        """How often each visit failed and was tried again: its edges were decided each time."""
         self._skips: dict[Visit, SkipNode] = {}
         self._routes: dict[Visit, RouteNode] = {}
         self._read = 0
@@ -113,14 +112,16 @@ class _Comparison(LogReader):
     def _compare(self, entry: EdgesResolved) -> None:
         route = self._routes.pop(self.located(entry.place)[0], None)
         if route is None:
-            if entry.place not in self._again:
+            if not self._again[entry.place]:
                 raise _Different(self.position, f"no end of {step_name(entry.place)!r}", entry)
-            self._again.discard(entry.place)
+            self._again[entry.place] -= 1
         elif [(one.edge.target, one.taken) for one in route.edges] != [
             (one.target, one.taken) for one in entry.edges
         ]:
             raise _Different(
-                self.position, _way(entry.place, [o.edge.target for o in route.edges if o.taken]), entry
+                self.position,
+                followed_by(entry.place, [o.edge.target for o in route.edges if o.taken]),
+                entry,
             )
 
     def at_end(self, trace: RunTrace) -> Divergence | None:
@@ -130,37 +131,12 @@ class _Comparison(LogReader):
         last = len(trace.entries)
         if ended is None or ended.status in ("cancelled", "failed"):
             if ended is not None and finish is not None and finish.status == "completed":
-                return Divergence(last, f"the run completed, because it {finish.cause}", _told(ended))
+                return Divergence(last, f"the run completed, because it {finish.cause}", in_short(ended))
             return None
         for visit in (*self._skips, *self._routes):
-            return Divergence(last, f"a decision on {visit.node!r}", _told(ended))
+            return Divergence(last, f"a decision on {visit.node!r}", in_short(ended))
         status = None if finish is None else finish.status
         if ended.status == "finished" and status != "completed":
             going_on = ", ".join(repr(visit.node) for _, visit in self.replay.starts)
-            return Divergence(last, f"the run {status or f'going on with {going_on}'}", _told(ended))
+            return Divergence(last, f"the run {status or f'going on with {going_on}'}", in_short(ended))
         return None
-
-
-def _way(place: str, targets: list[str]) -> str:
-    return f"{step_name(place)!r} followed by {', '.join(map(repr, targets)) or 'nothing'}"
-
-
-def _told(entry: AnyEntry) -> str:
-    """What is on record, for people."""
-    match entry:
-        case StepStart():
-            return f"{step_name(entry.place)!r} started, because {entry.cause}"
-        case StepSkip():
-            return f"{step_name(entry.place)!r} skipped, because {entry.cause}"
-        case StepOutput():
-            return f"an output of {step_name(entry.place)!r}"
-        case StepFailure():
-            return f"a failure of {step_name(entry.place)!r}"
-        case QuestionAsked():
-            return f"a question of {step_name(entry.place)!r}"
-        case EdgesResolved():
-            return _way(entry.place, [edge.target for edge in entry.edges if edge.taken])
-        case RunEnded():
-            return f"the run {entry.status}"
-        case _:
-            return type(entry).__name__

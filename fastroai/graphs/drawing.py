@@ -13,6 +13,7 @@ from fastroai.places import step_name
 from fastroai.runs.nesting import NestedStep
 from fastroai.store.entries import EdgesResolved
 from fastroai.store.trace import RunTrace
+from fastroai.usage import format_cost
 
 
 def draw(setup: GraphSetup, result: GraphResult[Any] | None) -> Drawing:
@@ -55,7 +56,7 @@ def _note(node: str, result: GraphResult[Any]) -> str | None:
     usage = result.usage.by_node.get(node)
     parts = [] if visits == 1 else [f"{visits} visits"]
     if usage is not None and usage.request_count:
-        parts.append(f"${usage.cost_usd:.4f}")
+        parts.append(format_cost(usage.cost_usd) + ("" if usage.cost_complete else "+"))
     return " · ".join(parts) or None
 
 

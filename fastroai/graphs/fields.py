@@ -1,11 +1,11 @@
-"""The fields that a declared type has, as conditions see them."""
+"""The fields of outputs, and those that a declared type has, as conditions and `writes` see them."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
@@ -15,6 +15,25 @@ from typing_extensions import is_typeddict
 from fastroai.contracts.annotations import Annotation, outer_class
 
 _WITHOUT_FIELDS: Final = (str, bytes, int, float, Decimal, list, tuple, set, frozenset, enum.Enum)
+_PLAIN: Final = frozenset({str, int, float, bool, type(None), list, tuple})
+"""Types of most outputs that have no fields."""
+
+
+def fields_of(output: object) -> Mapping[str, object] | None:
+    """The fields of a mapping, a pydantic model or a dataclass; `None` for anything else."""
+    if type(output) in _PLAIN:
+        return None
+    if isinstance(output, Mapping):
+        return output
+    if isinstance(output, RootModel):
+        return fields_of(output.root)
+    if isinstance(output, BaseModel):
+        fields = {name: getattr(output, name) for name in type(output).model_fields}
+        return {**fields, **(output.model_extra or {})}
+    if dataclasses.is_dataclass(output) and not isinstance(output, type):
+        names = [field.name for field in dataclasses.fields(output)]
+        return {name: getattr(output, name) for name in names if hasattr(output, name)}
+    return None
 
 
 def declared_fields(annotation: Annotation | None) -> frozenset[str] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -33,9 +32,8 @@ from fastroai.graphs.validation import build_plan
 from fastroai.graphs.yaml import load_graph_yaml
 from fastroai.graphs.yaml_writing import dump_graph_yaml
 from fastroai.records import NOT_GIVEN, NotGiven
-from fastroai.runs.inputs import check_mapping
 from fastroai.runs.nesting import NestedStep
-from fastroai.runs.openings import RunKeeper, store_of
+from fastroai.runs.openings import RunKeeper, needed_store, store_of
 from fastroai.runs.request import RunRequest
 from fastroai.runtime import run_blocking
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
@@ -43,7 +41,8 @@ from fastroai.steps.call import AgentLike
 from fastroai.steps.config import limits_in
 from fastroai.steps.contracts import bind_contract, declared_output
 from fastroai.steps.hooks import Hooks, RunHooks
-from fastroai.store.runs import check_run_id, current_durable_run
+from fastroai.store.run_store import RunStore
+from fastroai.store.runs import check_run_id
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing import Tracer
@@ -395,7 +394,7 @@ class Graph(Generic[DepsT, OutputT]):
             RunCorrupt: its record cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written its record.
         """
-        keeper = self._keeper(store)
+        keeper = self._keeper(needed_store(store, self.config.store))
         opening = await keeper.take_up(
             run_id,
             None,
@@ -518,21 +517,10 @@ class Graph(Generic[DepsT, OutputT]):
     # --- parts ---
 
     async def _begin(self, request: RunRequest[DepsT], store: object) -> GraphResult[OutputT]:
-        """Run what is asked for: on record where there is a store, which nested ones share."""
-        check_mapping(request.inputs)
-        if request.run_id is not None:
-            check_run_id(request.run_id)
-        if current_durable_run.get() is None and store_of(store, self.config.store) is not None:
-            opening = self._keeper(store).begin(request.run_id, dict(request.inputs or {}))
-            request = replace(request, opening=opening)
-        return await self._execution.run(request)
+        begun = request.begun(store, self.config.store, self._keeper)
+        return await self._execution.run(begun)
 
-    def _keeper(self, given: object) -> RunKeeper:
-        store = store_of(given, self.config.store)
-        if store is None:
-            raise ConfigurationError(
-                "store", None, "the store that has the run, here or as PipelineConfig(store=...)"
-            )
+    def _keeper(self, store: RunStore) -> RunKeeper:
         return RunKeeper(
             definition=self.definition,
             input_types={} if self._accepts is None else self._accepts.types,
@@ -550,4 +538,4 @@ class Graph(Generic[DepsT, OutputT]):
         if self._execution.heed(run_id, signal):
             return
         if not await signal_elsewhere(store_of(store, self.config.store), run_id, signal):
-            await cancel_halted(self._keeper(store), run_id)
+            await cancel_halted(self._keeper(needed_store(store, self.config.store)), run_id)

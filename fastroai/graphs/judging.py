@@ -8,14 +8,13 @@ from enum import StrEnum
 from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import to_jsonable_python
 
 from fastroai.agent import FastroAgent
 from fastroai.agent.output_types import type_of_outputs
 from fastroai.errors import ConfigurationError
 from fastroai.expressions import Expression
+from fastroai.graphs.facts import facts_of
 from fastroai.graphs.markers import told_in_full
-from fastroai.graphs.routing import fields_of
 from fastroai.steps import StepContext
 from fastroai.steps.call import AgentLike
 
@@ -139,9 +138,8 @@ class _ByExpression:
         self._expression = expression
 
     async def __call__(self, context: StepContext[Any], output: Any, asked: str, iteration: int) -> Verdict:
-        known = {**context.inputs, "output": output, **(fields_of(output) or {})}
-        read = {name: known[name] for name in self._expression.names if name in known}
-        outcome = self._expression.test(to_jsonable_python(read, fallback=repr, inf_nan_mode="constants"))
+        known = {**context.inputs, "output": output}
+        outcome = self._expression.test(facts_of(self._expression.names, output, known))
         if outcome.holds:
             return Verdict.accept()
         return Verdict.retry(f"This has to hold: {outcome.text}\nBut {outcome.explain()}.")

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from fastroai.graphs.entries import GraphEntries, decision_as_json
 from fastroai.graphs.events import BranchTimedOut, Cancelled, Decided, Event, Failed, Succeeded, Visit
-from fastroai.graphs.routing import fields_of
+from fastroai.graphs.fields import fields_of
 from fastroai.graphs.runner import GraphRunner
 from fastroai.graphs.visits import VisitRecord
 from fastroai.runs.live_part import LivePart
@@ -74,7 +74,7 @@ class GraphPart(LivePart):
                 yield from self._written(visit, written, None, at)
                 is_decision = visit in self._runner.decisions
                 records = self._runner.decisions if is_decision else self._runner.visits
-                attempt, cause = records[visit].scope.attempt, "its branch is over"
+                attempt, cause = records[visit].scope.attempt, self._runner.machine.cancelled_for[visit]
                 yield self._entries.cancelled(event, attempt, cause, at, is_decision=is_decision)
             case Decided(visit, decision):
                 record = self._runner.decisions[visit]

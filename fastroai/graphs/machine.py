@@ -8,7 +8,7 @@ and in the ten-thousandth turn of a loop.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal
 
 from fastroai.errors import MemoryConflict
@@ -59,6 +59,8 @@ class GraphMachine:
         """Outputs of the terminals that were reached."""
         self.failures: dict[str, BaseException] = {}
         """The latest failure of each node."""
+        self.cancelled_for: dict[Visit, str] = {}
+        """Why visits, or the decisions after them, were cancelled."""
         self.timed_out = False
         """Whether a branch took too long."""
         self.stopped: Stopped | None = None
@@ -81,7 +83,7 @@ class GraphMachine:
         self.questions: dict[Visit, object] = {}
         """What waits for a person, first asked first."""
         self._branches: dict[str, Branch] = {}
-        self._unwinding: list[tuple[set[Visit], Callable[[], None]]] = []
+        self._unwinding: dict[Visit, list[tuple[set[Visit], Callable[[], None]]]] = {}
         self._dead_ends: dict[str, None] = {}
         self._pausing = self._finished = False
 
@@ -166,9 +168,7 @@ class GraphMachine:
             case BranchTimedOut(identity, error):
                 timed_out = self._branches.get(identity)
                 if timed_out is not None and self._goes_on(timed_out):
-                    self.timed_out = True
-                    unwinding = self._cancel_inside([timed_out], f"branch {identity!r} took too long")
-                    self._fail(timed_out, error, unwinding)
+                    self._on_timeout(timed_out, error)
             case TakenUp():
                 self._at_once = self.plan.max_concurrency
                 self._put_back()
@@ -196,6 +196,15 @@ class GraphMachine:
         branch.errors.write(visit.node, error, visit.node, self._sequence)
         if self._goes_on(branch):
             self._route(branch, visit, "failed", None, None)
+
+    def _on_timeout(self, branch: Branch, error: BaseException) -> None:
+        """What was cut short has failed of it, else the node that the branch did not get to."""
+        self.timed_out = True
+        unwinding = self._cancel_inside(branch, f"branch {branch.identity!r} took too long")
+        for node in [visit.node for visit in unwinding] or [branch.target]:
+            self.failures[node] = error
+            branch.errors.write(node, error, node, self._sequence)
+        self._fail(branch, error, unwinding)
 
     def _keep(self, branch: Branch, node: str, written: Mapping[str, object]) -> None:
         for key, value in written.items():
@@ -331,17 +340,8 @@ class GraphMachine:
         """A branch has failed, since nothing handles it; `unwinding` is what was cancelled in it."""
         branch.state, branch.failure = "failed", error
         fork = branch.fork
-        if fork is None:
+        if fork is None or self.plan.on_branch_failure == "fail_all":
             self._stop(Stopped("failed", self._told(error), error))
-        elif self.plan.on_branch_failure == "fail_all":
-            others = [other for other in fork.branches if other.state == "open"]
-            cause = f"branch {branch.target!r} failed beside it"
-            cancelled = [*unwinding, *self._cancel_inside(others, cause)]
-            for other in others:
-                other.state = "cancelled"
-            for one in fork.branches:
-                self._branches.pop(one.identity, None)
-            self._when_unwound(cancelled, lambda: self._fail_around(fork, branch))
         else:
             self._branches.pop(branch.identity, None)
             self._when_unwound(unwinding, lambda: self._leave(branch, fork))
@@ -353,17 +353,16 @@ class GraphMachine:
     def _when_unwound(self, visits: Iterable[Visit], then: Callable[[], None]) -> None:
         """Go on when everything that was cancelled has ended: what it wrote counts, and nothing overlaps."""
         left = set(visits)
-        if left:
-            self._unwinding.append((left, then))
-        else:
+        for visit in left:
+            self._unwinding.setdefault(visit, []).append((left, then))
+        if not left:
             self._todo.append(then)
 
     def _unwound(self, visit: Visit) -> None:
-        for left, then in self._unwinding:
+        for left, then in self._unwinding.pop(visit, ()):
             left.discard(visit)
             if not left:
                 self._todo.append(then)
-        self._unwinding = [one for one in self._unwinding if one[0]]
 
     def _fail_around(self, fork: Fork, branch: Branch) -> None:
         around = fork.branch
@@ -395,6 +394,8 @@ class GraphMachine:
         try:
             merge(around, kept, self.plan.on_conflict)
         except MemoryConflict as error:
+            merge(around, kept, "last_wins")  # what was left out stays so, though the run ends here
+            around.forked = None
             self._stop(Stopped("failed", str(error), error))
             return
         self._leave_fork(fork, kept)
@@ -420,26 +421,31 @@ class GraphMachine:
         if around.fork is not None:
             around.fork.has_run_nodes = True
 
-    def _cancel_inside(self, branches: Sequence[Branch], cause: str) -> list[Visit]:
-        """Cancel what runs in some branches, first started first; what has to end before others go on."""
-        inside = {one for branch in branches for one in branch.inside()}
-        for one in inside.difference(branches):
-            one.state = "cancelled"
-            self._branches.pop(one.identity, None)
-        for visit in [visit for visit, branch in self._asking.items() if branch in inside]:
+    def _cancel_inside(self, branch: Branch, cause: str) -> list[Visit]:
+        """Cancel what runs in a branch, first started first; what has to end before others go on."""
+        inside = set(branch.inside())
+        for one in inside:
+            if one is not branch and one.state == "open":
+                one.state = "cancelled"
+                self._branches.pop(one.identity, None)
+        for visit in [visit for visit, asks in self._asking.items() if asks in inside]:
             del self._asking[visit], self.questions[visit]
-        deciding = ((visit, branch) for visit, (branch, _, _) in self._deciding.items())
-        running = [visit for visit, branch in (*self._running.items(), *deciding) if branch in inside]
-        self._commands.extend(CancelVisit(visit, cause) for visit in running)
+        deciding = ((visit, decides) for visit, (decides, _, _) in self._deciding.items())
+        running = [visit for visit, runs_in in (*self._running.items(), *deciding) if runs_in in inside]
+        self._cancel([visit for visit in running if visit not in self.cancelled_for], cause)
         return running
+
+    def _cancel(self, visits: Iterable[Visit], cause: str) -> None:
+        for visit in visits:
+            self.cancelled_for[visit] = cause
+            self._commands.append(CancelVisit(visit, cause))
 
     # --- the end ---
 
     def _stop(self, stopped: Stopped) -> None:
         if self.stopped is None and not self._finished:
             self.stopped = stopped
-            for visit in (*self._running, *self._deciding):
-                self._commands.append(CancelVisit(visit, stopped.reason))
+            self._cancel((*self._running, *self._deciding), stopped.reason)
 
     def _settle(self) -> None:
         if self._finished or self._running or self._deciding:

@@ -35,7 +35,7 @@ from fastroai.graphs.events import (
 from fastroai.graphs.machine import GraphMachine
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.threads import Threads
-from fastroai.graphs.visits import decision_name
+from fastroai.graphs.visits import decision_name, visit_place
 from fastroai.graphs.writes import writes_of
 from fastroai.places import split_attempt, step_name
 from fastroai.steps.durability import stored_output, stored_value
@@ -190,6 +190,8 @@ class LogReader:
         self.replay, self._recorded, self._codec, self._forgiving = replay, recorded, codec, forgiving
         self._setup = replay.setup
         self.position = 0
+        self._prefix = ""
+        """Of the places of visits."""
         self._failures: list[RecordedError] = []
         self._lost: list[tuple[int, str]] = []
         """Positions of what made branches fail, and of what was cancelled, with the branch."""
@@ -203,6 +205,7 @@ class LogReader:
 
         `goes_on`: it is resumed now, at the end of the log.
         """
+        self._prefix = f"{place}/" if place else ""
         resumed = deque(self._recorded.resumed_at)
         for position, entry in self._recorded.of_graph(place):
             while resumed and resumed[0] < position:
@@ -218,7 +221,9 @@ class LogReader:
         """Nothing runs any more: whatever was cancelled has ended. What a failed run is to try again."""
         machine = self.replay.machine
         while machine.unwanted and machine.stopped is None:
-            self.replay.over(Cancelled(machine.unwanted[0]))
+            visit = machine.unwanted[0]
+            _, written = self._written.pop(f"{self._prefix}{visit_place(visit)}", (None, {}))
+            self.replay.over(Cancelled(visit, written))
         if machine.stopped is None or not any(one is machine.stopped.error for one in self._failures):
             return None
         joined = tuple(f"{fork}/" for fork in self.replay.joined)
@@ -277,7 +282,8 @@ class LogReader:
             phase = None if stored is None else self.replay.threads.phase_from_json(self._value(stored, None))
             self.replay.threads.add(branch, visit, event.written, error, phase)
         self.replay.over(event)
-        if branch.state in ("failed", "cancelled") and not isinstance(event, Succeeded | Answered | Decided):
+        is_over = branch.state in ("failed", "cancelled") or self.replay.machine.stopped is not None
+        if is_over and isinstance(event, Failed | Cancelled):
             self._lost.append((self.position, branch.identity))
 
     def located(self, place: str) -> tuple[Visit, bool]:

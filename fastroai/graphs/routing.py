@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
-
-from pydantic import BaseModel, RootModel
-from pydantic_core import to_jsonable_python
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from fastroai.expressions import Outcome
 from fastroai.graphs.edge import Edge
+from fastroai.graphs.facts import facts_of
 
 if TYPE_CHECKING:
     from fastroai.graphs.plan import GraphPlan
 
 NodeOutcome: TypeAlias = Literal["succeeded", "skipped", "failed"]
-
-_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
-_NO_FIELDS: Final = _SCALARS | {list, tuple}
-_ABSENT: Final = object()
 
 
 class EdgeOutcome(NamedTuple):
@@ -122,42 +115,5 @@ def _conditional(
     if held is not None:
         return EdgeOutcome(edge, False, None, f"the condition of the edge to {held.target!r} held before")
     expression = plan.conditions[edge]
-    tested = expression.test(_facts(expression.names, output, memory))
+    tested = expression.test(facts_of(expression.names, output, memory))
     return EdgeOutcome(edge, tested.holds, tested)
-
-
-def _facts(names: frozenset[str], output: object, memory: Mapping[str, object]) -> dict[str, object]:
-    """What a condition reads, as plain JSON: fields of the output before memory."""
-    fields = fields_of(output) or {}
-    facts: dict[str, object] = {}
-    for name in names:
-        value = fields[name] if name in fields else memory.get(name, _ABSENT)
-        if value is not _ABSENT:
-            facts[name] = _plain(value)
-    return facts
-
-
-def _plain(value: object) -> object:
-    if type(value) in _SCALARS:
-        return value
-    try:
-        return to_jsonable_python(value, fallback=repr, inf_nan_mode="constants")
-    except Exception:  # a cycle, bytes that are no text, a `repr` that fails: the condition says what it is
-        return value
-
-
-def fields_of(output: object) -> Mapping[str, object] | None:
-    """The fields of a mapping, a pydantic model or a dataclass; `None` for anything else."""
-    if type(output) in _NO_FIELDS:
-        return None
-    if isinstance(output, Mapping):
-        return output
-    if isinstance(output, RootModel):
-        return fields_of(output.root)
-    if isinstance(output, BaseModel):
-        fields = {name: getattr(output, name) for name in type(output).model_fields}
-        return {**fields, **(output.model_extra or {})}
-    if dataclasses.is_dataclass(output) and not isinstance(output, type):
-        names = [field.name for field in dataclasses.fields(output)]
-        return {name: getattr(output, name) for name in names if hasattr(output, name)}
-    return None

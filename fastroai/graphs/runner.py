@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from datetime import UTC, datetime
+from functools import partial
 from time import perf_counter
 from typing import Any, Final, cast
 
@@ -19,6 +20,7 @@ from fastroai.errors import (
     StepExecutionError,
     TimeLimitExceeded,
 )
+from fastroai.graphs.branches import Fork
 from fastroai.graphs.decide_step import DecideStep
 from fastroai.graphs.events import (
     AskDecider,
@@ -43,12 +45,12 @@ from fastroai.graphs.memory import Selected
 from fastroai.graphs.on_record import VisitsOnRecord
 from fastroai.graphs.outputs import NodeOutputs
 from fastroai.graphs.replay import PastVisit, Replay, Start
+from fastroai.graphs.reporting import GraphReports
 from fastroai.graphs.routing import Decision
+from fastroai.graphs.run_events import GraphFinished
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.talk import Talk
-from fastroai.graphs.telling import Telling
 from fastroai.graphs.thread import Phase
-from fastroai.graphs.told import GraphFinished
 from fastroai.graphs.visits import VisitRecord, decision_name
 from fastroai.graphs.writes import writes_of
 from fastroai.runs.on_record import failure_of
@@ -103,10 +105,10 @@ class GraphRunner:
         """What stopped the run, if a failure did."""
         self.times: list[datetime] = []
         """When the events of the machine came, in this process."""
-        self._telling = Telling(scope, facts)
+        self._reports = GraphReports(scope, facts)
         self._active: dict[Visit, asyncio.Task[None]] = {}
         self._workers: set[asyncio.Task[None]] = set()
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._timers: dict[Fork, asyncio.TimerHandle] = {}
         self._loop = asyncio.get_running_loop()
         self._finished: asyncio.Future[None] = self._loop.create_future()
         self._is_over = self._is_told = False
@@ -229,8 +231,8 @@ class GraphRunner:
         for past in self._replay.past:
             self._reopen(past)
         self.times.extend([self.began_at] * len(self.machine.journal))
-        for branch in self.machine.open_branches:
-            self._start_timer(branch)
+        for fork in dict.fromkeys(branch.fork for branch in self.machine.open_branches.values()):
+            self._start_timer(fork)
         starts: list[Command] = [*self._replay.untold, *self._replay.starts.values()]
         if self.on_record is not None:
             self.on_record.note(self.on_record.of_commands(starts))
@@ -277,7 +279,7 @@ class GraphRunner:
 
     async def _carry_out(self, event: Event, commands: Sequence[Command], *, spawn_all: bool) -> Start | None:
         if self.scope.listener is not None:
-            await self._telling.tell(event, commands, self.visits, self.machine.cancelled_for)
+            await self._reports.tell(event, commands, self.visits, self.machine.cancelled_for)
         return self._act(commands, spawn_all=spawn_all)
 
     def _act(self, commands: Sequence[Command], *, spawn_all: bool = False) -> Start | None:
@@ -294,12 +296,10 @@ class GraphRunner:
                     cancelled.append(visit)
                 case Forked(fork):
                     self._threads.fork(fork)
-                    for branch in fork.branches:
-                        self._start_timer(branch.identity)
+                    self._start_timer(fork)
                 case Joined(fork):
                     self._threads.join(fork)
-                    for branch in fork.branches:
-                        self._stop_timer(branch.identity)
+                    self._stop_timer(fork)
                 case Finish():
                     self.finish = command
                     if not self._finished.done():
@@ -328,19 +328,26 @@ class GraphRunner:
 
     # --- time limits of branches ---
 
-    def _start_timer(self, branch: str) -> None:
-        if (seconds := self.setup.branch_timeout) is not None:
-            self._timers[branch] = self._loop.call_later(seconds, self._on_timeout, branch, seconds)
+    def _start_timer(self, fork: Fork | None) -> None:
+        if fork is not None and (seconds := self.setup.branch_timeout) is not None:
+            self._timers[fork] = self._loop.call_later(seconds, self._on_timeout, fork, seconds)
 
-    def _stop_timer(self, branch: str) -> None:
-        if (timer := self._timers.pop(branch, None)) is not None:
+    def _stop_timer(self, fork: Fork) -> None:
+        if (timer := self._timers.pop(fork, None)) is not None:
             timer.cancel()
 
-    def _on_timeout(self, branch: str, seconds: float) -> None:
-        self._timers.pop(branch, None)
-        if branch in self.machine.open_branches and not self._is_over:
-            event = BranchTimedOut(branch, TimeLimitExceeded(f"branch {branch!r}", seconds))
-            self._spawn(self._handle_alone(event, lambda on_record: [on_record.timed_out(event)]))
+    def _on_timeout(self, fork: Fork, seconds: float) -> None:
+        self._timers.pop(fork, None)
+        self._spawn(self._time_out(fork, seconds))
+
+    async def _time_out(self, fork: Fork, seconds: float) -> None:
+        """All branches of a fork have the same time; those that go on fail, in the order of the edges."""
+        for branch in fork.branches:
+            identity = branch.identity
+            if identity in self.machine.open_branches and not self._is_over:
+                event = BranchTimedOut(identity, TimeLimitExceeded(f"branch {identity!r}", seconds))
+                start = await self._handle(event, partial(_timed_out, event), spawn_all=True)
+                assert start is None, "everything that starts has a worker of its own"
 
     # --- visits ---
 
@@ -369,7 +376,7 @@ class GraphRunner:
         record = self._open(visit, start.branch.identity)
         node_visit = self._node_visit(start, record.scope)
         if self.scope.listener is not None:
-            await self._telling.started(start)
+            await self._reports.started(start)
         entries: list[AnyEntry] = []
         phase: Phase | None = None
         written: dict[str, object] = {}
@@ -527,8 +534,8 @@ class GraphRunner:
         await self._take_cancelled(Cancelled(visit, dict(written)), attempt, is_decision=False)
 
     async def _take_cancelled(self, event: Cancelled, attempt: int, *, is_decision: bool) -> None:
-        # Where the run ends the visit goes on when that is resumed, so it is not over.
-        is_over = self.machine.stopped is None
+        # Where the run is stopped from outside the visit goes on when that is resumed, so it is not over.
+        is_over = self.machine.stopped is None or self.machine.stopped.status == "failed"
 
         def entries(on_record: VisitsOnRecord) -> Sequence[AnyEntry]:
             cause = self.machine.cancelled_for[event.visit]
@@ -585,3 +592,7 @@ def _phase(
     """What the last attempt has said, if it asked any agent."""
     talk = node_visit.talk_so_far
     return talk.phase(written, error) if isinstance(talk, Talk) else None
+
+
+def _timed_out(event: BranchTimedOut, on_record: VisitsOnRecord) -> Sequence[AnyEntry]:
+    return [on_record.timed_out(event)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fastroai.errors import ContractViolation, ViolationDetail
-from fastroai.graphs.routing import fields_of
+from fastroai.graphs.fields import fields_of
 
 
 def writes_of(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Generic
@@ -33,7 +32,7 @@ from fastroai.runs.around import entered, log_of, run_told
 from fastroai.runs.inputs import check_inputs, check_mapping
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.on_record import StepsOnRecord, kept_on_record
-from fastroai.runs.openings import RunKeeper, store_of
+from fastroai.runs.openings import RunKeeper, needed_store
 from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
 from fastroai.runtime import Scope, current_scope, run_blocking
@@ -47,7 +46,7 @@ from fastroai.steps.once import OnceRegister
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.shared import Shared
 from fastroai.store.live_log import RunLog
-from fastroai.store.runs import check_run_id, current_durable_run
+from fastroai.store.run_store import RunStore
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing import Tracer, attributes
 from fastroai.usage import CostCalculator, Quote
@@ -291,7 +290,7 @@ class Pipeline(Generic[DepsT, OutputT]):
             RunFromNewerVersion: a later version of FastroAI has written its record.
         """
         check_mapping(inputs)
-        keeper = self._keeper(store)
+        keeper = self._keeper(needed_store(store, self.config.store))
         opening = await keeper.take_up(run_id, inputs, force=force)
         return await self._execute(RunRequest(opening.inputs, deps, tracer, context, None, opening))
 
@@ -358,7 +357,7 @@ class Pipeline(Generic[DepsT, OutputT]):
         check_mapping(inputs)
         if outputs is not None and not isinstance(outputs, Mapping):
             raise ConfigurationError("outputs", outputs, "a mapping of step ids to outputs")
-        keeper = self._keeper(store)
+        keeper = self._keeper(needed_store(store, self.config.store))
         opening = await keeper.fork(run_id, at=at, inputs=inputs, outputs=outputs, new_run_id=new_run_id)
         return await self._execute(RunRequest(opening.inputs, deps, tracer, context, None, opening))
 
@@ -441,21 +440,10 @@ class Pipeline(Generic[DepsT, OutputT]):
         return await output_inside(self, inputs, context)
 
     async def _begin(self, request: RunRequest[DepsT], store: object) -> PipelineResult[OutputT]:
-        """Run what is asked for: on record where there is a store, which nested ones share."""
-        check_mapping(request.inputs)
-        if request.run_id is not None:
-            check_run_id(request.run_id)
-        if current_durable_run.get() is None and store_of(store, self.config.store) is not None:
-            opening = self._keeper(store).begin(request.run_id, dict(request.inputs or {}))
-            request = replace(request, opening=opening)
-        return await self._execute(request)
+        begun = request.begun(store, self.config.store, self._keeper)
+        return await self._execute(begun)
 
-    def _keeper(self, given: object) -> RunKeeper:
-        store = store_of(given, self.config.store)
-        if store is None:
-            raise ConfigurationError(
-                "store", None, "the store that has the run, here or as PipelineConfig(store=...)"
-            )
+    def _keeper(self, store: RunStore) -> RunKeeper:
         return RunKeeper(
             definition=self.definition,
             input_types={} if self._accepts is None else self._accepts.types,

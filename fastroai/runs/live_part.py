@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 
@@ -40,14 +41,15 @@ class LivePart(ABC):
     def spending(self) -> Iterator[AnyEntry]:
         """The requests of its steps, without what parts inside of these steps tell themselves."""
         told = self._told_by_nested()
+        failed_at: defaultdict[str, list[datetime]] = defaultdict(list)
+        for note in self._log.notes:
+            if isinstance(note, StepRetry):
+                failed_at[note.place].append(note.at)
         for step in self.step_scopes:
             place = f"{self.prefix}{step.own_place}"
-            failed_at = [
-                note.at for note in self._log.notes if isinstance(note, StepRetry) and note.place == place
-            ]
             for charge in step.charges:
                 if id(charge) not in told:
-                    yield from _request(charge, place, failed_at)
+                    yield from _request(charge, place, failed_at.get(place, ()))
 
     def _told_by_nested(self) -> set[int]:
         return {

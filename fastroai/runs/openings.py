@@ -271,3 +271,12 @@ def store_of(given: object, configured: object) -> RunStore | None:
     """The store to use, whatever it is written with; that of the call goes first."""
     store = configured if given is None else given
     return None if store is None else adapt_run_store(store)
+
+
+def needed_store(given: object, configured: object) -> RunStore:
+    """`store_of`, for what cannot do without. Raises `ConfigurationError` where there is none."""
+    store = store_of(given, configured)
+    if store is None:
+        expected = "the store that has the run, here or as PipelineConfig(store=...)"
+        raise ConfigurationError("store", None, expected)
+    return store

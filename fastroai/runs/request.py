@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass, replace
 from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
 from fastroai.records import first_given
-from fastroai.runs.openings import Opening
+from fastroai.runs.inputs import check_mapping
+from fastroai.runs.openings import Opening, RunKeeper, store_of
 from fastroai.runtime import Listener, Scope, current_scope
 from fastroai.runtime.events import both
 from fastroai.runtime.scope import ScopeKind
 from fastroai.steps import PipelineConfig
 from fastroai.steps.hooks import RunHooks
+from fastroai.store.run_store import RunStore
+from fastroai.store.runs import check_run_id, current_durable_run
 from fastroai.tracing import NoOpTracer, Tracer
 from fastroai.usage.limits import Limits
 
@@ -54,3 +57,20 @@ class RunRequest(Generic[DepsT]):
             run_id=self.run_id if opening is None else opening.run_id,
             seconds_before=0.0 if opening is None else opening.seconds_before,
         )
+
+    def begun(
+        self, store: object, configured: object, keeper: Callable[[RunStore], RunKeeper]
+    ) -> RunRequest[DepsT]:
+        """Of a new run, checked: on record where there is a store, of the call or configured, unless the run
+        around it has one, which it shares.
+
+        Raises:
+            ConfigurationError: inputs or an id that cannot be meant, or a store that is none.
+        """
+        check_mapping(self.inputs)
+        if self.run_id is not None:
+            check_run_id(self.run_id)
+        found = store_of(store, configured) if current_durable_run.get() is None else None
+        if found is None:
+            return self
+        return replace(self, opening=keeper(found).begin(self.run_id, dict(self.inputs or {})))

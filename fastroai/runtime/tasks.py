@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Collection
 from typing import Any, Final
 
-
 TURNS_OF_AN_ANSWER: Final = 200
 """Turns of the loop within which an answer that has arrived reaches whoever asked, many times over."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final, TypeAlias
 
+from fastroai.places import step_name
 from fastroai.store.attempts import StepAttempt
 from fastroai.store.definitions import kind_of
 from fastroai.store.entries import (
@@ -61,6 +62,32 @@ def explain(entries: Sequence[AnyEntry], attempts: Iterable[StepAttempt]) -> str
         for entry, sentence in _sentences(entries, ended, interrupted)
     ]
     return "\n".join(lines)
+
+
+def in_short(entry: AnyEntry) -> str:
+    """What an entry says happened, in a few words."""
+    match entry:
+        case StepStart():
+            return f"{step_name(entry.place)!r} started, because {entry.cause}"
+        case StepSkip():
+            return f"{step_name(entry.place)!r} skipped, because {entry.cause}"
+        case StepOutput():
+            return f"an output of {step_name(entry.place)!r}"
+        case StepFailure():
+            return f"a failure of {step_name(entry.place)!r}"
+        case QuestionAsked():
+            return f"a question of {step_name(entry.place)!r}"
+        case EdgesResolved():
+            return followed_by(entry.place, [edge.target for edge in entry.edges if edge.taken])
+        case RunEnded():
+            return f"the run {entry.status}"
+        case _:
+            return type(entry).__name__
+
+
+def followed_by(place: str, targets: Sequence[str]) -> str:
+    """Where a graph went after a visit to a node, in a few words."""
+    return f"{step_name(place)!r} followed by {', '.join(map(repr, targets)) or 'nothing'}"
 
 
 def _sentences(

@@ -271,10 +271,10 @@ class RunHistory:
         await self._store.compare_and_set(header_key(run_id), encode_header(header), revision=revision)
 
     async def _forget(self, run_id: str) -> None:
-        await self._store.delete(signal_key(run_id))  # which a new run of this id would heed
-        # The header before the log: one without a header is no run, and whoever uses the id next removes it.
+        # The header first: a log without one is no run, and whoever uses the id next removes it.
         await self._store.delete(header_key(run_id))
         await self._store.delete(log_key(run_id))
+        await self._store.delete(signal_key(run_id))  # which a new run of this id would heed
 
     async def _purge(self, run_id: str) -> bool:
         try:

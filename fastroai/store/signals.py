@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final, Literal, TypeAlias, get_args
 
 from fastroai.errors import RevisionConflict
-from fastroai.runtime.tasks import end_task
 from fastroai.store.run_store import RunStore
 
 Signal: TypeAlias = Literal["pause", "cancel"]
@@ -48,6 +47,9 @@ async def heeding_signals(
     store: RunStore, run_id: str, heed: Callable[[Signal], None], *, after: int = 0
 ) -> AsyncGenerator[None]:
     """Call `heed` with what is asked of a run, each time once; not with what was asked up to `after`."""
+    # Here, because the command line forgets signals, and does not load all of the runtime for it.
+    from fastroai.runtime.tasks import end_task
+
     watch = _Watch(store, run_id, heed, after)
     watcher = asyncio.get_running_loop().create_task(watch.run())
     try:

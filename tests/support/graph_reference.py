@@ -11,6 +11,9 @@ from decimal import Decimal
 from typing import Any, Literal
 from zlib import crc32
 
+TIMED_OUT = "the branch took too long"
+"""The failure of a node that was cut short with its branch."""
+
 # --- a graph, and what its nodes do ---
 
 
@@ -281,6 +284,7 @@ class Interpreter:
         self.timer_count = 0
         self.queue: list[Visit] = []
         self.running: list[Visit] = []
+        self.deciding: list[Visit] = []
         self.numbers: Counter[str] = Counter()
         self.counted: Counter[str] = Counter()
         """Visits that are to be executed, as limits see them."""
@@ -451,11 +455,13 @@ class Interpreter:
         """After a success, or after skipping."""
         visit.is_deciding = any(way.when == "llm_decide" for way in self.design.ways_from(visit.node))
         if visit.is_deciding:
+            self.deciding.append(visit)
             self.after(self.design.seconds_to_decide(visit.node, visit.number), "decided", visit)
         else:
             self.proceed(visit, self.ways_after(visit, output, None), is_success=True)
 
     def decided(self, visit: Visit) -> None:
+        self.deciding.remove(visit)
         self.outcome.endings.append(Ending(visit.node, visit.number, self.now, is_decision=True))
         latest = visit.branch.outputs.known.get(visit.node)
         output = None if latest is None else latest.value
@@ -508,7 +514,12 @@ class Interpreter:
 
     def time_is_up(self, branch: Branch) -> None:
         self.failed_somewhere = True
+        under_way = [visit.node for visit in self.running if is_inside(visit.branch, branch)]
+        under_way += [visit.node for visit in self.deciding if is_inside(visit.branch, branch)]
         self.cut(branch)
+        for node in under_way or [branch.target]:
+            self.outcome.errors[node] = TIMED_OUT
+            branch.errors.put(node, Value(TIMED_OUT, node, self.order))
         self.settle(branch, "failed")
 
     def cut(self, branch: Branch) -> None:
@@ -527,8 +538,9 @@ class Interpreter:
     def forget(self, branch: Branch) -> None:
         """What would go on in a branch."""
         visit, branch.visit = branch.visit, None
-        if visit is not None and visit in self.queue:
-            self.queue.remove(visit)
+        for waiting in (self.queue, self.deciding):
+            if visit is not None and visit in waiting:
+                waiting.remove(visit)
         if branch.inner is not None:
             for inner in branch.inner.branches:
                 self.forget(inner)

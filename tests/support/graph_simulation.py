@@ -31,7 +31,7 @@ from fastroai.graphs.events import (
 from fastroai.graphs.machine import GraphMachine
 from fastroai.graphs.plan import GraphPlan
 from fastroai.graphs.routing import Decision
-from support.graph_reference import VIOLATION, Design, Outcome, Seen, error_text, writes_of
+from support.graph_reference import TIMED_OUT, VIOLATION, Design, Outcome, Seen, error_text, writes_of
 
 
 def plan_of(design: Design) -> GraphPlan:
@@ -113,7 +113,7 @@ class Simulation:
                 case Forked(fork):
                     if self.design.branch_timeout is not None:
                         for branch in fork.branches:
-                            event = BranchTimedOut(branch.identity, TimeoutError(branch.identity))
+                            event = BranchTimedOut(branch.identity, TimeoutError(TIMED_OUT))
                             self._later(self.design.branch_timeout, event)
                 case Finish():
                     self.finish = command

@@ -10,7 +10,7 @@ import pytest
 from fastroai import MemoryRunStore, PipelineConfig, StepContext, step
 from fastroai.graphs import Edge, Graph, NodeCancelled
 
-WHY = "branch 'fails' failed beside it"
+WHY = "'fails' failed: ValueError: no"
 
 
 @step

@@ -98,6 +98,7 @@ async def test_a_run_that_failed_was_resumed_paused_and_answered_is_decided_agai
     failed = await graph.resume("r", input=3)
     assert failed.status == "failed"
     assert failed.trace.replay(graph) is None
+    assert (await graph.resume("r")).trace.replay(graph) is None, "it has failed twice"
     counted.failing = set()
     ended = await graph.resume("r")
     assert ended.status == "completed"

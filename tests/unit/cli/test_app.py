@@ -511,6 +511,8 @@ def test_progress_of_nested_steps_and_retries(store: SQLiteRunStore, user_code: 
         ("--pipeline", "user_code_of_a_test:Pipeline", "a Pipeline or a Graph; it is a type"),
         ("--deps", "user_code_of_a_test:fails", "KeyError: 'deps'"),
         ("--deps", "user_code_of_a_test:nope", "an attribute of 'user_code_of_a_test'"),
+        ("--answer", "1", "nothing for a pipeline, which takes --inputs"),
+        ("--node", "a", "nothing for a pipeline, which takes --inputs"),
         ("--inputs", "{", "JSON, or @file"),
         ("--inputs", "@nope.json", "No such file"),
         ("--inputs", "[1]", "a JSON object"),

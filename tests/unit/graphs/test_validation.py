@@ -397,7 +397,7 @@ def test_a_decision_has_one_fallback_and_a_decider() -> None:
 
 def test_no_node_has_the_name_of_a_decision_whose_place_on_record_would_be_its_own() -> None:
     edges = [Edge("a", "llm_decide(a)", "llm_decide"), Edge("a", "b", "llm_decide", fallback=True)]
-    nodes = {name: work for name in ("a", "b", "llm_decide(a)")}
+    nodes = dict.fromkeys(("a", "b", "llm_decide(a)"), work)
     assert problem(nodes, edges, decider=object()) == (
         "node 'llm_decide(a)' has the name of the decision after 'a'; give it another id"
     )
