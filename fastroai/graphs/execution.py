@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from itertools import islice
@@ -39,6 +40,8 @@ from fastroai.store.signals import Signal, heeding_signals
 from fastroai.tracing import attributes
 from fastroai.usage import CostCalculator
 from fastroai.usage.limits import Limits
+
+logger = logging.getLogger("fastroai.graphs")
 
 
 class GraphExecution:
@@ -99,7 +102,10 @@ class GraphExecution:
             stopped = error
             if error is not runner.failure:
                 await runner.cut_short(error)
-        return self._result(runner, scope, log, stopped)
+        result = self._result(runner, scope, log, stopped)
+        if result.status == "paused" and runner.on_record is None:
+            logger.warning("run %r is paused, and no store keeps it: it cannot be resumed", result.run_id)
+        return result
 
     async def _on_record(
         self, stack: AsyncExitStack, scope: Scope, request: RunRequest[Any], inputs: Mapping[str, object]

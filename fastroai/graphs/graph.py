@@ -24,9 +24,10 @@ from fastroai.graphs.edge import Edge
 from fastroai.graphs.execution import GraphExecution
 from fastroai.graphs.node import Node, NodeLike, nodes_of
 from fastroai.graphs.plan import OnBranchFailure, OnConflict
-from fastroai.graphs.questions import answer_entry
+from fastroai.graphs.questions import answer_entry, questions_of
 from fastroai.graphs.remote import cancel_halted, signal_elsewhere
-from fastroai.graphs.result import GraphResult, GraphStream
+from fastroai.graphs.replay import replayed
+from fastroai.graphs.result import GraphResult, GraphStream, Question
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.validation import build_plan
 from fastroai.graphs.yaml import load_graph_yaml
@@ -433,6 +434,18 @@ class Graph(Generic[DepsT, OutputT]):
             called="graph.resume_sync",
             instead="graph.resume",
         )
+
+    async def questions(self, run_id: str, *, store: object = None) -> tuple[Question, ...]:
+        """What a run asks people, first asked first: for whoever answers, in whatever process.
+
+        Raises:
+            RunNotFound: the store has no such run.
+            RunCorrupt: its record cannot be read, or is that of another graph.
+        """
+        keeper = self._keeper(needed_store(store, self.config.store))
+        recorded, inputs = await keeper.look(run_id)
+        replay = replayed(self._setup, inputs, recorded, "", keeper.codec, forgiving=False)
+        return questions_of(self._setup, replay.machine)
 
     async def pause(self, run_id: str, *, store: object = None) -> None:
         """Have a run that is running finish its current nodes, and halt; `resume` goes on with it.

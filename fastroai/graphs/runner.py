@@ -36,6 +36,7 @@ from fastroai.graphs.events import (
     Forked,
     Joined,
     PauseRequested,
+    RouteNode,
     StartNode,
     Stopped,
     Succeeded,
@@ -49,6 +50,7 @@ from fastroai.graphs.reporting import GraphReports
 from fastroai.graphs.routing import Decision
 from fastroai.graphs.run_events import GraphFinished
 from fastroai.graphs.setup import GraphSetup
+from fastroai.graphs.surprises import warn_of
 from fastroai.graphs.talk import Talk
 from fastroai.graphs.thread import Phase
 from fastroai.graphs.visits import VisitRecord, decision_name
@@ -300,6 +302,8 @@ class GraphRunner:
                 case Joined(fork):
                     self._threads.join(fork)
                     self._stop_timer(fork)
+                case RouteNode():
+                    warn_of(self.setup.name, command)
                 case Finish():
                     self.finish = command
                     if not self._finished.done():

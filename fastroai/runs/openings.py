@@ -126,6 +126,16 @@ class RunKeeper:
         signal = await last_signal(self.store, run_id)  # before it is open: from then on it can be asked
         return Opening(run_id, {**before, **(inputs or {})}, open_run, recorded.seconds, signal)
 
+    async def look(self, run_id: str) -> tuple[RecordedRun, Mapping[str, object]]:
+        """The record of a run, as far as it is, and its inputs; nothing is taken up.
+
+        Raises:
+            RunNotFound: there is none.
+            RunCorrupt: it cannot be read.
+        """
+        recorded, _ = await self._read(run_id, running_too=True)
+        return recorded, self._restored(run_id, recorded.inputs)
+
     async def fork(
         self,
         run_id: str,

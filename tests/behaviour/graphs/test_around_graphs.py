@@ -1,0 +1,163 @@
+"""What people meet around graphs: halted runs, the last event, questions, warnings."""
+
+from __future__ import annotations
+
+import asyncio
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from fastroai import MemoryRunStore, PipelineConfig, RunHistory, StepContext, step
+from fastroai.errors import ConfigurationError, RunNotFound, StepExecutionError
+from fastroai.graphs import Edge, Graph, GraphFinished, Node
+
+
+@step
+async def ask(ctx: StepContext[Any]) -> str:
+    ctx.record_usage(model="paid", cost_usd="0.25")
+    return "Really?"
+
+
+@step
+async def act(ctx: StepContext[Any]) -> str:
+    return "done"
+
+
+def asking() -> Graph[Any, Any]:
+    nodes = {"ask": Node(ask, writes=["sure"], answer=bool), "act": act}
+    return Graph("asking", nodes=nodes, edges=[Edge("ask", "act")], pause_nodes=["ask"])
+
+
+async def test_a_paused_run_is_cancelled_and_keeps_what_it_cost_and_can_be_taken_up_again() -> None:
+    store = MemoryRunStore()
+    await asking().run(run_id="r", store=store)
+    await asking().cancel("r", store=store)
+
+    (run,) = await RunHistory(store).list()
+    assert (run.status, run.requests, str(run.cost_usd)) == ("cancelled", 1, "0.25")
+    with pytest.raises(ConfigurationError, match="a run that is running; it is cancelled"):
+        await asking().cancel("r", store=store)
+    result = await asking().resume("r", store=store, input=True)
+    assert (result.status, result.output, result.memory["sure"]) == ("completed", "done", True)
+    assert str(result.usage.total_cost_usd) == "0.25"
+
+
+async def test_what_has_finished_or_is_unknown_cannot_be_cancelled_or_paused() -> None:
+    store = MemoryRunStore()
+    graph = Graph("short", nodes={"act": act})
+    await graph.run(run_id="r", store=store)
+    for ask_for in (graph.cancel, graph.pause):
+        with pytest.raises(ConfigurationError, match="it is finished"):
+            await ask_for("r", store=store)
+        with pytest.raises(RunNotFound, match="unknown"):
+            await ask_for("unknown", store=store)
+        with pytest.raises(RunNotFound, match="in this process"):
+            await ask_for("r")
+
+
+async def test_the_last_event_says_how_a_run_ended() -> None:
+    async with asking().stream(run_id="r", store=MemoryRunStore()) as stream:
+        paused = [event async for event in stream][-1]
+    assert isinstance(paused, GraphFinished)
+    assert (paused.status, paused.reason, paused.error) == ("paused", "'ask' waits for an answer", None)
+
+    @step(retries=0)
+    async def fails(ctx: StepContext[Any]) -> None:
+        raise ValueError("no")
+
+    failed = [event async for event in Graph("failing", nodes={"fails": fails}).stream()][-1]
+    assert isinstance(failed, GraphFinished)
+    assert (failed.status, failed.reason) == ("failed", "'fails' failed: ValueError: no")
+    assert isinstance(failed.error, StepExecutionError)
+
+
+async def test_a_time_limit_of_the_run_is_told_as_its_end() -> None:
+    @step
+    async def waits(ctx: StepContext[Any]) -> None:
+        await asyncio.sleep(60)
+
+    graph = Graph("slow", nodes={"waits": waits}, config=PipelineConfig(total_timeout=0.05))
+    async with graph.stream() as stream:
+        last = [event async for event in stream][-1]
+    assert isinstance(last, GraphFinished)
+    assert (last.status, last.reason) == ("failed", "graph 'slow' took longer than 0.05 s")
+    assert stream.result is not None
+    assert stream.result.error is last.error
+
+
+async def test_whoever_answers_can_ask_for_the_questions() -> None:
+    store = MemoryRunStore()
+    await asking().run(run_id="r", store=store)
+    (question,) = await asking().questions("r", store=store)
+    assert (question.node, question.visit, question.question) == ("ask", 1, "Really?")
+    assert question.answer_schema == {"type": "boolean"}
+    await asking().resume("r", store=store, input=True)
+    assert await asking().questions("r", store=store) == ()
+    with pytest.raises(RunNotFound):
+        await asking().questions("unknown", store=store)
+
+
+async def test_what_hardly_is_as_it_is_meant_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    @step(retries=0)
+    async def charge(ctx: StepContext[Any]) -> str:
+        raise ValueError("declined")
+
+    @step
+    async def scored(ctx: StepContext[Any]) -> dict[str, str]:
+        return {"score": "high"}
+
+    result = await Graph("shop", nodes={"charge": charge, "act": act}, edges=[Edge("charge", "act")]).run()
+    assert (result.status, result.quality) == ("completed", "degraded")
+    assert "node 'charge' failed, and the run goes on to 'act'" in caplog.text
+    assert "ValueError: declined. Where it should not, say when='on_success'" in caplog.text
+
+    caplog.clear()
+    edges = [Edge("scored", "act", when="conditional", condition="score > 3"), Edge("scored", "end")]
+    await Graph("scores", nodes={"scored": scored, "act": act, "end": act}, edges=edges).run()
+    assert "the condition of the edge from 'scored' to 'act' cannot be evaluated" in caplog.text
+    assert "score ('high') > 3 is false" in caplog.text or 'score ("high") > 3 is false' in caplog.text
+
+    caplog.clear()
+    assert (await asking().run(run_id="r")).status == "paused"
+    assert "run 'r' is paused, and no store keeps it" in caplog.text
+
+
+async def test_exact_numbers_are_numbers_in_conditions() -> None:
+    class Item(BaseModel):
+        price: Decimal
+
+    class Refund(BaseModel):
+        amount: Decimal
+        items: list[Item]
+
+    @step
+    async def read(ctx: StepContext[Any]) -> Refund:
+        return Refund(amount=Decimal("5000"), items=[Item(price=Decimal("0.5")), Item(price=Decimal("9"))])
+
+    condition = "amount > 100 and sum([item.price for item in items]) == 9.5"
+    edges = [Edge("read", "boss", when="conditional", condition=condition), Edge("read", "pay")]
+    result = await Graph("refunds", nodes={"read": read, "boss": act, "pay": act}, edges=edges).run()
+    assert result.path == ["read", "boss"]
+
+
+async def test_the_join_finds_what_took_too_long() -> None:
+    @step
+    async def slow(ctx: StepContext[Any]) -> None:
+        await asyncio.sleep(60)
+
+    @step
+    async def join(ctx: StepContext[Any]) -> str:
+        return repr(ctx.errors)
+
+    graph = Graph(
+        "fork",
+        nodes={"top": act, "quick": act, "slow": slow, "join": join},
+        edges=[Edge("top", "quick"), Edge("top", "slow"), Edge("quick", "join"), Edge("slow", "join")],
+        branch_timeout=0.05,
+        on_branch_failure="continue_others",
+    )
+    result = await graph.run()
+    assert (result.status, result.quality, list(result.errors)) == ("completed", "degraded", ["slow"])
+    assert "TimeLimitExceeded" in str(result.output)
