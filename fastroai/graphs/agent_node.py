@@ -13,7 +13,7 @@ from fastroai.agent.step import AgentStep, PromptSource
 from fastroai.agent.stream import ChatStream
 from fastroai.errors import JudgeEscalated, JudgeNotSatisfied
 from fastroai.graphs.judging import JudgeLike, Ruling, Verdict, as_judge
-from fastroai.graphs.markers import cut
+from fastroai.graphs.markers import cut, told_in_full
 from fastroai.runtime.options import check_count
 from fastroai.steps import StepConfig, StepContext
 from fastroai.steps.call import AgentCall, AgentLike, Prompt, check_agent
@@ -23,6 +23,8 @@ DepsT = TypeVar("DepsT", default=Any)
 OutputT = TypeVar("OutputT", default=Any)
 
 MAX_ITERATIONS: Final = 3
+PROMPT_LENGTH: Final = 100_000
+"""Characters of each value in a prompt that is made of what a node reads."""
 
 
 class AgentNode(AgentStep[DepsT, OutputT]):
@@ -42,7 +44,7 @@ class AgentNode(AgentStep[DepsT, OutputT]):
     def __init__(
         self,
         agent: FastroAgent[Any, OutputT],
-        prompt: PromptSource[DepsT],
+        prompt: PromptSource[DepsT] | None = None,
         *,
         judge: JudgeLike[DepsT, OutputT] | None = None,
         max_iterations: int = MAX_ITERATIONS,
@@ -52,7 +54,8 @@ class AgentNode(AgentStep[DepsT, OutputT]):
 
         Args:
             agent: Does the work.
-            prompt: The prompt, or a function of the `StepContext` that gives it.
+            prompt: The prompt, or a function of the `StepContext` that gives it. Without one, the agent is
+                given what the node reads: the text, if that is all, else a line for each key.
             judge: A function `(context, output) -> Verdict`, sync or async; an agent whose output type is
                 `Verdict`; or an expression that has to hold, over the output's fields, the output itself as
                 `output`, and the inputs.
@@ -61,7 +64,10 @@ class AgentNode(AgentStep[DepsT, OutputT]):
         """
         check_agent(agent)
         check_count("max_iterations", max_iterations, least=1, required=True)
-        super().__init__(agent, prompt, config or StepConfig(), type_of_outputs(agent.agent.output_type))
+        output_type = type_of_outputs(agent.agent.output_type)
+        super().__init__(
+            agent, what_it_reads if prompt is None else prompt, config or StepConfig(), output_type
+        )
         self.max_iterations = max_iterations
         self._judge = None if judge is None else as_judge(judge)
 
@@ -136,3 +142,11 @@ def _as_text(prompt: Prompt) -> str:
     if prompt is None or isinstance(prompt, str):
         return prompt or ""
     return "\n".join(item for item in prompt if isinstance(item, str))
+
+
+def what_it_reads(context: StepContext[Any]) -> str:
+    """The values that a node reads, as a prompt."""
+    values = dict(context.inputs)
+    if len(values) == 1 and isinstance(text := next(iter(values.values())), str):
+        return text
+    return "\n".join(f"{key}: {told_in_full(value, PROMPT_LENGTH)}" for key, value in values.items())

@@ -220,10 +220,10 @@ class LogReader:
     def _resume(self) -> set[int] | None:
         """Nothing runs any more: whatever was cancelled has ended. What a failed run is to try again."""
         machine = self.replay.machine
-        while machine.unwanted and machine.stopped is None:
-            visit = machine.unwanted[0]
-            _, written = self._written.pop(f"{self._prefix}{visit_place(visit)}", (None, {}))
-            self.replay.over(Cancelled(visit, written))
+        while machine.stopped is None and (unwanted := machine.unwanted):
+            for visit in unwanted:
+                _, written = self._written.pop(f"{self._prefix}{visit_place(visit)}", (None, {}))
+                self.replay.over(Cancelled(visit, written))
         if machine.stopped is None or not any(one is machine.stopped.error for one in self._failures):
             return None
         joined = tuple(f"{fork}/" for fork in self.replay.joined)

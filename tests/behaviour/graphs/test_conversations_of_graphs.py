@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastroai import FastroAgent, MemoryRunStore, StepContext, step
-from fastroai.graphs import Edge, Graph
+from fastroai.graphs import AgentNode, Edge, Graph, Node
 from fastroai.testing import ModelServer, Reply
 from fastroai.testing.requests import ServedRequest
 
@@ -42,3 +42,24 @@ async def test_a_node_that_streams_hears_what_was_said_and_is_heard(server: Mode
     resumed = await graph.resume("talk", store=store)
     assert resumed.output == "answer 3"
     assert len(requests) == 3
+
+
+async def test_an_agent_node_without_a_prompt_is_given_what_the_node_reads(server: ModelServer) -> None:
+    asked: list[str] = []
+
+    @server.rule()
+    def answer(request: ServedRequest) -> Reply:
+        asked.append(request.prompt)
+        return Reply(text="a summary")
+
+    agent = FastroAgent(server.model("openai:gpt-5-mini"))
+    node = AgentNode(agent, judge="len(output) > 3", max_iterations=2)
+    nodes = {"first": Node(node, reads=["ticket"]), "second": Node(node, writes=["done"])}
+    graph = Graph("prompts", nodes=nodes, edges=[Edge("first", "second")], conversation="isolated")
+    result = await graph.run({"ticket": "It is broken.", "order": {"id": 7}})
+
+    assert result.memory["done"] == "a summary"
+    assert asked == [
+        "It is broken.",
+        'ticket: It is broken.\norder: {\n  "id": 7\n}\nfirst: a summary',
+    ]
