@@ -36,7 +36,7 @@ check: $(VENV)/dev.stamp ## formatting, lint, types, import layers
 unit: $(VENV)/dev.stamp ## the tests, with branch coverage
 	$(BIN)/coverage erase
 	@# two halves side by side: most of them wait for servers, processes and clocks
-	printf '%s\n' 'tests/unit tests/docs tests/graphs tests/properties' 'tests --ignore=tests/unit --ignore=tests/docs --ignore=tests/graphs --ignore=tests/properties' | xargs -P 2 -L 1 $(BIN)/coverage run -m pytest -q
+	printf '%s\n' 'tests/unit tests/graphs tests/properties' 'tests --ignore=tests/unit --ignore=tests/graphs --ignore=tests/properties' | xargs -P 2 -L 1 $(BIN)/coverage run -m pytest -q
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
