@@ -38,10 +38,11 @@ def _take_over(into: Memory, others: Sequence[Memory], on_conflict: OnConflict) 
         for key, written in other.own():
             merged[key] = _chosen(key, merged.get(key), written, on_conflict)
     for key, written in merged.items():
+        present = into.written(key)
         if written is None:
             into.clear(key)
-        else:
-            into.take(key, written)
+        elif present is None or present.sequence <= written.sequence:
+            into.take(key, written)  # else it was written after the fork: a branch was cut short
 
 
 def salvage(branch: Branch, on_conflict: OnConflict) -> None:
