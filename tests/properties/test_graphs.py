@@ -19,6 +19,13 @@ __all__ = ["graph_machines"]
 """A fixture for all tests here: live runs replay."""
 
 
+def examples(count: int) -> settings:
+    """The same so many each time; with `make soak` as many as that says, others each time."""
+    if settings().max_examples > 100:
+        return settings(deadline=None)
+    return settings(max_examples=count, derandomize=True, deadline=None)
+
+
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
     """Stores and deciders that fail are what this is about."""
@@ -48,7 +55,7 @@ def assert_same_end(outcome: Outcome, expected: Outcome) -> None:
 
 
 @given(designs())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_state_machine_decides_what_the_reference_says(design: Design) -> None:
     expected = interpret(design)
     assume(not expected.is_tied)
@@ -58,7 +65,7 @@ def test_the_state_machine_decides_what_the_reference_says(design: Design) -> No
 
 
 @given(designs())
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_a_live_run_does_what_the_reference_says(design: Design) -> None:
     expected = interpret(design)
     assume(not expected.is_tied)
@@ -68,7 +75,7 @@ def test_a_live_run_does_what_the_reference_says(design: Design) -> None:
 
 
 @given(designs(timed=False), st.lists(st.integers(1, 20), min_size=1, max_size=3))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_a_run_whose_processes_die_comes_to_what_it_would_have_come_to(
     design: Design, deaths: list[int]
 ) -> None:
