@@ -168,7 +168,9 @@ def _pipeline(target: str) -> Forkable:
 
 
 def _is_graph(target: object) -> bool:
-    return "input" in inspect.signature(target.resume).parameters  # type: ignore[attr-defined]  # it has one
+    from fastroai.graphs import Graph  # only here, where the user's module has loaded all of it
+
+    return isinstance(target, Graph)
 
 
 async def _deps(target: str | None) -> object:

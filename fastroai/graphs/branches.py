@@ -20,17 +20,16 @@ class Branch:
     """A line of nodes that run one after the other; the root branch is the run."""
 
     __slots__ = (
-        "befores",
         "errors",
         "failure",
         "fork",
         "forked",
         "identity",
-        "last",
         "memory",
         "outputs",
         "path",
         "skipped",
+        "sources",
         "state",
         "target",
     )
@@ -53,9 +52,7 @@ class Branch:
         """Nodes that were skipped since the last one that ran."""
         self.forked: Fork | None = None
         """The fork that it waits for."""
-        self.last: str | None = None
-        """The node that it comes from."""
-        self.befores: tuple[str, ...] = ()
+        self.sources: tuple[str, ...] = ()
         """The nodes that it comes from: several, after a join."""
         self.path: GraphPath = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from itertools import islice
 from typing import Any, Literal
 
@@ -91,8 +92,8 @@ class GraphExecution:
                 inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)
                 on_record = await self._on_record(stack, scope, request, inputs)
                 runner = self._runner(stack, scope, request, inputs, on_record, forgiving)
-                part = GraphPart
-                log = log_of(stack, scope, lambda live: part(live, runner, inputs, self._definition))
+                part = partial(GraphPart, runner=runner, inputs=inputs, definition=self._definition)
+                log = log_of(stack, scope, part)
                 await self._heeding(stack, scope, request.opening, on_record, runner)
                 await run_told(runner, scope, tuple(setup.nodes))
                 _note_ending(on_record, request, runner)

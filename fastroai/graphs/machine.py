@@ -229,7 +229,7 @@ class GraphMachine:
         node = visit.node
         edges = resolve(self.plan, node, outcome, output, branch.memory, decision)
         self._commands.append(RouteNode(visit, outcome, edges, branch))
-        branch.last, branch.befores = node, (node,)
+        branch.sources = (node,)
         found = targets(edges)
         if len(found) == 1:
             self._go_later(branch, found[0], _cause(node, outcome))
@@ -326,13 +326,13 @@ class GraphMachine:
         branch.path.append({one.target: one.path for one in fork.branches})
         self._commands.append(Forked(fork))
         for one in reversed(fork.branches):  # what is noted last comes first: each goes as far as it can
-            one.last, one.befores = visit.node, (visit.node,)
+            one.sources = (visit.node,)
             self._branches[one.identity] = one
             self._go_later(one, one.target, cause)
 
-    def _end(self, branch: Branch, state: str) -> None:
+    def _end(self, branch: Branch, state: Literal["arrived", "ended"]) -> None:
         """A branch is over, and has not failed."""
-        branch.state = "arrived" if state == "arrived" else "ended"
+        branch.state = state
         if branch.fork is not None:
             self._leave(branch, branch.fork)
 
@@ -368,7 +368,6 @@ class GraphMachine:
         around = fork.branch
         if self._goes_on(around):
             salvage(around, self.plan.on_conflict)
-            around.last = branch.last
             assert branch.failure is not None
             self._fail(around, branch.failure)
 
@@ -410,8 +409,8 @@ class GraphMachine:
     def _leave_fork(self, fork: Fork, kept: list[Branch]) -> None:
         around = fork.branch
         around.forked = None
-        around.befores = tuple(
-            dict.fromkeys(node for branch in kept if branch.state != "ended" for node in branch.befores)
+        around.sources = tuple(
+            dict.fromkeys(node for branch in kept if branch.state != "ended" for node in branch.sources)
         )
         merge_errors(around, fork.branches)
         if not fork.has_run_nodes:
@@ -432,13 +431,15 @@ class GraphMachine:
             del self._asking[visit], self.questions[visit]
         deciding = ((visit, decides) for visit, (decides, _, _) in self._deciding.items())
         running = [visit for visit, runs_in in (*self._running.items(), *deciding) if runs_in in inside]
-        self._cancel([visit for visit in running if visit not in self.cancelled_for], cause)
+        self._cancel(running, cause)
         return running
 
     def _cancel(self, visits: Iterable[Visit], cause: str) -> None:
+        """Each once: a second time would interrupt what it does to end."""
         for visit in visits:
-            self.cancelled_for[visit] = cause
-            self._commands.append(CancelVisit(visit, cause))
+            if visit not in self.cancelled_for:
+                self.cancelled_for[visit] = cause
+                self._commands.append(CancelVisit(visit, cause))
 
     # --- the end ---
 

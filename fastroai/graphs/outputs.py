@@ -16,8 +16,8 @@ class NodeOutputs(Outputs):
 
     __slots__ = ()
 
-    def __init__(self, nodes: Collection[str], befores: tuple[str, ...], latest: Memory) -> None:
-        super().__init__(_Befores(nodes, befores, latest))
+    def __init__(self, nodes: Collection[str], sources: tuple[str, ...], latest: Memory) -> None:
+        super().__init__(_Sources(nodes, sources, latest))
         self.values = cast(
             "MutableMapping[str, object]", latest
         )  # nobody writes here: the state machine does
@@ -50,16 +50,16 @@ class NodeOutputs(Outputs):
         return step_id in self.values
 
 
-class _Befores(Mapping[str, tuple[str, ...]]):
+class _Sources(Mapping[str, tuple[str, ...]]):
     """The same sources whoever asks: only the visited node does."""
 
-    __slots__ = ("_befores", "_latest", "_nodes")
+    __slots__ = ("_latest", "_nodes", "_sources")
 
-    def __init__(self, nodes: Collection[str], befores: tuple[str, ...], latest: Memory) -> None:
-        self._nodes, self._befores, self._latest = nodes, befores, latest
+    def __init__(self, nodes: Collection[str], sources: tuple[str, ...], latest: Memory) -> None:
+        self._nodes, self._sources, self._latest = nodes, sources, latest
 
     def __getitem__(self, node: str) -> tuple[str, ...]:
-        return tuple(before for before in self._befores if before in self._latest)
+        return tuple(source for source in self._sources if source in self._latest)
 
     def __contains__(self, node: object) -> bool:
         return node in self._nodes

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from contextvars import copy_context
 from datetime import UTC, datetime
 from functools import partial
-from time import perf_counter
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from fastroai.errors import (
     BudgetExceeded,
-    ConfigurationError,
     GraphStopped,
     RunStoreUnavailable,
     RunTakenOver,
@@ -21,7 +18,6 @@ from fastroai.errors import (
     TimeLimitExceeded,
 )
 from fastroai.graphs.branches import Fork
-from fastroai.graphs.decide_step import DecideStep
 from fastroai.graphs.events import (
     AskDecider,
     BranchTimedOut,
@@ -42,36 +38,26 @@ from fastroai.graphs.events import (
     Succeeded,
     Visit,
 )
-from fastroai.graphs.memory import Selected
 from fastroai.graphs.on_record import VisitsOnRecord
-from fastroai.graphs.outputs import NodeOutputs
-from fastroai.graphs.replay import PastVisit, Replay, Start
+from fastroai.graphs.replay import Replay, Start
 from fastroai.graphs.reporting import GraphReports
-from fastroai.graphs.routing import Decision
 from fastroai.graphs.run_events import GraphFinished
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.surprises import warn_of
 from fastroai.graphs.talk import Talk
 from fastroai.graphs.thread import Phase
-from fastroai.graphs.visits import VisitRecord, decision_name
-from fastroai.graphs.writes import writes_of
+from fastroai.graphs.visit_runner import VisitRunner
+from fastroai.graphs.visits import VisitRecord
 from fastroai.runs.on_record import failure_of
 from fastroai.runtime import Scope
 from fastroai.runtime.failures import leaves
-from fastroai.runtime.isolation import InContext
 from fastroai.runtime.tasks import end_tasks, let_answers_arrive
 from fastroai.runtime.wakeup import running_loop
-from fastroai.steps import BaseStep, ConversationState, ResolvedConfig
 from fastroai.steps.context import RunFacts
-from fastroai.steps.durability import restore_spending
-from fastroai.steps.execution import run_step
-from fastroai.steps.retrying import NO_RETRIES_USED
 from fastroai.steps.visits import NodeVisit
 from fastroai.store.entries import AnyEntry
 from fastroai.store.signals import Signal
-from fastroai.tracing import NoOpTracer, Tracer
-
-_NO_TRACER: Final = NoOpTracer()
+from fastroai.tracing import Tracer
 
 NODES_BETWEEN_PAUSES: Final = 200
 """A worker lets others run after so many nodes, however short they are."""
@@ -97,10 +83,18 @@ class GraphRunner:
         """From where `replay` is, which is the beginning of a new run."""
         self.setup: GraphSetup = replay.setup
         self.machine, self._threads, self._replay = replay.machine, replay.threads, replay
-        self.scope, self.facts, self.deps, self.tracer = scope, facts, deps, tracer
-        self.on_record = on_record
-        self.visits: dict[Visit, VisitRecord] = {}
-        self.decisions: dict[Visit, VisitRecord] = {}
+        self.scope, self.on_record = scope, on_record
+        self._nodes = VisitRunner(
+            setup=self.setup,
+            scope=scope,
+            facts=facts,
+            deps=deps,
+            tracer=tracer,
+            threads=replay.threads,
+            on_record=on_record,
+        )
+        self.visits: Mapping[Visit, VisitRecord] = self._nodes.visits
+        self.decisions: Mapping[Visit, VisitRecord] = self._nodes.decisions
         self.finish: Finish | None = replay.finish
         """How it ended."""
         self.failure: BaseException | None = None
@@ -108,15 +102,13 @@ class GraphRunner:
         self.times: list[datetime] = []
         """When the events of the machine came, in this process."""
         self._reports = GraphReports(scope, facts)
-        self._active: dict[Visit, asyncio.Task[None]] = {}
-        self._workers: set[asyncio.Task[None]] = set()
+        self._workers: set[asyncio.Task[Start | None]] = set()
         self._timers: dict[Fork, asyncio.TimerHandle] = {}
         self._loop = asyncio.get_running_loop()
         self._finished: asyncio.Future[None] = self._loop.create_future()
         self._is_over = self._is_told = False
         self.began_at = datetime.now(UTC)
         self.ended_at: datetime | None = None
-        self._origin = perf_counter() - (0.0 if on_record is None else on_record.elapsed)
 
     async def run(self) -> None:
         """Run to the end. What failed is in `failure`; only cancellation is raised."""
@@ -137,18 +129,19 @@ class GraphRunner:
         self.ended_at = datetime.now(UTC)
         if self.finish is None or self.failure is not None:
             return
-        error = self.finish.error
-        if error is not None or self.finish.status in ("failed", "budget_exceeded"):
-            if error is None:
-                error = GraphStopped(self.setup.name, self.finish.status, self.finish.cause)
-            elif self.finish.status == "failed" and self._failed_node(error) is not None:
-                wrapped = StepExecutionError(self._failed_node(error) or "", error)
-                wrapped.__cause__ = error
-                error = wrapped
-            self.failure = error
+        status, error = self.finish.status, self.finish.error
+        if error is None and status in ("failed", "budget_exceeded"):
+            error = GraphStopped(self.setup.name, status, self.finish.cause)
+        self.failure = self._of_node(error) if status == "failed" else error
 
-    def _failed_node(self, error: BaseException) -> str | None:
-        return next((node for node, failed in self.machine.failures.items() if failed is error), None)
+    def _of_node(self, error: BaseException | None) -> BaseException | None:
+        """The failure of a node says which one it was."""
+        for node, failure in self.machine.failures.items():
+            if failure is error:
+                wrapped = StepExecutionError(node, failure)
+                wrapped.__cause__ = failure
+                return wrapped
+        return error
 
     # --- from outside ---
 
@@ -173,10 +166,7 @@ class GraphRunner:
     def _heed(self, event: PauseRequested | Stopped) -> None:
         """At once: nothing starts any more when this returns."""
         if not self._is_over and self.finish is None:
-            self._spawn(self._carry_out_alone(event, self._take_in(event)))
-
-    async def _carry_out_alone(self, event: Event, commands: Sequence[Command]) -> None:
-        await self._work(await self._carry_out(event, commands, spawn_all=True))
+            self._spawn(self._carry_out(event, self._take_in(event), spawn_all=True))
 
     def _stop_at_once(self, reason: str) -> None:
         if not self._is_over and self.finish is None:
@@ -198,12 +188,12 @@ class GraphRunner:
 
     # --- workers ---
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, Start | None]) -> None:
         worker = self._loop.create_task(work)
         self._workers.add(worker)
         worker.add_done_callback(self._on_worker_done)
 
-    def _on_worker_done(self, worker: asyncio.Task[None]) -> None:
+    def _on_worker_done(self, worker: asyncio.Task[Start | None]) -> None:
         self._workers.discard(worker)
         if self._finished.done():
             if not worker.cancelled():
@@ -222,16 +212,11 @@ class GraphRunner:
             if done % NODES_BETWEEN_PAUSES == 0:
                 await asyncio.sleep(0)
 
-    async def _handle_alone(
-        self, event: Event, make_entries: Callable[[VisitsOnRecord], Sequence[AnyEntry]] | None = None
-    ) -> None:
-        await self._work(await self._handle(event, make_entries))
-
     # --- decisions of the machine ---
 
     async def _begin(self) -> None:
         for past in self._replay.past:
-            self._reopen(past)
+            self._nodes.reopen(past)
         self.times.extend([self.began_at] * len(self.machine.journal))
         for fork in dict.fromkeys(branch.fork for branch in self.machine.open_branches.values()):
             self._start_timer(fork)
@@ -241,16 +226,6 @@ class GraphRunner:
         if self.finish is not None:
             starts.append(self.finish)
         self._act(starts, spawn_all=True)
-
-    def _reopen(self, past: PastVisit) -> None:
-        """A visit that was over in an earlier process: what it has spent counts here too."""
-        record = self._open(past.visit, past.branch, is_decision=past.is_decision)
-        record.scope.degraded = past.degraded
-        record.scope.close()
-        record.error = past.error
-        if self.on_record is not None:
-            record.finished_ms = self.on_record.milliseconds(past.ended_at)
-            record.started_ms = max(0.0, record.finished_ms - past.duration_ms)
 
     def _take_in(self, event: Event) -> list[Command]:
         commands = self.machine.handle(event)
@@ -319,16 +294,11 @@ class GraphRunner:
         if visits and stopped is not None and stopped.status == "budget_exceeded":
             self._spawn(self._cancel_soon(visits))
         else:
-            self._cancel_at_once(visits)
+            self._nodes.cancel(visits)
 
     async def _cancel_soon(self, visits: Sequence[Visit]) -> None:
         await let_answers_arrive()
-        self._cancel_at_once(visits)
-
-    def _cancel_at_once(self, visits: Sequence[Visit]) -> None:
-        for visit in visits:
-            if (worker := self._active.get(visit)) is not None:
-                worker.cancel()
+        self._nodes.cancel(visits)
 
     # --- time limits of branches ---
 
@@ -350,35 +320,17 @@ class GraphRunner:
             identity = branch.identity
             if identity in self.machine.open_branches and not self._is_over:
                 event = BranchTimedOut(identity, TimeLimitExceeded(f"branch {identity!r}", seconds))
-                start = await self._handle(event, partial(_timed_out, event), spawn_all=True)
-                assert start is None, "everything that starts has a worker of its own"
+                await self._handle(event, partial(_timed_out, event), spawn_all=True)
 
     # --- visits ---
-
-    def _open(self, visit: Visit, branch: str, *, is_decision: bool = False) -> VisitRecord:
-        config = self.setup.decider_config if is_decision else self.setup.configs[visit.node]
-        scope = Scope(
-            "step",
-            decision_name(visit.node) if is_decision else visit.node,
-            parent=self.scope,
-            limits=config.limits,
-            deps=self.deps,
-            tracer=self.tracer if config.trace else _NO_TRACER,
-            ordinal=visit.number,
-        )
-        if self.on_record is not None:
-            restore_spending(scope)
-        record = VisitRecord(scope, branch, (perf_counter() - self._origin) * 1000)
-        (self.decisions if is_decision else self.visits)[visit] = record
-        return record
 
     async def _run_node(self, start: StartNode) -> Start | None:
         visit = start.visit
         if not self.machine.is_wanted(visit):
             await self._cancelled(visit, {}, 1)
             return None
-        record = self._open(visit, start.branch.identity)
-        node_visit = self._node_visit(start, record.scope)
+        record = self._nodes.open(visit, start.branch.identity)
+        node_visit = self._nodes.node_visit(start, record)
         if self.scope.listener is not None:
             await self._reports.started(start)
         entries: list[AnyEntry] = []
@@ -386,112 +338,24 @@ class GraphRunner:
         written: dict[str, object] = {}
         output: object = None
         try:
-            output = await self._run_step(
-                visit,
-                self.setup.nodes[visit.node].step,
-                self.setup.configs[visit.node],
-                record,
-                self._facts(start, node_visit),
-                node_visit,
-            )
-            written = self._writes(visit.node, output, node_visit)
+            output = await self._nodes.run_node(start, record, node_visit)
+            written = self._nodes.writes(visit.node, output, node_visit)
             phase = _phase(node_visit, written)
             entries = self._result_entries(visit, record, output, phase)
         except BaseException as error:
-            self._close(record, error)
+            self._nodes.close(record, error)
             return await self._failed(start, record, node_visit, error)
-        self._close(record)
+        self._nodes.close(record)
         self._threads.add(start.branch, visit, written, None, phase)
         event = Succeeded(visit, output, written)
         return await self._handle(event, lambda _: entries, is_result=True)
-
-    async def _run_step(
-        self,
-        visit: Visit,
-        step: BaseStep[Any, Any],
-        config: ResolvedConfig,
-        record: VisitRecord,
-        facts: RunFacts,
-        node_visit: NodeVisit | None,
-    ) -> object:
-        context = copy_context()
-        context.run(record.scope.make_current)
-        worker = asyncio.current_task()
-        assert worker is not None
-        used = NO_RETRIES_USED
-        if self.on_record is not None:
-            used = self.on_record.retries_used(visit, is_decision=node_visit is None)
-        self._active[visit] = worker
-        try:
-            output = await InContext(
-                run_step(
-                    step,
-                    scope=record.scope,
-                    facts=facts,
-                    deps=self.deps,
-                    config=config,
-                    contract=None if node_visit is None else self.setup.contracts.get(visit.node),
-                    used=used,
-                ),
-                context,
-            )
-        finally:
-            del self._active[visit]
-            if record.scope.is_open_inside:
-                await record.scope.end_inside()
-        if isinstance(output, ConversationState) and output.is_incomplete:
-            expected = "an output: in a graph, a node among pause_nodes asks a person"
-            raise ConfigurationError("output", output, expected)
-        return output
-
-    def _close(self, record: VisitRecord, error: BaseException | None = None) -> None:
-        record.error = error
-        record.scope.close(error)
-        record.finished_ms = (perf_counter() - self._origin) * 1000
-
-    def _node_visit(self, start: StartNode, scope: Scope) -> NodeVisit:
-        visit, branch = start.visit, start.branch
-        focus = self.setup.nodes[visit.node].focus
-
-        def on_write(key: str, value: object) -> None:
-            if self.on_record is not None:
-                self.on_record.wrote(visit, scope.attempt, key, value)
-
-        return NodeVisit(
-            visit.number,
-            goal=self.setup.goal,
-            writes=self.setup.writes(visit.node),
-            errors=cast("Mapping[str, BaseException]", branch.errors),
-            new_talk=lambda: self._threads.talk(branch, visit, focus),
-            on_write=on_write,
-        )
-
-    def _facts(self, start: StartNode, node_visit: NodeVisit | None) -> RunFacts:
-        of_run, plan, branch = self.facts, self.setup.plan, start.branch
-        reads = plan.reads.get(start.visit.node)
-        return RunFacts(  # `replace` takes three times as long
-            pipeline=of_run.pipeline,
-            path=of_run.path,
-            inputs=branch.memory if reads is None else Selected(branch.memory, reads),
-            outputs=NodeOutputs(plan.edges.keys(), branch.befores, branch.outputs),
-            calculator=of_run.calculator,
-            shared=of_run.shared,
-            declared=of_run.declared,
-            once=of_run.once,
-            visit=node_visit,
-        )
-
-    def _writes(self, node: str, output: object, node_visit: NodeVisit) -> dict[str, object]:
-        if node in self.setup.plan.pauses:
-            return dict(node_visit.written)  # its output is a question; the answer is written
-        return writes_of(node, output, self.setup.writes(node), node_visit.written)
 
     def _result_entries(
         self, visit: Visit, record: VisitRecord, output: object, phase: Phase | None
     ) -> list[AnyEntry]:
         if self.on_record is None:
             return []
-        duration_ms = (perf_counter() - self._origin) * 1000 - record.started_ms
+        duration_ms = self._nodes.milliseconds(record)
         result = self.on_record.succeeded(visit, record.scope, output, duration_ms)
         said = [] if phase is None else [self.on_record.said(visit, record.scope.attempt, phase)]
         return [*said, result]
@@ -518,14 +382,10 @@ class GraphRunner:
         def entries(on_record: VisitsOnRecord) -> Sequence[AnyEntry]:
             config, attempt = self.setup.configs[visit.node], record.scope.attempt
             return [
-                *(
-                    []
-                    if phase is None or phase.compaction is None
-                    else [on_record.said(visit, attempt, phase)]
-                ),
+                *([on_record.said(visit, attempt, phase)] if phase and phase.compaction else []),
                 on_record.failed(
                     visit,
-                    record.scope.attempt,
+                    attempt,
                     failure_of(visit.node, record.scope, config, error),
                     record.duration_ms,
                     stopped=stop is not None,
@@ -564,15 +424,11 @@ class GraphRunner:
         if not self.machine.is_wanted(visit):
             await self._take_cancelled(Cancelled(visit), 1, is_decision=True)
             return None
-        record = self._open(visit, ask.branch.identity, is_decision=True)
-        assert self.setup.decider is not None
-        step = DecideStep(self.setup.decider, self.setup, visit.node, ask.output)
-        facts = self._facts(StartNode(visit, ask.branch, ask.cause), None)
+        record = self._nodes.open(visit, ask.branch.identity, is_decision=True)
         try:
-            decision = await self._run_step(visit, step, self.setup.decider_config, record, facts, None)
-            assert isinstance(decision, Decision)
+            decision = await self._nodes.run_decision(ask, record)
         except BaseException as error:
-            self._close(record, error)
+            self._nodes.close(record, error)
             if isinstance(error, asyncio.CancelledError) and not self.machine.is_wanted(visit):
                 await self._take_cancelled(Cancelled(visit), record.scope.attempt, is_decision=True)
                 return None
@@ -582,7 +438,7 @@ class GraphRunner:
             await self._handle(stop, spawn_all=True)
             await self._take_cancelled(Cancelled(visit), record.scope.attempt, is_decision=True)
             return None
-        self._close(record)
+        self._nodes.close(record)
         event = Decided(visit, decision)
         attempt, duration_ms = record.scope.attempt, record.duration_ms
         return await self._handle(
