@@ -5,11 +5,14 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal
 from typing import Final, Literal, TypeVar
 
 MICROCENTS_PER_DOLLAR: Final = 1_000_000
 """A microcent, in this library, is one millionth of a US dollar."""
+
+EXACT: Final = Context(prec=10_000, rounding=ROUND_HALF_EVEN, Emin=MIN_EMIN, Emax=MAX_EMAX)
+"""The context of all arithmetic on money, whatever the context of the caller is."""
 
 _ZERO: Final = Decimal(0)
 _T = TypeVar("_T")

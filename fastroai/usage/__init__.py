@@ -3,8 +3,8 @@
 from fastroai.usage.bounds import RequestBound, base_url_of, prepare_bound, request_bound
 from fastroai.usage.budget import Budget, ModelFallback, OnUncertain
 from fastroai.usage.limits import BudgetLike
+from fastroai.usage.model_pricing import PriceTier, PricingOverride
 from fastroai.usage.money import dollars_to_microcents, format_cost, microcents_to_dollars
-from fastroai.usage.overrides import PricingOverride
 from fastroai.usage.pricing import CostCalculator, UnpricedModelWarning
 from fastroai.usage.quote import Quote
 from fastroai.usage.references import ModelReference, model_reference
@@ -32,6 +32,7 @@ __all__ = [
     "ModelFallback",
     "ModelReference",
     "OnUncertain",
+    "PriceTier",
     "PricingOverride",
     "Quote",
     "RequestBound",

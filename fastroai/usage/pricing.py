@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Final, overload
+from typing import Final, Unpack, overload
 
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage, RunUsage
@@ -16,8 +16,9 @@ from fastroai.errors import ConfigurationError, UnpricedModelError
 from fastroai.records import Tokens, usd_to_microcents
 from fastroai.usage.list_prices import is_local, list_price
 from fastroai.usage.lower_prices import LowerPrices, lower_list_prices, lower_override
-from fastroai.usage.money import Amount, whole_number
-from fastroai.usage.overrides import PricingOverride, PricingOverrides, canonical_provider
+from fastroai.usage.model_pricing import ModelPricing, PricingOverride
+from fastroai.usage.money import whole_number
+from fastroai.usage.overrides import PricingOverrides, canonical_provider
 from fastroai.usage.references import first_party_provider, model_reference
 from fastroai.usage.updates import refresh_prices, refresh_prices_async, update_prices_in_background
 from fastroai.usage.upper_prices import (
@@ -29,6 +30,7 @@ from fastroai.usage.upper_prices import (
 )
 
 _ZERO: Final = Decimal(0)
+_LIST_PRICES: Final = ModelPricing()
 
 
 class UnpricedModelWarning(UserWarning):
@@ -42,9 +44,10 @@ class CostCalculator:
         calculator = CostCalculator(pricing_overrides=prices)
         calculator.calculate_cost("gpt-4o", 1_000, 200)  # 3600 microcents
 
-    Keys are `model` or `provider:model`; the more specific one wins. They match exactly, and the dated
-    snapshots of a model (`gpt-4o-2024-08-06`) as well. Prices are US dollars per million tokens, and a
-    price of 0 means free. Without `cache_read_per_mtok`, cached input costs what other input costs.
+    Keys are `model`, `provider:model`, or have a wildcard (`ollama:*`); the most specific one wins. They
+    stand for the dated snapshots of a model as well (`gpt-4o-2024-08-06`). Prices are US dollars per million
+    tokens, and a price of 0 means free. Without `cache_read_per_mtok`, cached input costs what other input
+    costs. `PricingOverride` has tiers by the size of the input, discounts and fees for each request, too.
 
     List prices belong to the process and are those that genai-prices ships, until they are updated.
     `TestModel` and `FunctionModel` are free unless they have a price.
@@ -62,26 +65,12 @@ class CostCalculator:
     refresh_prices_async = staticmethod(refresh_prices_async)
     update_prices_in_background = staticmethod(update_prices_in_background)
 
-    def add_pricing_override(
-        self,
-        model: str,
-        *,
-        input_per_mtok: Amount,
-        output_per_mtok: Amount,
-        cache_read_per_mtok: Amount | None = None,
-        cache_write_per_mtok: Amount | None = None,
-        cache_write_1h_per_mtok: Amount | None = None,
-        input_audio_per_mtok: Amount | None = None,
-        output_audio_per_mtok: Amount | None = None,
-        cache_audio_read_per_mtok: Amount | None = None,
-        per_request: Amount | None = None,
-    ) -> None:
-        """Set the prices of a model for this calculator, in US dollars; see `PricingOverride` for each.
+    def add_pricing_override(self, model: str, **prices: Unpack[PricingOverride]) -> None:
+        """Set the prices of a model for this calculator, or replace them.
 
         Raises:
             ConfigurationError: naming the model and the field.
         """
-        prices = {name: value for name, value in locals().items() if name not in ("self", "model")}
         self._overrides.add(model, prices)
 
     def calculate_cost(
@@ -198,9 +187,14 @@ class CostCalculator:
             return None
         pricing = self._overrides.find((asked, response.model_name), (provider, response.provider_name))
         if pricing is not None:
-            return pricing.cost(usage)
+            pricing = pricing.in_service_tier((response.provider_details or {}).get("service_tier"))
+            list_usd = self._list_usd(response, asked, provider) if pricing.prices is None else None
+            return pricing.cost(usage, list_usd=list_usd)
         if usage.cost is not None:
             return usage.cost
+        return self._list_usd(response, asked, provider)
+
+    def _list_usd(self, response: ModelResponse, asked: str | None, provider: str | None) -> Decimal | None:
         listed = list_price(response)
         if listed is None and asked not in (None, response.model_name):
             listed = list_price(
@@ -231,32 +225,37 @@ class CostCalculator:
         service tiers and cache writes only what the `conditions` leave.
         """
         provider, model = _provider_and_name(model, provider)
-        if (pricing := self._overrides.find([model], [provider])) is not None:
-            asked: UpperPrices | None = upper_override(pricing, conditions)
-        else:
+        pricings = self._pricings(model, provider)
+        listed: UpperPrices | None = None
+        if any(pricing.uses_list_prices for pricing in pricings):
             name = canonical_provider(provider) if provider else None
-            asked = upper_list_prices(model, name, provider_url, input_tokens, conditions)
-            if asked is None and is_local(model, provider):
-                asked = UpperPrices()
-        if asked is None:
-            return None
-        snapshots = self._overrides.of_snapshots(model)
-        return UpperPrices.highest([asked, *(upper_override(pricing, conditions) for pricing in snapshots)])
+            listed = upper_list_prices(model, name, provider_url, input_tokens, conditions)
+            if listed is None and is_local(model, provider):
+                listed = UpperPrices()
+        possible = [upper_override(pricing, listed, input_tokens, conditions) for pricing in pricings]
+        known = [prices for prices in possible if prices is not None]
+        return UpperPrices.highest(known) if len(known) == len(possible) else None
 
     def lower_prices(
         self, model: str, provider: str | None = None, provider_url: str | None = None
     ) -> LowerPrices | None:
         """Prices below which no token of a request to a model is billed; `None` if no price is known."""
         provider, model = _provider_and_name(model, provider)
-        if (pricing := self._overrides.find([model], [provider])) is not None:
-            return lower_override(pricing)
-        name = canonical_provider(provider) if provider else None
-        asked = lower_list_prices(model, name, provider_url)
-        if asked is None and is_local(model, provider):
-            asked = LowerPrices()
-        if asked is None:
-            return None
-        return LowerPrices.lowest([asked, *map(lower_override, self._overrides.of_snapshots(model))])
+        pricings = self._pricings(model, provider)
+        listed: LowerPrices | None = None
+        if any(pricing.uses_list_prices for pricing in pricings):
+            name = canonical_provider(provider) if provider else None
+            listed = lower_list_prices(model, name, provider_url)
+            if listed is None and is_local(model, provider):
+                listed = LowerPrices()
+        possible = [lower_override(pricing, listed) for pricing in pricings]
+        known = [prices for prices in possible if prices is not None]
+        return LowerPrices.lowest(known) if len(known) == len(possible) else None
+
+    def _pricings(self, model: str, provider: str | None) -> list[ModelPricing]:
+        """The pricings that can apply when a model is asked: its own, and those of its snapshots."""
+        asked = self._overrides.find([model], [provider]) or _LIST_PRICES
+        return [asked, *self._overrides.of_snapshots(model)]
 
     def warn_unpriced(self, model: str, provider: str | None) -> None:
         """Say that requests could not be priced: one `UnpricedModelWarning` per model and calculator."""

@@ -14,8 +14,9 @@ from genai_prices.data_units import unit_data
 from genai_prices.types import ModelInfo, ModelPrice, StartDateConstraint, TieredPrices
 from pydantic_ai.messages import ModelResponse
 
+from fastroai.records import EXACT
 from fastroai.usage.list_prices import list_price
-from fastroai.usage.overrides import ModelPricing
+from fastroai.usage.model_pricing import ModelPricing, TokenPrices
 from fastroai.usage.price_units import PRICE_UNITS
 
 _TOKENS_PER_MTOK: Final = 1_000_000
@@ -57,8 +58,18 @@ class UpperPrices:
             if per_mtok:
                 if tokens is None:
                     return None
-                total += tokens * per_mtok / _TOKENS_PER_MTOK
+                total = EXACT.add(total, EXACT.divide(EXACT.multiply(tokens, per_mtok), _TOKENS_PER_MTOK))
         return total
+
+    def charged(self, share: Decimal, *, fee: Decimal = Decimal(0)) -> UpperPrices:
+        """Return a share of these prices, and a fee for each request besides."""
+        search = self.per_web_search
+        return UpperPrices(
+            input_per_mtok=EXACT.multiply(self.input_per_mtok, share),
+            output_per_mtok=EXACT.multiply(self.output_per_mtok, share),
+            per_request=EXACT.add(EXACT.multiply(self.per_request, share), fee),
+            per_web_search=None if search is None else EXACT.multiply(search, share),
+        )
 
     @classmethod
     def highest(cls, prices: Iterable[UpperPrices]) -> UpperPrices:
@@ -74,20 +85,43 @@ class UpperPrices:
         )
 
 
-def upper_override(pricing: ModelPricing, conditions: PriceConditions = ANY_PRICE) -> UpperPrices:
-    """The highest of a user's own prices for a model."""
+def upper_override(
+    pricing: ModelPricing,
+    listed: UpperPrices | None,
+    input_tokens: int | None = None,
+    conditions: PriceConditions = ANY_PRICE,
+) -> UpperPrices | None:
+    """Return the highest of a user's own prices that can apply to a request of at most `input_tokens`.
+
+    `listed` are the highest list prices, which hold where the user gives none; `None` if they are needed and
+    not known.
+    """
+    highest = []
+    for variant in pricing.variants(conditions.service_tiers):
+        if variant.prices is None:
+            if listed is None:
+                return None
+            tokens = listed
+        else:
+            tokens = UpperPrices.highest(
+                _upper(each, conditions) for each in variant.prices_within(input_tokens)
+            )
+        highest.append(tokens.charged(variant.share, fee=variant.per_request))
+    return UpperPrices.highest(highest)
+
+
+def _upper(prices: TokenPrices, conditions: PriceConditions) -> UpperPrices:
     input_prices = (
-        pricing.input_per_mtok,
-        pricing.cache_read_per_mtok,
-        pricing.cache_write_per_mtok if conditions.cache_write != "no" else None,
-        pricing.cache_write_1h_per_mtok if conditions.cache_write == "1h" else None,
-        pricing.input_audio_per_mtok,
-        pricing.cache_audio_read_per_mtok,
+        prices.input_per_mtok,
+        prices.cache_read_per_mtok,
+        prices.cache_write_per_mtok if conditions.cache_write != "no" else None,
+        prices.cache_write_1h_per_mtok if conditions.cache_write == "1h" else None,
+        prices.input_audio_per_mtok,
+        prices.cache_audio_read_per_mtok,
     )
     return UpperPrices(
         input_per_mtok=max(price for price in input_prices if price is not None),
-        output_per_mtok=max(pricing.output_per_mtok, pricing.output_audio_per_mtok or Decimal(0)),
-        per_request=pricing.per_request or Decimal(0),
+        output_per_mtok=max(prices.output_per_mtok, prices.output_audio_per_mtok or Decimal(0)),
     )
 
 
@@ -112,8 +146,8 @@ def upper_list_prices(
         if (input_tokens is None or input_tokens > start) and price > highest[kind]:
             highest[kind] = price
     return UpperPrices(
-        input_per_mtok=highest["input"] * _TOKENS_PER_MTOK,
-        output_per_mtok=highest["output"] * _TOKENS_PER_MTOK,
+        input_per_mtok=EXACT.multiply(highest["input"], _TOKENS_PER_MTOK),
+        output_per_mtok=EXACT.multiply(highest["output"], _TOKENS_PER_MTOK),
         per_request=highest["requests"],
         per_web_search=highest["web_search"] or None,
     )
@@ -179,9 +213,9 @@ def _find_rates(
             if _CACHE_WRITES_OF.get(key, 0) > _CACHE_WRITES[conditions.cache_write]:
                 continue
             base = value if isinstance(value, Decimal) else value.base
-            flat[kind] = max(flat[kind], base / unit.per)
+            flat[kind] = max(flat[kind], EXACT.divide(base, unit.per))
             if isinstance(value, TieredPrices):
-                tiers.extend((kind, tier.start, tier.price / unit.per) for tier in value.tiers)
+                tiers.extend((kind, tier.start, EXACT.divide(tier.price, unit.per)) for tier in value.tiers)
     return _ModelRates(flat, tiers)
 
 
