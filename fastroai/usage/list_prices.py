@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import localcontext
 from typing import TYPE_CHECKING, Final
 
+from fastroai.records import EXACT
 from fastroai.usage.references import first_party_provider
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ def list_price(response: ModelResponse) -> PriceCalculation | None:
     if not (response.provider_name or response.provider_url or first_party_provider(model)):
         return None  # genai-prices would guess a provider from the name
     try:
-        price = response.cost()
+        with localcontext(EXACT):
+            price = response.cost()
     except LookupError:
         return None
     return None if _sold_otherwise(price, response.usage) else price

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Final, Unpack, overload
+from typing import TYPE_CHECKING, Final, Unpack, overload
 
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage, RunUsage
 
 from fastroai.errors import ConfigurationError, UnpricedModelError
 from fastroai.records import Tokens, usd_to_microcents
+from fastroai.usage.endpoints import Endpoint, Endpoints, Host, base_url_of
 from fastroai.usage.list_prices import is_local, list_price
 from fastroai.usage.lower_prices import LowerPrices, lower_list_prices, lower_override
 from fastroai.usage.model_pricing import ModelPricing, PricingOverride
@@ -28,6 +29,10 @@ from fastroai.usage.upper_prices import (
     upper_list_prices,
     upper_override,
 )
+
+if TYPE_CHECKING:
+    from genai_prices.types import PriceCalculation
+    from pydantic_ai.models import Model
 
 _ZERO: Final = Decimal(0)
 _LIST_PRICES: Final = ModelPricing()
@@ -49,6 +54,8 @@ class CostCalculator:
     tokens, and a price of 0 means free. Without `cache_read_per_mtok`, cached input costs what other input
     costs. `PricingOverride` has tiers by the size of the input, discounts and fees for each request, too.
 
+    `endpoints` says what gateways and servers of your own are, by their URLs; see `Endpoint`.
+
     List prices belong to the process and are those that genai-prices ships, until they are updated.
     `TestModel` and `FunctionModel` are free unless they have a price.
 
@@ -56,8 +63,14 @@ class CostCalculator:
         ConfigurationError: naming the model and the field, for prices that cannot be meant.
     """
 
-    def __init__(self, pricing_overrides: Mapping[str, PricingOverride] | None = None) -> None:
+    def __init__(
+        self,
+        pricing_overrides: Mapping[str, PricingOverride] | None = None,
+        *,
+        endpoints: Mapping[str, Endpoint] | None = None,
+    ) -> None:
         self._overrides = PricingOverrides(pricing_overrides)
+        self._endpoints = Endpoints(endpoints)
         self._warned: set[tuple[str | None, str]] = set()
         self._contradictions: dict[tuple[str | None, str], str] = {}
 
@@ -185,7 +198,10 @@ class CostCalculator:
         usage = response.usage
         if usage.unmeasured_requests:
             return None
-        pricing = self._overrides.find((asked, response.model_name), (provider, response.provider_name))
+        response = self._in_service_tier(response)
+        pricing = self._find(
+            (asked, response.model_name), (provider, response.provider_name), response.provider_url
+        )
         if pricing is not None:
             pricing = pricing.in_service_tier((response.provider_details or {}).get("service_tier"))
             list_usd = self._list_usd(response, asked, provider) if pricing.prices is None else None
@@ -194,15 +210,56 @@ class CostCalculator:
             return usage.cost
         return self._list_usd(response, asked, provider)
 
+    def _in_service_tier(self, response: ModelResponse) -> ModelResponse:
+        """The response with the service tier of its endpoint, where it names none itself."""
+        endpoint = self._endpoints.at(response.provider_url)
+        details = response.provider_details or {}
+        if endpoint is None or endpoint.service_tier is None or details.get("service_tier"):
+            return response
+        return replace(response, provider_details={**details, "service_tier": endpoint.service_tier})
+
+    def _find(
+        self, models: Sequence[str | None], providers: Sequence[str | None], url: str | None
+    ) -> ModelPricing | None:
+        """The user's own prices: those of the endpoint come first."""
+        at_endpoint = self._endpoints.prices_at(url)
+        pricing = None if at_endpoint is None else at_endpoint.find(models, providers)
+        return pricing or self._overrides.find(models, providers)
+
     def _list_usd(self, response: ModelResponse, asked: str | None, provider: str | None) -> Decimal | None:
-        listed = list_price(response)
+        listed = self._list_price(response)
         if listed is None and asked not in (None, response.model_name):
-            listed = list_price(
+            listed = self._list_price(
                 replace(response, model_name=asked, provider_name=provider or response.provider_name)
             )
         if listed is not None:
             return listed.total_price
         return _ZERO if is_local(response.model_name, provider or response.provider_name) else None
+
+    def _list_price(self, response: ModelResponse) -> PriceCalculation | None:
+        listings = self._listings(response.model_name or "", response.provider_name, response.provider_url)
+        for model, provider, url in listings:
+            listed = list_price(replace(response, model_name=model, provider_name=provider, provider_url=url))
+            if listed is not None:
+                return listed
+        return None
+
+    def _listings(
+        self, model: str, provider: str | None, url: str | None
+    ) -> Iterator[tuple[str, str | None, str | None]]:
+        """Where to look for the list price of a model: at whoever serves it, then at what that is like."""
+        yield model, provider, url
+        endpoint = self._endpoints.at(url)
+        if endpoint is not None and endpoint.like is not None:
+            yield model.rpartition("/")[2], endpoint.like, None
+
+    def host(self, model: Model) -> Host:
+        """Return what is known of whoever serves a model: whose rules hold, and what it adds."""
+        return self._endpoints.host(model.model_name, model.system, base_url_of(model))
+
+    def cost_headers(self, url: str | None) -> Sequence[str]:
+        """Return the response headers in which a gateway at a URL states the cost of a request."""
+        return self._endpoints.cost_headers(url)
 
     def has_price(self, model: str, provider: str | None = None, provider_url: str | None = None) -> bool:
         """Whether requests to a model can be priced: by an override, a list price, or as free."""
@@ -225,11 +282,13 @@ class CostCalculator:
         service tiers and cache writes only what the `conditions` leave.
         """
         provider, model = _provider_and_name(model, provider)
-        pricings = self._pricings(model, provider)
+        pricings = self._pricings(model, provider, provider_url)
         listed: UpperPrices | None = None
         if any(pricing.uses_list_prices for pricing in pricings):
             name = canonical_provider(provider) if provider else None
-            listed = upper_list_prices(model, name, provider_url, input_tokens, conditions)
+            listings = self._listings(model, name, provider_url)
+            found = (upper_list_prices(*listing, input_tokens, conditions) for listing in listings)
+            listed = next((prices for prices in found if prices is not None), None)
             if listed is None and is_local(model, provider):
                 listed = UpperPrices()
         possible = [upper_override(pricing, listed, input_tokens, conditions) for pricing in pricings]
@@ -241,21 +300,24 @@ class CostCalculator:
     ) -> LowerPrices | None:
         """Prices below which no token of a request to a model is billed; `None` if no price is known."""
         provider, model = _provider_and_name(model, provider)
-        pricings = self._pricings(model, provider)
+        pricings = self._pricings(model, provider, provider_url)
         listed: LowerPrices | None = None
         if any(pricing.uses_list_prices for pricing in pricings):
             name = canonical_provider(provider) if provider else None
-            listed = lower_list_prices(model, name, provider_url)
+            found = (lower_list_prices(*listing) for listing in self._listings(model, name, provider_url))
+            listed = next((prices for prices in found if prices is not None), None)
             if listed is None and is_local(model, provider):
                 listed = LowerPrices()
         possible = [lower_override(pricing, listed) for pricing in pricings]
         known = [prices for prices in possible if prices is not None]
         return LowerPrices.lowest(known) if len(known) == len(possible) else None
 
-    def _pricings(self, model: str, provider: str | None) -> list[ModelPricing]:
+    def _pricings(self, model: str, provider: str | None, url: str | None) -> list[ModelPricing]:
         """The pricings that can apply when a model is asked: its own, and those of its snapshots."""
-        asked = self._overrides.find([model], [provider]) or _LIST_PRICES
-        return [asked, *self._overrides.of_snapshots(model)]
+        asked = self._find([model], [provider], url) or _LIST_PRICES
+        at_endpoint = self._endpoints.prices_at(url)
+        of_snapshots = [] if at_endpoint is None else at_endpoint.of_snapshots(model)
+        return [asked, *of_snapshots, *self._overrides.of_snapshots(model)]
 
     def warn_unpriced(self, model: str, provider: str | None) -> None:
         """Say that requests could not be priced: one `UnpricedModelWarning` per model and calculator."""
