@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic_ai.exceptions import UserError
 
 from fastroai.errors import ConfigurationError, nearest_hint
+from fastroai.usage.facts import most_regional_factor, regional_factor
 from fastroai.usage.model_pricing import PricingOverride
 from fastroai.usage.money import Amount, exact_decimal, whole_number
 from fastroai.usage.overrides import PricingOverrides
@@ -53,7 +54,8 @@ class Endpoint:
     like: str | None = None
     """The provider whose documented rules hold there: how it counts tokens, images and prompts of its own,
     how long answers can be, and what it does unasked. They hold for the models of that provider, not for one
-    that is named like another's (`claude-…` at an endpoint like OpenAI's). `None`: nobody's rules.
+    that is named like another's (`claude-…` at an endpoint like OpenAI's). `None`: those of the host's owner
+    if it is one of these providers, else nobody's.
     """
     service_tier: str | None = None
     """The service tier of requests that name none, such as `"default"`. `None`: it can be any."""
@@ -78,7 +80,7 @@ class Endpoint:
         if self.allowance is not None:
             whole_number("allowance", self.allowance, "None or a whole number of tokens, 0 or more")
         if self.regional_factor is not None:
-            exact_decimal("regional_factor", self.regional_factor, "None or a number, 0 or more, such as 1.1")
+            _factor(self.regional_factor)
         if isinstance(self.cost_headers, str) or not all(
             isinstance(name, str) and name for name in self.cost_headers
         ):
@@ -102,6 +104,9 @@ class Host:
     """The service tier of requests that name none; `None` if it can be any."""
     allowance: int | None = None
     """The most tokens that it adds to each request, besides the rules of `maker`; `None` if not known."""
+
+
+_UNDESCRIBED: Final = Endpoint()
 
 
 class _Address(NamedTuple):
@@ -147,19 +152,17 @@ class Endpoints:
         found = self._at(url)
         return None if found is None else found.endpoint
 
-    def prices_at(self, url: str | None) -> PricingOverrides | None:
+    def prices(self, url: str | None) -> PricingOverrides | None:
         """Return the prices that were given for the endpoint at a URL."""
         found = self._at(url)
         return None if found is None else found.prices
 
     def host(self, model: str, provider: str, url: str | None) -> Host:
         """Return what is known of the host at a URL that serves a model."""
-        endpoint = self.at(url)
-        if endpoint is None:
-            maker = provider if is_first_party(provider, url) and _is_made_by(provider, model) else None
-            return Host(provider=provider, url=url, model=model, maker=maker, allowance=0 if maker else None)
+        endpoint = self.at(url) or _UNDESCRIBED
+        like = provider if is_first_party(provider, url) else endpoint.like
         name = model.rpartition("/")[2]  # gateways call it `openai/gpt-4o`
-        maker = endpoint.like if _is_made_by(endpoint.like, name) else None
+        maker = like if _is_made_by(like, name) else None
         return Host(
             provider=provider,
             url=url,
@@ -169,12 +172,33 @@ class Endpoints:
             allowance=endpoint.allowance if endpoint.allowance is not None or maker is None else 0,
         )
 
-    def regional_factor(self, url: str | None) -> Decimal | None:
-        """Return the factor that was given for the endpoint at a URL."""
+    def service_tier(self, url: str | None) -> str | None:
+        """Return the service tier that was given for responses at a URL that name none."""
+        endpoint = self.at(url)
+        return None if endpoint is None else endpoint.service_tier
+
+    def listings(
+        self, model: str, provider: str | None, url: str | None
+    ) -> Iterator[tuple[str, str | None, str | None]]:
+        """Yield where to look for the list price of a model: at its provider, then at the one it is like."""
+        yield model, provider, url
+        endpoint = self.at(url)
+        if endpoint is not None and endpoint.like is not None:
+            yield model.rpartition("/")[2], endpoint.like, None
+
+    def regional_factor(self, url: str | None, provider: str, model: str) -> Decimal | None:
+        """Return what tokens cost at a URL, as a multiple of list prices; `None` if that is not known."""
+        return self._given_factor(url) or regional_factor(provider, url, model)
+
+    def most_regional_factor(self, url: str | None, provider: str, model: str) -> Decimal | None:
+        """Return the most that `regional_factor` can be; `None` if that is not known."""
+        return self._given_factor(url) or most_regional_factor(provider, url, model)
+
+    def _given_factor(self, url: str | None) -> Decimal | None:
         endpoint = self.at(url)
         if endpoint is None or endpoint.regional_factor is None:
             return None
-        return exact_decimal("regional_factor", endpoint.regional_factor, "a number")
+        return _factor(endpoint.regional_factor)
 
     def cost_headers(self, url: str | None) -> Sequence[str]:
         """Return the response headers that state the cost of a request at a URL.
@@ -217,6 +241,14 @@ def _is_made_by(maker: str | None, model: str) -> bool:
     """Whether a model can be a provider's, as far as its name tells."""
     named = first_party_provider(model)
     return maker is not None and named in (None, maker, _SELLS_MODELS_OF.get(maker))
+
+
+def _factor(given: Amount) -> Decimal:
+    expected = "None or a number above 0, such as '1.1'"
+    factor = exact_decimal("regional_factor", given, expected)
+    if not factor:
+        raise ConfigurationError("regional_factor", given, expected)
+    return factor
 
 
 def _described(url: object, endpoint: object) -> _Described:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
 from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
-from pydantic_ai.messages import ModelResponse
 
 from fastroai.records import EXACT
-from fastroai.usage.list_prices import list_price
+from fastroai.usage.list_prices import listed_model
 from fastroai.usage.model_pricing import ModelPricing, TokenPrices
 from fastroai.usage.price_units import PRICE_UNITS
+from fastroai.usage.rate_card import without_noise
 
 _TOKENS_PER_MTOK: Final = 1_000_000
 _ZERO: Final = Decimal(0)
@@ -41,6 +41,14 @@ class LowerPrices:
             input_per_mtok=EXACT.multiply(self.input_per_mtok, share),
             output_per_mtok=EXACT.multiply(self.output_per_mtok, share),
             per_request=EXACT.add(EXACT.multiply(self.per_request, share), fee),
+        )
+
+    def in_region(self, factor: Decimal) -> LowerPrices:
+        """Return these prices with a regional premium, which is for tokens only."""
+        return replace(
+            self,
+            input_per_mtok=EXACT.multiply(self.input_per_mtok, factor),
+            output_per_mtok=EXACT.multiply(self.output_per_mtok, factor),
         )
 
     @classmethod
@@ -94,14 +102,12 @@ def lower_list_prices(model: str, provider: str | None, provider_url: str | None
     Over every kind of token (cached, audio, ...), every tier, every service tier and other variant, and
     every date and hour that prices are known for.
     """
-    listed = list_price(
-        ModelResponse(parts=[], model_name=model, provider_name=provider, provider_url=provider_url)
-    )
+    listed = listed_model(model, provider, provider_url)
     if listed is None:
         return None
     # Variants list only what differs from the other prices, so all prices are compared one by one.
     lowest: dict[str, Decimal] = {}
-    for kind, price in _prices(listed.model):
+    for kind, price in _prices(listed.info):
         lowest[kind] = min(price, lowest.get(kind, price))
     return LowerPrices(
         input_per_mtok=EXACT.multiply(lowest.get("input", _ZERO), _TOKENS_PER_MTOK),
@@ -116,7 +122,7 @@ def _prices(model: ModelInfo) -> Iterator[tuple[str, Decimal]]:
         for key, value in vars(prices).items():
             if value is not None and (unit := PRICE_UNITS.get(key)) is not None:
                 for price in _tiers(value):
-                    yield unit.kind, EXACT.divide(price, unit.per)
+                    yield unit.kind, EXACT.divide(without_noise(price), unit.per)
 
 
 def _tiers(price: Decimal | TieredPrices) -> Iterator[Decimal]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, Literal
@@ -12,12 +12,12 @@ from typing import Final, Literal
 from genai_prices.data_snapshot import DataSnapshot, get_snapshot
 from genai_prices.data_units import unit_data
 from genai_prices.types import ModelInfo, ModelPrice, StartDateConstraint, TieredPrices
-from pydantic_ai.messages import ModelResponse
 
 from fastroai.records import EXACT
-from fastroai.usage.list_prices import list_price
+from fastroai.usage.list_prices import listed_model
 from fastroai.usage.model_pricing import ModelPricing, TokenPrices
 from fastroai.usage.price_units import PRICE_UNITS
+from fastroai.usage.rate_card import without_noise
 
 _TOKENS_PER_MTOK: Final = 1_000_000
 _CLOCK_SLACK: Final = timedelta(days=1)
@@ -69,6 +69,14 @@ class UpperPrices:
             output_per_mtok=EXACT.multiply(self.output_per_mtok, share),
             per_request=EXACT.add(EXACT.multiply(self.per_request, share), fee),
             per_web_search=None if search is None else EXACT.multiply(search, share),
+        )
+
+    def in_region(self, factor: Decimal) -> UpperPrices:
+        """Return these prices with a regional premium, which is for tokens only."""
+        return replace(
+            self,
+            input_per_mtok=EXACT.multiply(self.input_per_mtok, factor),
+            output_per_mtok=EXACT.multiply(self.output_per_mtok, factor),
         )
 
     @classmethod
@@ -192,14 +200,12 @@ _rates: Final = _Rates()
 def _find_rates(
     model: str, provider: str | None, url: str | None, conditions: PriceConditions, now: datetime
 ) -> _ModelRates | None:
-    listed = list_price(
-        ModelResponse(parts=[], model_name=model, provider_name=provider, provider_url=url, timestamp=now)
-    )
+    listed = listed_model(model, provider, url)
     if listed is None or _SEARCHES_UNASKED.search(model):
         return None
     flat = dict.fromkeys(("input", "output", "requests", "web_search"), Decimal(0))
     tiers: list[tuple[str, int, Decimal]] = []
-    for prices in _possible_prices(listed.model, conditions, now):
+    for prices in _possible_prices(listed.info, conditions, now):
         for key, value in vars(prices).items():
             if value is None:
                 continue
@@ -212,10 +218,11 @@ def _find_rates(
                 return None
             if _CACHE_WRITES_OF.get(key, 0) > _CACHE_WRITES[conditions.cache_write]:
                 continue
-            base = value if isinstance(value, Decimal) else value.base
+            base = without_noise(value if isinstance(value, Decimal) else value.base)
             flat[kind] = max(flat[kind], EXACT.divide(base, unit.per))
             if isinstance(value, TieredPrices):
-                tiers.extend((kind, tier.start, EXACT.divide(tier.price, unit.per)) for tier in value.tiers)
+                for tier in value.tiers:
+                    tiers.append((kind, tier.start, EXACT.divide(without_noise(tier.price), unit.per)))
     return _ModelRates(flat, tiers)
 
 
