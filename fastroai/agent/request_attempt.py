@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from time import perf_counter
 from typing import Literal
 
@@ -16,6 +17,7 @@ from pydantic_ai.models import (
 
 from fastroai.agent.agent_run import AgentRun
 from fastroai.agent.answers import is_cut, is_measured, tokens_of
+from fastroai.agent.cost_headers import StatedInHeaders
 from fastroai.agent.permits import RequestPermit
 from fastroai.agent.replay import RequestOnRecord
 from fastroai.agent.request_terms import Terms
@@ -34,7 +36,7 @@ from fastroai.runtime import (
     billing_of,
 )
 from fastroai.tracing import AttributeValue, attributes
-from fastroai.usage import prepare_bound
+from fastroai.usage import base_url_of, prepare_bound
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 
 
@@ -57,6 +59,11 @@ class RequestAttempt:
     waited_ms: float = 0.0
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     started: float = field(default_factory=perf_counter)
+
+    @cached_property
+    def cost_headers(self) -> StatedInHeaders:
+        """What a gateway states in headers, of requests that are no streams."""
+        return StatedInHeaders(self.terms.meter.calculator.cost_headers(base_url_of(self.terms.wrapped)))
 
     async def admit(self) -> Reservation[Terms]:
         """Wait until it may go out; then it is perhaps another request than was asked for."""
@@ -154,6 +161,8 @@ class RequestAttempt:
 
     def _cost(self, response: ModelResponse, *, measured: bool) -> RequestCost:
         stated_usd = stated_cost(response)
+        if stated_usd is None:
+            stated_usd = self.cost_headers.usd
         if not measured:  # a price for a part of its usage would pass for the cost
             return UNKNOWN_COST if stated_usd is None else UNKNOWN_COST.billed(stated_usd)
         return self.terms.meter.calculator.cost_of(
