@@ -18,8 +18,7 @@ from fastroai.agent.probe import FirstRequest
 from fastroai.records import Tokens
 from fastroai.usage import CostCalculator, RequestBound, base_url_of, request_bound
 from fastroai.usage.bounds import prepare_bound
-
-_ALL_UNBOUNDED = RequestBound(input_tokens=None, output_tokens=None, cost_usd=None)
+from fastroai.usage.endpoints import window_of
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Candidate:
         """The most of a request whose input is whatever the model takes; `None` where nothing bounds that."""
         if self.bound.cost_usd is None or self.first.parameters.native_tools:
             return self.bound.cost_usd  # with tools of the provider, it is that of full windows already
-        window = self.model.context_window
+        window = window_of(self.model)
         prices = self.calculator.upper_prices(self.name, self.model.system, base_url_of(self.model), window)
         return None if prices is None else prices.cost(window, self.bound.output_tokens)
 
@@ -85,15 +84,7 @@ class Candidate:
         """Why the first request has no bound, where it has none."""
         if not self.priced:
             return f"no price is known for {self.name}"
-        if self.first.parameters.native_tools:
-            return "the provider's own tools are billed in ways that tokens do not bound"
-        if self.bound == _ALL_UNBOUNDED:
-            return f"the settings for {self.name} can ask for more than tokens of the request and its answer"
-        if self.bound.output_tokens is None:
-            return f"nothing bounds the answer of {self.name}: set max_tokens"
-        if self.bound.input_tokens is None:
-            return f"nothing bounds the input of {self.name}: its context window is not known"
-        return f"{self.name} is billed by more than tokens"
+        return f"{self.name}: {self.bound.why or 'it is billed by more than tokens'}"
 
 
 def leaves(model: Model) -> list[Model]:

@@ -145,6 +145,8 @@ class RequestAttempt:
             )
         else:
             self.charge = self.reservation.settle(self._record("settled", response=response, cost=cost))
+            if self.reservation.is_limited:  # else nobody asks for bounds
+                self.terms.note_input(response.usage.input_tokens)
             if self.run is not None:
                 self.run.last = self.charge
         self._tell_of(cost, measured=measured)

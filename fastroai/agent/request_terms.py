@@ -26,6 +26,7 @@ from fastroai.usage import (
     ModelFallback,
     RequestBound,
     base_url_of,
+    note_input,
     request_bound,
 )
 
@@ -81,6 +82,10 @@ class Terms:
             return _STANDARD
         speed = {**(self.wrapped.settings or {}), **(self.settings or {})}.get("anthropic_speed")
         return {"speed": "fast"} if speed == "fast" else _STANDARD
+
+    def note_input(self, input_tokens: int) -> None:
+        """Remember what was reported for its input, which bounds requests that begin alike."""
+        note_input(self.wrapped, self.messages, self.settings, self.parameters, input_tokens)
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Terms | None:
         """The same with the longest answer that so much pays for; `None` if there is none."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, localcontext
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -25,11 +25,17 @@ from pydantic_ai.messages import CachePoint, ModelRequest, UserPromptPart
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.native_tools import WebSearchTool
 
-from fastroai.usage.endpoints import base_url_of, is_first_party
-from fastroai.usage.input_bounds import InputRules, most_input_tokens
+from fastroai.usage.endpoints import base_url_of, is_first_party, window_of
+from fastroai.usage.facts import (
+    HARMLESS_IN_BODY,
+    HARMLESS_SETTINGS,
+    PROVIDERS,
+    SERVER_SIDE_INPUT_SETTINGS,
+)
+from fastroai.usage.input_bounds import InputBound, InputRules, hears, most_input
+from fastroai.usage.known_inputs import KNOWN_INPUTS
 from fastroai.usage.list_prices import is_local
-from fastroai.usage.output_bounds import output_limit
-from fastroai.usage.settings import HARMLESS_SETTINGS, SERVER_SIDE_INPUT_SETTINGS
+from fastroai.usage.output_bounds import output_limit, thinks_besides
 from fastroai.usage.tokenizers import Count, Tokenizer, bytes_of, encoding_of, is_loaded, tokenizer_of
 from fastroai.usage.upper_prices import PriceConditions, UpperPrices
 
@@ -40,16 +46,7 @@ if TYPE_CHECKING:
 
     from fastroai.usage.pricing import CostCalculator
 
-__all__ = ["RequestBound", "base_url_of", "prepare_bound", "request_bound"]
-
-_SEARCH_ROUNDS: Final = 10
-"""How often, at most, Anthropic asks the model in one request with tools of its own. Each time it may read a
-full context window: https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons#pause-turn
-"""
-_STANDARD_TIERS: Final = frozenset({"default", "flex"})
-"""Service tiers that are never billed as a faster one. Without any, OpenAI takes that of the project:
-https://developers.openai.com/api/docs/api-reference/responses/create#service_tier
-"""
+__all__ = ["RequestBound", "base_url_of", "note_input", "prepare_bound", "request_bound"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +61,8 @@ class RequestBound:
     """What a token costs at most; `None` if that is not known."""
     least_output_tokens: int | None = None
     """The smallest `max_tokens` that the provider accepts for it; `None` where it cannot be lowered."""
+    why: str | None = field(default=None, compare=False)
+    """Why there is no bound, or one far above what the request is likely to cost, and what helps."""
 
     @property
     def tokens(self) -> int | None:
@@ -123,25 +122,72 @@ def request_bound(
     name, provider, url = model.model_name, model.system, base_url_of(model)
     if is_local(name, provider) and calculator.upper_prices(name, provider) == UpperPrices():
         return RequestBound(input_tokens=None, output_tokens=None, cost_usd=Decimal(0))
+    asked_settings, asked_parameters = settings, parameters
     prepared, parameters = model.prepare_request(settings, parameters)
     given = {setting: value for setting, value in (prepared or {}).items() if value is not None}
-    if not _only_tokens_are_billed(given):
-        return RequestBound(input_tokens=None, output_tokens=None, cost_usd=None)
-    if parameters.native_tools:
-        return _bound_of_searches(calculator, model, given, parameters)
-    rules = InputRules.of(provider, url, name, _count_of(model))
-    window = model.context_window
-    input_tokens = _least(most_input_tokens(rules, messages, given, parameters), window)
-    limit = output_limit(model, given, parameters)
+    more = _more_than_tokens(provider, given)
+    if more is not None:
+        return RequestBound(input_tokens=None, output_tokens=None, cost_usd=None, why=more)
+    rules, window = InputRules.of(model, _count_of(model), given), window_of(model)
+    counted = most_input(rules, messages, given, parameters)
     conditions = _price_conditions(provider, url, messages, given)
+    if parameters.native_tools:
+        asked = replace(conditions, cache_write="1h" if conditions.cache_write == "1h" else "5m")
+        return _bound_of_searches(calculator, model, given, parameters, _least(counted.tokens, window), asked)
+    known = KNOWN_INPUTS.longest(model, messages, asked_settings, asked_parameters)
+    if known is not None:
+        continued = most_input(rules, messages, given, parameters, known)
+        if counted.tokens is None or (continued.tokens or counted.tokens) < counted.tokens:
+            counted = continued
+    input_tokens = _least(counted.tokens, window)
+    limit = output_limit(model, given, parameters)
     prices = calculator.upper_prices(name, provider, url, input_tokens, conditions)
+    cost = prices.cost(input_tokens, limit.tokens) if prices is not None else None
     return RequestBound(
         input_tokens=input_tokens,
         output_tokens=limit.tokens,
-        cost_usd=prices.cost(input_tokens, limit.tokens) if prices is not None else None,
+        cost_usd=cost,
         prices=prices,
         least_output_tokens=limit.floor,
+        why=_why(model, given, parameters, counted, limit.tokens),
     )
+
+
+def note_input(
+    model: Model,
+    messages: Sequence[ModelMessage],
+    settings: ModelSettings | None,
+    parameters: ModelRequestParameters,
+    input_tokens: int,
+) -> None:
+    """Remember what a provider reported for the input of a request: it bounds later ones that begin alike.
+
+    Takes what `request_bound` takes.
+    """
+    KNOWN_INPUTS.note(_leaf(model), messages, settings, parameters, input_tokens)
+
+
+def _why(
+    model: Model,
+    settings: Mapping[str, object],
+    parameters: ModelRequestParameters,
+    counted: InputBound,
+    output_tokens: int | None,
+) -> str | None:
+    """What makes a bound large, or is missing for one."""
+    reasons = []
+    if counted.why is not None:
+        window = window_of(model)
+        size = "which is not known" if window is None else f"of {window:,} tokens"
+        reasons.append(f"{counted.why}, so its input counts as a whole context window, {size}")
+    if thinks_besides(model, settings, parameters):
+        limit = "without a limit" if output_tokens is None else f"up to {output_tokens:,} tokens"
+        reasons.append(
+            f"{model.model_name} thinks beyond max_tokens, {limit}: set thinking=False if it can be told so"
+        )
+    elif output_tokens is None:
+        reasons.append("nothing limits the answer: set max_tokens")
+    return "; ".join(reasons) or None
 
 
 async def prepare_bound(
@@ -165,8 +211,7 @@ async def prepare_bound(
         texts.append(text)
         return 0
 
-    rules = InputRules.of(model.system, base_url_of(model), name, collect)
-    most_input_tokens(rules, messages, {}, parameters)
+    most_input(InputRules.of(model, collect), messages, {}, parameters)
     if tokenizer.is_long(texts):
         await asyncio.to_thread(tokenizer.prepare, texts)
 
@@ -193,10 +238,20 @@ def _count_of(model: Model) -> Count:
     return bytes_of if tokenizer is None else tokenizer.count
 
 
-def _only_tokens_are_billed(settings: Mapping[str, object]) -> bool:
-    headers = settings.get("extra_headers", {})
-    beta = isinstance(headers, Mapping) and any("beta" in str(header).lower() for header in headers)
-    return not beta and settings.keys() <= HARMLESS_SETTINGS | SERVER_SIDE_INPUT_SETTINGS
+def _more_than_tokens(provider: str, settings: Mapping[str, object]) -> str | None:
+    """Which setting may ask for what tokens of the request and its answer do not bound."""
+    headers, body = settings.get("extra_headers"), settings.get("extra_body")
+    unknown = [name for name in settings if name not in HARMLESS_SETTINGS | SERVER_SIDE_INPUT_SETTINGS]
+    if isinstance(headers, Mapping):
+        unknown += [f"extra_headers[{name!r}]" for name in headers if "beta" in str(name).lower()]
+    if isinstance(body, Mapping):
+        unknown.remove("extra_body")
+        harmless = HARMLESS_IN_BODY.get(provider, frozenset())
+        unknown += [f"extra_body[{key!r}]" for key in body if key not in harmless]
+    if not unknown:
+        return None
+    names = ", ".join(unknown)
+    return f"{names} may ask for more than the tokens of the request and its answer: leave it out"
 
 
 def _bound_of_searches(
@@ -204,44 +259,70 @@ def _bound_of_searches(
     model: Model,
     settings: Mapping[str, object],
     parameters: ModelRequestParameters,
+    input_tokens: int | None,
+    conditions: PriceConditions,
 ) -> RequestBound:
     """Of a request with native tools: there is one for Anthropic's web search with `max_uses`, no other."""
-    unbounded = RequestBound(input_tokens=None, output_tokens=None, cost_usd=None)
-    provider, url, window = model.system, base_url_of(model), model.context_window
-    if provider != "anthropic" or window is None or not is_first_party(provider, url):
-        return unbounded
+    provider, url, window = model.system, base_url_of(model), window_of(model)
+    rounds = PROVIDERS[provider].search_rounds if is_first_party(provider, url) else None
+    searches = _most_searches(parameters) if rounds is not None else None
+    if rounds is None or window is None or searches is None:
+        tools = ", ".join(tool.kind for tool in parameters.native_tools)
+        return RequestBound(
+            input_tokens=None, output_tokens=None, cost_usd=None, why=_UNBOUNDED_TOOLS % tools
+        )
+    # The first time the model reads the request, and then what it found as well. Prices of large inputs are
+    # for those of one time. It writes to a cache for 5 minutes unasked, as in the examples of the page:
+    # https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool#usage-and-pricing
+    output = output_limit(model, settings, parameters).tokens
+    prices = calculator.upper_prices(model.model_name, provider, url, window, conditions)
+    total = (input_tokens or window) + (rounds - 1) * window
+    output_tokens = None if output is None else rounds * output
+    cost = None if prices is None else prices.cost(total, output_tokens)
+    if cost is not None and prices is not None:
+        cost = None if prices.per_web_search is None else cost + searches * prices.per_web_search
+    return RequestBound(
+        input_tokens=total,
+        output_tokens=output_tokens,
+        cost_usd=cost,
+        why=f"with web search, the model may be asked {rounds} times in one request, and may read a whole "
+        f"context window of {window:,} tokens each time",
+    )
+
+
+_UNBOUNDED_TOOLS: Final = (
+    "tools of the provider (%s) are billed by how often it uses them, which nothing limits, but for "
+    "WebSearchTool(max_uses=...) at Anthropic: search with a tool of your own, or on_unbounded='allow'"
+)
+
+
+def _most_searches(parameters: ModelRequestParameters) -> int | None:
+    """How many searches a request can pay for; `None` if it has other tools, or no limit."""
     searches = 0
     for tool in parameters.native_tools:
         if not isinstance(tool, WebSearchTool) or tool.max_uses is None:
-            return unbounded
+            return None
         searches += tool.max_uses
-    output = output_limit(model, settings, parameters).tokens
-    input_tokens = _SEARCH_ROUNDS * window
-    output_tokens = None if output is None else _SEARCH_ROUNDS * output
-    prices = calculator.upper_prices(model.model_name, provider, url, input_tokens)
-    if prices is None or prices.per_web_search is None:
-        return replace(unbounded, input_tokens=input_tokens, output_tokens=output_tokens)
-    tokens_usd = prices.cost(input_tokens, output_tokens)
-    cost = None if tokens_usd is None else tokens_usd + searches * prices.per_web_search
-    return RequestBound(input_tokens=input_tokens, output_tokens=output_tokens, cost_usd=cost)
+    return searches
 
 
 def _price_conditions(
     provider: str, url: str | None, messages: Sequence[ModelMessage], settings: Mapping[str, object]
 ) -> PriceConditions:
     """What the request rules out of the prices of its model, at the provider's own address."""
+    audio = hears(messages, settings)
     if not is_first_party(provider, url):
-        return PriceConditions()
+        return PriceConditions(audio=audio)
     if provider == "anthropic":
         # Nothing is written to the cache unasked, and for 5 minutes where an hour is not asked for.
         # https://platform.claude.com/docs/en/build-with-claude/prompt-caching
         cached = list(_cached_for(messages, settings))
         write: Literal["no", "5m", "1h"] = "1h" if "1h" in cached else "5m" if cached else "no"
-        return PriceConditions(fast=settings.get("anthropic_speed") == "fast", cache_write=write)
-    tier = settings.get("openai_service_tier") or settings.get("service_tier")
-    if provider == "openai" and tier in _STANDARD_TIERS:
-        return PriceConditions(service_tiers=_STANDARD_TIERS)
-    return PriceConditions()
+        return PriceConditions(fast=settings.get("anthropic_speed") == "fast", cache_write=write, audio=audio)
+    tier, standard = settings.get("openai_service_tier") or settings.get("service_tier"), None
+    if tier in (PROVIDERS[provider].standard_tiers or ()):
+        standard = PROVIDERS[provider].standard_tiers
+    return PriceConditions(service_tiers=standard, audio=audio)
 
 
 def _cached_for(

@@ -1,4 +1,4 @@
-"""Whose API a model is asked through."""
+"""Whose API a model is asked through, and by which rules."""
 
 from __future__ import annotations
 
@@ -7,16 +7,10 @@ from urllib.parse import urlsplit
 
 from pydantic_ai.exceptions import UserError
 
+from fastroai.usage.facts import GATEWAY, OTHER, PROVIDERS, Allowances, ModelFacts, model_facts
+
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
-
-_OWN_HOSTS: Final = {
-    "anthropic": ("api.anthropic.com",),
-    "azure": (".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"),
-    "google": ("generativelanguage.googleapis.com",),
-    "google-cloud": ("aiplatform.googleapis.com", "-aiplatform.googleapis.com"),
-    "openai": ("api.openai.com", ".api.openai.com"),  # with regions: eu.api.openai.com
-}
 
 
 def base_url_of(model: Model) -> str | None:
@@ -33,7 +27,33 @@ def is_first_party(provider: str, url: str | None) -> bool:
     A gateway or a local server under the same name may add text, and may serve another model.
     """
     host = urlsplit(url).hostname if url else None
-    return host is not None and any(
-        host.endswith(own) if own.startswith((".", "-")) else host == own
-        for own in _OWN_HOSTS.get(provider, ())
+    facts = PROVIDERS.get(provider)
+    return (
+        host is not None
+        and facts is not None
+        and any(host.endswith(own) if own.startswith((".", "-")) else host == own for own in facts.hosts)
     )
+
+
+def allowances_of(provider: str, url: str | None) -> Allowances:
+    """What a provider may add to the input at a URL."""
+    if provider not in PROVIDERS:
+        return OTHER
+    return PROVIDERS[provider].allowances if is_first_party(provider, url) else GATEWAY
+
+
+def facts_of(model: Model) -> ModelFacts | None:
+    """What is documented of a model, where its maker or Azure or Google's cloud serves it."""
+    if model.system not in _WITHOUT_URLS and not is_first_party(model.system, base_url_of(model)):
+        return None
+    return model_facts(model.system, model.model_name)
+
+
+def window_of(model: Model) -> int | None:
+    """The most input tokens of a request; `None` if that is not known."""
+    facts = facts_of(model)
+    return model.context_window if facts is None or facts.window is None else facts.window
+
+
+_WITHOUT_URLS: Final = frozenset({"xai"})
+"""Providers that are asked at one place only."""
