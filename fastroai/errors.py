@@ -621,6 +621,8 @@ class BudgetExceeded(FastroAIError):
         """Where the budget is set, from the outermost scope inwards."""
         self.reserved = 0
         """What was reserved of it for requests in flight that there was no waiting for: open streams."""
+        self.why: str | None = None
+        """Why so much was requested, where that is far above what the request was likely to use."""
         self.partial_response: ModelResponse | None = None
         """The answer that was cut, where the budget paid for the beginning of one."""
         self.stopped_runs: list[StoppedRun] = []
@@ -637,7 +639,7 @@ class BudgetExceeded(FastroAIError):
         in_flight = f", {self.reserved:,} reserved by requests in flight" if self.reserved else ""
         return (
             f"budget of {self.limit:,} {self.unit}{whose} has no room{where}: {self.committed:,} committed"
-            f"{in_flight}; {self._stopped}. {self._advice}"
+            f"{in_flight}; {self._stopped}. {self._advice}{'' if self.why is None else f' ({self.why})'}"
         )
 
     @property
@@ -948,14 +950,17 @@ class UnpricedModelError(FastroAIError):
 class UnboundedRequestError(FastroAIError):
     """A budget is set, and nothing bounds what a request can use of it."""
 
-    def __init__(self, model: str, provider: str) -> None:
-        super().__init__(model, provider)
+    def __init__(self, model: str, provider: str, why: str | None = None) -> None:
+        super().__init__(model, provider, why)
         self.model, self.provider = model, provider
+        self.why = why
+        """What is not bounded, and what helps; `None` if an earlier request is why."""
 
     def __str__(self) -> str:
+        advice = self.why or "set max_tokens on the agent"
         return (
             f"nothing bounds what a request to {self.provider}:{self.model} can use, so no budget of it can "
-            "hold; set max_tokens on the agent, or on_unbounded='allow' on the Budget or SpendLimit"
+            f"hold; {advice}, or on_unbounded='allow' on the Budget or SpendLimit"
         )
 
 

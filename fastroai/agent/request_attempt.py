@@ -36,7 +36,7 @@ from fastroai.runtime import (
     billing_of,
 )
 from fastroai.tracing import AttributeValue, attributes
-from fastroai.usage import base_url_of, prepare_bound
+from fastroai.usage import base_url_of
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 
 
@@ -68,7 +68,7 @@ class RequestAttempt:
     async def admit(self) -> Reservation[Terms]:
         """Wait until it may go out; then it is perhaps another request than was asked for."""
         if self.scope.account is not None or self.scope.ceilings:
-            await prepare_bound(self.terms.wrapped, self.terms.messages, self.terms.parameters)
+            await self.terms.prepare_bound()
         breaker = None if self.run is None else self.run.circuit_breaker
         if breaker is None and not self.scope.provider_limits:
             self.reservation = await admit(self.scope, self.terms)
@@ -85,7 +85,7 @@ class RequestAttempt:
         """Before it goes out, so that it counts whatever becomes of this process."""
         assert self.reservation is not None
         try:
-            await prepare_bound(self.terms.wrapped, self.terms.messages, self.terms.parameters)
+            await self.terms.prepare_bound()
             bound = self.terms.bound
             record = self._record("unmeasured", error="nothing more was heard of it")
             record = replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens)
@@ -102,7 +102,7 @@ class RequestAttempt:
         """Wait for the provider, then for the budgets: whoever holds money waits for nobody's place."""
         terms = self.terms
         while True:
-            permit = RequestPermit(self.scope, breaker, terms.wrapped)
+            permit = RequestPermit(self.scope, breaker, terms.wrapped, terms.meter.calculator)
             await permit.take(terms.messages, terms.settings, terms.parameters)
             try:
                 reservation = await admit(self.scope, terms)
@@ -152,6 +152,8 @@ class RequestAttempt:
             )
         else:
             self.charge = self.reservation.settle(self._record("settled", response=response, cost=cost))
+            if self.reservation.is_limited:  # else nobody asks for bounds
+                self.terms.note_input(response.usage.input_tokens)
             if self.run is not None:
                 self.run.last = self.charge
         self._tell_of(cost, measured=measured)

@@ -26,6 +26,8 @@ from fastroai.usage import (
     ModelFallback,
     RequestBound,
     base_url_of,
+    note_input,
+    prepare_bound,
     request_bound,
 )
 
@@ -74,6 +76,10 @@ class Terms:
             self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters
         )
 
+    async def prepare_bound(self) -> None:
+        """Do beforehand, in a thread, what would hold up the event loop in `bound`."""
+        await prepare_bound(self.meter.calculator, self.wrapped, self.messages, self.parameters)
+
     @property
     def conditions(self) -> Mapping[str, str]:
         """What it asks for that prices depend on, and that no response of PydanticAI's says."""
@@ -81,6 +87,12 @@ class Terms:
             return _STANDARD
         speed = {**(self.wrapped.settings or {}), **(self.settings or {})}.get("anthropic_speed")
         return {"speed": "fast"} if speed == "fast" else _STANDARD
+
+    def note_input(self, input_tokens: int) -> None:
+        """Remember what was reported for its input, which bounds requests that begin alike."""
+        note_input(
+            self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters, input_tokens
+        )
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Terms | None:
         """The same with the longest answer that so much pays for; `None` if there is none."""

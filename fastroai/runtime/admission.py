@@ -157,6 +157,7 @@ class Reservation(Generic[TermsT]):
                     if balance is None:
                         return
                     refusal = shared.refusal(self.scope, balance)
+                    refusal.why = self.terms.bound.why
                     lowered = self.terms.lowered(usd=shared.left_of(balance), tokens=None)
                     if lowered is None:
                         raise refusal
@@ -532,7 +533,7 @@ def _check(
     if limit.on_unbounded == "allow" or terms.is_local:
         return
     if unbounded_cost or (counts_tokens and terms.bound.tokens is None):
-        raise UnboundedRequestError(terms.model, terms.provider)
+        raise UnboundedRequestError(terms.model, terms.provider, terms.bound.why)
 
 
 def _committed(account: Account, unit: Unit) -> int:
@@ -551,6 +552,7 @@ def _reserved(account: Account, unit: Unit) -> int:
 def _refusal(scope: Scope, terms: RequestTerms, account: Account, unit: Unit) -> BudgetExceeded:
     stop = _stop(scope, terms, account, unit)
     stop.reserved = _reserved(account, unit)
+    stop.why = None if unit == "requests" else terms.bound.why
     return stop
 
 

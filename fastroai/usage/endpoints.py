@@ -1,4 +1,4 @@
-"""Whose API a model is asked through, and whose rules hold there."""
+"""Gateways, proxies and servers of the user, as their owner describes them."""
 
 from __future__ import annotations
 
@@ -8,26 +8,16 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic_ai.exceptions import UserError
-
 from fastroai.errors import ConfigurationError, nearest_hint
-from fastroai.usage.facts import most_regional_factor, regional_factor
+from fastroai.usage.facts import PROVIDERS, most_regional_factor, regional_factor
+from fastroai.usage.hosts import Host, base_url_of, is_first_party
 from fastroai.usage.model_pricing import PricingOverride
 from fastroai.usage.money import Amount, exact_decimal, whole_number
 from fastroai.usage.overrides import PricingOverrides
-from fastroai.usage.references import first_party_provider
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-_OWN_HOSTS: Final = {
-    "anthropic": ("api.anthropic.com",),
-    "azure": (".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"),
-    "google": ("generativelanguage.googleapis.com",),
-    "google-cloud": ("aiplatform.googleapis.com", "-aiplatform.googleapis.com"),
-    "openai": ("api.openai.com", ".api.openai.com"),  # with regions: eu.api.openai.com
-}
-_SELLS_MODELS_OF: Final = {"azure": "openai", "google-cloud": "google"}
 _PORTS: Final = {"http": 80, "https": 443}
 
 COST_HEADERS: Final = (
@@ -71,9 +61,9 @@ class Endpoint:
     """Response headers in which it states the cost of a request in US dollars; `()` to read none."""
 
     def __post_init__(self) -> None:
-        if self.like is not None and self.like not in _OWN_HOSTS:
-            names = ", ".join(map(repr, _OWN_HOSTS))
-            expected = f"None or one of {names}.{nearest_hint(str(self.like), _OWN_HOSTS)}"
+        if self.like is not None and self.like not in PROVIDERS:
+            names = ", ".join(map(repr, PROVIDERS))
+            expected = f"None or one of {names}.{nearest_hint(str(self.like), PROVIDERS)}"
             raise ConfigurationError("like", self.like, expected)
         if self.service_tier is not None and not (isinstance(self.service_tier, str) and self.service_tier):
             raise ConfigurationError("service_tier", self.service_tier, "None or a name such as 'default'")
@@ -87,26 +77,6 @@ class Endpoint:
             expected = "names of response headers, such as ('x-litellm-response-cost',)"
             raise ConfigurationError("cost_headers", self.cost_headers, expected)
         PricingOverrides(self.prices, option="prices")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """What is known of whoever serves a model at a URL."""
-
-    provider: str
-    """The provider as PydanticAI names it; the maker of the API that is spoken, whoever answers."""
-    url: str | None
-    model: str
-    """The model, as its maker names it."""
-    maker: str | None = None
-    """The provider whose documented rules hold for the model there; `None` if none do."""
-    service_tier: str | None = None
-    """The service tier of requests that name none; `None` if it can be any."""
-    allowance: int | None = None
-    """The most tokens that it adds to each request, besides the rules of `maker`; `None` if not known."""
-
-
-_UNDESCRIBED: Final = Endpoint()
 
 
 class _Address(NamedTuple):
@@ -157,19 +127,16 @@ class Endpoints:
         found = self._at(url)
         return None if found is None else found.prices
 
-    def host(self, model: str, provider: str, url: str | None) -> Host:
-        """Return what is known of the host at a URL that serves a model."""
-        endpoint = self.at(url) or _UNDESCRIBED
-        like = provider if is_first_party(provider, url) else endpoint.like
-        name = model.rpartition("/")[2]  # gateways call it `openai/gpt-4o`
-        maker = like if _is_made_by(like, name) else None
-        return Host(
-            provider=provider,
-            url=url,
-            model=name if maker else model,
-            maker=maker,
+    def host(self, model: Model) -> Host:
+        """Return what is known of the host that serves a model."""
+        endpoint = self.at(base_url_of(model))
+        if endpoint is None:
+            return Host.of(model)
+        return Host.of(
+            model,
+            like=endpoint.like,
             service_tier=endpoint.service_tier,
-            allowance=endpoint.allowance if endpoint.allowance is not None or maker is None else 0,
+            allowance=endpoint.allowance,
         )
 
     def service_tier(self, url: str | None) -> str | None:
@@ -205,7 +172,7 @@ class Endpoints:
 
         A maker bills by its price list, so no header of its own is taken for a bill.
         """
-        if url is None or any(is_first_party(provider, url) for provider in _OWN_HOSTS):
+        if url is None or any(is_first_party(provider, url) for provider in PROVIDERS):
             return ()
         endpoint = self.at(url)
         return COST_HEADERS if endpoint is None else endpoint.cost_headers
@@ -215,32 +182,6 @@ class Endpoints:
             return None
         address = _Address.of(url)
         return next((each for each in self._described if address.is_within(each.address)), None)
-
-
-def base_url_of(model: Model) -> str | None:
-    """Return the URL that a model sends to, if it has one."""
-    try:
-        return model.base_url
-    except (AttributeError, UserError):  # what PydanticAI's models raise that have none
-        return None
-
-
-def is_first_party(provider: str, url: str | None) -> bool:
-    """Whether requests go to the API of OpenAI, Azure, Anthropic or Google itself, with documented rules.
-
-    A gateway or a local server under the same name may add text, and may serve another model.
-    """
-    host = urlsplit(url).hostname if url else None
-    return host is not None and any(
-        host.endswith(own) if own.startswith((".", "-")) else host == own
-        for own in _OWN_HOSTS.get(provider, ())
-    )
-
-
-def _is_made_by(maker: str | None, model: str) -> bool:
-    """Whether a model can be a provider's, as far as its name tells."""
-    named = first_party_provider(model)
-    return maker is not None and named in (None, maker, _SELLS_MODELS_OF.get(maker))
 
 
 def _factor(given: Amount) -> Decimal:

@@ -15,7 +15,8 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from fastroai.errors import ConfigurationError, UnpricedModelError
 from fastroai.records import Tokens, usd_to_microcents
 from fastroai.usage.bought import used_units
-from fastroai.usage.endpoints import Endpoint, Endpoints, Host, base_url_of
+from fastroai.usage.endpoints import Endpoint, Endpoints
+from fastroai.usage.hosts import Host
 from fastroai.usage.list_prices import ListedModel, is_local, listed_model
 from fastroai.usage.lower_prices import LowerPrices, lower_list_prices, lower_override
 from fastroai.usage.model_pricing import ModelPricing, PricingOverride
@@ -287,7 +288,7 @@ class CostCalculator:
 
     def host(self, model: Model) -> Host:
         """Return what is known of whoever serves a model: whose rules hold, and what it adds."""
-        return self._endpoints.host(model.model_name, model.system, base_url_of(model))
+        return self._endpoints.host(model)
 
     def cost_headers(self, url: str | None) -> Sequence[str]:
         """Return the response headers in which a gateway at a URL states the cost of a request."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ from genai_prices.data_units import unit_data
 from genai_prices.types import ModelInfo, ModelPrice, StartDateConstraint, TieredPrices
 
 from fastroai.records import EXACT
+from fastroai.usage.facts import SEARCHES_UNASKED
 from fastroai.usage.list_prices import listed_model
 from fastroai.usage.model_pricing import ModelPricing, TokenPrices
 from fastroai.usage.price_units import PRICE_UNITS
@@ -21,8 +21,6 @@ from fastroai.usage.rate_card import without_noise
 
 _TOKENS_PER_MTOK: Final = 1_000_000
 _CLOCK_SLACK: Final = timedelta(days=1)
-_SEARCHES_UNASKED: Final = re.compile(r"search|sonar|:online")
-"""Models that search the web without being given a tool for it, for fees that no token count bounds."""
 _WEB_SEARCHES: Final = "web_searches_kcount"
 
 
@@ -36,6 +34,8 @@ class PriceConditions:
     """Whether it can be served at the price of a fast mode."""
     cache_write: Literal["no", "5m", "1h"] = "1h"
     """For how long its input can be written to a cache, at most."""
+    audio: bool = True
+    """Whether some of its input can be audio or video."""
 
 
 ANY_PRICE: Final = PriceConditions()
@@ -124,8 +124,8 @@ def _upper(prices: TokenPrices, conditions: PriceConditions) -> UpperPrices:
         prices.cache_read_per_mtok,
         prices.cache_write_per_mtok if conditions.cache_write != "no" else None,
         prices.cache_write_1h_per_mtok if conditions.cache_write == "1h" else None,
-        prices.input_audio_per_mtok,
-        prices.cache_audio_read_per_mtok,
+        prices.input_audio_per_mtok if conditions.audio else None,
+        prices.cache_audio_read_per_mtok if conditions.audio else None,
     )
     return UpperPrices(
         input_per_mtok=max(price for price in input_prices if price is not None),
@@ -201,7 +201,7 @@ def _find_rates(
     model: str, provider: str | None, url: str | None, conditions: PriceConditions, now: datetime
 ) -> _ModelRates | None:
     listed = listed_model(model, provider, url)
-    if listed is None or _SEARCHES_UNASKED.search(model):
+    if listed is None or SEARCHES_UNASKED.search(model):
         return None
     flat = dict.fromkeys(("input", "output", "requests", "web_search"), Decimal(0))
     tiers: list[tuple[str, int, Decimal]] = []
@@ -217,6 +217,8 @@ def _find_rates(
             if kind not in flat:
                 return None
             if _CACHE_WRITES_OF.get(key, 0) > _CACHE_WRITES[conditions.cache_write]:
+                continue
+            if key in _AUDIBLE and not conditions.audio:
                 continue
             base = without_noise(value if isinstance(value, Decimal) else value.base)
             flat[kind] = max(flat[kind], EXACT.divide(base, unit.per))
@@ -258,3 +260,10 @@ _CACHE_WRITES_OF: Final = {
     if unit["dimensions"].get("token_type") == "cache_write"
 }
 """Prices that apply to cache writes only, and what kind of writes it takes."""
+_AUDIBLE: Final = frozenset(
+    unit["price_key"]
+    for unit in unit_data.values()
+    if unit["dimensions"].get("direction") == "input"
+    and unit["dimensions"].get("modality") in ("audio", "video")
+)
+"""Prices that apply to input of audio and video only."""
