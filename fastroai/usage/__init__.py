@@ -2,6 +2,7 @@
 
 from fastroai.usage.bounds import RequestBound, base_url_of, note_input, prepare_bound, request_bound
 from fastroai.usage.budget import Budget, ModelFallback, OnUncertain
+from fastroai.usage.endpoints import Endpoint
 from fastroai.usage.limits import BudgetLike
 from fastroai.usage.model_pricing import PriceTier, PricingOverride
 from fastroai.usage.money import dollars_to_microcents, format_cost, microcents_to_dollars
@@ -29,6 +30,7 @@ __all__ = [
     "Budget",
     "BudgetLike",
     "CostCalculator",
+    "Endpoint",
     "ModelFallback",
     "ModelReference",
     "OnUncertain",

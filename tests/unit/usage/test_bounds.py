@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from fastroai.usage.allowances import ANTHROPIC, GATEWAY, OPENAI
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import (
@@ -42,7 +43,6 @@ from support.bodies import chat_model, claude_model, responses_model
 from support.cookbook import tokens
 
 from fastroai.usage import CostCalculator, RequestBound, request_bound, tokenizers
-from fastroai.usage.allowances import ANTHROPIC, GATEWAY, OPENAI
 from fastroai.usage.bounds import prepare_bound
 from fastroai.usage.upper_prices import UpperPrices
 
@@ -393,7 +393,9 @@ class TestPreparing:
         await prepare_bound(CostCalculator(), model, ask("x" * 100_000), ModelRequestParameters())
 
     async def test_what_cannot_be_counted_is_no_matter(self) -> None:
-        await prepare_bound(CostCalculator(), GPT, ask(BinaryContent(b"x", media_type="audio/wav")), ModelRequestParameters())
+        await prepare_bound(
+            CostCalculator(), GPT, ask(BinaryContent(b"x", media_type="audio/wav")), ModelRequestParameters()
+        )
 
 
 class TestLowering:
