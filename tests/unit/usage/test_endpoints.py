@@ -2,8 +2,8 @@ import pytest
 from pydantic_ai.models.openai import OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from fastroai.usage.allowances import ANTHROPIC, GATEWAY, OPENAI, OTHER, Allowances, allowances_of
-from fastroai.usage.endpoints import base_url_of, is_first_party
+from fastroai.usage.endpoints import allowances_of, base_url_of, is_first_party
+from fastroai.usage.facts import ANTHROPIC, GATEWAY, OPENAI, OTHER, Allowances
 
 
 @pytest.mark.parametrize(
