@@ -26,10 +26,10 @@ from fastroai.usage import (
     ModelFallback,
     RequestBound,
     base_url_of,
-    note_input,
     prepare_bound,
     request_bound,
 )
+from fastroai.usage.bounds import note_input
 
 if TYPE_CHECKING:
     from fastroai.agent.metering import Metered

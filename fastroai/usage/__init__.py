@@ -1,6 +1,6 @@
 """What requests cost, and how much may be spent: prices, budgets, and conversions of money."""
 
-from fastroai.usage.bounds import RequestBound, base_url_of, note_input, prepare_bound, request_bound
+from fastroai.usage.bounds import RequestBound, base_url_of, prepare_bound, request_bound
 from fastroai.usage.budget import Budget, ModelFallback, OnUncertain
 from fastroai.usage.endpoints import Endpoint
 from fastroai.usage.limits import BudgetLike
@@ -54,7 +54,6 @@ __all__ = [
     "format_cost",
     "microcents_to_dollars",
     "model_reference",
-    "note_input",
     "prepare_bound",
     "refresh_prices",
     "refresh_prices_async",

@@ -159,8 +159,7 @@ _OPENAI: Final = (
     _line(
         "openai",
         r"ada|babbage(-002)?|curie|davinci(-002)?|text-davinci-00[23]|text-embedding-.*|moderation|tts-1(-hd)?"
-        r"|whisper-1|.*-(realtime|live|transcribe|tts|image)(-.*)?|chatgpt-image|gpt-4o:extended|ft:gpt-.*"
-        r"|gpt-4o-mini-2024-07-18\.ft-",
+        r"|whisper-1|.*-(realtime|live|transcribe|tts|image)(-.*)?|chatgpt-image|gpt-4o:extended",
         unknown="not asked for text, or not by this name",
     ),
 )
