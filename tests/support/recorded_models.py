@@ -1,0 +1,372 @@
+"""The providers' own models of PydanticAI, as a user builds them, with recorded answers instead of a network."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import httpx
+import httpx2
+import pytest
+from pydantic_ai.models import Model
+from support.recorded_oracle import Json, asked_model
+
+SDKS = {
+    "bedrock-runtime": "boto3",
+    "localhost/bedrock": "boto3",
+    "api.cohere.com": "cohere",
+    "api.groq.com": "groq",
+    "localhost/groq": "groq",
+    "router.huggingface.co": "huggingface_hub",
+    "api.mistral.ai": "mistralai",
+}
+"""What has to be installed for the answers of some hosts, beside what PydanticAI brings."""
+
+
+@dataclass
+class Wire:
+    """What comes back on the wire: the pieces of the first answer, then refusals, which nobody bills."""
+
+    pieces: Iterable[bytes]
+    media_type: str = "application/json"
+    broken: bool = False
+    """Whether the connection breaks after the last piece."""
+    polled: bytes | None = None
+    """What a GET gives, for requests that go on in the background."""
+    requests: list[str] = field(default_factory=list)
+    """URLs that were asked."""
+
+    def answer(self, library: ModuleType, method: str, url: str) -> Any:
+        """The answer to one request, as a response of `httpx` or `httpx2`."""
+        self.requests.append(url)
+        if method == "GET" and self.polled is not None:
+            return library.Response(200, content=self.polled, headers={"content-type": "application/json"})
+        if sum(1 for _ in self.requests) > 1:
+            return library.Response(400, json={"error": {"message": "one answer only", "code": 400}})
+        headers = {"content-type": self.media_type}
+        return library.Response(200, content=self._stream(library), headers=headers)
+
+    async def _stream(self, library: ModuleType) -> Any:
+        for piece in self.pieces:
+            yield piece
+        if self.broken:
+            raise library.ReadError("the connection broke")
+
+    def client(self, library: ModuleType = httpx2) -> Any:
+        """An HTTP client that asks nobody else."""
+
+        def answer(request: Any) -> Any:
+            return self.answer(library, request.method, str(request.url))
+
+        return library.AsyncClient(transport=library.MockTransport(answer))
+
+    def attach_to(self, client: Any) -> None:
+        """Answer for a client of boto3, by the event that it emits before it sends."""
+        client.meta.events.register("before-send.bedrock-runtime.*", self._answer_boto)
+
+    def _answer_boto(self, request: Any, **_: object) -> Any:
+        from botocore.awsrequest import AWSResponse
+
+        self.requests.append(request.url)
+        status = 200 if len(self.requests) == 1 else 400
+        pieces = list(self.pieces) if status == 200 else [b'{"message": "one answer only"}']
+        headers = {"content-type": self.media_type, "x-amzn-requestid": "x"}
+        return AWSResponse(request.url, status, headers, _RawStream(pieces, self.broken))
+
+
+class _RawStream:
+    """What botocore reads an answer from."""
+
+    def __init__(self, pieces: list[bytes], broken: bool) -> None:
+        self._pieces, self._broken = pieces, broken
+
+    def stream(self, *_: object, **__: object) -> Iterable[bytes]:
+        yield from self._pieces
+        if self._broken:
+            from urllib3.exceptions import ProtocolError
+
+            raise ProtocolError("the connection broke")
+
+    def close(self) -> None:
+        pass
+
+
+def require_sdk(host: str, path: str) -> None:
+    """Skip the test where the SDK of a provider is not installed, naming it."""
+    for place, package in SDKS.items():
+        if f"{host}{path}".startswith(place):
+            pytest.importorskip(package, reason=f"the answers of {host} need {package}")
+
+
+def build_model(answer: Json, wire: Wire, patch: pytest.MonkeyPatch) -> Model:
+    """The model for the place that an answer came from."""
+    host, path = answer["host"], unquote(answer["path"])
+    name = asked_model(answer) or _model_of_tests(answer)
+    build = next(build for form, build in _BUILDERS if re.match(form, f"{host}{path}"))
+    return build(name, wire, patch, answer)
+
+
+def _model_of_tests(answer: Json) -> str:
+    told = answer["response"]["model"]
+    assert isinstance(told, str)
+    return told
+
+
+Builder = Callable[[str, Wire, pytest.MonkeyPatch, Json], Model]
+
+
+def _openai(name: str, wire: Wire, base_url: str | None = None) -> Any:
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    return OpenAIProvider(api_key="x", base_url=base_url, http_client=wire.client())
+
+
+def _openai_chat(name: str, wire: Wire, *_: object) -> Model:
+    from pydantic_ai.models.openai import OpenAIChatModel
+
+    return OpenAIChatModel(name, provider=_openai(name, wire))
+
+
+def _openai_responses(name: str, wire: Wire, *_: object) -> Model:
+    from pydantic_ai.models.openai import OpenAIResponsesModel
+
+    return OpenAIResponsesModel(name, provider=_openai(name, wire))
+
+
+def _gemini_as_openai(name: str, wire: Wire, *_: object) -> Model:
+    from pydantic_ai.models.openai import OpenAIChatModel
+
+    base_url = "https://generativelanguage.googleapis.com/v1beta/openai"
+    return OpenAIChatModel(name, provider=_openai(name, wire, base_url))
+
+
+def _anthropic(name: str, wire: Wire, *_: object) -> Model:
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+
+    return AnthropicModel(name, provider=AnthropicProvider(api_key="x", http_client=wire.client()))
+
+
+def _anthropic_on_bedrock(name: str, wire: Wire, patch: object, answer: Json) -> Model:
+    from anthropic import AsyncAnthropicBedrock
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+
+    region = answer["host"].split(".")[1]
+    client = AsyncAnthropicBedrock(api_key="x", aws_region=region, http_client=wire.client(), max_retries=0)
+    return AnthropicModel(name, provider=AnthropicProvider(anthropic_client=client))
+
+
+def _gemini(name: str, wire: Wire, *_: object) -> Model:
+    from pydantic_ai.models.google import GoogleModel
+    from pydantic_ai.providers.google import GoogleProvider
+
+    return GoogleModel(name, provider=GoogleProvider(api_key="x", http_client=wire.client()))
+
+
+def _vertex(name: str, wire: Wire, patch: object, answer: Json) -> Model:
+    from google.oauth2.credentials import Credentials
+    from pydantic_ai.models.google import GoogleModel
+    from pydantic_ai.providers.google_cloud import GoogleCloudProvider
+
+    location = answer["path"].split("/locations/")[1].split("/")[0]
+    provider = GoogleCloudProvider(
+        credentials=Credentials("x"), project="p", location=location, http_client=wire.client()  # type: ignore[no-untyped-call]
+    )
+    return GoogleModel(name, provider=provider)
+
+
+def _converse(name: str, wire: Wire, patch: object, answer: Json) -> Model:
+    from pydantic_ai.models.bedrock import BedrockConverseModel
+    from pydantic_ai.providers.bedrock import BedrockProvider
+
+    provider = BedrockProvider(api_key="x", region_name=answer["host"].split(".")[1])
+    wire.attach_to(provider.client)
+    return BedrockConverseModel(name, provider=provider)
+
+
+def _mantle(name: str, wire: Wire, patch: object, answer: Json) -> Model:
+    from pydantic_ai.models.bedrock_mantle import BedrockMantleChatModel, BedrockMantleResponsesModel
+    from pydantic_ai.providers.bedrock_mantle import BedrockMantleProvider
+
+    provider = BedrockMantleProvider(
+        api_key="x", region_name=answer["host"].split(".")[1], http_client=wire.client()
+    )
+    if answer["path"].endswith("/responses"):
+        return BedrockMantleResponsesModel(name, provider=provider)
+    return BedrockMantleChatModel(name, provider=provider)
+
+
+def _azure(name: str, wire: Wire, patch: object, answer: Json) -> Model:
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+    from pydantic_ai.providers.azure import AzureProvider
+
+    endpoint = "https://resource.openai.azure.com"
+    if answer["path"].endswith("/responses"):
+        provider = AzureProvider(
+            azure_endpoint=f"{endpoint}/openai/v1", api_key="x", http_client=wire.client()
+        )
+        return OpenAIResponsesModel(name, provider=provider)
+    provider = AzureProvider(
+        azure_endpoint=endpoint, api_version="2025-04-01-preview", api_key="x", http_client=wire.client()
+    )
+    return OpenAIChatModel(name, provider=provider)
+
+
+def _groq(name: str, wire: Wire, *_: object) -> Model:
+    from pydantic_ai.models.groq import GroqModel
+    from pydantic_ai.providers.groq import GroqProvider
+
+    return GroqModel(name, provider=GroqProvider(api_key="x", http_client=wire.client(httpx)))
+
+
+def _mistral(name: str, wire: Wire, *_: object) -> Model:
+    from pydantic_ai.models.mistral import MistralModel
+    from pydantic_ai.providers.mistral import MistralProvider
+
+    return MistralModel(name, provider=MistralProvider(api_key="x", http_client=wire.client(httpx)))
+
+
+def _cohere(name: str, wire: Wire, *_: object) -> Model:
+    from pydantic_ai.models.cohere import CohereModel
+    from pydantic_ai.providers.cohere import CohereProvider
+
+    return CohereModel(name, provider=CohereProvider(api_key="x", http_client=wire.client(httpx)))
+
+
+def _huggingface(name: str, wire: Wire, patch: pytest.MonkeyPatch, answer: Json) -> Model:
+    from pydantic_ai.models.huggingface import HuggingFaceModel
+    from pydantic_ai.providers.huggingface import HuggingFaceProvider
+
+    # The one SDK that takes no client of the user: it makes one for each request, by this factory.
+    patch.setattr(
+        "huggingface_hub.utils._http._GLOBAL_ASYNC_CLIENT_FACTORY", lambda: wire.client(httpx)
+    )
+    base_url = f"https://router.huggingface.co/{answer['path'].split('/')[1]}/v1"
+    return HuggingFaceModel(name, provider=HuggingFaceProvider(api_key="x", base_url=base_url))
+
+
+def _compatible(model: str, provider: str, **options: Any) -> Builder:
+    """A model class with the provider class of its own, both named by module and class."""
+
+    def build(name: str, wire: Wire, *_: object) -> Model:
+        import importlib
+
+        def load(place: str) -> Any:
+            module, _, member = place.partition(":")
+            return getattr(importlib.import_module(f"pydantic_ai.{module}"), member)
+
+        own = load(f"providers.{provider}")(http_client=wire.client(), **({"api_key": "x"} | options))
+        built: Model = load(f"models.{model}")(name, provider=own)
+        return built
+
+    return build
+
+
+def _snowflake(name: str, wire: Wire, *_: object) -> Model:
+    from pydantic_ai.models.snowflake import SnowflakeModel
+    from pydantic_ai.providers.snowflake import SnowflakeProvider
+
+    provider = SnowflakeProvider(account="resource", token="x", http_client=wire.client())
+    return SnowflakeModel(name, provider=provider)
+
+
+def _gateway(kind: str, library: ModuleType = httpx2) -> Builder:
+    def build(name: str, wire: Wire, *_: object) -> Model:
+        from pydantic_ai.models import infer_model
+        from pydantic_ai.providers.gateway import gateway_provider
+
+        options: dict[str, Any] = {} if kind == "bedrock" else {"http_client": wire.client(library)}
+        provider: Any = gateway_provider(kind, api_key="x", base_url="https://localhost", **options)  # type: ignore[call-overload]
+        if kind == "bedrock":
+            wire.attach_to(provider.client)
+        return infer_model(f"{kind}:{name}", provider_factory=lambda _: provider)
+
+    return build
+
+
+_BUILDERS: list[tuple[str, Builder]] = [
+    (r"api\.anthropic\.com", _anthropic),
+    (r"api\.cerebras\.ai", _compatible("cerebras:CerebrasModel", "cerebras:CerebrasProvider")),
+    (r"api\.cohere\.com", _cohere),
+    (r"api\.deepseek\.com/chat", _compatible("openai:OpenAIChatModel", "deepseek:DeepSeekProvider")),
+    (r"api\.deepseek\.com/resp", _compatible("openai:OpenAIResponsesModel", "deepseek:DeepSeekProvider")),
+    (r"api\.groq\.com", _groq),
+    (r"api\.inference\.crusoecloud", _compatible("crusoe:CrusoeModel", "crusoe:CrusoeProvider")),
+    (r"api\.mistral\.ai", _mistral),
+    (r"api\.openai\.com/v1/chat", _openai_chat),
+    (r"api\.openai\.com/v1/responses", _openai_responses),
+    (r"api\.z\.ai", _compatible("zai:ZaiModel", "zai:ZaiProvider")),
+    (r"bedrock-mantle", _mantle),
+    (r"bedrock-runtime.*/invoke$", _anthropic_on_bedrock),
+    (r"bedrock-runtime", _converse),
+    (r"generativelanguage\.googleapis\.com/v1beta/openai", _gemini_as_openai),
+    (r"generativelanguage", _gemini),
+    (r".*aiplatform\.googleapis\.com", _vertex),
+    (r"localhost/anthropic", _gateway("anthropic")),
+    (r"localhost/bedrock", _gateway("bedrock")),
+    (r"localhost/google-vertex", _gateway("google-cloud")),
+    (r"localhost/groq", _gateway("groq", httpx)),
+    (r"localhost/openai", _gateway("openai-responses")),
+    (r"localhost/v1", _compatible("ollama:OllamaModel", "ollama:OllamaProvider", base_url="http://localhost/v1")),
+    (r"ollama\.com", _compatible("ollama:OllamaModel", "ollama:OllamaProvider", base_url="https://ollama.com/v1")),
+    (r"openrouter\.ai/api/v1/chat", _compatible("openrouter:OpenRouterModel", "openrouter:OpenRouterProvider")),
+    (r"openrouter\.ai/api/v1/resp", _compatible("openai:OpenAIResponsesModel", "openrouter:OpenRouterProvider")),
+    (r"resource\.openai\.azure\.com", _azure),
+    (r"resource\.snowflakecomputing\.com", _snowflake),
+    (r"router\.huggingface\.co", _huggingface),
+    (r"us\.inference\.heroku\.com", _compatible("openai:OpenAIChatModel", "heroku:HerokuProvider")),
+]
+
+
+def whole(answer: Json) -> Wire:
+    """An answer in one piece; for a background request, the submission before it."""
+    body = readable(answer["response"])
+    if "/responses/resp_" not in answer["path"]:
+        return Wire([json.dumps(body).encode()])
+    body = body | {"id": answer["path"].rpartition("/")[2]}
+    queued = body | {"status": "queued", "output": [], "usage": None, "completed_at": None}
+    return Wire([json.dumps(queued).encode()], polled=json.dumps(body).encode())
+
+
+_BYTES = ("thoughtSignature", "redactedContent")
+
+
+def readable(body: Any) -> Any:
+    """The body with its masked bytes, which SDKs decode, in base64: `x` is none."""
+    if isinstance(body, list):
+        return [readable(each) for each in body]
+    if isinstance(body, dict):
+        return {key: "eA==" if key in _BYTES else readable(value) for key, value in body.items()}
+    return body
+
+
+def settings_of(answer: Json) -> dict[str, Any]:
+    """The settings with which the request was made, as far as they shape the bill or the way of the answer."""
+    request, body, path = answer["request"], answer["response"], answer["path"]
+    settings: dict[str, Any] = {}
+    if limit := request.get("max_tokens") or request.get("max_completion_tokens"):
+        settings["max_tokens"] = limit
+    if path.endswith("/converse"):
+        settings["max_tokens"] = 4096  # without a limit, PydanticAI asks Claude for a stream
+    if body.get("performanceConfig"):
+        settings["bedrock_performance_configuration"] = body["performanceConfig"]
+    if "/responses/resp_" in path:
+        settings["openai_background"] = True
+    return settings
+
+
+def assert_asked(wire: Wire, answer: Json) -> None:
+    """A request went where the recorded one had gone, whatever version of Google's API the SDK asks."""
+    asked = {_place(url.hostname or "", unquote(url.path)) for url in map(urlsplit, wire.requests)}
+    assert _place(answer["host"], unquote(answer["path"])) in asked
+
+
+def _place(host: str, path: str) -> str:
+    path = re.sub(r"^(.*)/v1(beta1?)?/(?=models/|projects/|publishers/)", r"\1/v1/", path)
+    return host + re.sub(r"/deployments/[^/]+/", "/deployments/d/", path)
