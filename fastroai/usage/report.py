@@ -87,9 +87,9 @@ class UsageReport:
     def to_json(self) -> str:
         """Everything as a JSON object; amounts are exact US dollars, as strings.
 
-        Its fields are `version` (2), `currency`, `cost_complete`, `stated_over_priced_usd`, `total`, and `by_step`, `by_agent`,
-        `by_model`, `by_tool` and `by_outcome`, lists of rows. A row has the fields of `UsageRow`, and
-        `cost_complete`.
+        Its fields are `version` (2), `currency`, `cost_complete`, `stated_over_priced_usd`, `total`, and the
+        lists of rows `by_step`, `by_agent`, `by_model`, `by_tool` and `by_outcome`. A row has the fields of
+        `UsageRow`, and `cost_complete`.
         """
         return as_json(self)
 
