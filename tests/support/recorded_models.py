@@ -1,4 +1,4 @@
-"""The providers' own models of PydanticAI, as a user builds them, with recorded answers instead of a network."""
+"""The providers' own models of PydanticAI, as a user builds them, with recorded answers for a network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ from urllib.parse import unquote, urlsplit
 import httpx
 import httpx2
 import pytest
+from pydantic_ai.capabilities import NativeTool
 from pydantic_ai.models import Model
+from pydantic_ai.native_tools import (
+    AbstractNativeTool,
+    AdvisorTool,
+    CodeExecutionTool,
+    MCPServerTool,
+    WebFetchTool,
+    WebSearchTool,
+)
+
 from support.recorded_oracle import Json, asked_model
 
 SDKS = {
@@ -176,7 +186,10 @@ def _vertex(name: str, wire: Wire, patch: object, answer: Json) -> Model:
 
     location = answer["path"].split("/locations/")[1].split("/")[0]
     provider = GoogleCloudProvider(
-        credentials=Credentials("x"), project="p", location=location, http_client=wire.client()  # type: ignore[no-untyped-call]
+        credentials=Credentials("x"),
+        project="p",
+        location=location,
+        http_client=wire.client(),  # type: ignore[no-untyped-call]
     )
     return GoogleModel(name, provider=provider)
 
@@ -229,7 +242,7 @@ def _mistral(name: str, wire: Wire, *_: object) -> Model:
     from pydantic_ai.models.mistral import MistralModel
     from pydantic_ai.providers.mistral import MistralProvider
 
-    return MistralModel(name, provider=MistralProvider(api_key="x", http_client=wire.client(httpx)))
+    return MistralModel(name, provider=MistralProvider(api_key="x", http_client=wire.client()))
 
 
 def _cohere(name: str, wire: Wire, *_: object) -> Model:
@@ -244,9 +257,7 @@ def _huggingface(name: str, wire: Wire, patch: pytest.MonkeyPatch, answer: Json)
     from pydantic_ai.providers.huggingface import HuggingFaceProvider
 
     # The one SDK that takes no client of the user: it makes one for each request, by this factory.
-    patch.setattr(
-        "huggingface_hub.utils._http._GLOBAL_ASYNC_CLIENT_FACTORY", lambda: wire.client(httpx)
-    )
+    patch.setattr("huggingface_hub.utils._http._GLOBAL_ASYNC_CLIENT_FACTORY", lambda: wire.client(httpx))
     base_url = f"https://router.huggingface.co/{answer['path'].split('/')[1]}/v1"
     return HuggingFaceModel(name, provider=HuggingFaceProvider(api_key="x", base_url=base_url))
 
@@ -313,10 +324,22 @@ _BUILDERS: list[tuple[str, Builder]] = [
     (r"localhost/google-vertex", _gateway("google-cloud")),
     (r"localhost/groq", _gateway("groq", httpx)),
     (r"localhost/openai", _gateway("openai-responses")),
-    (r"localhost/v1", _compatible("ollama:OllamaModel", "ollama:OllamaProvider", base_url="http://localhost/v1")),
-    (r"ollama\.com", _compatible("ollama:OllamaModel", "ollama:OllamaProvider", base_url="https://ollama.com/v1")),
-    (r"openrouter\.ai/api/v1/chat", _compatible("openrouter:OpenRouterModel", "openrouter:OpenRouterProvider")),
-    (r"openrouter\.ai/api/v1/resp", _compatible("openai:OpenAIResponsesModel", "openrouter:OpenRouterProvider")),
+    (
+        r"localhost/v1",
+        _compatible("ollama:OllamaModel", "ollama:OllamaProvider", base_url="http://localhost/v1"),
+    ),
+    (
+        r"ollama\.com",
+        _compatible("ollama:OllamaModel", "ollama:OllamaProvider", base_url="https://ollama.com/v1"),
+    ),
+    (
+        r"openrouter\.ai/api/v1/chat",
+        _compatible("openrouter:OpenRouterModel", "openrouter:OpenRouterProvider"),
+    ),
+    (
+        r"openrouter\.ai/api/v1/resp",
+        _compatible("openai:OpenAIResponsesModel", "openrouter:OpenRouterProvider"),
+    ),
     (r"resource\.openai\.azure\.com", _azure),
     (r"resource\.snowflakecomputing\.com", _snowflake),
     (r"router\.huggingface\.co", _huggingface),
@@ -338,16 +361,19 @@ _BYTES = ("thoughtSignature", "redactedContent")
 
 
 def readable(body: Any) -> Any:
-    """The body with its masked bytes, which SDKs decode, in base64: `x` is none."""
+    """The body with what masking broke mended: bytes in base64, and the ids that lead calls to results."""
     if isinstance(body, list):
-        return [readable(each) for each in body]
+        calls = [each for each in body if isinstance(each, dict) and each.get("type") == "server_tool_use"]
+        results = [each["tool_use_id"] for each in body if isinstance(each, dict) and "tool_use_id" in each]
+        ids = {id(call): {"id": result} for call, result in zip(calls, results, strict=False)}
+        return [readable(each | ids[id(each)] if id(each) in ids else each) for each in body]
     if isinstance(body, dict):
         return {key: "eA==" if key in _BYTES else readable(value) for key, value in body.items()}
     return body
 
 
 def settings_of(answer: Json) -> dict[str, Any]:
-    """The settings with which the request was made, as far as they shape the bill or the way of the answer."""
+    """The settings of the request, as far as they shape the bill or the way of the answer."""
     request, body, path = answer["request"], answer["response"], answer["path"]
     settings: dict[str, Any] = {}
     if limit := request.get("max_tokens") or request.get("max_completion_tokens"):
@@ -359,6 +385,25 @@ def settings_of(answer: Json) -> dict[str, Any]:
     if "/responses/resp_" in path:
         settings["openai_background"] = True
     return settings
+
+
+_TOOLS: dict[str, AbstractNativeTool] = {
+    "advisor": AdvisorTool(model="claude-opus-4-8"),
+    "code_execution": CodeExecutionTool(),
+    "mcp": MCPServerTool(id="x", url="https://mcp.example/mcp"),
+    "openrouter:advisor": AdvisorTool(model="anthropic/claude-opus-4.8"),
+    "openrouter:web_search": WebSearchTool(),
+    "web_fetch": WebFetchTool(),
+    "web_search": WebSearchTool(),
+}
+
+
+def tools_of(answer: Json) -> list[NativeTool[None]]:
+    """The provider's own tools that the request had; a search model has its search."""
+    names = [re.sub(r"_\d{8}$", "", name) for name in answer["request"].get("tool_types", ())]
+    if "search-preview" in (asked_model(answer) or ""):
+        names.append("web_search")
+    return [NativeTool(_TOOLS[name]) for name in names if name in _TOOLS]
 
 
 def assert_asked(wire: Wire, answer: Json) -> None:

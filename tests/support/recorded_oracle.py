@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from genai_prices.data import providers as _PROVIDERS
+from genai_prices import data
 
 FOLDER: Final = Path(__file__).parents[1] / "behaviour/accounting/recorded"
 ANSWERS: Final = FOLDER / "responses.jsonl"
@@ -39,7 +39,7 @@ Json = Mapping[str, Any]
 
 @dataclass
 class Reading:
-    """What a body says of its usage: counts that do not overlap, each under the price that it is billed at."""
+    """What a body says of its usage: counts that do not overlap, by the price that each is billed at."""
 
     billed: dict[str, int] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
@@ -135,10 +135,10 @@ def _openai(
     )
     hidden = body["usage"].get("total_tokens", 0) - whole_input - whole_output
     if hidden > 0:
-        reading.unpriced.append("total_tokens")
+        reading.unpriced.append("thinking tokens")
         reading.why.append(
-            f"total_tokens has {hidden} more than prompt and completion together: thinking, which Google bills "
-            "as output, and which this format does not break down."
+            f"total_tokens has {hidden} more than prompt and completion together: thinking, which Google "
+            "bills as output, and which this format does not break down."
         )
     if min(reading.billed.values()) < 0:
         reading.contradiction = "parts exceed their whole"
@@ -146,7 +146,7 @@ def _openai(
 
 
 def anthropic(body: Json) -> Reading:
-    """`input_tokens` is without the cached ones; iterations of advisors and compactions are not in the sums."""
+    """`input_tokens` is without the cached ones; the iterations of an advisor are not in the sums."""
     usage = body["usage"]
     read = _count(usage, "cache_read_input_tokens")
     written = _count(usage, "cache_creation_input_tokens")
@@ -170,10 +170,11 @@ def anthropic(body: Json) -> Reading:
     )
     for iteration in usage.get("iterations") or []:
         if iteration["type"] == "advisor_message":
-            reading.unpriced += ["advisor_input_tokens", "advisor_output_tokens"]
+            reading.unpriced.append("advisor tokens")
             reading.why.append(
-                f"{iteration['model']} advised with {iteration['input_tokens']} and {iteration['output_tokens']} "
-                "tokens, billed at its own rates; PydanticAI passes on their sums without the model."
+                f"{iteration['model']} advised, with {iteration['input_tokens']} input and "
+                f"{iteration['output_tokens']} output tokens, billed at its own rates; PydanticAI passes on "
+                "their sums without the model."
             )
         else:
             assert iteration["type"] == "message", "other kinds are not on record yet"
@@ -273,7 +274,7 @@ def embeddings(body: Json) -> Reading:
 
 
 def stated(body: Json) -> Decimal | None:
-    """US dollars: OpenRouter's `cost` (and the upstream's, if that was paid for directly), xAI's ticks, gateways'."""
+    """US dollars: OpenRouter's `cost`, and the upstream's with a key of one's own; xAI's ticks; gateways'."""
     usage = body.get("usage") or body.get("usageMetadata") or {}
     for gateway, name in (("logfire_ai_gateway", "cost"), ("pydantic_ai_gateway", "cost_estimate")):
         if (told := (usage.get(gateway) or {}).get(name)) is not None:
@@ -299,7 +300,7 @@ class Priced:
     prices: Mapping[str, Any]
 
     def of(self, unit: str, whole_input: int) -> Decimal | None:
-        """US dollars for a million tokens, or for a thousand other things; a part without a price costs as its whole."""
+        """US dollars for a million tokens, or a thousand other things; without a price, that of the whole."""
         for key in _FALLBACKS.get(unit, (unit,)):
             price = self.prices.get(key)
             if price is None:
@@ -347,7 +348,7 @@ def price_list(provider: str, model: str, context: Mapping[str, str], at: dateti
 
 
 def _with_fallbacks(provider: str) -> Iterator[Any]:
-    by_id = {entry.id: entry for entry in _PROVIDERS}
+    by_id = {entry.id: entry for entry in data.providers}
     if provider in by_id:
         yield by_id[provider]
         for other in by_id[provider].fallback_model_providers or []:
@@ -556,14 +557,14 @@ def _explain(reading: Reading, answer: Json, kind: str, provider: str | None) ->
         why.append("The polls of one background request are that request, with the usage of its last answer.")
     if host == "localhost" and provider in _DROPS_GATEWAY_COST and reading.stated is not None:
         why.append(
-            f"{_DROPS_GATEWAY_COST[provider]} drops the gateway's cost from the body, so that no program sees it."
+            f"{_DROPS_GATEWAY_COST[provider]} drops the gateway's cost from the body: no program sees it."
         )
         reading.stated = None
     if "search-preview" in (asked or ""):
         reading.unpriced.append("web_searches")
         why.append("Each request to a search model costs a search, for which no price is listed.")
     if (body.get("performanceConfig") or {}).get("latency") == "optimized":
-        reading.unpriced.append("performanceConfig.latency=optimized")
+        reading.unpriced.append("latency=optimized")
         why.append("Latency-optimized inference has rates of its own, which are not listed.")
     if region := re.match(r"([a-z]+-[a-z]+\d)-aiplatform", host):
         reading.unpriced.append(f"region={region[1]}")

@@ -35,7 +35,7 @@ class Streamed:
 
 
 def streamed(answer: Json) -> Streamed | None:
-    """The stream of an answer; `None` where the place does not stream, or PydanticAI's model of it does not."""
+    """The stream of an answer; `None` where the place, or PydanticAI's model of it, does not stream."""
     path, body = unquote(answer["path"]), readable(answer["response"])
     for end, convert in _CONVERSIONS.items():
         if path.endswith(end):
@@ -51,7 +51,9 @@ def _sse(data: Json, event: str | None = None) -> bytes:
 def _chat(body: Json, place: str) -> Streamed:
     """Chat Completions: deltas, the finish reason, then the usage, in a chunk without choices."""
     (choice,) = body["choices"]
-    chunk = {key: value for key, value in body.items() if key != "usage"} | {"object": "chat.completion.chunk"}
+    chunk = {key: value for key, value in body.items() if key != "usage"} | {
+        "object": "chat.completion.chunk"
+    }
     message = choice["message"]
     calls = [call | {"index": index} for index, call in enumerate(message.get("tool_calls") or [])]
     delta = message | ({"tool_calls": calls} if calls else {})
@@ -96,7 +98,10 @@ def _text_events(item: Json, at: Json) -> Iterator[dict[str, Any]]:
 
 def _anthropic_events(body: Json) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The input in the first event, the totals in the last but one."""
-    first = {key: value for key, value in body["usage"].items() if key != "iterations"} | {"output_tokens": 1}
+    told_last = ("iterations", "pydantic_ai_gateway")
+    first = {key: value for key, value in body["usage"].items() if key not in told_last} | {
+        "output_tokens": 1
+    }
     message = body | {"content": [], "stop_reason": None, "stop_sequence": None, "usage": first}
     before: list[dict[str, Any]] = [{"type": "message_start", "message": message}]
     for index, block in enumerate(body["content"]):
@@ -141,7 +146,9 @@ def _gemini(body: Json, place: str) -> Streamed:
     """The prompt's tokens in each chunk, the totals and the finish reason in the last one."""
     if "candidates" not in body:
         return Streamed([], [_sse(body)])
-    usage = {key: value for key, value in body["usageMetadata"].items() if key.startswith(("prompt", "traffic"))}
+    usage = {
+        key: value for key, value in body["usageMetadata"].items() if key.startswith(("prompt", "traffic"))
+    }
     first = dict(body["candidates"][0])
     first.pop("finishReason", None)
     last = body["candidates"][0] | {"content": {"parts": [{"text": ""}], "role": "model"}}
