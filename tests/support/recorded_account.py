@@ -31,7 +31,7 @@ def frozen_at(monkeypatch: pytest.MonkeyPatch, moment: datetime) -> None:
 
     class Frozen(datetime):
         @classmethod
-        def now(cls, tz: tzinfo | None = None) -> datetime:
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
             return moment
 
     monkeypatch.setattr("pydantic_ai._utils.datetime", Frozen)

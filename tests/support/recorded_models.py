@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from types import ModuleType
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -13,8 +14,26 @@ from urllib.parse import unquote, urlsplit
 import httpx
 import httpx2
 import pytest
+from anthropic import AsyncAnthropicBedrock
+from botocore.awsrequest import AWSResponse
+from google.oauth2.credentials import Credentials
 from pydantic_ai.capabilities import NativeTool
-from pydantic_ai.models import Model
+from pydantic_ai.models import Model, infer_model
+from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.bedrock import BedrockConverseModel
+from pydantic_ai.models.bedrock_mantle import BedrockMantleChatModel, BedrockMantleResponsesModel
+from pydantic_ai.models.cerebras import CerebrasModel
+from pydantic_ai.models.cohere import CohereModel
+from pydantic_ai.models.crusoe import CrusoeModel
+from pydantic_ai.models.google import GoogleModel
+from pydantic_ai.models.groq import GroqModel
+from pydantic_ai.models.huggingface import HuggingFaceModel
+from pydantic_ai.models.mistral import MistralModel
+from pydantic_ai.models.ollama import OllamaModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.models.openrouter import OpenRouterModel
+from pydantic_ai.models.snowflake import SnowflakeModel
+from pydantic_ai.models.zai import ZaiModel
 from pydantic_ai.native_tools import (
     AbstractNativeTool,
     AdvisorTool,
@@ -23,19 +42,29 @@ from pydantic_ai.native_tools import (
     WebFetchTool,
     WebSearchTool,
 )
+from pydantic_ai.providers.anthropic import AnthropicProvider
+from pydantic_ai.providers.azure import AzureProvider
+from pydantic_ai.providers.bedrock import BedrockProvider
+from pydantic_ai.providers.bedrock_mantle import BedrockMantleProvider
+from pydantic_ai.providers.cerebras import CerebrasProvider
+from pydantic_ai.providers.cohere import CohereProvider
+from pydantic_ai.providers.crusoe import CrusoeProvider
+from pydantic_ai.providers.deepseek import DeepSeekProvider
+from pydantic_ai.providers.gateway import gateway_provider
+from pydantic_ai.providers.google import GoogleProvider
+from pydantic_ai.providers.google_cloud import GoogleCloudProvider
+from pydantic_ai.providers.groq import GroqProvider
+from pydantic_ai.providers.heroku import HerokuProvider
+from pydantic_ai.providers.huggingface import HuggingFaceProvider
+from pydantic_ai.providers.mistral import MistralProvider
+from pydantic_ai.providers.ollama import OllamaProvider
+from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.providers.openrouter import OpenRouterProvider
+from pydantic_ai.providers.snowflake import SnowflakeProvider
+from pydantic_ai.providers.zai import ZaiProvider
+from urllib3.exceptions import ProtocolError
 
 from support.recorded_oracle import Json, asked_model
-
-SDKS = {
-    "bedrock-runtime": "boto3",
-    "localhost/bedrock": "boto3",
-    "api.cohere.com": "cohere",
-    "api.groq.com": "groq",
-    "localhost/groq": "groq",
-    "router.huggingface.co": "huggingface_hub",
-    "api.mistral.ai": "mistralai",
-}
-"""What has to be installed for the answers of some hosts, beside what PydanticAI brings."""
 
 
 @dataclass
@@ -77,11 +106,11 @@ class Wire:
 
     def attach_to(self, client: Any) -> None:
         """Answer for a client of boto3, by the event that it emits before it sends."""
-        client.meta.events.register("before-send.bedrock-runtime.*", self._answer_boto)
+        sending = "before-send.bedrock-runtime.*"
+        client.meta.events.unregister(sending, unique_id=__name__)  # a wire that had the client before
+        client.meta.events.register(sending, self._answer_boto, unique_id=__name__)
 
     def _answer_boto(self, request: Any, **_: object) -> Any:
-        from botocore.awsrequest import AWSResponse
-
         self.requests.append(request.url)
         status = 200 if len(self.requests) == 1 else 400
         pieces = list(self.pieces) if status == 200 else [b'{"message": "one answer only"}']
@@ -98,19 +127,10 @@ class _RawStream:
     def stream(self, *_: object, **__: object) -> Iterable[bytes]:
         yield from self._pieces
         if self._broken:
-            from urllib3.exceptions import ProtocolError
-
             raise ProtocolError("the connection broke")
 
     def close(self) -> None:
         pass
-
-
-def require_sdk(host: str, path: str) -> None:
-    """Skip the test where the SDK of a provider is not installed, naming it."""
-    for place, package in SDKS.items():
-        if f"{host}{path}".startswith(place):
-            pytest.importorskip(package, reason=f"the answers of {host} need {package}")
 
 
 def build_model(answer: Json, wire: Wire, patch: pytest.MonkeyPatch) -> Model:
@@ -130,220 +150,122 @@ def _model_of_tests(answer: Json) -> str:
 Builder = Callable[[str, Wire, pytest.MonkeyPatch, Json], Model]
 
 
-def _openai(name: str, wire: Wire, base_url: str | None = None) -> Any:
-    from pydantic_ai.providers.openai import OpenAIProvider
+def _with(model: Any, provider: Any, library: ModuleType = httpx2, **options: Any) -> Builder:
+    """A model class with a provider class, of which the client is given."""
 
-    return OpenAIProvider(api_key="x", base_url=base_url, http_client=wire.client())
+    def build(name: str, wire: Wire, *_: object) -> Model:
+        own = provider(http_client=wire.client(library), **({"api_key": "x"} | options))
+        built: Model = model(name, provider=own)
+        return built
 
-
-def _openai_chat(name: str, wire: Wire, *_: object) -> Model:
-    from pydantic_ai.models.openai import OpenAIChatModel
-
-    return OpenAIChatModel(name, provider=_openai(name, wire))
-
-
-def _openai_responses(name: str, wire: Wire, *_: object) -> Model:
-    from pydantic_ai.models.openai import OpenAIResponsesModel
-
-    return OpenAIResponsesModel(name, provider=_openai(name, wire))
-
-
-def _gemini_as_openai(name: str, wire: Wire, *_: object) -> Model:
-    from pydantic_ai.models.openai import OpenAIChatModel
-
-    base_url = "https://generativelanguage.googleapis.com/v1beta/openai"
-    return OpenAIChatModel(name, provider=_openai(name, wire, base_url))
-
-
-def _anthropic(name: str, wire: Wire, *_: object) -> Model:
-    from pydantic_ai.models.anthropic import AnthropicModel
-    from pydantic_ai.providers.anthropic import AnthropicProvider
-
-    return AnthropicModel(name, provider=AnthropicProvider(api_key="x", http_client=wire.client()))
+    return build
 
 
 def _anthropic_on_bedrock(name: str, wire: Wire, patch: object, answer: Json) -> Model:
-    from anthropic import AsyncAnthropicBedrock
-    from pydantic_ai.models.anthropic import AnthropicModel
-    from pydantic_ai.providers.anthropic import AnthropicProvider
-
-    region = answer["host"].split(".")[1]
-    client = AsyncAnthropicBedrock(api_key="x", aws_region=region, http_client=wire.client(), max_retries=0)
+    client = AsyncAnthropicBedrock(
+        api_key="x", aws_region=_region(answer), http_client=wire.client(), max_retries=0
+    )
     return AnthropicModel(name, provider=AnthropicProvider(anthropic_client=client))
 
 
-def _gemini(name: str, wire: Wire, *_: object) -> Model:
-    from pydantic_ai.models.google import GoogleModel
-    from pydantic_ai.providers.google import GoogleProvider
-
-    return GoogleModel(name, provider=GoogleProvider(api_key="x", http_client=wire.client()))
+def _region(answer: Json) -> str:
+    """The region of AWS, as in `bedrock-runtime.us-east-1.amazonaws.com`."""
+    region: str = answer["host"].split(".")[1]
+    return region
 
 
 def _vertex(name: str, wire: Wire, patch: object, answer: Json) -> Model:
-    from google.oauth2.credentials import Credentials
-    from pydantic_ai.models.google import GoogleModel
-    from pydantic_ai.providers.google_cloud import GoogleCloudProvider
-
     location = answer["path"].split("/locations/")[1].split("/")[0]
+    credentials = Credentials("x")  # type: ignore[no-untyped-call]
     provider = GoogleCloudProvider(
-        credentials=Credentials("x"),
-        project="p",
-        location=location,
-        http_client=wire.client(),  # type: ignore[no-untyped-call]
+        credentials=credentials, project="p", location=location, http_client=wire.client()
     )
     return GoogleModel(name, provider=provider)
 
 
 def _converse(name: str, wire: Wire, patch: object, answer: Json) -> Model:
-    from pydantic_ai.models.bedrock import BedrockConverseModel
-    from pydantic_ai.providers.bedrock import BedrockProvider
-
-    provider = BedrockProvider(api_key="x", region_name=answer["host"].split(".")[1])
+    provider = _bedrock(_region(answer))
     wire.attach_to(provider.client)
     return BedrockConverseModel(name, provider=provider)
 
 
-def _mantle(name: str, wire: Wire, patch: object, answer: Json) -> Model:
-    from pydantic_ai.models.bedrock_mantle import BedrockMantleChatModel, BedrockMantleResponsesModel
-    from pydantic_ai.providers.bedrock_mantle import BedrockMantleProvider
+@cache
+def _bedrock(region: str) -> BedrockProvider:
+    """One for each region: boto3 takes long to make a client."""
+    return BedrockProvider(api_key="x", region_name=region)
 
-    provider = BedrockMantleProvider(
-        api_key="x", region_name=answer["host"].split(".")[1], http_client=wire.client()
-    )
+
+def _mantle(name: str, wire: Wire, patch: object, answer: Json) -> Model:
+    provider = BedrockMantleProvider(api_key="x", region_name=_region(answer), http_client=wire.client())
     if answer["path"].endswith("/responses"):
         return BedrockMantleResponsesModel(name, provider=provider)
     return BedrockMantleChatModel(name, provider=provider)
 
 
-def _azure(name: str, wire: Wire, patch: object, answer: Json) -> Model:
-    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
-    from pydantic_ai.providers.azure import AzureProvider
-
-    endpoint = "https://resource.openai.azure.com"
-    if answer["path"].endswith("/responses"):
-        provider = AzureProvider(
-            azure_endpoint=f"{endpoint}/openai/v1", api_key="x", http_client=wire.client()
-        )
-        return OpenAIResponsesModel(name, provider=provider)
-    provider = AzureProvider(
-        azure_endpoint=endpoint, api_version="2025-04-01-preview", api_key="x", http_client=wire.client()
-    )
-    return OpenAIChatModel(name, provider=provider)
-
-
-def _groq(name: str, wire: Wire, *_: object) -> Model:
-    from pydantic_ai.models.groq import GroqModel
-    from pydantic_ai.providers.groq import GroqProvider
-
-    return GroqModel(name, provider=GroqProvider(api_key="x", http_client=wire.client(httpx)))
-
-
-def _mistral(name: str, wire: Wire, *_: object) -> Model:
-    from pydantic_ai.models.mistral import MistralModel
-    from pydantic_ai.providers.mistral import MistralProvider
-
-    return MistralModel(name, provider=MistralProvider(api_key="x", http_client=wire.client()))
-
-
-def _cohere(name: str, wire: Wire, *_: object) -> Model:
-    from pydantic_ai.models.cohere import CohereModel
-    from pydantic_ai.providers.cohere import CohereProvider
-
-    return CohereModel(name, provider=CohereProvider(api_key="x", http_client=wire.client(httpx)))
-
-
 def _huggingface(name: str, wire: Wire, patch: pytest.MonkeyPatch, answer: Json) -> Model:
-    from pydantic_ai.models.huggingface import HuggingFaceModel
-    from pydantic_ai.providers.huggingface import HuggingFaceProvider
-
     # The one SDK that takes no client of the user: it makes one for each request, by this factory.
     patch.setattr("huggingface_hub.utils._http._GLOBAL_ASYNC_CLIENT_FACTORY", lambda: wire.client(httpx))
     base_url = f"https://router.huggingface.co/{answer['path'].split('/')[1]}/v1"
     return HuggingFaceModel(name, provider=HuggingFaceProvider(api_key="x", base_url=base_url))
 
 
-def _compatible(model: str, provider: str, **options: Any) -> Builder:
-    """A model class with the provider class of its own, both named by module and class."""
+def _gateway(kind: str, library: ModuleType | None = httpx2) -> Builder:
+    """A model behind the Pydantic AI Gateway; without a library, one that has no HTTP client to give."""
 
     def build(name: str, wire: Wire, *_: object) -> Model:
-        import importlib
-
-        def load(place: str) -> Any:
-            module, _, member = place.partition(":")
-            return getattr(importlib.import_module(f"pydantic_ai.{module}"), member)
-
-        own = load(f"providers.{provider}")(http_client=wire.client(), **({"api_key": "x"} | options))
-        built: Model = load(f"models.{model}")(name, provider=own)
-        return built
-
-    return build
-
-
-def _snowflake(name: str, wire: Wire, *_: object) -> Model:
-    from pydantic_ai.models.snowflake import SnowflakeModel
-    from pydantic_ai.providers.snowflake import SnowflakeProvider
-
-    provider = SnowflakeProvider(account="resource", token="x", http_client=wire.client())
-    return SnowflakeModel(name, provider=provider)
-
-
-def _gateway(kind: str, library: ModuleType = httpx2) -> Builder:
-    def build(name: str, wire: Wire, *_: object) -> Model:
-        from pydantic_ai.models import infer_model
-        from pydantic_ai.providers.gateway import gateway_provider
-
-        options: dict[str, Any] = {} if kind == "bedrock" else {"http_client": wire.client(library)}
-        provider: Any = gateway_provider(kind, api_key="x", base_url="https://localhost", **options)  # type: ignore[call-overload]
-        if kind == "bedrock":
+        options = {} if library is None else {"http_client": wire.client(library)}
+        provider: Any = gateway_provider(kind, api_key="x", base_url="https://localhost", **options)
+        if library is None:
             wire.attach_to(provider.client)
         return infer_model(f"{kind}:{name}", provider_factory=lambda _: provider)
 
     return build
 
 
+def _snowflake(*, api_key: str, http_client: Any) -> SnowflakeProvider:
+    return SnowflakeProvider(account="resource", token=api_key, http_client=http_client)
+
+
+_OPENAI_AT_GOOGLE = "https://generativelanguage.googleapis.com/v1beta/openai"
+_AZURE = "https://resource.openai.azure.com"
+_AZURE_CHAT = {"azure_endpoint": _AZURE, "api_version": "2025-04-01-preview"}
+_AZURE_RESPONSES = {"azure_endpoint": f"{_AZURE}/openai/v1"}
+
 _BUILDERS: list[tuple[str, Builder]] = [
-    (r"api\.anthropic\.com", _anthropic),
-    (r"api\.cerebras\.ai", _compatible("cerebras:CerebrasModel", "cerebras:CerebrasProvider")),
-    (r"api\.cohere\.com", _cohere),
-    (r"api\.deepseek\.com/chat", _compatible("openai:OpenAIChatModel", "deepseek:DeepSeekProvider")),
-    (r"api\.deepseek\.com/resp", _compatible("openai:OpenAIResponsesModel", "deepseek:DeepSeekProvider")),
-    (r"api\.groq\.com", _groq),
-    (r"api\.inference\.crusoecloud", _compatible("crusoe:CrusoeModel", "crusoe:CrusoeProvider")),
-    (r"api\.mistral\.ai", _mistral),
-    (r"api\.openai\.com/v1/chat", _openai_chat),
-    (r"api\.openai\.com/v1/responses", _openai_responses),
-    (r"api\.z\.ai", _compatible("zai:ZaiModel", "zai:ZaiProvider")),
+    (r"api\.anthropic\.com", _with(AnthropicModel, AnthropicProvider)),
+    (r"api\.cerebras\.ai", _with(CerebrasModel, CerebrasProvider)),
+    (r"api\.cohere\.com", _with(CohereModel, CohereProvider, httpx)),
+    (r"api\.deepseek\.com/chat", _with(OpenAIChatModel, DeepSeekProvider)),
+    (r"api\.deepseek\.com/responses", _with(OpenAIResponsesModel, DeepSeekProvider)),
+    (r"api\.groq\.com", _with(GroqModel, GroqProvider, httpx)),
+    (r"api\.inference\.crusoecloud", _with(CrusoeModel, CrusoeProvider)),
+    (r"api\.mistral\.ai", _with(MistralModel, MistralProvider)),
+    (r"api\.openai\.com/v1/chat", _with(OpenAIChatModel, OpenAIProvider)),
+    (r"api\.openai\.com/v1/responses", _with(OpenAIResponsesModel, OpenAIProvider)),
+    (r"api\.z\.ai", _with(ZaiModel, ZaiProvider)),
     (r"bedrock-mantle", _mantle),
     (r"bedrock-runtime.*/invoke$", _anthropic_on_bedrock),
     (r"bedrock-runtime", _converse),
-    (r"generativelanguage\.googleapis\.com/v1beta/openai", _gemini_as_openai),
-    (r"generativelanguage", _gemini),
+    (
+        r"generativelanguage\.googleapis\.com/v1beta/openai",
+        _with(OpenAIChatModel, OpenAIProvider, base_url=_OPENAI_AT_GOOGLE),
+    ),
+    (r"generativelanguage", _with(GoogleModel, GoogleProvider)),
     (r".*aiplatform\.googleapis\.com", _vertex),
     (r"localhost/anthropic", _gateway("anthropic")),
-    (r"localhost/bedrock", _gateway("bedrock")),
+    (r"localhost/bedrock", _gateway("bedrock", None)),
     (r"localhost/google-vertex", _gateway("google-cloud")),
     (r"localhost/groq", _gateway("groq", httpx)),
     (r"localhost/openai", _gateway("openai-responses")),
-    (
-        r"localhost/v1",
-        _compatible("ollama:OllamaModel", "ollama:OllamaProvider", base_url="http://localhost/v1"),
-    ),
-    (
-        r"ollama\.com",
-        _compatible("ollama:OllamaModel", "ollama:OllamaProvider", base_url="https://ollama.com/v1"),
-    ),
-    (
-        r"openrouter\.ai/api/v1/chat",
-        _compatible("openrouter:OpenRouterModel", "openrouter:OpenRouterProvider"),
-    ),
-    (
-        r"openrouter\.ai/api/v1/resp",
-        _compatible("openai:OpenAIResponsesModel", "openrouter:OpenRouterProvider"),
-    ),
-    (r"resource\.openai\.azure\.com", _azure),
-    (r"resource\.snowflakecomputing\.com", _snowflake),
+    (r"localhost/v1", _with(OllamaModel, OllamaProvider, base_url="http://localhost/v1")),
+    (r"ollama\.com", _with(OllamaModel, OllamaProvider, base_url="https://ollama.com/v1")),
+    (r"openrouter\.ai/api/v1/chat", _with(OpenRouterModel, OpenRouterProvider)),
+    (r"openrouter\.ai/api/v1/responses", _with(OpenAIResponsesModel, OpenRouterProvider)),
+    (r"resource\.openai\.azure\.com/openai/dep", _with(OpenAIChatModel, AzureProvider, **_AZURE_CHAT)),
+    (r"resource\.openai\.azure\.com", _with(OpenAIResponsesModel, AzureProvider, **_AZURE_RESPONSES)),
+    (r"resource\.snowflakecomputing\.com", _with(SnowflakeModel, _snowflake)),
     (r"router\.huggingface\.co", _huggingface),
-    (r"us\.inference\.heroku\.com", _compatible("openai:OpenAIChatModel", "heroku:HerokuProvider")),
+    (r"us\.inference\.heroku\.com", _with(OpenAIChatModel, HerokuProvider)),
 ]
 
 

@@ -31,7 +31,7 @@ AT: Final = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 """When the answers are served: some prices depend on the date, those of DeepSeek on the hour."""
 
 _EXACT: Final = Context(prec=200)
-Json = Mapping[str, Any]
+Json = dict[str, Any]
 
 
 # Usage, as each provider documents it.
@@ -555,6 +555,8 @@ def _explain(reading: Reading, answer: Json, kind: str, provider: str | None) ->
         why.append("OpenAICompaction sends it; the answer does not name the model, so it is the one asked.")
     if kind == "background":
         why.append("The polls of one background request are that request, with the usage of its last answer.")
+    if reading.contradiction and reading.stated is not None:
+        why.append("What Gemini wrote to its cache and read from it counts twice; the bill leaves no doubt.")
     if host == "localhost" and provider in _DROPS_GATEWAY_COST and reading.stated is not None:
         why.append(
             f"{_DROPS_GATEWAY_COST[provider]} drops the gateway's cost from the body: no program sees it."

@@ -11,7 +11,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart
 from pydantic_ai.models.openai import OpenAICompaction
 from support.recorded_account import ANSWERS, EXPECTED, account_in, account_of, billed, cases, frozen_at
-from support.recorded_models import assert_asked, build_model, require_sdk, settings_of, tools_of, whole
+from support.recorded_models import assert_asked, build_model, settings_of, tools_of, whole
 from support.recorded_oracle import AT, Json, expectation
 
 from fastroai import CostCalculator, FastroAgent
@@ -72,7 +72,6 @@ def test_each_answer_is_served_or_is_no_request_of_an_agent() -> None:
 
 async def the_record_of(answer: Json, expected: Json, monkeypatch: pytest.MonkeyPatch) -> RequestRecord:
     """The one request that an answer is accounted as, in a run as a user would make it."""
-    require_sdk(answer["host"], answer["path"])
     wire = whole(answer)
     agent = FastroAgent(build_model(answer, wire, monkeypatch), request_retries=0)
     options: dict[str, Any] = {"model_settings": settings_of(answer), "capabilities": tools_of(answer)}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.recorded_account import account_in, account_of, billed, cases, frozen_at
-from support.recorded_models import Wire, build_model, require_sdk, settings_of, tools_of
+from support.recorded_models import Wire, build_model, settings_of, tools_of
 from support.recorded_oracle import AT, Json
 from support.recorded_streams import Streamed, streamed
 
@@ -68,7 +68,6 @@ def stream_of(answer: Json) -> Streamed:
 
 async def the_record_of(answer: Json, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> RequestRecord:
     """The one request that a stream is accounted as, read to its end."""
-    require_sdk(answer["host"], answer["path"])
     frozen_at(monkeypatch, AT)
     agent = FastroAgent(build_model(answer, wire, monkeypatch), request_retries=0)
 
