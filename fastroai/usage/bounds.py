@@ -62,7 +62,7 @@ class RequestBound:
     least_output_tokens: int | None = None
     """The smallest `max_tokens` that the provider accepts for it; `None` where it cannot be lowered."""
     most_output_tokens: int | None = None
-    """The largest `max_tokens` that the maker of the model accepts; `None` if that is not known."""
+    """The largest `max_tokens` that makes sense, by the name of the model; `None` if that is not known."""
     why: str | None = field(default=None, compare=False)
     """Why there is no bound, or one far above what the request is likely to cost, and what helps."""
 
@@ -154,7 +154,7 @@ def request_bound(
         cost_usd=cost,
         prices=prices,
         least_output_tokens=limit.floor,
-        most_output_tokens=limit.ceiling,
+        most_output_tokens=host.longest_answer_by_name,
         why=_why(host, model, given, parameters, counted, limit.tokens),
     )
 

@@ -29,8 +29,6 @@ class OutputLimit:
     """Everything that is billed as output, thinking included; `None` if nothing limits it."""
     floor: int | None
     """The smallest `max_tokens` that the provider accepts; `None` where it does not limit the output."""
-    ceiling: int | None
-    """The largest `max_tokens` that is worth sending, as the model's maker refuses a larger one."""
 
 
 def output_limit(
@@ -53,8 +51,7 @@ def output_limit(
     if honoured:
         limits.append(_positive(settings.get("max_tokens")))
     known = [limit for limit in limits if limit is not None]
-    floor = _floor(model, budget) if honoured else None
-    return OutputLimit(min(known, default=None), floor, host.longest_answer_by_name)
+    return OutputLimit(min(known, default=None), _floor(model, budget) if honoured else None)
 
 
 def _honours_max_tokens(

@@ -660,7 +660,7 @@ async def counted(
 ) -> tuple[int, int]:
     parameters = await parameters_of(agent or once())
     await prepare_bound(CostCalculator(), model, messages, parameters)
-    tokens = input_tokens(model, messages, parameters)
+    tokens = input_tokens(CostCalculator().host(model), messages, parameters)
     return tokens.least, tokens.likely
 
 

@@ -7,7 +7,6 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from fastroai.usage.allowances import ANTHROPIC, GATEWAY, OPENAI
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import (
