@@ -83,10 +83,16 @@ class Terms:
     @property
     def conditions(self) -> Mapping[str, str]:
         """What it asks for that prices depend on, and that no response of PydanticAI's says."""
-        if self.provider != "anthropic" or not self.wrapped.profile.get("anthropic_supports_fast_speed"):
+        if self.provider != "anthropic":
             return _STANDARD
-        speed = {**(self.wrapped.settings or {}), **(self.settings or {})}.get("anthropic_speed")
-        return {"speed": "fast"} if speed == "fast" else _STANDARD
+        settings = {**(self.wrapped.settings or {}), **(self.settings or {})}
+        conditions = {}
+        has_fast_mode = self.wrapped.profile.get("anthropic_supports_fast_speed")
+        if has_fast_mode and settings.get("anthropic_speed") == "fast":
+            conditions["speed"] = "fast"
+        if (region := asked_geography(settings)) is not None:
+            conditions["inference_geo"] = region
+        return conditions
 
     def note_input(self, input_tokens: int) -> None:
         """Remember what was reported for its input, which bounds requests that begin alike."""

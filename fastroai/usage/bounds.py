@@ -320,7 +320,13 @@ def _price_conditions(
     cached = list(_cached_for(messages, settings))
     write: Literal["no", "5m", "1h"] = "1h" if "1h" in cached else "5m" if cached else "no"
     fast = settings.get("anthropic_speed") == "fast"
-    return PriceConditions(service_tiers=tiers, fast=fast, cache_write=write, audio=audio)
+    return PriceConditions(
+        service_tiers=tiers,
+        fast=fast,
+        cache_write=write,
+        audio=audio,
+        inference_geo=asked_geography(settings),
+    )
 
 
 def _possible_tiers(host: Host, settings: Mapping[str, object]) -> frozenset[str] | None:

@@ -79,6 +79,15 @@ class Endpoint:
         PricingOverrides(self.prices, option="prices")
 
 
+class RegionalFactor(NamedTuple):
+    """What tokens cost at a host, as a multiple of list prices."""
+
+    known: Decimal | None
+    """`None` if a premium may apply, and nothing tells."""
+    most: Decimal | None
+    """The highest that can apply; `None` if nothing bounds it."""
+
+
 class _Address(NamedTuple):
     scheme: str
     host: str
@@ -153,19 +162,20 @@ class Endpoints:
         if endpoint is not None and endpoint.like is not None:
             yield model.rpartition("/")[2], endpoint.like, None
 
-    def regional_factor(self, url: str | None, provider: str, model: str) -> Decimal | None:
-        """Return what tokens cost at a URL, as a multiple of list prices; `None` if that is not known."""
-        return self._given_factor(url) or regional_factor(provider, url, model)
+    def region(self, url: str | None, provider: str, model: str, inference_geo: str | None) -> RegionalFactor:
+        """Return what tokens of a model cost at a URL, as a multiple of list prices.
 
-    def most_regional_factor(self, url: str | None, provider: str, model: str) -> Decimal | None:
-        """Return the most that `regional_factor` can be; `None` if that is not known."""
-        return self._given_factor(url) or most_regional_factor(provider, url, model)
-
-    def _given_factor(self, url: str | None) -> Decimal | None:
+        `inference_geo` is the region that the request asks Anthropic for.
+        """
         endpoint = self.at(url)
-        if endpoint is None or endpoint.regional_factor is None:
-            return None
-        return _factor(endpoint.regional_factor)
+        if endpoint is not None and endpoint.regional_factor is not None:
+            given = _factor(endpoint.regional_factor)
+            return RegionalFactor(given, given)
+        settings = None if inference_geo is None else {"extra_body": {"inference_geo": inference_geo}}
+        return RegionalFactor(
+            regional_factor(provider, url, model, settings),
+            most_regional_factor(provider, url, model, settings),
+        )
 
     def cost_headers(self, url: str | None) -> Sequence[str]:
         """Return the response headers that state the cost of a request at a URL.

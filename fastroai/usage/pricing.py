@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("fastroai.usage")
 
 _LIST_PRICES: Final = ModelPricing()
+_ONE: Final = Decimal(1)
 _ROUNDING: Final = Decimal("0.000001")
 """US dollars by which a bill may differ from prices without being told: a microcent."""
 
@@ -266,8 +267,8 @@ class CostCalculator:
         name = response.model_name or model
         listed = self._listed(name, canonical_provider(asked) if asked else None, url)
         if listed is not None:
-            factor = self._endpoints.regional_factor(url, asked or "", name or "")
-            cost = by_list_price(listed, response, used, served, factor)
+            region = self._endpoints.region(url, asked or "", name or "", conditions.get("inference_geo"))
+            cost = by_list_price(listed, response, used, served, region)
         elif is_local(response.model_name, provider or response.provider_name):
             cost = FREE
         else:
@@ -324,9 +325,9 @@ class CostCalculator:
             listings = self._endpoints.listings(model, name, provider_url)
             found = (upper_list_prices(*listing, input_tokens, conditions) for listing in listings)
             listed = next((prices for prices in found if prices is not None), None)
-            factor = self._endpoints.most_regional_factor(provider_url, provider or "", model)
+            region = self._endpoints.region(provider_url, provider or "", model, conditions.inference_geo)
             if listed is not None:
-                listed = None if factor is None else listed.in_region(factor)
+                listed = None if region.most is None else listed.in_region(region.most)
             elif is_local(model, provider):
                 listed = UpperPrices()
         possible = [upper_override(pricing, listed, input_tokens, conditions) for pricing in pricings]
@@ -345,9 +346,9 @@ class CostCalculator:
             listings = self._endpoints.listings(model, name, provider_url)
             found = (lower_list_prices(*listing) for listing in listings)
             listed = next((prices for prices in found if prices is not None), None)
-            factor = self._endpoints.regional_factor(provider_url, provider or "", model)
+            region = self._endpoints.region(provider_url, provider or "", model, None)
             if listed is not None:
-                listed = listed if factor is None else listed.in_region(factor)
+                listed = listed.in_region(region.known or _ONE)
             elif is_local(model, provider):
                 listed = LowerPrices()
         possible = [lower_override(pricing, listed) for pricing in pricings]

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from fastroai.records import EXACT, CostSource
-from fastroai.usage.rate_card import TOKEN_UNITS, ContradictoryUsage, Used
+from fastroai.usage.rate_card import TOKEN_UNITS, ContradictoryUsage, RateCard, Used
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse
     from pydantic_ai.usage import RequestUsage
 
+    from fastroai.usage.endpoints import RegionalFactor
     from fastroai.usage.list_prices import ListedModel
     from fastroai.usage.model_pricing import ModelPricing
 
@@ -34,6 +35,8 @@ class RequestCost:
     source: CostSource = "unknown"
     priced_usd: Decimal | None = None
     """What it costs by the prices known here, in US dollars; `None` if they do not cover it."""
+    most_usd: Decimal | None = None
+    """The most that it can be, if it is not complete; `None` if prices do not tell."""
     stated_usd: Decimal | None = None
     """What the provider or a gateway says that it bills, in US dollars."""
     unpriced_units: tuple[str, ...] = ()
@@ -55,7 +58,14 @@ class RequestCost:
 
     def billed(self, stated_usd: Decimal) -> RequestCost:
         """The same with the bill that the provider states, which covers everything."""
-        return replace(self, cost_usd=stated_usd, source="stated", stated_usd=stated_usd, unpriced_units=())
+        return replace(
+            self,
+            cost_usd=stated_usd,
+            source="stated",
+            stated_usd=stated_usd,
+            most_usd=None,
+            unpriced_units=(),
+        )
 
     def charged(self, share: Decimal, *, fee: Decimal) -> RequestCost:
         """The same at a share of its prices, and with a fee besides, as the user says."""
@@ -63,7 +73,13 @@ class RequestCost:
         def of(usd: Decimal | None) -> Decimal | None:
             return None if usd is None else EXACT.add(EXACT.multiply(usd, share), fee)
 
-        return replace(self, cost_usd=of(self.cost_usd), priced_usd=of(self.priced_usd), source="override")
+        return replace(
+            self,
+            cost_usd=of(self.cost_usd),
+            priced_usd=of(self.priced_usd),
+            most_usd=of(self.most_usd),
+            source="override",
+        )
 
     def why_incomplete(self, model: str) -> str:
         """Say why the cost of a request to `model` is not complete, and what to do about it."""
@@ -105,27 +121,35 @@ def by_list_price(
     response: ModelResponse,
     used: Used,
     served: Mapping[str, str],
-    regional_factor: Decimal | None = _ONE,
+    region: RegionalFactor,
 ) -> RequestCost:
-    """Work out what a request costs by the list prices of the model that answered.
-
-    Its tokens cost `regional_factor` times as much; `None` if a premium may apply that is not known.
+    """Work out what a request costs by the list prices of the model that answered, in a region.
 
     Raises:
         ContradictoryUsage: parts of a count exceed it.
     """
     card = listed.card(response.timestamp, served)
-    cost = card.cost(used)
+    list_usd = card.cost(used)
+    cost = _in_region(card, used, list_usd, region.known or _ONE)
     beside = (*card.uncovered(used), *card.unknown, *_unlisted(listed, served))
-    if regional_factor is None:
+    if region.known is not None:
+        priced, most = None if beside else cost, None
+    else:
+        priced = None
+        most = None if beside or region.most is None else _in_region(card, used, list_usd, region.most)
         beside = (*beside, f"regional pricing of {urlsplit(response.provider_url or '').hostname}")
-    elif regional_factor != _ONE:
-        without_tokens = card.cost({name: count for name, count in used.items() if name not in TOKEN_UNITS})
-        premium = EXACT.multiply(EXACT.subtract(cost, without_tokens), EXACT.subtract(regional_factor, _ONE))
-        cost = EXACT.add(cost, premium)
     return RequestCost(
-        cost_usd=cost, source="priced", priced_usd=None if beside else cost, unpriced_units=beside
+        cost_usd=cost, source="priced", priced_usd=priced, most_usd=most, unpriced_units=beside
     )
+
+
+def _in_region(card: RateCard, used: Used, list_usd: Decimal, factor: Decimal) -> Decimal:
+    """The cost with a regional premium, which is for tokens and not for searches and the like."""
+    if factor == _ONE:
+        return list_usd
+    without_tokens = card.cost({name: count for name, count in used.items() if name not in TOKEN_UNITS})
+    tokens_usd = EXACT.subtract(list_usd, without_tokens)
+    return EXACT.add(without_tokens, EXACT.multiply(tokens_usd, factor))
 
 
 def served_under(
@@ -136,7 +160,7 @@ def served_under(
     `service_tier` is that of responses that name none.
     """
     default = {} if service_tier is None else {"service_tier": service_tier}
-    return {**default, **_texts(response.provider_details or {}), **conditions}
+    return {**default, **_texts(response.provider_details or {}), **_texts(conditions)}
 
 
 def _texts(details: Mapping[str, object]) -> dict[str, str]:

@@ -34,6 +34,8 @@ class PriceConditions:
     """Whether it can be served at the price of a fast mode."""
     cache_write: Literal["no", "5m", "1h"] = "1h"
     """For how long its input can be written to a cache, at most."""
+    inference_geo: str | None = None
+    """The region that it asks Anthropic for."""
     audio: bool = True
     """Whether some of its input can be audio or video."""
 
