@@ -149,7 +149,7 @@ def request_bound(
         cost_usd=cost,
         prices=prices,
         least_output_tokens=limit.floor,
-        why=_why(model, given, parameters, counted, limit.tokens),
+        why=_why(model, given, parameters, counted, limit.tokens, prices),
     )
 
 
@@ -173,9 +173,12 @@ def _why(
     parameters: ModelRequestParameters,
     counted: InputBound,
     output_tokens: int | None,
+    prices: UpperPrices | None,
 ) -> str | None:
     """What makes a bound large, or is missing for one."""
     reasons = []
+    if prices is None:
+        reasons.append("more than tokens is billed, or no price is known")
     if counted.why is not None:
         window = window_of(model)
         size = "which is not known" if window is None else f"of {window:,} tokens"
