@@ -295,7 +295,7 @@ def _bound_of_searches(
 
 _UNBOUNDED_TOOLS: Final = (
     "tools of the provider (%s) are billed by how often it uses them, which nothing limits, but for "
-    "WebSearchTool(max_uses=...) at Anthropic: search with a tool of your own, or on_unbounded='allow'"
+    "WebSearchTool(max_uses=...) at Anthropic: search with a tool of your own"
 )
 
 
