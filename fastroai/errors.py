@@ -957,10 +957,10 @@ class UnboundedRequestError(FastroAIError):
         """What is not bounded, and what helps; `None` if an earlier request is why."""
 
     def __str__(self) -> str:
-        advice = self.why or "set max_tokens on the agent"
         return (
             f"nothing bounds what a request to {self.provider}:{self.model} can use, so no budget of it can "
-            f"hold; {advice}, or on_unbounded='allow' on the Budget or SpendLimit"
+            f"hold: {self.why or 'set max_tokens on the agent'}. To send it all the same, set "
+            "on_unbounded='allow' on the Budget or SpendLimit"
         )
 
 

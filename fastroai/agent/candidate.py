@@ -85,7 +85,7 @@ class Candidate:
         """Why the first request has no bound, where it has none."""
         if not self.priced:
             return f"no price is known for {self.name}"
-        return f"{self.name}: {self.bound.why or 'it is billed by more than tokens'}"
+        return f"{self.name}: {self.bound.why}"
 
 
 def leaves(model: Model) -> list[Model]:

@@ -30,6 +30,7 @@ from fastroai.usage import (
     request_bound,
 )
 from fastroai.usage.bounds import note_input
+from fastroai.usage.facts import asked_geography
 
 if TYPE_CHECKING:
     from fastroai.agent.metering import Metered

@@ -29,6 +29,7 @@ from fastroai.usage.facts import (
     HARMLESS_IN_BODY,
     HARMLESS_SETTINGS,
     SERVER_SIDE_INPUT_SETTINGS,
+    asked_geography,
 )
 from fastroai.usage.hosts import base_url_of
 from fastroai.usage.input_bounds import InputBound, InputRules, hears, most_input
@@ -155,7 +156,7 @@ def request_bound(
         prices=prices,
         least_output_tokens=limit.floor,
         most_output_tokens=host.longest_answer_by_name,
-        why=_why(host, model, given, parameters, counted, limit.tokens),
+        why=_why(host, model, given, parameters, counted, limit.tokens, prices),
     )
 
 
@@ -182,9 +183,12 @@ def _why(
     parameters: ModelRequestParameters,
     counted: InputBound,
     output_tokens: int | None,
+    prices: UpperPrices | None,
 ) -> str | None:
     """What makes a bound large, or is missing for one."""
     reasons = []
+    if prices is None:
+        reasons.append("more than tokens is billed, or no price is known")
     if counted.why is not None:
         size = "which is not known" if host.window is None else f"of {host.window:,} tokens"
         reasons.append(f"{counted.why}, so its input counts as a whole context window, {size}")
@@ -294,7 +298,7 @@ def _bound_of_searches(
 
 _UNBOUNDED_TOOLS: Final = (
     "tools of the provider (%s) are billed by how often it uses them, which nothing limits, but for "
-    "WebSearchTool(max_uses=...) at Anthropic: search with a tool of your own, or on_unbounded='allow'"
+    "WebSearchTool(max_uses=...) at Anthropic: search with a tool of your own"
 )
 
 

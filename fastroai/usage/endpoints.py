@@ -171,11 +171,8 @@ class Endpoints:
         if endpoint is not None and endpoint.regional_factor is not None:
             given = _factor(endpoint.regional_factor)
             return RegionalFactor(given, given)
-        settings = None if inference_geo is None else {"extra_body": {"inference_geo": inference_geo}}
-        return RegionalFactor(
-            regional_factor(provider, url, model, settings),
-            most_regional_factor(provider, url, model, settings),
-        )
+        asked = provider, url, model, inference_geo
+        return RegionalFactor(regional_factor(*asked), most_regional_factor(*asked))
 
     def cost_headers(self, url: str | None) -> Sequence[str]:
         """Return the response headers that state the cost of a request at a URL.

@@ -135,11 +135,21 @@ def _beginnings(
         return
     asked = {name: value for name, value in given.items() if name not in _NO_INPUT}
     tools = {name: _in_order(value) for name, value in vars(parameters).items() if not name.startswith("_")}
-    instructions = None
-    if parameters.instruction_parts is None:
+    instructions: set[str | None] = set()
+    if parameters.instruction_parts is None:  # those of one of the last two requests are sent
         requests = [message for message in messages if isinstance(message, ModelRequest)]
-        instructions = [message.instructions for message in requests[-2:]]
-    base = [type(model).__qualname__, host.provider, host.url, model.model_name, asked, tools, instructions]
+        instructions = {message.instructions for message in requests[-2:]}
+    if len(instructions) > 1:
+        return
+    base = [
+        type(model).__qualname__,
+        host.provider,
+        host.url,
+        model.model_name,
+        asked,
+        tools,
+        list(instructions),
+    ]
     try:
         digest = hashlib.blake2b(to_json(base, inf_nan_mode="constants"), digest_size=16)
     except PydanticSerializationError:  # such as the metadata of a tool: nothing tells whether it is the same

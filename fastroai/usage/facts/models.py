@@ -200,7 +200,7 @@ _GOOGLE: Final = (
     _line("google", r"gemini-.*-image|gemini-nano-banana.*", output=65_536),
     _line("google", r"gemini-4-argon", unknown="its limits and rules could not be checked"),
     _line("google", r"gemini-flash(-lite)?-latest", unknown="another model from time to time"),
-    _line("google", r"gemini-(1\.0|1\.5|pro|flash)(-.*)?", unknown="retired"),
+    _line("google", r"gemini-(1\.0|1\.5|pro|flash-1\.5)(-.*)?", unknown="retired"),
     _line(
         "google",
         r"gemini-embedding.*|gemini-.*(tts|live).*|gemini-omni.*|gemini-robotics.*",

@@ -269,9 +269,8 @@ class TestImages:
         highest = {"google_video_resolution": "MEDIA_RESOLUTION_ULTRA_HIGH"}
 
         def tokens_of(image: UserContent, settings: dict[str, object] | None = None) -> int:
-            return known(ask("look", image), model=gemini, settings=settings) - known(
-                ask("look"), model=gemini
-            )
+            without = known(ask("look"), model=gemini)
+            return known(ask("look", image), model=gemini, settings=settings) - without
 
         allowed = GATEWAY.message
         assert tokens_of(LINK) == 1_120 + allowed
