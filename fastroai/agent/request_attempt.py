@@ -283,6 +283,7 @@ class RequestAttempt:
             stated_usd=cost.stated_usd,
             priced_usd=cost.priced_usd,
             unpriced_units=cost.unpriced_units,
+            bound_usd=cost.most_usd,
             use="kept" if error is None else "failed",
             tools=self.terms.returned_tools(output_tools),
             response_model=response.model_name if response else None,

@@ -188,7 +188,7 @@ def _why(
     """What makes a bound large, or is missing for one."""
     reasons = []
     if prices is None:
-        reasons.append("more than tokens is billed, or no price is known")
+        reasons.append("more than tokens is billed, or no price is known, perhaps of a region")
     if counted.why is not None:
         size = "which is not known" if host.window is None else f"of {host.window:,} tokens"
         reasons.append(f"{counted.why}, so its input counts as a whole context window, {size}")

@@ -141,15 +141,8 @@ def _beginnings(
         instructions = {message.instructions for message in requests[-2:]}
     if len(instructions) > 1:
         return
-    base = [
-        type(model).__qualname__,
-        host.provider,
-        host.url,
-        model.model_name,
-        asked,
-        tools,
-        list(instructions),
-    ]
+    served_by = [type(model).__qualname__, host.provider, host.url, model.model_name]
+    base = [*served_by, asked, tools, list(instructions)]
     try:
         digest = hashlib.blake2b(to_json(base, inf_nan_mode="constants"), digest_size=16)
     except PydanticSerializationError:  # such as the metadata of a tool: nothing tells whether it is the same
