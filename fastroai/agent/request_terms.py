@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pydantic_ai.messages import (
     ModelMessage,
@@ -34,8 +34,6 @@ from fastroai.usage.facts import asked_geography
 
 if TYPE_CHECKING:
     from fastroai.agent.metering import Metered
-
-_STANDARD: Final[Mapping[str, str]] = {}
 
 
 @dataclass
@@ -84,16 +82,21 @@ class Terms:
     @property
     def conditions(self) -> Mapping[str, str]:
         """What it asks for that prices depend on, and that no response of PydanticAI's says."""
-        if self.provider != "anthropic":
-            return _STANDARD
-        settings = {**(self.wrapped.settings or {}), **(self.settings or {})}
         conditions = {}
-        has_fast_mode = self.wrapped.profile.get("anthropic_supports_fast_speed")
-        if has_fast_mode and settings.get("anthropic_speed") == "fast":
-            conditions["speed"] = "fast"
-        if (region := asked_geography(settings)) is not None:
-            conditions["inference_geo"] = region
+        if self.provider == "anthropic":
+            has_fast_mode = self.wrapped.profile.get("anthropic_supports_fast_speed")
+            if has_fast_mode and self._given("anthropic_speed") == "fast":
+                conditions["speed"] = "fast"
+            if (region := asked_geography({"extra_body": self._given("extra_body")})) is not None:
+                conditions["inference_geo"] = region
+        elif self.provider == "bedrock":
+            performance = self._given("bedrock_performance_configuration")
+            if isinstance(performance, Mapping) and isinstance(latency := performance.get("latency"), str):
+                conditions["latency"] = latency
         return conditions
+
+    def _given(self, setting: str) -> object:
+        return {**(self.wrapped.settings or {}), **(self.settings or {})}.get(setting)
 
     def note_input(self, input_tokens: int) -> None:
         """Remember what was reported for its input, which bounds requests that begin alike."""

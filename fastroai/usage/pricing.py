@@ -22,10 +22,11 @@ from fastroai.usage.lower_prices import LowerPrices, lower_list_prices, lower_ov
 from fastroai.usage.model_pricing import ModelPricing, PricingOverride
 from fastroai.usage.money import whole_number
 from fastroai.usage.overrides import PricingOverrides, canonical_provider
-from fastroai.usage.rate_card import ContradictoryUsage, Used, check_parts
+from fastroai.usage.rate_card import ContradictoryUsage, Used, add_up, check_parts
 from fastroai.usage.references import first_party_provider, model_reference
 from fastroai.usage.request_cost import (
     FREE,
+    OVERLAPPING,
     UNKNOWN_COST,
     RequestCost,
     by_list_price,
@@ -138,8 +139,9 @@ class CostCalculator:
         if provider is None and self._overrides.find([name], []) is None:
             provider, name = model_reference(model)  # or raises, with the candidates
         cost = self.cost_of_usage(tokens, model=name, provider=provider, timestamp=timestamp)
-        if cost.contradiction is not None:
-            raise ConfigurationError("tokens", tokens, f"parts within their totals ({cost.contradiction})")
+        if cost is OVERLAPPING or cost.contradiction is not None:
+            expected = "parts within their totals, also cache reads and writes together"
+            raise ConfigurationError("tokens", tokens, expected)
         if cost.cost_usd is None or not cost.complete:
             raise UnpricedModelError(name, provider or "")
         return usd_to_microcents(cost.cost_usd)
@@ -246,9 +248,14 @@ class CostCalculator:
         try:
             used = used_units(response)
             check_parts(used)
-            return self._by_prices(response, used, model, provider, conditions)
         except ContradictoryUsage as error:
             return RequestCost(contradiction=str(error))
+        if not add_up(used):
+            return OVERLAPPING
+        try:
+            return self._by_prices(response, used, model, provider, conditions)
+        except ContradictoryUsage:
+            return OVERLAPPING
 
     def _by_prices(
         self,
@@ -260,6 +267,7 @@ class CostCalculator:
     ) -> RequestCost:
         url, asked = response.provider_url, response.provider_name or provider
         served = served_under(response, conditions, service_tier=self._endpoints.service_tier(url))
+        inference_geo = served.pop("inference_geo", None)  # it is no condition of list prices
         found = self._find((model, response.model_name), (provider, response.provider_name), url)
         pricing = (found or _LIST_PRICES).in_service_tier(served.get("service_tier"))
         if pricing.prices is not None:
@@ -267,7 +275,7 @@ class CostCalculator:
         name = response.model_name or model
         listed = self._listed(name, canonical_provider(asked) if asked else None, url)
         if listed is not None:
-            region = self._endpoints.region(url, asked or "", name or "", conditions.get("inference_geo"))
+            region = self._endpoints.region(url, asked or "", name or "", inference_geo)
             cost = by_list_price(listed, response, used, served, region)
         elif is_local(response.model_name, provider or response.provider_name):
             cost = FREE

@@ -94,6 +94,8 @@ class RequestCost:
         )
 
 
+OVERLAPPING: Final = RequestCost(unpriced_units=("token counts that overlap",))
+"""Of usage whose parts are more than their whole together, so that some tokens are counted twice."""
 UNKNOWN_COST: Final = RequestCost()
 """Of a request of which no price, or no usage, is known."""
 FREE: Final = RequestCost(cost_usd=Decimal(0), source="priced", priced_usd=Decimal(0))
@@ -154,13 +156,13 @@ def _in_region(card: RateCard, used: Used, list_usd: Decimal, factor: Decimal) -
 
 def served_under(
     response: ModelResponse, conditions: Mapping[str, str], *, service_tier: str | None = None
-) -> Mapping[str, str]:
+) -> dict[str, str]:
     """Tell under which conditions a request was served, as far as prices depend on them.
 
     `service_tier` is that of responses that name none.
     """
     default = {} if service_tier is None else {"service_tier": service_tier}
-    return {**default, **_texts(response.provider_details or {}), **_texts(conditions)}
+    return {**default, **_texts(response.provider_details or {}), **conditions}
 
 
 def _texts(details: Mapping[str, object]) -> dict[str, str]:

@@ -146,7 +146,7 @@ class TestBounds:
             with pytest.raises(CostBudgetExceeded) as caught:
                 await agent.run("?", cost_budget=1)
             bounds.append(caught.value.requested_microcents)
-        # 1,057 tokens of input and 100 of output at the price of priority; 25 of input; at the standard price.
+        # Priced for priority: 1,057 tokens of input and 100 of output; 25 of input. At the standard price.
         assert bounds == [836, 371, 206]
 
     async def test_an_open_model_under_a_budget_needs_a_price_and_a_limit(self, server: ModelServer) -> None:
