@@ -1,4 +1,4 @@
-"""What was reported for one request bounds others that begin alike: beside a provider that counts so."""
+"""What was reported for one request bounds others that begin alike."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -196,10 +196,9 @@ class TestWhatIsNotKnown:
         assert known.longest(Host.of(CLAUDE), CLAUDE, [FIRST], None, NONE) is None
 
     def test_thoughts_that_were_dropped_may_be_sent_in_another_branch(self) -> None:
-        thought = answer(
-            "", ThinkingPart("hm", signature="s", provider_name="anthropic"), ToolCallPart("f", {})
-        )
-        result = ModelRequest(parts=[ToolReturnPart("f", "1", tool_call_id=thought.parts[2].tool_call_id)])
+        thinking = ThinkingPart("hm", signature="s", provider_name="anthropic")
+        thought = answer("", thinking, ToolCallPart("f", {}, tool_call_id="1"))
+        result = ModelRequest(parts=[ToolReturnPart("f", "1", tool_call_id="1")])
         over = [FIRST, thought, result, answer(), ask("next")]  # here the thought is of a turn that is over
         other = replace(result, parts=[replace(result.parts[0], content="2")])  # type: ignore[arg-type]
         assert after(over, [FIRST, thought, other]) == KnownBeginning(1, 1_000)
@@ -237,9 +236,8 @@ class Provider:
         begins = max(
             (at for at, each in enumerate(messages) if self._is_prompt(each)), default=0
         )  # of the turn that goes on
-        total = (
-            20 + sum(60 + self.tokens(each.name) for each in tools) + 300 * bool(settings.get("tool_choice"))
-        )
+        forced = 300 if settings.get("tool_choice") else 0
+        total = 20 + forced + sum(60 + self.tokens(each.name) for each in tools)
         for at, message in enumerate(messages):
             for part in message.parts:
                 thought = isinstance(part, ThinkingPart)
@@ -326,7 +324,5 @@ def test_settings_of_the_model_count_as_those_of_the_request() -> None:
     )
     plain = AnthropicModel("claude-sonnet-4-5", provider=AnthropicProvider(api_key="k"))
     assert after([FIRST], [FIRST], models=(eager, plain)) is None
-    assert (
-        after([FIRST], [FIRST], models=(eager, plain), settings=(None, {"tool_choice": "required"}))
-        is not None
-    )
+    asked = (None, {"tool_choice": "required"})
+    assert after([FIRST], [FIRST], models=(eager, plain), settings=asked) is not None
