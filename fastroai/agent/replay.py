@@ -81,14 +81,18 @@ class RequestOnRecord:
         settings: ModelSettings | None,
         parameters: ModelRequestParameters,
         rejects: bool,
+        asked_for: str = "",
     ) -> RequestOnRecord:
-        """Of the attempt number `attempt` at the agent call that is named `call`."""
+        """Of the attempt number `attempt` at the agent call that is named `call`.
+
+        `asked_for` tells what it asks the model for, where that is not an answer.
+        """
         request = RequestPlace(
             place=run.place(scope),
             call=call,
             attempt=attempt,
             model=model,
-            fingerprint=_fingerprint(messages, settings, parameters),
+            fingerprint=_fingerprint(messages, settings, parameters, asked_for),
             tools=_tool_calls.get(),
         )
         return cls(run, scope, request, rejects)
@@ -263,13 +267,17 @@ def _tool_result(run: DurableRun, ended: ToolEnded) -> object:
 
 
 def _fingerprint(
-    messages: Sequence[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+    messages: Sequence[ModelMessage],
+    settings: ModelSettings | None,
+    parameters: ModelRequestParameters,
+    asked_for: str,
 ) -> str:
     """What a model is asked: messages, settings, tools and output; without times and ids of runs."""
-    asked = [
+    asked: list[object] = [
         list(map(_without_volatile, ModelMessagesTypeAdapter.dump_python(list(messages), mode="json"))),
         settings or {},
         {name: _in_order(value) for name, value in vars(parameters).items() if not name.startswith("_")},
+        *([asked_for] if asked_for else []),
     ]
     text = to_json(to_jsonable_python(asked, fallback=_name_of_type, inf_nan_mode="constants"))
     return hashlib.sha256(text).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -33,7 +34,7 @@ from fastroai.runtime import (
     admit,
     billing_of,
 )
-from fastroai.tracing import AttributeValue, attributes
+from fastroai.tracing import AttributeValue, attributes, log_metrics
 from fastroai.usage import (
     prepare_bound,
 )
@@ -54,6 +55,12 @@ class RequestAttempt:
     permit: RequestPermit | None = None
     held_back: bool = False
     """Whether a provider limit or a circuit breaker could hold it back."""
+    sent: bool = True
+    """Whether it may have gone out. One in a batch has not, until the batch has."""
+    place_in_batch: str | None = None
+    """Its id in its batch, once it has one."""
+    on_end: Callable[[], None] | None = None
+    """Called when it ends; set where it is kept while its provider works on."""
     backoff_ms: float = 0.0
     waited_ms: float = 0.0
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -64,7 +71,9 @@ class RequestAttempt:
         if self.scope.account is not None or self.scope.ceilings:
             await prepare_bound(self.terms.wrapped, self.terms.messages, self.terms.parameters)
         breaker = None if self.run is None else self.run.circuit_breaker
-        if breaker is None and not self.scope.provider_limits:
+        # What providers allow in a minute does not count batches, which have limits of their own:
+        # https://developers.openai.com/api/docs/guides/batch, https://platform.claude.com/docs/en/api/rate-limits
+        if self.terms.kind == "batch" or (breaker is None and not self.scope.provider_limits):
             self.reservation = await admit(self.scope, self.terms)
         else:
             self.reservation = await self._admit_in_turn(breaker)
@@ -116,6 +125,8 @@ class RequestAttempt:
 
     def _end_permit(self, response: ModelResponse | None, error: BaseException | None) -> None:
         """Others may go, and the provider is well, or is not."""
+        if self.on_end is not None:
+            self.on_end()
         permit, self.permit = self.permit, None
         if permit is not None:
             measured = response is not None and is_measured(
@@ -133,11 +144,6 @@ class RequestAttempt:
         """The response arrived: charge its usage, or its bound if it came without or was cut."""
         self._end_permit(response, None)
         assert self.reservation is not None
-        if response.state == "suspended" and not response.usage.has_values():
-            # Not answered yet: the provider works on, and the request that continues it brings the usage.
-            record = self._record("released", response=response, error="suspended, to be continued")
-            self.charge = self.reservation.release(record)
-            return
         if not is_measured(response, streamed=self.terms.streamed, system=self.terms.provider):
             self.charge = self.reservation.charge_unmeasured(self._record("unmeasured", response=response))
             return
@@ -150,7 +156,7 @@ class RequestAttempt:
         else:
             # PydanticAI would look up the list price once more, and not know our overrides.
             response.usage.cost = cost
-        if self.run is not None:
+        if self.run is not None and self.terms.kind != "compaction":
             self.run.last = self.charge
 
     def fail(self, error: BaseException) -> None:
@@ -162,6 +168,27 @@ class RequestAttempt:
             self.charge = self.reservation.release(self._record("released", error=text))
         else:
             self.charge = self.reservation.charge_unmeasured(self._record("unmeasured", error=text))
+
+    def fail_unsent(self, why: str) -> None:
+        """It did not go out, or its provider says that it was not run: charge nothing."""
+        self._end_permit(None, None)
+        assert self.reservation is not None
+        self.charge = self.reservation.release(self._record("released", error=why))
+
+    async def leave(self) -> None:
+        """Nobody waits any more for the answer on which its provider works: charge what it can have cost."""
+        if self.charge is not None:
+            return
+        assert self.reservation is not None
+        if self.sent:
+            self._end_permit(None, None)
+            record = self._record("unmeasured", error="its run left it before it was answered")
+            self.charge = self.reservation.charge_unmeasured(record)
+        else:
+            self.fail_unsent("not sent: its run left it while it waited for a batch")
+        if self.on_record is not None:
+            self.on_record.ended_soon(self.charge.record, None)
+        await self.reservation.conclude()
 
     def abandon(self, response: ModelResponse, error: BaseException | None) -> None:
         """An open stream ended: charge its usage if it got that far, else its bound.
@@ -185,22 +212,37 @@ class RequestAttempt:
 
     async def check_paid(self, response: ModelResponse) -> None:
         """Raise the stop of a budget that could pay for no more than the beginning of an answer."""
-        stop = None if self.reservation is None else self.reservation.short
-        if stop is not None and response.finish_reason == "length":
-            stop.partial_response = response
-            await self.scope.emit(BudgetRefused(**self.scope.place(), error=stop))
-            raise stop
+        if (stop := self._stop_in(response)) is not None:
+            await self.scope.emit(stop)
+            raise stop.error
 
     async def check_whole(self, response: ModelResponse) -> None:
         """Raise where this is only the beginning of an answer: a budget paid for no more, or it broke off."""
         await self.check_paid(response)
+        self._check_cut(response)
+
+    def check_whole_at_once(self, response: ModelResponse) -> None:
+        """The same for those who cannot wait for listeners, who are told with the next event."""
+        if (stop := self._stop_in(response)) is not None:
+            self.scope.note(stop)
+            raise stop.error
+        self._check_cut(response)
+
+    def _stop_in(self, response: ModelResponse) -> BudgetRefused | None:
+        stop = None if self.reservation is None else self.reservation.short
+        if stop is None or response.finish_reason != "length":
+            return None
+        stop.partial_response = response
+        return BudgetRefused(**self.scope.place(), error=stop)
+
+    def _check_cut(self, response: ModelResponse) -> None:
         refused = self.run is not None and self.run.refuses_cut_answers
         if refused and self.charge is not None and self.charge.record.cut:
             cut = AnswerCutError(self.terms.model, self.terms.provider)
             cut.partial_response = response
             raise cut
 
-    def budget_attributes(self) -> dict[str, AttributeValue]:
+    def _budget_attributes(self) -> dict[str, AttributeValue]:
         """For the span of the request."""
         assert self.reservation is not None
         return attributes.budget_attributes(
@@ -210,17 +252,37 @@ class RequestAttempt:
             lowered=self.reservation.short is not None,
         )
 
-    async def note_end(self, response: ModelResponse | None, error: BaseException | None) -> None:
-        """Put on record how it ended, and with which response, before anybody uses that."""
-        if self.on_record is None:
-            return
+    async def conclude(
+        self, trace_id: str, response: ModelResponse | None = None, *, error: BaseException | None = None
+    ) -> None:
+        """Note its end on record and in its span, and tell who wants to know."""
         assert self.charge is not None
-        if response is not None and self._is_cut_answer(response):
-            response = None  # whoever comes by again asks again
-        if error is None or isinstance(error, Exception):
-            await self.on_record.ended(self.charge.record, response)
-        else:
-            self.on_record.ended_soon(self.charge.record, response)
+        assert self.reservation is not None
+        has_time = error is None or isinstance(error, Exception)  # whoever is cancelled has none
+        if self.on_record is not None:
+            # Whoever comes by again asks again for an answer that was cut.
+            known = None if response is None or self._is_cut_answer(response) else response
+            if has_time:
+                await self.on_record.ended(self.charge.record, known)  # before anybody uses the response
+            else:
+                self.on_record.ended_soon(self.charge.record, known)
+        tracer = self.scope.tracer
+        if tracer is not None and trace_id:
+            log_metrics(tracer, trace_id, attributes.response_attributes(self.charge.record))
+            if self.held_back:
+                log_metrics(tracer, trace_id, {attributes.LIMIT_WAITED_MS: self.waited_ms})
+            if self.reservation.is_limited:
+                log_metrics(tracer, trace_id, self._budget_attributes())
+        if has_time:  # else listeners are told with the next event
+            await self.reservation.conclude()
+
+    def conclude_at_once(self) -> None:
+        """The same for those who cannot wait, without the response; the books are waited for as its scope ends."""
+        assert self.charge is not None
+        assert self.reservation is not None
+        if self.on_record is not None:
+            self.on_record.ended_soon(self.charge.record, None)
+        self.scope.on_close(self.reservation.conclude)
 
     def _is_cut_answer(self, response: ModelResponse) -> bool:
         """Whether it is no answer but the beginning of one."""

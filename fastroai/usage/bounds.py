@@ -112,8 +112,12 @@ def request_bound(
     messages: Sequence[ModelMessage],
     settings: ModelSettings | None,
     parameters: ModelRequestParameters,
+    *,
+    added_input: int = 0,
 ) -> RequestBound:
     """The most that a request can use and cost. Takes what `Model.request` takes, of a model of one provider.
+
+    `added_input` are the most tokens of what else is sent or added to the input.
 
     Most native tools are billed in ways that tokens do not bound, and so may be what `extra_body`, beta
     headers and unusual settings ask for: no bound. Where the input is not only text and images that are in
@@ -131,7 +135,8 @@ def request_bound(
         return _bound_of_searches(calculator, model, given, parameters)
     rules = InputRules.of(provider, url, name, _count_of(model))
     window = model.context_window
-    input_tokens = _least(most_input_tokens(rules, messages, given, parameters), window)
+    most = most_input_tokens(rules, messages, given, parameters)
+    input_tokens = _least(None if most is None else most + added_input, window)
     limit = output_limit(model, given, parameters)
     conditions = _price_conditions(provider, url, messages, given)
     prices = calculator.upper_prices(name, provider, url, input_tokens, conditions)
