@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from decimal import Decimal
 from time import perf_counter
 from typing import Literal
 
@@ -21,6 +20,7 @@ from fastroai.agent.answers import is_cut, is_measured, tokens_of
 from fastroai.agent.permits import RequestPermit
 from fastroai.agent.replay import RequestOnRecord
 from fastroai.agent.request_terms import Terms
+from fastroai.agent.stated_cost import stated_cost
 from fastroai.errors import AnswerCutError
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import (
@@ -35,9 +35,8 @@ from fastroai.runtime import (
     billing_of,
 )
 from fastroai.tracing import AttributeValue, attributes, log_metrics
-from fastroai.usage import (
-    prepare_bound,
-)
+from fastroai.usage import prepare_bound
+from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 
 
 @dataclass
@@ -129,9 +128,7 @@ class RequestAttempt:
             self.on_end()
         permit, self.permit = self.permit, None
         if permit is not None:
-            measured = response is not None and is_measured(
-                response, streamed=self.terms.streamed, system=self.terms.provider
-            )
+            measured = response is not None and self._is_measured(response)
             permit.end(response if measured else None, error)
 
     def open(self, stream: StreamedResponse) -> None:
@@ -144,20 +141,44 @@ class RequestAttempt:
         """The response arrived: charge its usage, or its bound if it came without or was cut."""
         self._end_permit(response, None)
         assert self.reservation is not None
-        if not is_measured(response, streamed=self.terms.streamed, system=self.terms.provider):
-            self.charge = self.reservation.charge_unmeasured(self._record("unmeasured", response=response))
-            return
-        calculator = self.terms.meter.calculator
-        cost = calculator.price(response, model=self.terms.model, provider=self.terms.provider)
-        record = self._record("settled", response=response, cost_usd=cost)
-        self.charge = self.reservation.settle(record)
-        if cost is None:
-            calculator.warn_unpriced(record.model, record.provider)
+        measured = self._is_measured(response)
+        cost = self._cost(response, measured=measured)
+        if not measured or cost.contradiction is not None:
+            self.charge = self.reservation.charge_unmeasured(
+                self._record("unmeasured", response=response, cost=cost)
+            )
         else:
+            self.charge = self.reservation.settle(self._record("settled", response=response, cost=cost))
+            if self.run is not None and self.terms.kind != "compaction":
+                self.run.last = self.charge
+        self._tell_of(cost, measured=measured)
+        if cost.cost_usd is not None:
             # PydanticAI would look up the list price once more, and not know our overrides.
-            response.usage.cost = cost
-        if self.run is not None and self.terms.kind != "compaction":
-            self.run.last = self.charge
+            response.usage.cost = cost.cost_usd
+
+    def _is_measured(self, response: ModelResponse) -> bool:
+        if self.terms.kind == "compaction" and response.state == "complete":
+            # OpenAI gives no reason for the end of a compaction, which comes as a whole or not at all.
+            return response.usage.has_values() and not response.usage.unmeasured_requests
+        return is_measured(response, streamed=self.terms.streamed, system=self.terms.provider)
+
+    def _cost(self, response: ModelResponse, *, measured: bool) -> RequestCost:
+        stated_usd = stated_cost(response)
+        if not measured:  # a price for a part of its usage would pass for the cost
+            return UNKNOWN_COST if stated_usd is None else UNKNOWN_COST.billed(stated_usd)
+        return self.terms.meter.calculator.cost_of(
+            response,
+            model=self.terms.model,
+            provider=self.terms.provider,
+            stated_usd=stated_usd,
+            conditions=self.terms.conditions,
+        )
+
+    def _tell_of(self, cost: RequestCost, *, measured: bool) -> None:
+        calculator, terms = self.terms.meter.calculator, self.terms
+        if cost.contradiction is not None or (measured and not cost.complete):
+            calculator.warn_incomplete(cost, terms.model, terms.provider)
+        calculator.note_difference(cost, terms.model, terms.provider)
 
     def fail(self, error: BaseException) -> None:
         """No response arrived: charge nothing where that is sure, else its bound."""
@@ -302,16 +323,21 @@ class RequestAttempt:
         outcome: Literal["settled", "unmeasured", "released"],
         *,
         response: ModelResponse | None = None,
-        cost_usd: Decimal | None = None,
+        cost: RequestCost = UNKNOWN_COST,
         error: str | None = None,
     ) -> RequestRecord:
         output_tools = self.run.output_tools if self.run is not None else ()
+        believed = response is not None and cost.contradiction is None
         return RequestRecord(
             model=self.terms.model,
             provider=(response.provider_name if response else None) or self.terms.provider,
             outcome=outcome,
-            tokens=tokens_of(response.usage) if response else Tokens(),
-            cost_usd=cost_usd,
+            tokens=tokens_of(response.usage) if response is not None and believed else Tokens(),
+            cost_usd=cost.cost_usd,
+            cost_source=cost.source,
+            stated_usd=cost.stated_usd,
+            priced_usd=cost.priced_usd,
+            unpriced_units=cost.unpriced_units,
             use="kept" if error is None else "failed",
             tools=self.terms.returned_tools(output_tools),
             response_model=response.model_name if response else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
@@ -42,6 +42,8 @@ COMPACTION_PROMPT: Final = 4_096
 OpenAI billed about 100 for it (in PydanticAI's test cassettes, of 2026). PydanticAI sends Anthropic one of about
 800 where instructions are given.
 """
+
+_STANDARD: Final[Mapping[str, str]] = {}
 
 
 @dataclass
@@ -91,6 +93,14 @@ class Terms:
         return self.known_bound or request_bound(
             self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters
         )
+
+    @property
+    def conditions(self) -> Mapping[str, str]:
+        """What it asks for that prices depend on, and that no response of PydanticAI's says."""
+        if self.provider != "anthropic" or not self.wrapped.profile.get("anthropic_supports_fast_speed"):
+            return _STANDARD
+        speed = {**(self.wrapped.settings or {}), **(self.settings or {})}.get("anthropic_speed")
+        return {"speed": "fast"} if speed == "fast" else _STANDARD
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
         """The same with the longest answer that so much pays for; `None` if there is none."""

@@ -62,7 +62,7 @@ def _data(row: UsageRow) -> dict[str, _Value]:
         "cost_complete": row.cost_complete,
         "unpriced_requests": row.unpriced_requests,
         "unmeasured_requests": row.unmeasured_requests,
-        "unmeasured_bound_usd": _exact(row.unmeasured_bound_usd),
+        "uncertain_usd": _exact(row.uncertain_usd),
         "unbounded_requests": row.unbounded_requests,
         "committed_usd": _exact(row.committed_usd),
         "share": row.share,

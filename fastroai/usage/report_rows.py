@@ -43,12 +43,12 @@ class UsageRow:
     """Requests for whose model no price is known; they are not in `cost_usd`."""
     unmeasured_requests: int
     """Requests that were sent and whose usage never came; they are not in `cost_usd`."""
-    unmeasured_bound_usd: Decimal
+    uncertain_usd: Decimal
     """What the unmeasured requests can have cost at most, as far as that is known, in US dollars."""
     unbounded_requests: int
-    """Unmeasured requests for which no bound is known; they are not in `unmeasured_bound_usd`."""
+    """Unmeasured requests for which no bound is known; they are not in `uncertain_usd`."""
     committed_usd: Decimal
-    """`cost_usd` and `unmeasured_bound_usd` together: what budgets read."""
+    """`cost_usd` and `uncertain_usd` together: what budgets read."""
     share: float | None
     """`cost_usd` as a part of the report's total, from 0 to 1, for display; `None` if that total is zero."""
 
@@ -71,7 +71,7 @@ class UsageRow:
             cost_usd=usage.cost_usd,
             unpriced_requests=usage.unpriced_requests,
             unmeasured_requests=usage.unmeasured_requests,
-            unmeasured_bound_usd=usage.unmeasured_bound_usd,
+            uncertain_usd=usage.uncertain_usd,
             unbounded_requests=usage.unbounded_requests,
             committed_usd=usage.committed_usd,
             share=float(Fraction(usage.cost_usd) / Fraction(total.cost_usd)) if total.cost_usd else None,

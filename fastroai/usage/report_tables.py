@@ -176,7 +176,7 @@ def _notes(total: UsageRow) -> list[str]:
     if total.unmeasured_requests:
         bounds = []
         if total.unmeasured_requests > total.unbounded_requests:
-            bounds.append(f"at most {_usd(total.unmeasured_bound_usd)} USD")
+            bounds.append(f"at most {_usd(total.uncertain_usd)} USD")
         if total.unbounded_requests:
             bounds.append(f"{total.unbounded_requests:,} without a bound")
         count = f"{total.unmeasured_requests:,} ({', and '.join(bounds)})"

@@ -138,7 +138,7 @@ def test_usage_is_the_sum_of_its_records(given_records: list[RequestRecord]) -> 
     assert usage.unmeasured_requests == len(unmeasured)
     assert usage.unbounded_requests == sum(r.bound_usd is None for r in unmeasured)
     assert usage.cost_usd == sum(r.cost_usd or 0 for r in settled)
-    assert usage.unmeasured_bound_usd == sum(r.bound_usd or 0 for r in unmeasured)
+    assert usage.uncertain_usd == sum(r.bound_usd or 0 for r in unmeasured)
     for name in TOKEN_NAMES:
         assert getattr(usage, name) == sum(getattr(r.tokens, name) for r in sent)
 

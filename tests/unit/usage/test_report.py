@@ -49,7 +49,7 @@ COUNTS = (
     "unmeasured_requests",
     "unbounded_requests",
 )
-AMOUNTS = ("cost_usd", "unmeasured_bound_usd", "committed_usd")
+AMOUNTS = ("cost_usd", "uncertain_usd", "committed_usd")
 
 names = st.none() | st.sampled_from(["write", "classify", "(no step)", ""])
 # Thirty digits are more than Python's decimal context keeps.
@@ -211,7 +211,7 @@ def test_several_returns_of_one_tool_are_one_share() -> None:
 def test_the_bound_of_an_unmeasured_request_is_divided_among_its_tools_and_no_bound_stays_none() -> None:
     report = UsageReport.of([unmeasured("0.03", tools=("a", "b")), unmeasured(None, tools=("a", "b"))])
     for row in report.by_tool.values():
-        assert (row.unmeasured_bound_usd, row.unmeasured_requests, row.unbounded_requests) == (
+        assert (row.uncertain_usd, row.unmeasured_requests, row.unbounded_requests) == (
             Decimal("0.015"),
             2,
             1,
@@ -444,7 +444,7 @@ def test_json_has_everything_with_exact_amounts() -> None:
         "cost_complete": False,
         "unpriced_requests": 0,
         "unmeasured_requests": 1,
-        "unmeasured_bound_usd": "0.05",
+        "uncertain_usd": "0.05",
         "unbounded_requests": 0,
         "committed_usd": "0.0800001",
         "share": 1.0,
