@@ -113,6 +113,13 @@ class RequestOnRecord:
                 self.used = self.used.after(_failure_of(exchange))
         return None
 
+    def count_earlier(self) -> None:
+        """It is sent anew, as its answer is not kept; what was sent in its place before still counts."""
+        found = self.run.recorded.claim(self.request)
+        for exchange in found:
+            exchange.charge.mark("retried")
+        self.scope.recount([exchange.charge for exchange in found])
+
     def _diverge(self) -> None:
         """Note that others were sent in its place, if any were; what they cost is lost, and counts."""
         left, is_sure = self.run.recorded.left_over(self.request)

@@ -134,6 +134,10 @@ class RequestAttempt:
     def open(self, stream: StreamedResponse) -> None:
         """A stream is open: the provider answers."""
         self.stream = stream
+        self.answered()
+
+    def answered(self) -> None:
+        """The provider answers, though not yet with all of the response."""
         if self.permit is not None:
             self.permit.answered()
 
@@ -207,8 +211,7 @@ class RequestAttempt:
             self.charge = self.reservation.charge_unmeasured(record)
         else:
             self.fail_unsent("not sent: its run left it while it waited for a batch")
-        if self.on_record is not None:
-            self.on_record.ended_soon(self.charge.record, None)
+        self._note_end()
         await self.reservation.conclude()
 
     def abandon(self, response: ModelResponse, error: BaseException | None) -> None:
@@ -299,11 +302,14 @@ class RequestAttempt:
 
     def conclude_at_once(self) -> None:
         """The same for those who cannot wait, without the response; the books are waited for as its scope ends."""
-        assert self.charge is not None
         assert self.reservation is not None
+        self._note_end()
+        self.scope.on_close(self.reservation.conclude)
+
+    def _note_end(self) -> None:
+        assert self.charge is not None
         if self.on_record is not None:
             self.on_record.ended_soon(self.charge.record, None)
-        self.scope.on_close(self.reservation.conclude)
 
     def _is_cut_answer(self, response: ModelResponse) -> bool:
         """Whether it is no answer but the beginning of one."""

@@ -63,6 +63,11 @@ class Terms:
         """What it asks the model for."""
         return "answer"
 
+    @property
+    def asked_for(self) -> str:
+        """What it asks for besides what its messages say; the same in every process."""
+        return ""
+
     async def send(self) -> ModelResponse:
         """Send it, and wait for the response."""
         return await self.wrapped.request(self.messages, self.settings, self.parameters)
@@ -132,6 +137,11 @@ class BatchTerms(Terms):
         """What it asks the model for."""
         return "batch"
 
+    @property
+    def asked_for(self) -> str:
+        """What it asks for besides what its messages say."""
+        return "batch"
+
     def stepped_down(self, fallback: ModelFallback) -> Self:
         """The same: the batch that it joins is one of this model."""
         return self
@@ -148,6 +158,11 @@ class CompactionTerms(Terms):
     def kind(self) -> RequestKind:
         """What it asks the model for."""
         return "compaction"
+
+    @property
+    def asked_for(self) -> str:
+        """What it asks for besides what its messages say."""
+        return f"compaction: {self.instructions or ''}"
 
     async def send(self) -> ModelResponse:
         """Send it, and wait for the response."""

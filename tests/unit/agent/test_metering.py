@@ -113,17 +113,12 @@ async def test_a_whole_response_is_settled() -> None:
         {"usage": RequestUsage(input_tokens=10, unmeasured_requests=1)},
         {"state": "incomplete"},
         {"state": "interrupted"},
-        {"state": "suspended"},
+        {"state": "suspended", "usage": RequestUsage(), "finish_reason": None},
     ],
     ids=repr,
 )
 async def test_a_response_that_is_not_whole_is_unmeasured(cut: dict[str, Any]) -> None:
     assert await outcome(RemoteModel(response(**cut))) == ("unmeasured", None)
-
-
-async def test_a_response_that_is_suspended_without_usage_is_counted_when_it_goes_on() -> None:
-    suspended = response(state="suspended", usage=RequestUsage(), finish_reason=None)
-    assert await outcome(RemoteModel(suspended)) == ("released", None)
 
 
 async def test_usage_that_contradicts_itself_is_unpriced_and_said_so() -> None:
@@ -197,7 +192,8 @@ def test_every_leaf_is_metered_and_the_models_of_the_user_stay_as_they_were() ->
 def test_a_model_that_is_metered_already_is_left_alone() -> None:
     once = Metered().get_wrapper_model(TestModel())
     assert once is not None
-    assert Metered().get_wrapper_model(once) is once
+    assert Metered().get_wrapper_model(once) is None
+    assert Metered().get_wrapper_model(WrapperModel(FallbackModel(once, once))) is None
 
 
 def test_a_model_is_wrapped_once_and_many_models_are_forgotten_again() -> None:
