@@ -145,7 +145,7 @@ class RequestRecord:
     outcome: RequestOutcome
     tokens: Tokens = Tokens()
     cost_usd: Decimal | None = None
-    """Exact cost in US dollars as far as it is known, without `unpriced_units`; `None` if nothing is known."""
+    """Exact cost in US dollars, as far as it is known, without `unpriced_units`; `None` if none is known."""
     cost_source: CostSource = "unknown"
     """Where `cost_usd` is from."""
     stated_usd: Decimal | None = None

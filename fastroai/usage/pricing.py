@@ -239,9 +239,10 @@ class CostCalculator:
             pricing = self._overrides.find((model, response.model_name), (provider, response.provider_name))
             if pricing is not None:
                 return by_override(pricing, response.usage, used)
-            if is_local(response.model_name, response.provider_name or provider):
+            listed = by_list_price(response, used, model, provider, conditions)
+            if listed is UNKNOWN_COST and is_local(response.model_name, provider or response.provider_name):
                 return FREE
-            return by_list_price(response, used, model, provider, conditions)
+            return listed
         except ContradictoryUsage as error:
             return RequestCost(contradiction=str(error))
 

@@ -32,7 +32,7 @@ UNITS: Final = frozenset(_DIMENSIONS)
 _FLOAT_DIGITS: Final = Context(prec=12)
 """Digits of a number that a float holds without noise, and more than any price has."""
 _DIVISION: Final = Context(prec=60)
-"""A price divided by a power of ten is exact in it; an hour in seconds is as near as matters."""
+"""Divides by a power of ten exactly; by the seconds of an hour, as exactly as matters."""
 
 _SPOKEN: Final = ("modality", "audio")
 _DRAWN: Final = frozenset({("modality", "image"), ("direction", "output")})
@@ -53,12 +53,12 @@ class _Rate:
     """The positions of the more specific rates, whose units are not billed at this one as well."""
 
     def at(self, input_tokens: int | float) -> Decimal:
-        """The price for one, with so much input."""
+        """The price with so much input."""
         price = self.price
         if isinstance(price, TieredPrices):
             reached = (tier.price for tier in reversed(price.tiers) if input_tokens > tier.start)
             price = next(reached, price.base)
-        return _DIVISION.divide(without_noise(price), self.per)
+        return without_noise(price)
 
 
 class RateCard:
@@ -96,7 +96,7 @@ class RateCard:
             counts.append(count)
             if count:
                 price = rate.at(used.get("input_tokens", 0)) if flat is None else flat
-                total = EXACT.add(total, EXACT.multiply(price, _exact(count)))
+                total = EXACT.add(total, _DIVISION.divide(EXACT.multiply(price, _exact(count)), rate.per))
         return total
 
     def uncovered(self, used: Used) -> tuple[str, ...]:

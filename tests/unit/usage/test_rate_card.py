@@ -47,9 +47,11 @@ def test_every_service_tier_of_openai_costs_what_genai_prices_says(tier: str) ->
         if provider.id != "openai" or not model.price_variants:
             continue
         served = {"service_tier": tier}
-        expected = calc_price(
-            Usage(**USED), model.id, provider_id="openai", genai_request_timestamp=NOW, price_context=served
+        expected = model.calc_price(
+            Usage(**USED), provider, genai_request_timestamp=NOW, price_context=served
         )
+        if listed_model(model.id, "openai", None) is None:
+            continue  # a pattern, such as that of fine-tuned models
         listed = listed_model(model.id, "openai", None)
         assert listed is not None
         assert listed.card(NOW, served).cost(USED) == expected.total_price, model.id
