@@ -28,7 +28,7 @@ class MeteredBatchRequest(EncodedBatchRequest):
 
     def __post_init__(self) -> None:
         # Whoever puts it into a batch makes a copy with the id that it has there.
-        self.attempt.place_in_batch = self.custom_id
+        self.attempt.job = self.custom_id
 
 
 async def encode(attempt: RequestAttempt, request: BatchRequest) -> MeteredBatchRequest:

@@ -50,7 +50,7 @@ from fastroai.agent.models import ModelCache
 from fastroai.agent.replay import KnownResponse, RequestOnRecord, execute_tool
 from fastroai.agent.request_attempt import RequestAttempt
 from fastroai.agent.request_terms import BatchTerms, CompactionTerms, Terms, rejects_answer
-from fastroai.agent.unanswered import Unanswered, continued_job, current_plain_run, job_of
+from fastroai.agent.unanswered import Unanswered, continued_job, current_plain_run, works_on
 from fastroai.errors import CircuitOpenError, UnmeteredRequestError
 from fastroai.runtime import (
     RetriesUsed,
@@ -116,7 +116,9 @@ class Metered(AbstractCapability[Any]):
         if run is not None or current_scope() is None:
             return await handler()
         plain_run = object()
-        current_plain_run.set(plain_run)  # PydanticAI runs this in a context of its own, and hands it on to the run
+        current_plain_run.set(
+            plain_run
+        )  # PydanticAI runs this in a context of its own, and hands it on to the run
         try:
             return await handler()
         finally:
@@ -406,10 +408,13 @@ class MeteredModel(OwnedModel):
 
     def _keeps(self, attempt: RequestAttempt, response: ModelResponse) -> bool:
         """Whether the provider works on an answer; then what was reserved stays reserved until that comes."""
-        job = job_of(attempt.terms.wrapped, response)
-        if job is None or attempt.charge is not None:
+        model = attempt.terms.wrapped
+        if attempt.charge is not None or not works_on(model, response):
             return False
-        self.meter.unanswered.keep(attempt, self._run_or(attempt.scope), job)
+        attempt.job = (
+            response.provider_response_id or attempt.job
+        )  # a stream that goes on may not say it again
+        self.meter.unanswered.keep(attempt, self._run_or(attempt.scope))
         attempt.answered()
         return True
 

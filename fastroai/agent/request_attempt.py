@@ -56,8 +56,8 @@ class RequestAttempt:
     """Whether a provider limit or a circuit breaker could hold it back."""
     sent: bool = True
     """Whether it may have gone out. One in a batch has not, until the batch has."""
-    place_in_batch: str | None = None
-    """Its id in its batch, once it has one."""
+    job: str | None = None
+    """What its provider calls the work on it: the id of a background response, or that of a place in a batch."""
     on_end: Callable[[], None] | None = None
     """Called when it ends; set where it is kept while its provider works on."""
     backoff_ms: float = 0.0

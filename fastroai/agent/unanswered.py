@@ -21,14 +21,12 @@ current_plain_run: Final[ContextVar[object | None]] = ContextVar("fastroai_plain
 """What stands for the run of a plain agent with a meter; a `FastroAgent` run has its `AgentRun`."""
 
 
-def job_of(model: Model, response: ModelResponse) -> str | None:
-    """The id of the job that the provider works on, where this response says that it does.
+def works_on(model: Model, response: ModelResponse) -> bool:
+    """Whether the provider works on the answer, of which this response is the beginning.
 
-    Not of a turn that the model has paused (`pause_turn`): that is billed, and what goes on is another request.
+    Not at a turn that the model has paused (`pause_turn`): that is billed, and what goes on is another request.
     """
-    if response.state != "suspended" or response.provider_response_id is None:
-        return None
-    return None if model.continuation_delay(response) is None else response.provider_response_id
+    return response.state == "suspended" and model.continuation_delay(response) is not None
 
 
 def continued_job(messages: Sequence[ModelMessage]) -> str | None:
@@ -43,7 +41,6 @@ def continued_job(messages: Sequence[ModelMessage]) -> str | None:
 class _Kept:
     attempt: RequestAttempt
     run: object
-    job: str | None
 
     async def leave(self) -> None:
         """Its run ends."""
@@ -56,24 +53,18 @@ class Unanswered:
     def __init__(self) -> None:
         self._of: dict[int, list[_Kept]] = {}
 
-    def keep(self, attempt: RequestAttempt, run: object, job: str | None = None) -> None:
-        """Keep an attempt for its run until it has ended; with its scope, it ends at the latest.
-
-        `job` is what its provider calls it. One in a batch has its place there.
-        """
+    def keep(self, attempt: RequestAttempt, run: object) -> None:
+        """Keep an attempt for its run until it has ended, as it does with its scope at the latest."""
         if attempt.on_end is not None:
-            attempt.on_end()
-        kept = _Kept(attempt, run, job)
+            return
+        kept = _Kept(attempt, run)
         self._of.setdefault(id(run), []).append(kept)
         attempt.scope.on_close(kept.leave)
         attempt.on_end = functools.partial(self._forget, kept)
 
     def find(self, run: object, job: str) -> RequestAttempt | None:
-        """The attempt of a run that waits for a job, or for the result of its place in a batch."""
-        for kept in self._of.get(id(run), ()):
-            if job == (kept.attempt.place_in_batch if kept.job is None else kept.job):
-                return kept.attempt
-        return None
+        """The attempt of a run for which its provider works on this job."""
+        return next((kept.attempt for kept in self._of.get(id(run), ()) if kept.attempt.job == job), None)
 
     def _forget(self, kept: _Kept) -> None:
         of_run = self._of[id(kept.run)]

@@ -54,8 +54,8 @@ class JobProvider:
     """Of the body of a request in a batch: `succeeded`, `expired`, or the HTTP status of its failure."""
     refuse_batches: int | None = None
     """The HTTP status with which batches are refused."""
-    fail_polls: int = 0
-    """How many of the next polls of a background response fail with status 500."""
+    lose_results: int = 0
+    """How many of the next results of batches are missing."""
     ledger: list[Billed] = field(default_factory=list)
     submitted: int = 0
     """Background responses that were asked for."""
@@ -64,6 +64,7 @@ class JobProvider:
     """The bodies of each batch that arrived."""
     held: asyncio.Event | None = None
     """Set to let the results of batches and background responses be ready; they are at once without it."""
+    _faults: int = 0
     _jobs: dict[str, Json] = field(default_factory=dict)
     _files: dict[str, list[Json]] = field(default_factory=dict)
     _results: dict[str, str] = field(default_factory=dict)
@@ -80,6 +81,10 @@ class JobProvider:
         """What was billed of a kind."""
         return [entry for entry in self.ledger if entry.kind == kind]
 
+    def fail_next(self, count: int) -> None:
+        """Answer so many requests with status 503, unbilled."""
+        self._faults += count
+
     def model(self, name: str = MODEL) -> OpenAIResponsesModel:
         """A model of OpenAI's at its own address, which is this provider."""
         http = httpx2.AsyncClient(transport=httpx2.MockTransport(self._serve))
@@ -88,6 +93,9 @@ class JobProvider:
 
     async def _serve(self, request: httpx2.Request) -> httpx2.Response:
         await asyncio.sleep(0)
+        if self._faults:
+            self._faults -= 1
+            return httpx2.Response(503, json={"error": {"message": "busy"}})
         path, post = request.url.path, request.method == "POST"
         if path == "/v1/responses/compact":
             return _json(self._compaction())
@@ -96,7 +104,7 @@ class JobProvider:
         if path.startswith("/v1/responses/") and post:
             return self._cancel(path.split("/")[3])
         if path.startswith("/v1/responses/"):
-            return self._poll(path.split("/")[3])
+            return self._poll(path.split("/")[3], streamed=request.url.params.get("stream") == "true")
         if path == "/v1/files":
             return self._keep_file(request.content)
         if path.startswith("/v1/files/") and request.method == "DELETE":
@@ -120,7 +128,13 @@ class JobProvider:
     def _answered(self, entry: Billed, body: Json, **more: Any) -> Json:
         cut = body.get("max_output_tokens") is not None and self.output_tokens > body["max_output_tokens"]
         text = {"type": "output_text", "text": "answer", "annotations": []}
-        message = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [text]}
+        message = {
+            "type": "message",
+            "id": "m",
+            "role": "assistant",
+            "status": "completed",
+            "content": [text],
+        }
         return {
             **_response(entry.id, body),
             "status": "incomplete" if cut else "completed",
@@ -136,20 +150,20 @@ class JobProvider:
         self.submitted += 1
         job = f"job_{next(self._numbers)}"
         self._jobs[job] = {"body": body, "polls": 0}
-        return _json({**_response(job, body), "status": "queued", "background": True})
+        queued = {**_response(job, body), "status": "queued", "background": True}
+        return _events(("response.created", queued)) if body.get("stream") else _json(queued)
 
-    def _poll(self, job: str) -> httpx2.Response:
-        if self.fail_polls:
-            self.fail_polls -= 1
-            return httpx2.Response(500, json={"error": {"message": "try again"}})
+    def _poll(self, job: str, *, streamed: bool) -> httpx2.Response:
         state = self._jobs[job]
         state["polls"] += 1
         body = state["body"]
         if state["polls"] <= self.polls or not self._is_ready:
-            return _json({**_response(job, body), "status": "in_progress", "background": True})
+            going = {**_response(job, body), "status": "in_progress", "background": True}
+            return _events(("response.in_progress", going)) if streamed else _json(going)
         if "entry" not in state:
             state["entry"] = self._bill("background", body)
-        return _json(self._answered(state["entry"], body, id=job, background=True))
+        answer = self._answered(state["entry"], body, id=job, background=True)
+        return _streamed(answer) if streamed else _json(answer)
 
     def _cancel(self, job: str) -> httpx2.Response:
         self.cancelled.append(job)
@@ -177,7 +191,9 @@ class JobProvider:
         lines = [json.loads(line) for line in content.splitlines() if line.startswith(b'{"custom_id"')]
         name = f"file_{next(self._numbers)}"
         self._files[name] = lines
-        return _json({"id": name, "object": "file", "bytes": 1, "created_at": 1, "filename": "b", "purpose": "batch"})
+        return _json(
+            {"id": name, "object": "file", "bytes": 1, "created_at": 1, "filename": "b", "purpose": "batch"}
+        )
 
     def _batch(self, asked: Json) -> httpx2.Response:
         if self.refuse_batches is not None:
@@ -199,6 +215,9 @@ class JobProvider:
         else:
             error = {"error": {"message": "no", "type": "x", "code": None}}
             result["response"] = {"status_code": int(outcome), "request_id": "r", "body": error}
+        if self.lose_results:
+            self.lose_results -= 1
+            result["custom_id"] = "another"
         return result
 
     def _batch_status(self, batch: str, *, cancel: bool) -> httpx2.Response:
@@ -243,6 +262,30 @@ def _usage(entry: Billed) -> Json:
         "input_tokens_details": {"cached_tokens": 0},
         "output_tokens_details": {"reasoning_tokens": 0},
     }
+
+
+def _streamed(answer: Json) -> httpx2.Response:
+    message = answer["output"][0]
+    place = {"item_id": "m", "output_index": 0}
+    return _events(
+        ("response.output_item.added", {"output_index": 0, "item": {**message, "content": []}}),
+        (
+            "response.content_part.added",
+            {**place, "content_index": 0, "part": {**message["content"][0], "text": ""}},
+        ),
+        ("response.output_text.delta", {**place, "content_index": 0, "delta": "answer", "logprobs": []}),
+        ("response.output_item.done", {"output_index": 0, "item": message}),
+        ("response.completed", answer),
+    )
+
+
+def _events(*events: tuple[str, Json]) -> httpx2.Response:
+    lines = []
+    for number, (kind, data) in enumerate(events):
+        payload = {"response": data} if data.get("object") == "response" else data
+        event = {"type": kind, "sequence_number": number, **payload}
+        lines.append(f"event: {kind}\ndata: {json.dumps(event)}\n\n")
+    return httpx2.Response(200, content="".join(lines), headers={"content-type": "text/event-stream"})
 
 
 def _json(data: Json) -> httpx2.Response:

@@ -20,19 +20,26 @@ from pydantic_ai.models.batch import BatchRequest, EncodedBatchRequest
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.output import PendingModelResponse
 
+from support.interruptions import entries_of, go_on, interrupt, nth
+from support.jobs import JobProvider
+
 from fastroai import (
     Budget,
     BudgetExceeded,
     CostBudgetExceeded,
     FastroAgent,
+    Pipeline,
     RequestBudgetExceeded,
     SpendLimit,
+    StepContext,
     budget_scope,
+    step,
 )
 from fastroai.agent import Metered
 from fastroai.errors import UnmeteredRequestError
 from fastroai.runtime import Scope
-from tests.support.jobs import JobProvider
+from fastroai.store import MemoryRunStore
+from fastroai.store.entries import RequestEnded, RequestSent, StepOutput
 
 SOON = timedelta(milliseconds=1)
 
@@ -146,7 +153,9 @@ async def test_a_budget_of_money_holds_in_a_batch() -> None:
     assert 0 < answers(outcomes) <= len(provider.ledger) < 20
     assert scope.usage.request_count == len(provider.ledger)
     assert scope.usage.cost_usd == provider.billed_usd <= Decimal("0.0003")
-    assert all(isinstance(outcome, CostBudgetExceeded) for outcome in outcomes if isinstance(outcome, Exception))
+    assert all(
+        isinstance(outcome, CostBudgetExceeded) for outcome in outcomes if isinstance(outcome, Exception)
+    )
 
 
 async def test_a_spend_limit_holds_in_a_batch_and_has_what_was_billed() -> None:
@@ -203,9 +212,7 @@ async def test_a_request_that_is_put_into_another_batch_is_counted_once_where_it
 
 async def test_a_result_that_is_missing_counts_at_its_bound_when_the_request_is_sent_again() -> None:
     provider = JobProvider()
-    keep = provider._line
-    lost = iter([True, False])
-    provider._line = lambda line: keep(line) | ({"custom_id": "other"} if next(lost) else {})  # type: ignore[method-assign]
+    provider.lose_results = 1
     async with budget_scope(Budget(requests=2)) as scope:
         await batching_agent(provider, capabilities=[batching(max_resubmissions=1)]).run("?")
     assert [record.outcome for record in scope.records] == ["unmeasured", "settled"]
@@ -327,3 +334,26 @@ async def test_a_stop_is_told_by_all_kinds_of_runs() -> None:
     with pytest.raises(BudgetExceeded):
         await batching_agent(provider, budget=Budget(usd="0.000001")).run("?")
     assert provider.batches == []
+
+
+# --- runs on record ---
+
+
+def alone(execute: Any) -> Pipeline[Any, Any]:
+    """A pipeline of one step, as a new process has it."""
+    return Pipeline("p", {"alone": step(execute)})
+
+
+async def test_a_batch_of_which_nothing_was_heard_counts_at_its_bound() -> None:
+    provider, store = JobProvider(), MemoryRunStore()
+
+    async def talk(ctx: StepContext[None]) -> str:
+        return (await ctx.run(batching_agent(provider), "?")).output
+
+    await interrupt(alone(talk), store, nth(StepOutput), written=False)
+    entries = [entry for entry in await entries_of(store) if isinstance(entry, RequestSent | RequestEnded)]
+    assert [type(entry).__name__ for entry in entries] == ["RequestSent"] or len(entries) == 2
+    result = await go_on(alone(talk), store)
+    assert result.output == "answer"
+    assert result.usage.total.request_count == len(provider.of("batch")) == 2
+    assert result.usage.total.committed_usd >= provider.billed_usd
