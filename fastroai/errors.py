@@ -969,7 +969,8 @@ class UnmeteredRequestError(FastroAIError):
         self.call, self.scope_path, self.instead = call, scope_path, instead
 
     def __str__(self) -> str:
-        return f"{self.call} cannot be counted in {' / '.join(self.scope_path)}, so it was not made; {self.instead}"
+        path = " / ".join(self.scope_path)
+        return f"{self.call} cannot be counted in {path}, so it was not made; {self.instead}"
 
 
 class PriceUpdateError(FastroAIError):

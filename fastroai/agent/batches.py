@@ -1,7 +1,7 @@
-"""Requests in batches: admitted by whoever makes one, sent together, and settled by whoever collects it.
+"""Requests in batches: each is admitted and settled in its own run, and they are sent together.
 
-PydanticAI's `BatchModelRequests` collects the requests of many runs, sends them in a task that belongs to none
-of them, and shows each run its own result. What a run has reserved rides on its encoded request.
+PydanticAI's `BatchModelRequests` collects the requests of many runs, sends them in a task that belongs to
+none of them, and shows each run its own result. The reservation of a request travels with it.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class Metered(AbstractCapability[Any]):
         return self._fallbacks.get(fallback.use) if isinstance(fallback.use, str) else fallback.use
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Note the task that the hooks around the run are in; leave what a plain agent's run has not collected."""
+        """Note the task of the hooks around the run; at its end, leave what a plain agent has not collected."""
         run = self._run()
         if run is not None:
             run.add_task()
@@ -221,7 +221,8 @@ class OwnedModel(WrapperModel):
 class MeteredModel(OwnedModel):
     """A model whose requests are admitted, retried, priced and charged in the scope that they happen in.
 
-    Whatever it does not override costs nothing: counting tokens, and asking about batches and cancelling them.
+    The methods that it does not override send nothing that is billed: they count tokens, and ask about
+    batches or cancel them.
     """
 
     def __init__(self, wrapped: Model, meter: Metered) -> None:
@@ -234,7 +235,7 @@ class MeteredModel(OwnedModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """Send a request, and again after a transport failure; or ask about one that the provider works on."""
+        """Send a request, and again after a transport failure; or ask for an answer that is being worked on."""
         scope = current_scope()
         if scope is None:
             return await self.wrapped.request(messages, model_settings, model_request_parameters)
@@ -252,7 +253,7 @@ class MeteredModel(OwnedModel):
     async def compact_messages(
         self, request_context: ModelRequestContext, *, instructions: str | None = None
     ) -> ModelResponse:
-        """Have messages replaced by something shorter, which is a request like any other."""
+        """Have the provider shorten messages, in a request that is billed like any other."""
         scope = current_scope()
         if scope is None:
             return await self.wrapped.compact_messages(request_context, instructions=instructions)
@@ -440,24 +441,24 @@ class MeteredModel(OwnedModel):
     # --- batches ---
 
     async def batch_encode(self, request: BatchRequest) -> EncodedBatchRequest:
-        """Admit and encode a request for a batch, whose id in it is given later: so `BatchModelRequests` does.
+        """Admit and encode a request, as `BatchModelRequests` asks for it: without an id of its own yet.
 
         Raises:
-            UnmeteredRequestError: the caller has given it an id, and so makes batches of its own.
+            UnmeteredRequestError: it has an id, so the caller makes a batch of its own.
         """
         scope = current_scope()
         if scope is None:
             return await self.wrapped.batch_encode(request)
         if request.custom_id:
             raise UnmeteredRequestError(
-                f"a batch of {self.system}:{self.model_name} that is made with model_request_batch() or batch_encode()",
+                f"a batch of {self.system}:{self.model_name} by model_request_batch() or batch_encode()",
                 scope.path,
                 "use the capability BatchModelRequests and one agent run for each request, or make the "
                 "batch outside of any run and budget_scope",
             )
         run = self._run_or(scope)
         if run is not scope:
-            await self.meter.unanswered.leave(run)  # it is asked for again, as its batch has brought nothing
+            await self.meter.unanswered.leave(run)  # its batch has brought nothing: it is sent in another one
         terms = BatchTerms(
             self.meter,
             self.wrapped,

@@ -57,9 +57,9 @@ class RequestAttempt:
     sent: bool = True
     """Whether it may have gone out. One in a batch has not, until the batch has."""
     job: str | None = None
-    """What its provider calls the work on it: the id of a background response, or that of a place in a batch."""
+    """The provider's id for the work on it: of a background response, or of the request in its batch."""
     on_end: Callable[[], None] | None = None
-    """Called when it ends; set where it is kept while its provider works on."""
+    """Called when it ends. Set while it is kept, as its provider works on it."""
     backoff_ms: float = 0.0
     waited_ms: float = 0.0
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -301,7 +301,7 @@ class RequestAttempt:
             await self.reservation.conclude()
 
     def conclude_at_once(self) -> None:
-        """The same for those who cannot wait, without the response; the books are waited for as its scope ends."""
+        """The same without waiting, and without the response. The scope waits for the stores when it ends."""
         assert self.reservation is not None
         self._note_end()
         self.scope.on_close(self.reservation.conclude)

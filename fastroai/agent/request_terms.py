@@ -39,8 +39,8 @@ RequestKind = Literal["answer", "batch", "compaction"]
 COMPACTION_PROMPT: Final = 4_096
 """Tokens of the prompt with which a model is asked for a compaction, of which no size is documented.
 
-OpenAI billed about 100 for it (in PydanticAI's test cassettes, of 2026). PydanticAI sends Anthropic one of about
-800 where instructions are given.
+OpenAI billed about 100 for it (in PydanticAI's test cassettes of 2026). PydanticAI sends Anthropic one of
+about 800 where instructions are given.
 """
 
 _STANDARD: Final[Mapping[str, str]] = {}

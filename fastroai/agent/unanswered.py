@@ -22,9 +22,9 @@ current_plain_run: Final[ContextVar[object | None]] = ContextVar("fastroai_plain
 
 
 def works_on(model: Model, response: ModelResponse) -> bool:
-    """Whether the provider works on the answer, of which this response is the beginning.
+    """Whether the provider still works on the answer that this response begins.
 
-    Not at a turn that the model has paused (`pause_turn`): that is billed, and what goes on is another request.
+    A turn that the model has paused (`pause_turn`) is billed, and another request goes on with it.
     """
     return response.state == "suspended" and model.continuation_delay(response) is not None
 

@@ -167,9 +167,8 @@ def test_a_run_that_ends_with_a_job_left_over_is_charged_its_bound(plain: bool) 
 async def test_a_streamed_background_response_is_one_request() -> None:
     provider = JobProvider(polls=2)
     agent = background_agent(provider)
-    async with run_around() as scope:
-        async with agent.run_stream("?") as stream:
-            text = "".join([chunk.content async for chunk in stream if chunk.content])
+    async with run_around() as scope, agent.run_stream("?") as stream:
+        text = "".join([chunk.content async for chunk in stream if chunk.content])
     assert text == "answer"
     assert [record.outcome for record in scope.records] == ["settled"]
     assert scope.usage.cost_usd == provider.billed_usd == COST

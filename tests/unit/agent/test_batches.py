@@ -19,7 +19,6 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.batch import BatchRequest, EncodedBatchRequest
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.output import PendingModelResponse
-
 from support.interruptions import entries_of, go_on, interrupt, nth
 from support.jobs import JobProvider
 
@@ -110,9 +109,8 @@ async def test_the_same_question_in_two_batches_is_charged_twice() -> None:
 async def test_a_streamed_run_in_a_batch_is_charged_alike() -> None:
     provider = JobProvider()
     agent = batching_agent(provider)
-    async with run_around() as scope:
-        async with agent.run_stream("?") as stream:
-            text = "".join([chunk.content async for chunk in stream if chunk.content])
+    async with run_around() as scope, agent.run_stream("?") as stream:
+        text = "".join([chunk.content async for chunk in stream if chunk.content])
     assert text == "answer"
     assert scope.usage.cost_usd == provider.billed_usd > 0
     assert [record.outcome for record in scope.records] == ["settled"]

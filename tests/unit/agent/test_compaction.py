@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, ModelHTTPError
+from pydantic_ai import Agent
 from pydantic_ai.messages import (
     CompactionPart,
     ModelMessage,
@@ -19,7 +19,6 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 from pydantic_ai.models.openai import OpenAICompaction
-
 from support.interruptions import go_on, interrupt, nth
 from support.jobs import JobProvider
 
