@@ -98,18 +98,28 @@ class Metered(AbstractCapability[Any]):
         self.request_retries = request_retries
         self.unanswered = Unanswered()
         self._metered: dict[int, tuple[Model, Model]] = {}
-        self._fallbacks = ModelCache()
+        self._models = ModelCache()
 
     def get_ordering(self) -> CapabilityOrdering:
         """Before the hooks of others, which may make requests."""
         return CapabilityOrdering(position="outermost")
 
+    def model(self, model: Model | str) -> Model:
+        """Return the model with this meter, for requests that are made without an agent of yours.
+
+            await pydantic_ai.direct.model_request(Metered().model("openai:gpt-5-mini"), messages)
+
+        Raises:
+            UnknownModelError: the provider of the model cannot be told.
+        """
+        return self._metered_model(self._models.get(model) if isinstance(model, str) else model)
+
     def fallback_model(self, fallback: ModelFallback) -> Model:
         """The model that a budget steps down to."""
-        return self._fallbacks.get(fallback.use) if isinstance(fallback.use, str) else fallback.use
+        return self._models.get(fallback.use) if isinstance(fallback.use, str) else fallback.use
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Note the task of the hooks around the run; at its end, leave what a plain agent has not collected."""
+        """Note the task of the hooks around a run; at its end, leave what a plain agent has not collected."""
         run = self._run()
         if run is not None:
             run.add_task()
@@ -235,7 +245,7 @@ class MeteredModel(OwnedModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """Send a request, and again after a transport failure; or ask for an answer that is being worked on."""
+        """Send a request, and again after a transport failure; or collect one that is being worked on."""
         scope = current_scope()
         if scope is None:
             return await self.wrapped.request(messages, model_settings, model_request_parameters)

@@ -9,14 +9,18 @@ from decimal import Decimal
 from typing import Any, Self
 
 import pytest
-from pydantic_ai import RunContext
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
-from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai import BinaryContent, RunContext
+from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, FileUnderstanding
+from pydantic_ai.direct import model_request
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart
+from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.concurrency import ConcurrencyLimitedModel
 from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
@@ -307,3 +311,63 @@ def test_what_was_not_streamed_is_whole_unless_it_says_otherwise() -> None:
     assert not is_cut(response, streamed=False, model=chat())
     response.state = "incomplete"
     assert is_cut(response, streamed=False, model=chat())
+
+
+# --- models without an agent ---
+
+
+async def test_a_model_with_a_meter_is_charged_where_it_is_asked_directly() -> None:
+    model = Metered(PRICES).model(RemoteModel(response()))
+    async with Scope("step", "s", parent=None) as scope:
+        await model_request(model, [ModelRequest.user_text_prompt("?")])
+    assert scope.usage.cost_usd == Decimal("0.00002")
+
+
+async def test_a_model_with_a_meter_is_charged_where_a_capability_asks_it() -> None:
+    describer = Metered(PRICES).model(RemoteModel(response()))
+    agent = FastroAgent(
+        FunctionModel(lambda messages, info: ModelResponse(parts=[TextPart("ok")]), profile=ModelProfile()),
+        capabilities=[FileUnderstanding(fallback_subagent_model=describer)],
+    )
+    answer = await agent.run(["?", BinaryContent(b"x", media_type="application/pdf")])
+    assert [record.provider for record in answer.records] == ["remote", "function"]
+    assert answer.cost_usd == Decimal("0.00002")
+
+
+async def test_a_model_that_a_hook_puts_there_is_metered_too() -> None:
+    class Swap(AbstractCapability[Any]):
+        async def before_model_request(
+            self, ctx: RunContext[Any], request_context: ModelRequestContext
+        ) -> ModelRequestContext:
+            request_context.model = FallbackModel(RemoteModel(response()))
+            return request_context
+
+    agent = FastroAgent(TestModel(), capabilities=[Swap()], cost_calculator=PRICES)
+    answer = await agent.run("?")
+    assert [record.provider for record in answer.records] == ["remote"]
+
+
+async def test_hooks_of_others_come_after_the_meter_wherever_the_meter_is_given() -> None:
+    seen: list[type[Model]] = []
+
+    class Look(AbstractCapability[Any]):
+        def get_ordering(self) -> CapabilityOrdering:
+            return CapabilityOrdering(position="outermost")
+
+        async def before_model_request(
+            self, ctx: RunContext[Any], request_context: ModelRequestContext
+        ) -> ModelRequestContext:
+            seen.append(type(request_context.model))
+            return request_context
+
+    await FastroAgent(TestModel(), capabilities=[Look()]).run("?")
+    await FastroAgent(TestModel()).run("?", capabilities=[Look()])
+    assert seen == [MeteredModel, MeteredModel]
+
+
+async def test_the_meter_of_the_run_counts_where_a_model_has_another_one() -> None:
+    """As in a tool that gives `ctx.model` to an agent of its own."""
+    dear = CostCalculator(pricing_overrides={"remote:model": {"input_per_mtok": 100, "output_per_mtok": 0}})
+    agent = FastroAgent(Metered(dear).model(RemoteModel(response())), cost_calculator=PRICES)
+    answer = await agent.run("?")
+    assert (answer.usage.request_count, answer.cost_usd) == (1, Decimal("0.00002"))
