@@ -162,6 +162,7 @@ class JobProvider:
             return _events(("response.in_progress", going)) if streamed else _json(going)
         if "entry" not in state:
             state["entry"] = self._bill("background", body)
+            state["entry"].id = job
         answer = self._answered(state["entry"], body, id=job, background=True)
         return _streamed(answer) if streamed else _json(answer)
 

@@ -79,6 +79,8 @@ async def test_money_stays_reserved_while_responses_are_waited_for() -> None:
     limit = SpendLimit(usd="0.00035", window="total", key="background")  # of $0.000107 that each can cost
     agent = background_agent(provider, budget=limit)
     runs = asyncio.gather(*(agent.run(f"question {number}") for number in range(20)), return_exceptions=True)
+    while provider.submitted < 3:
+        await asyncio.sleep(1)
     await asyncio.sleep(60)
     assert provider.submitted == 3
     provider.held.set()
@@ -122,6 +124,8 @@ async def test_a_run_that_is_cancelled_is_charged_the_bound_of_its_job() -> None
     provider = JobProvider(held=asyncio.Event())
     async with budget_scope(Budget(usd="0.01", requests=1)) as scope:
         run = asyncio.create_task(background_agent(provider).run("?"))
+        while not provider.submitted:
+            await asyncio.sleep(1)
         await asyncio.sleep(30)
         assert scope.usage.request_count == 0
         assert scope.remaining.requests == 0
@@ -210,6 +214,8 @@ async def test_a_job_keeps_its_place_under_a_provider_limit() -> None:
     assert provider.held is not None
     agent = background_agent(provider, provider_limits={"openai": ProviderLimit(max_concurrency=2)})
     runs = [asyncio.create_task(agent.run(f"question {number}")) for number in range(5)]
+    while provider.submitted < 2:
+        await asyncio.sleep(1)
     await asyncio.sleep(60)
     assert provider.submitted == 2
     provider.held.set()

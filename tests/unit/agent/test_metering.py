@@ -325,8 +325,9 @@ async def test_a_model_with_a_meter_is_charged_where_it_is_asked_directly() -> N
 
 async def test_a_model_with_a_meter_is_charged_where_a_capability_asks_it() -> None:
     describer = Metered(PRICES).model(RemoteModel(response()))
+    blind = ModelProfile(supports_document_input=False)
     agent = FastroAgent(
-        FunctionModel(lambda messages, info: ModelResponse(parts=[TextPart("ok")]), profile=ModelProfile()),
+        FunctionModel(lambda messages, info: ModelResponse(parts=[TextPart("ok")]), profile=blind),
         capabilities=[FileUnderstanding(fallback_subagent_model=describer)],
     )
     answer = await agent.run(["?", BinaryContent(b"x", media_type="application/pdf")])

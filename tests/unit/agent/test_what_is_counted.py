@@ -1,4 +1,4 @@
-"""The table in the docs names everything in the installed PydanticAI that can send something to a provider."""
+"""The table in the docs names everything in the installed PydanticAI that can send something."""
 
 from __future__ import annotations
 
