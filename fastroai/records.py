@@ -77,6 +77,14 @@ UNBOUNDED: Final = Unbounded.UNBOUNDED
 """An amount of money that nothing is known to limit."""
 
 
+_RATIO: Final = Context(prec=28, rounding=ROUND_HALF_EVEN, traps=[InvalidOperation, DivisionByZero, Overflow])
+
+
+def ratio(part: Decimal | int, whole: Decimal | int) -> Decimal:
+    """Divide, to 28 digits: for shares and averages, which need not be exact."""
+    return _RATIO.divide(Decimal(part), Decimal(whole))
+
+
 def exact_sum(amounts: Iterable[Decimal]) -> Decimal:
     """Add amounts without rounding, whatever the caller's decimal context is."""
     total = _ZERO

@@ -25,7 +25,7 @@ from fastroai.errors import (
     UnboundedRequestError,
     UnpricedModelError,
 )
-from fastroai.records import RequestRecord, Unbounded, usd_to_microcents
+from fastroai.records import RequestRecord, Unbounded, ratio, usd_to_microcents
 from fastroai.runtime.events import BudgetRefused, BudgetWarning, SpendRecorded
 from fastroai.runtime.flow import Flow, current_flow, read_around
 from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Unit
@@ -258,7 +258,7 @@ class Reservation(Generic[TermsT]):
                     BudgetWarning(
                         **self.scope.place(),
                         scope_path=self.scope.path,
-                        share=balance.spent_usd / shared.limit.usd,
+                        share=ratio(balance.spent_usd, shared.limit.usd),
                         limit_usd=shared.limit.usd,
                         key=shared.claim.account.key,
                     )
