@@ -94,6 +94,12 @@ class Terms:
         """Remember what was reported for its input, which bounds requests that begin alike."""
         note_input(self.wrapped, self.messages, self.settings, self.parameters, input_tokens)
 
+    def counted_again(self) -> Terms:
+        """The same with a lower bound, if what was reported meanwhile gives one; else itself."""
+        again = replace(self, known_bound=None)
+        now, before = again.bound.input_tokens, self.bound.input_tokens
+        return again if now is not None and (before is None or now < before) else self
+
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Terms | None:
         """The same with the longest answer that so much pays for; `None` if there is none."""
         bound = self.bound.lowered(usd=usd, tokens=tokens)
