@@ -128,8 +128,8 @@ async def test_a_conversation_is_counted_in_bytes_once() -> None:
     agent = FastroAgent(claude(wire), max_tokens=300)
     async with budget_scope(Budget(usd="0.11")) as budget:
         first = await agent.run(LONG)  # up to $0.08
-        second = await agent.run("and now?", message_history=first.messages)  # $0.02, no longer $0.09
-        await agent.run("and then?", message_history=second.messages)
+        second = await agent.run("and now?", message_history=first.all_messages())  # $0.02, no longer $0.09
+        await agent.run("and then?", message_history=second.all_messages())
     assert budget.usage.cost_usd == 3 * ONE
 
 
