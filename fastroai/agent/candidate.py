@@ -18,7 +18,6 @@ from fastroai.agent.probe import FirstRequest
 from fastroai.records import Tokens
 from fastroai.usage import CostCalculator, RequestBound, base_url_of, request_bound
 from fastroai.usage.bounds import prepare_bound
-from fastroai.usage.endpoints import window_of
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,9 @@ class Candidate:
     ) -> Candidate:
         """The candidate `model`; fallback models `prepare` the messages for each of theirs."""
         messages = model.prepare_messages(first.messages, first.parameters) if prepare else first.messages
-        await prepare_bound(model, messages, first.parameters)
-        return cls(model, messages, first, input_tokens(model, messages, first.parameters), calculator)
+        await prepare_bound(calculator, model, messages, first.parameters)
+        tokens = input_tokens(calculator.host(model), messages, first.parameters)
+        return cls(model, messages, first, tokens, calculator)
 
     @property
     def name(self) -> str:
@@ -58,7 +58,7 @@ class Candidate:
         """The most of a request whose input is whatever the model takes; `None` where nothing bounds that."""
         if self.bound.cost_usd is None or self.first.parameters.native_tools:
             return self.bound.cost_usd  # with tools of the provider, it is that of full windows already
-        window = window_of(self.model)
+        window = self.calculator.host(self.model).window
         prices = self.calculator.upper_prices(self.name, self.model.system, base_url_of(self.model), window)
         return None if prices is None else prices.cost(window, self.bound.output_tokens)
 
@@ -75,9 +75,10 @@ class Candidate:
     def usd(self, input_tokens: int, output_tokens: int) -> Decimal:
         """What a request with so many tokens costs; nothing, where no price is known."""
         tokens = Tokens(input_tokens=input_tokens, output_tokens=output_tokens)
-        url = base_url_of(self.model)
-        cost = self.calculator.price(tokens, model=self.name, provider=self.model.system, provider_url=url)
-        return cost or Decimal(0)
+        cost = self.calculator.cost_of_usage(
+            tokens, model=self.name, provider=self.model.system, provider_url=base_url_of(self.model)
+        )
+        return cost.cost_usd or Decimal(0)
 
     @property
     def why_unbounded(self) -> str:

@@ -199,9 +199,10 @@ class Reservation(Generic[TermsT]):
     # --- its end ---
 
     def settle(self, record: RequestRecord) -> Charge:
-        """Its usage arrived: charge what it cost, or its bound where a part of that is not known."""
+        """Its usage arrived: charge what it cost, or the most that it can be if a part is not known."""
         if not record.cost_complete:
-            return self._end(replace(record, bound_usd=self.terms.bound.cost_usd))
+            known = record.bound_usd is not None
+            return self._end(record if known else replace(record, bound_usd=self.terms.bound.cost_usd))
         counts = bool(self.shared) or any(account.budget.usd is not None for account in self._hold.accounts)
         bound_usd = self.terms.bound.cost_usd if counts else None
         if bound_usd is not None and record.cost_usd is not None and record.cost_usd > bound_usd:

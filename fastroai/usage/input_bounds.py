@@ -36,16 +36,16 @@ from pydantic_ai.messages import (
 from pydantic_core import PydanticSerializationError
 
 from fastroai.usage.definitions import definition_tokens
-from fastroai.usage.endpoints import allowances_of, base_url_of, facts_of
 from fastroai.usage.facts import SERVER_SIDE_INPUT_SETTINGS, Allowances, ModelFacts
 from fastroai.usage.image_sizes import image_size
 from fastroai.usage.tokenizers import Count, bytes_of
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponse, UserContent
-    from pydantic_ai.models import Model, ModelRequestParameters
+    from pydantic_ai.models import ModelRequestParameters
     from pydantic_ai.tools import ToolDefinition
 
+    from fastroai.usage.hosts import Host
     from fastroai.usage.known_inputs import KnownBeginning
 
 _FRAME: Final = 256
@@ -73,14 +73,14 @@ class InputRules:
     """The media resolution for all files of a request to Google."""
 
     @classmethod
-    def of(cls, model: Model, count: Count, settings: Mapping[str, object] | None = None) -> InputRules:
-        """The rules for a model, where `count` counts the tokens of a text."""
+    def of(cls, host: Host, count: Count, settings: Mapping[str, object] | None = None) -> InputRules:
+        """The rules for a host, where `count` counts the tokens of a text."""
         asked = (settings or {}).get("google_video_resolution")
         return cls(
-            provider=model.system,
+            provider=host.provider,
             count=count,
-            allowances=allowances_of(model.system, base_url_of(model)),
-            facts=facts_of(model),
+            allowances=host.allowances,
+            facts=host.facts,
             resolution="auto" if asked is None else str(getattr(asked, "value", asked)),
         )
 

@@ -33,13 +33,14 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import PydanticSerializationError, to_json
 
-from fastroai.usage.endpoints import base_url_of, is_first_party
-from fastroai.usage.facts import PROVIDERS, SERVER_SIDE_INPUT_SETTINGS
+from fastroai.usage.facts import SERVER_SIDE_INPUT_SETTINGS
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
     from pydantic_ai.models import Model, ModelRequestParameters
     from pydantic_ai.settings import ModelSettings
+
+    from fastroai.usage.hosts import Host
 
 _REMEMBERED: Final = 16_384
 """Beginnings that are remembered, each with some hundred bytes."""
@@ -70,6 +71,7 @@ class KnownInputs:
 
     def note(
         self,
+        host: Host,
         model: Model,
         messages: Sequence[ModelMessage],
         settings: ModelSettings | None,
@@ -81,7 +83,7 @@ class KnownInputs:
             return
         thoughts, now, last = False, self._clock(), len(messages)
         with self._lock:
-            for number, digest in enumerate(_beginnings(model, messages, settings, parameters)):
+            for number, digest in enumerate(_beginnings(host, model, messages, settings, parameters)):
                 thoughts = thoughts or (number > 0 and _holds_thoughts(messages[number - 1]))
                 if thoughts and number < last:
                     continue
@@ -93,6 +95,7 @@ class KnownInputs:
 
     def longest(
         self,
+        host: Host,
         model: Model,
         messages: Sequence[ModelMessage],
         settings: ModelSettings | None,
@@ -102,7 +105,7 @@ class KnownInputs:
         if not self._known:
             return None
         found, now = None, self._clock()
-        for number, digest in enumerate(_beginnings(model, messages, settings, parameters)):
+        for number, digest in enumerate(_beginnings(host, model, messages, settings, parameters)):
             with self._lock:
                 known = self._known.get(digest)
             if known is not None and now - known[1] <= _SECONDS:
@@ -115,6 +118,7 @@ KNOWN_INPUTS: Final = KnownInputs()
 
 
 def _beginnings(
+    host: Host,
     model: Model,
     messages: Sequence[ModelMessage],
     settings: ModelSettings | None,
@@ -125,9 +129,7 @@ def _beginnings(
     None where they do not say all that is sent, or where a count says nothing of other requests.
     """
     given: Mapping[str, object] = {**(model.settings or {}), **(settings or {})}
-    provider, url = model.system, base_url_of(model)
-    facts = PROVIDERS.get(provider)
-    if facts is None or facts.same_prefix is None or not is_first_party(provider, url):
+    if host.rules is None or host.rules.same_prefix is None:
         return
     if parameters.native_tools or any(given.get(setting) is not None for setting in _DROPS_INPUT):
         return
@@ -139,7 +141,8 @@ def _beginnings(
         instructions = {message.instructions for message in requests[-2:]}
     if len(instructions) > 1:
         return
-    base = [type(model).__qualname__, provider, url, model.model_name, asked, tools, list(instructions)]
+    served_by = [type(model).__qualname__, host.provider, host.url, model.model_name]
+    base = [*served_by, asked, tools, list(instructions)]
     try:
         digest = hashlib.blake2b(to_json(base, inf_nan_mode="constants"), digest_size=16)
     except PydanticSerializationError:  # such as the metadata of a tool: nothing tells whether it is the same

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic_ai.profiles.anthropic import ANTHROPIC_THINKING_BUDGET_MAP
 
-from fastroai.usage.endpoints import facts_of, window_of
 from fastroai.usage.facts import THINKS_BESIDES
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model, ModelRequestParameters
+
+    from fastroai.usage.hosts import Host
 
 _ANTHROPIC_DEFAULT: Final = 16_384
 """What PydanticAI sends as `max_tokens`, which Anthropic requires, where nothing says how much, ..."""
@@ -31,7 +32,7 @@ class OutputLimit:
 
 
 def output_limit(
-    model: Model, settings: Mapping[str, object], parameters: ModelRequestParameters
+    host: Host, model: Model, settings: Mapping[str, object], parameters: ModelRequestParameters
 ) -> OutputLimit:
     """What limits the output of a request; takes what `Model.prepare_request` gives.
 
@@ -41,8 +42,8 @@ def output_limit(
     (https://github.com/googleapis/python-genai/issues/2062).
     """
     claude_limit = _positive(_profile(model).get("anthropic_max_output_tokens"))
-    facts = facts_of(model)
-    limits = [window_of(model), claude_limit, None if facts is None else facts.output_tokens]
+    facts = host.facts
+    limits = [host.window, claude_limit, None if facts is None else facts.output_tokens]
     budget = _thinking_budget(model, settings, parameters)
     if model.system == "anthropic" and not _positive(settings.get("max_tokens")):
         limits.append(max(claude_limit or _ANTHROPIC_DEFAULT, budget + _ANTHROPIC_AFTER_THINKING))

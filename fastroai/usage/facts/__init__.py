@@ -22,7 +22,12 @@ from fastroai.usage.facts.providers import (
     Allowances,
     ProviderFacts,
 )
-from fastroai.usage.facts.regions import REGIONAL_PRICES, most_regional_factor, regional_factor
+from fastroai.usage.facts.regions import (
+    REGIONAL_PRICES,
+    asked_geography,
+    most_regional_factor,
+    regional_factor,
+)
 from fastroai.usage.facts.settings import (
     HARMLESS_IN_BODY,
     HARMLESS_SETTINGS,
@@ -51,6 +56,7 @@ __all__ = [
     "ProviderFacts",
     "Size",
     "Source",
+    "asked_geography",
     "model_facts",
     "most_regional_factor",
     "regional_factor",

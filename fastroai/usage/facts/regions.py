@@ -135,7 +135,7 @@ _GEOGRAPHIES: Final = {"global": _ONE, "us": Decimal("1.1")}
 
 
 def regional_factor(
-    provider: str, url: str | None, model: str, settings: Mapping[str, object] | None = None
+    provider: str, url: str | None, model: str, inference_geo: str | None = None
 ) -> Decimal | None:
     """By what the list prices of tokens are to be multiplied for a request; 1 without a premium.
 
@@ -143,18 +143,18 @@ def regional_factor(
     the like stay as they are. Anthropic's default for `inference_geo` counts as `global`, as documented,
     though a workspace can have another: name it with `extra_body={"inference_geo": …}`.
     """
-    if (asked := _asked_geography(provider, url, settings)) is not None:
-        return _GEOGRAPHIES.get(asked)
+    if inference_geo is not None and _takes_geography(provider, url):
+        return _GEOGRAPHIES.get(inference_geo)
     price = _regional_price(url, model)
     return _ONE if price is None else price.factor
 
 
 def most_regional_factor(
-    provider: str, url: str | None, model: str, settings: Mapping[str, object] | None = None
+    provider: str, url: str | None, model: str, inference_geo: str | None = None
 ) -> Decimal | None:
     """The most that `regional_factor` can turn out to be; `None` if nothing bounds it."""
-    if (asked := _asked_geography(provider, url, settings)) is not None:
-        return _GEOGRAPHIES.get(asked)
+    if inference_geo is not None and _takes_geography(provider, url):
+        return _GEOGRAPHIES.get(inference_geo)
     price = _regional_price(url, model)
     return _ONE if price is None else price.most
 
@@ -169,11 +169,13 @@ def _regional_price(url: str | None, model: str) -> RegionalPrice | None:
     )
 
 
-def _asked_geography(provider: str, url: str | None, settings: Mapping[str, object] | None) -> str | None:
-    """What a request to Anthropic's own API says of the region itself."""
-    body = (settings or {}).get("extra_body")
-    host = urlsplit(url).hostname if url else None
-    if provider != "anthropic" or host != "api.anthropic.com" or not isinstance(body, Mapping):
-        return None
-    asked = body.get("inference_geo")
+def asked_geography(settings: Mapping[str, object]) -> str | None:
+    """Return the `inference_geo` that a request asks Anthropic for, if it does."""
+    body = settings.get("extra_body")
+    asked = body.get("inference_geo") if isinstance(body, Mapping) else None
     return None if asked is None else str(asked)
+
+
+def _takes_geography(provider: str, url: str | None) -> bool:
+    host = urlsplit(url).hostname if url else None
+    return provider == "anthropic" and host == "api.anthropic.com"

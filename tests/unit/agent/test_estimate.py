@@ -665,8 +665,8 @@ async def counted(
     model: Any, *messages: ModelMessage, agent: FastroAgent[Any, Any] | None = None
 ) -> tuple[int, int]:
     parameters = await parameters_of(agent or once())
-    await prepare_bound(model, messages, parameters)
-    tokens = input_tokens(model, messages, parameters)
+    await prepare_bound(CostCalculator(), model, messages, parameters)
+    tokens = input_tokens(CostCalculator().host(model), messages, parameters)
     return tokens.least, tokens.likely
 
 

@@ -95,7 +95,7 @@ def test_there_are_the_models_that_these_tests_speak_of() -> None:
 class TestInput:
     async def test_models_of_openai_are_counted_in_tokens(self) -> None:
         text = "What is the capital of France?"
-        await prepare_bound(GPT, ask(text), ModelRequestParameters())
+        await prepare_bound(CostCalculator(), GPT, ask(text), ModelRequestParameters())
         assert bound(ask(text)).input_tokens == OPENAI.request + OPENAI.message + tokens(text)
 
     def test_before_their_tokenizer_is_loaded_they_are_counted_in_bytes(
@@ -156,7 +156,7 @@ def without_the_extra(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("without_the_extra")
 async def test_without_the_extra_models_of_openai_are_counted_in_bytes() -> None:
-    await prepare_bound(GPT, ask("capital"), ModelRequestParameters())
+    await prepare_bound(CostCalculator(), GPT, ask("capital"), ModelRequestParameters())
     assert bound(ask("capital")).input_tokens == OPENAI.request + OPENAI.message + len("capital")
 
 
@@ -280,8 +280,9 @@ class TestServiceTiers:
 
     def test_the_fast_mode_of_claude_is_priced_if_it_is_asked_for(self) -> None:
         opus = claude_model("claude-opus-4-8")
-        assert input_price(bound(model=opus)) == 5
-        assert input_price(bound(settings={"anthropic_speed": "fast"}, model=opus)) == 10
+        # A workspace can process in the US by default, for 10 % more.
+        assert input_price(bound(model=opus)) == Decimal("5.5")
+        assert input_price(bound(settings={"anthropic_speed": "fast"}, model=opus)) == 11
 
 
 class TestCacheWrites:
@@ -370,7 +371,7 @@ class TestPreparing:
         long = f"{'a word and another ' * 4_000}{threading.get_ident()}"
         assert bound(ask(long)).input_tokens == OPENAI.request + OPENAI.message + len(long)
         for _ in range(2):
-            await prepare_bound(InstrumentedModel(GPT), ask(long), ModelRequestParameters())
+            await prepare_bound(CostCalculator(), InstrumentedModel(GPT), ask(long), ModelRequestParameters())
         assert bound(ask(long)).input_tokens == OPENAI.request + OPENAI.message + tokens(long)
         assert len(threads) == 1
         assert threads[0] != threading.main_thread().name
@@ -385,7 +386,7 @@ class TestPreparing:
 
         monkeypatch.setattr(tokenizers, "_load", spy)
         monkeypatch.setattr(tokenizers, "_loaded", set())
-        await prepare_bound(GPT, ask("hello"), ModelRequestParameters())
+        await prepare_bound(CostCalculator(), GPT, ask("hello"), ModelRequestParameters())
         assert len(loaded_by) == 1
         assert loaded_by[0] is not threading.main_thread()
 
@@ -394,10 +395,12 @@ class TestPreparing:
         self, model: Model, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(asyncio, "to_thread", None)
-        await prepare_bound(model, ask("x" * 100_000), ModelRequestParameters())
+        await prepare_bound(CostCalculator(), model, ask("x" * 100_000), ModelRequestParameters())
 
     async def test_what_cannot_be_counted_is_no_matter(self) -> None:
-        await prepare_bound(GPT, ask(BinaryContent(b"x", media_type="audio/wav")), ModelRequestParameters())
+        await prepare_bound(
+            CostCalculator(), GPT, ask(BinaryContent(b"x", media_type="audio/wav")), ModelRequestParameters()
+        )
 
 
 class TestLowering:

@@ -46,6 +46,7 @@ from support.cookbook import function_tokens, message_tokens, tokens
 from support.pictures import jpeg
 
 from fastroai.usage.facts import ANTHROPIC, GATEWAY, OPENAI, OTHER
+from fastroai.usage.hosts import Host
 from fastroai.usage.input_bounds import InputRules, most_input
 from fastroai.usage.tokenizers import Count, bytes_of
 
@@ -64,7 +65,7 @@ def most(
     count: Count = tokens,
     settings: dict[str, object] | None = None,
 ) -> int | None:
-    rules = InputRules.of(model, count, settings)
+    rules = InputRules.of(Host.of(model), count, settings)
     return most_input(rules, messages, settings or {}, parameters or ModelRequestParameters()).tokens
 
 

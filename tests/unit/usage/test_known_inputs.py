@@ -36,6 +36,7 @@ from pydantic_ai.usage import RequestUsage
 from support.bodies import claude_model
 
 from fastroai.usage import CostCalculator, bounds, request_bound
+from fastroai.usage.hosts import Host
 from fastroai.usage.known_inputs import KnownBeginning, KnownInputs
 
 CLAUDE = claude_model()
@@ -71,8 +72,8 @@ def after(
 ) -> KnownBeginning | None:
     """What is known of one request, once 1,000 tokens were reported for another."""
     known = KnownInputs()
-    known.note(models[0], noted, settings[0], parameters[0], 1_000)  # type: ignore[arg-type]
-    return known.longest(models[1], asked, settings[1], parameters[1])  # type: ignore[arg-type]
+    known.note(Host.of(models[0]), models[0], noted, settings[0], parameters[0], 1_000)  # type: ignore[arg-type]
+    return known.longest(Host.of(models[1]), models[1], asked, settings[1], parameters[1])  # type: ignore[arg-type]
 
 
 FIRST = ask("hello")
@@ -92,9 +93,9 @@ class TestWhatIsKnown:
     def test_the_smallest_count_is_kept_of_what_many_requests_begin_with(self) -> None:
         known = KnownInputs()
         for text, tokens in (("a", 900), ("b", 700), ("c", 800)):
-            known.note(CLAUDE, [ask(text)], None, NONE, tokens)
-        assert known.longest(CLAUDE, [ask("d")], None, NONE) == KnownBeginning(0, 700)
-        assert known.longest(CLAUDE, [ask("a")], None, NONE) == KnownBeginning(1, 900)
+            known.note(Host.of(CLAUDE), CLAUDE, [ask(text)], None, NONE, tokens)
+        assert known.longest(Host.of(CLAUDE), CLAUDE, [ask("d")], None, NONE) == KnownBeginning(0, 700)
+        assert known.longest(Host.of(CLAUDE), CLAUDE, [ask("a")], None, NONE) == KnownBeginning(1, 900)
 
     def test_how_long_the_answer_may_be_says_nothing_of_the_input(self) -> None:
         assert after([FIRST], [FIRST], settings=({"max_tokens": 5}, {"max_tokens": 9})) is not None
@@ -103,21 +104,21 @@ class TestWhatIsKnown:
     def test_it_is_known_for_an_hour(self, now: float) -> None:
         clock = Clock()
         known = KnownInputs(clock)
-        known.note(CLAUDE, [FIRST], None, NONE, 10)
+        known.note(Host.of(CLAUDE), CLAUDE, [FIRST], None, NONE, 10)
         clock.now = now
-        assert known.longest(CLAUDE, [FIRST], None, NONE) is not None
+        assert known.longest(Host.of(CLAUDE), CLAUDE, [FIRST], None, NONE) is not None
         clock.now = 3_601.0
-        assert known.longest(CLAUDE, [FIRST], None, NONE) is None
-        known.note(CLAUDE, [FIRST], None, NONE, 20)
-        assert known.longest(CLAUDE, [FIRST], None, NONE) == KnownBeginning(1, 20)
+        assert known.longest(Host.of(CLAUDE), CLAUDE, [FIRST], None, NONE) is None
+        known.note(Host.of(CLAUDE), CLAUDE, [FIRST], None, NONE, 20)
+        assert known.longest(Host.of(CLAUDE), CLAUDE, [FIRST], None, NONE) == KnownBeginning(1, 20)
 
     def test_only_so_much_is_remembered(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("fastroai.usage.known_inputs._REMEMBERED", 3)
         known = KnownInputs()
         for text in "abcd":
-            known.note(CLAUDE, [ask(text)], None, NONE, 10)
-        assert known.longest(CLAUDE, [ask("a")], None, NONE) == KnownBeginning(0, 10)
-        assert known.longest(CLAUDE, [ask("d")], None, NONE) == KnownBeginning(1, 10)
+            known.note(Host.of(CLAUDE), CLAUDE, [ask(text)], None, NONE, 10)
+        assert known.longest(Host.of(CLAUDE), CLAUDE, [ask("a")], None, NONE) == KnownBeginning(0, 10)
+        assert known.longest(Host.of(CLAUDE), CLAUDE, [ask("d")], None, NONE) == KnownBeginning(1, 10)
 
 
 class TestWhatIsNotKnown:
@@ -191,8 +192,8 @@ class TestWhatIsNotKnown:
 
     def test_a_provider_that_reports_nothing_tells_nothing(self) -> None:
         known = KnownInputs()
-        known.note(CLAUDE, [FIRST], None, NONE, 0)
-        assert known.longest(CLAUDE, [FIRST], None, NONE) is None
+        known.note(Host.of(CLAUDE), CLAUDE, [FIRST], None, NONE, 0)
+        assert known.longest(Host.of(CLAUDE), CLAUDE, [FIRST], None, NONE) is None
 
     def test_thoughts_that_were_dropped_may_be_sent_in_another_branch(self) -> None:
         thinking = ThinkingPart("hm", signature="s", provider_name="anthropic")
@@ -215,11 +216,11 @@ def test_a_measured_history_is_no_longer_counted_in_bytes(monkeypatch: pytest.Mo
         return found
 
     assert bound(long) > 25_000
-    known.note(CLAUDE, long, {"max_tokens": 300}, NONE, 5_300)
+    known.note(Host.of(CLAUDE), CLAUDE, long, {"max_tokens": 300}, NONE, 5_300)
     assert bound([*long, answer(), ask("more")]) < 5_300 + 300
     pdf = [ask(BinaryContent(b"%PDF", media_type="application/pdf"), "what is it?")]
     assert bound(pdf) == 200_000
-    known.note(CLAUDE, pdf, None, NONE, 3_000)
+    known.note(Host.of(CLAUDE), CLAUDE, pdf, None, NONE, 3_000)
     assert bound([*pdf, answer(), ask("more")]) < 3_300
 
 
@@ -291,12 +292,12 @@ def test_no_request_of_any_conversation_has_more_input_than_its_bound(
             part = ToolReturnPart(call.tool_name, text, tool_call_id=call.tool_call_id)
         messages: list[ModelMessage] = [*history, ModelRequest(parts=[part])]
         asked = ModelRequestParameters(function_tools=[tool(name) for name in names])
-        used += known.longest(CLAUDE, messages, given_settings, asked) is not None
+        used += known.longest(Host.of(CLAUDE), CLAUDE, messages, given_settings, asked) is not None
         found = request_bound(CostCalculator(), CLAUDE, messages, {**given_settings, "max_tokens": 50}, asked)
         tokens = provider.count(messages, given_settings, asked.function_tools)
         assert found.input_tokens is not None
         assert tokens <= found.input_tokens
-        known.note(CLAUDE, messages, {**given_settings, "max_tokens": 50}, asked, tokens)
+        known.note(Host.of(CLAUDE), CLAUDE, messages, {**given_settings, "max_tokens": 50}, asked, tokens)
         parts: list[ModelResponsePart] = [TextPart(text[::-1])]
         billed = 4 + provider.tokens(text)
         if thinks:

@@ -68,9 +68,8 @@ def test_a_region_multiplies_prices_where_its_provider_says_so(
 def test_claude_costs_more_where_inference_stays_in_the_us(
     model: str, geography: str | None, factor: str | None, most: str | None
 ) -> None:
-    settings = {} if geography is None else {"extra_body": {"inference_geo": geography}}
-    found = regional_factor("anthropic", "https://api.anthropic.com", model, settings)
-    highest = most_regional_factor("anthropic", "https://api.anthropic.com", model, settings)
+    found = regional_factor("anthropic", "https://api.anthropic.com", model, geography)
+    highest = most_regional_factor("anthropic", "https://api.anthropic.com", model, geography)
     assert found == (None if factor is None else Decimal(factor))
     assert highest == (None if most is None else Decimal(most))
 
