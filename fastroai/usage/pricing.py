@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -272,7 +273,7 @@ class CostCalculator:
         pricing = (found or _LIST_PRICES).in_service_tier(served.get("service_tier"))
         if pricing.prices is not None:
             return by_override(pricing, response.usage, used)
-        name = response.model_name or model
+        name = _full_name(response.model_name, model)
         listed = self._listed(name, canonical_provider(asked) if asked else None, url)
         if listed is not None:
             region = self._endpoints.region(url, asked or "", name or "", inference_geo)
@@ -399,6 +400,17 @@ def _provider_and_name(model: str, provider: str | None) -> tuple[str | None, st
         provider, _, model = model.partition(":")
         return provider, model
     return provider or first_party_provider(model), model
+
+
+def _full_name(answered: str | None, asked: str | None) -> str | None:
+    """The name by which a model is listed where it answers with a part of its id, as Claude on Bedrock does.
+
+    `eu.anthropic.claude-haiku-4-5-20251001-v1:0` answers as `claude-haiku-4-5-20251001`.
+    """
+    if not answered:
+        return asked
+    is_part = asked and re.fullmatch(rf".+\.{re.escape(answered)}(-v\d+)?(:\d+)?", asked)
+    return asked if is_part else answered
 
 
 def _request_usage(tokens: Tokens) -> RequestUsage:

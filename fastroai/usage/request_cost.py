@@ -26,6 +26,13 @@ _STANDARD: Final = frozenset({"auto", "default", "on_demand", "standard", "stand
 """Values that name the service at its plain list price, in lower case."""
 
 
+_REGIONAL: Final = "regional pricing of"
+_SAY_REGION: Final = (
+    "say what tokens cost there, as a multiple of list prices: "
+    "CostCalculator(endpoints={'https://...': Endpoint(regional_factor=1)})"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCost:
     """What one request cost, where that is from, and what of it is not known."""
@@ -87,7 +94,8 @@ class RequestCost:
             return f"the usage that {model!r} reported contradicts itself ({self.contradiction})"
         if self.unpriced_units:
             units = ", ".join(self.unpriced_units)
-            return f"no price is known for what {model!r} used besides: {units}"
+            reason = f"no price is known for what {model!r} used besides: {units}"
+            return f"{reason}; {_SAY_REGION}" if _REGIONAL in units else reason
         return (
             f"no price is known for {model!r}; add one: CostCalculator(pricing_overrides="
             f"{{{model!r}: {{'input_per_mtok': ..., 'output_per_mtok': ...}}}})"
@@ -139,7 +147,7 @@ def by_list_price(
     else:
         priced = None
         most = None if beside or region.most is None else _in_region(card, used, list_usd, region.most)
-        beside = (*beside, f"regional pricing of {urlsplit(response.provider_url or '').hostname}")
+        beside = (*beside, f"{_REGIONAL} {urlsplit(response.provider_url or '').hostname}")
     return RequestCost(
         cost_usd=cost, source="priced", priced_usd=priced, most_usd=most, unpriced_units=beside
     )
