@@ -129,6 +129,12 @@ class Terms:
             self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters, input_tokens
         )
 
+    def counted_again(self) -> Self:
+        """The same with a lower bound, if what was reported meanwhile gives one; else itself."""
+        again = replace(self, known_bound=None)
+        now, before = again.bound.input_tokens, self.bound.input_tokens
+        return again if now is not None and (before is None or now < before) else self
+
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
         """The same with the longest answer that so much pays for; `None` if there is none."""
         bound = self.bound.lowered(usd=usd, tokens=tokens)
@@ -201,6 +207,9 @@ class CompactionTerms(Terms):
         return request_bound(
             self.meter.calculator, self.wrapped, self.messages, settings, self.parameters, added_input=added
         )
+
+    def note_input(self, input_tokens: int) -> None:
+        """Remember nothing: what is sent is not what requests for an answer begin with."""
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
         """The same, if so much pays for all of it: the beginning of a compaction is of no use."""

@@ -74,6 +74,10 @@ class RequestTerms(Protocol):
         """The same request with the longest answer that so much pays for; `None` if there is none."""
         ...
 
+    def counted_again(self) -> Self:
+        """The same with a lower bound, if answers that came meanwhile give one; else itself."""
+        ...
+
     def stepped_down(self, fallback: ModelFallback) -> Self:
         """The same request to another model."""
         ...
@@ -385,7 +389,7 @@ class _Place(Generic[TermsT]):
             while claim.state != "granted":
                 if claim.state == "waiting":
                     await self._news()
-                elif not self._step_down():
+                elif not (self._count_again() or self._step_down()):
                     self._lower_or_refuse()
         except BaseException:
             with self.scope.lock:
@@ -403,6 +407,11 @@ class _Place(Generic[TermsT]):
         with self.scope.in_line():
             await wakeup.wait()
 
+    def _count_again(self) -> bool:
+        """Ask for less, where answers to others tell by now that the request needs less."""
+        again = self._whole.counted_again()
+        return again is not self._whole and self._ask_instead(again)
+
     def _step_down(self) -> bool:
         """Ask for a cheaper model instead, if a budget names one and that was not done yet."""
         fallbacks = (account.budget.fallback for account in self.accounts)
@@ -411,11 +420,14 @@ class _Place(Generic[TermsT]):
         if cheaper is self._whole:
             return False
         _check_all(cheaper, self.accounts)
-        amounts = _amounts(cheaper, self.accounts)
+        return self._ask_instead(cheaper)
+
+    def _ask_instead(self, terms: TermsT) -> bool:
+        amounts = _amounts(terms, self.accounts)
         with self.scope.lock:
             if self._claim.state != "alone":
                 return True  # there is room now, or somebody to wait for
-            self.terms = self._whole = cheaper
+            self.terms = self._whole = terms
             changed = self._ledger.amend(self._claim, amounts)
         _wake(changed)
         return True

@@ -145,7 +145,7 @@ def request_bound(
             calculator, host, model, given, parameters, _least(counted.tokens, window), asked
         )
     known = KNOWN_INPUTS.longest(host, model, messages, asked_settings, asked_parameters)
-    if known is not None:
+    if known is not None and not added_input:
         continued = most_input(rules, messages, given, parameters, known)
         if counted.tokens is None or (continued.tokens or counted.tokens) < counted.tokens:
             counted = continued

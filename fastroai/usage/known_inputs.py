@@ -79,8 +79,8 @@ class KnownInputs:
         input_tokens: int,
     ) -> None:
         """Remember the input that was reported for a request; takes what `Model.request` takes."""
-        if input_tokens <= 0:
-            return
+        if input_tokens <= 0 or not messages or not isinstance(messages[-1], ModelRequest):
+            return  # after an answer, it may be what was reported for the request that this one continues
         thoughts, now, last = False, self._clock(), len(messages)
         with self._lock:
             for number, digest in enumerate(_beginnings(host, model, messages, settings, parameters)):
@@ -88,8 +88,10 @@ class KnownInputs:
                 if thoughts and number < last:
                     continue
                 known, noted = self._known.pop(digest, (input_tokens, now))
-                fresh = input_tokens if now - noted > _SECONDS else min(known, input_tokens)
-                self._known[digest] = fresh, now
+                # A whole request has the tokens that were reported for it. What others begin with has no
+                # more than any of them, and it stays known for an hour after the one that says so.
+                lowest = known < input_tokens and number < last and now - noted <= _SECONDS
+                self._known[digest] = (known, noted) if lowest else (input_tokens, now)
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
 

@@ -68,6 +68,9 @@ class Terms:
         bound = self.bound.lowered(usd=usd, tokens=tokens)
         return None if bound is None else replace(self, bound=bound)
 
+    def counted_again(self) -> Terms:
+        return self
+
     def stepped_down(self, fallback: ModelFallback) -> Terms:
         """Every other model does it for half."""
         if fallback.use == self.model:
