@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from asyncio import AbstractEventLoop
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -55,6 +56,7 @@ from fastroai.runtime import (
     is_transport_failure,
     step_down_if_due,
 )
+from fastroai.runtime.wakeup import running_loop
 from fastroai.store.runs import current_durable_run
 from fastroai.tracing import attributes, log_metrics
 from fastroai.usage import (
@@ -90,12 +92,16 @@ class Metered(AbstractCapability[Any]):
         super().__init__()
         self.calculator = cost_calculator or CostCalculator()
         self.request_retries = request_retries
-        self._wrapped: dict[int, tuple[Model, Model]] = {}
-        self._fallbacks = ModelCache()
+        self._wrapped: dict[tuple[int, int], tuple[Model, AbstractEventLoop | None, Model]] = {}
+        self.models = ModelCache()
+        """The models that were built for the agent of this meter, and for budgets over its runs."""
 
     def fallback_model(self, fallback: ModelFallback) -> Model:
         """The model that a budget steps down to."""
-        return self._fallbacks.get(fallback.use) if isinstance(fallback.use, str) else fallback.use
+        if isinstance(fallback.use, str):
+            return self.models.get(fallback.use)
+        OwnedModel(fallback.use).come_to_this_loop()
+        return fallback.use
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Note the task that the hooks around the run are in."""
@@ -143,15 +149,17 @@ class Metered(AbstractCapability[Any]):
 
     def get_wrapper_model(self, model: Model) -> Model | None:
         """Meter every leaf of the model that serves a request."""
-        known = self._wrapped.get(id(model))
-        if known is not None and known[0] is model:
-            return known[1]
+        loop = running_loop()
+        key = (id(model), id(loop))
+        known = self._wrapped.get(key)
+        if known is not None and known[0] is model and known[1] is loop:
+            return known[2]
         wrapper = self._meter(model)
         if not isinstance(wrapper, MeteredModel):
             wrapper = OwnedModel(wrapper)
         if len(self._wrapped) >= 16:
             self._wrapped.clear()
-        self._wrapped[id(model)] = (model, wrapper)
+        self._wrapped[key] = (model, loop, wrapper)
         return wrapper
 
     def _meter(self, model: Model) -> Model:
@@ -165,7 +173,7 @@ class Metered(AbstractCapability[Any]):
             wrapper = copy.copy(model)
             wrapper.wrapped = self._meter(model.wrapped)
             return wrapper
-        return MeteredModel(model, self)
+        return MeteredModel(self.models.here(model), self)
 
 
 class OwnedModel(WrapperModel):
@@ -173,6 +181,10 @@ class OwnedModel(WrapperModel):
 
     A `FallbackModel` would wait at its lock otherwise, which several event loops must not share.
     """
+
+    def come_to_this_loop(self) -> None:
+        """Do what PydanticAI does for the model of a run: give it a new client if the last loop has ended."""
+        self._refresh_http_client()
 
     async def __aenter__(self) -> Self:
         return self
@@ -374,7 +386,8 @@ class MeteredModel(OwnedModel):
             return RetryRules.counted(self._meter.request_retries, REQUEST_RETRY_DELAY)
         if run.retry is not None:
             return RetryRules(run.retry, run.classifiers)
-        return RetryRules.counted(run.request_retries, REQUEST_RETRY_DELAY, run.classifiers)
+        delay = REQUEST_RETRY_DELAY if run.retry_delay is None else run.retry_delay
+        return RetryRules.counted(run.request_retries, delay, run.classifiers)
 
     async def _open_span(self, stack: AsyncExitStack, attempt: RequestAttempt) -> str:
         tracer, terms = attempt.scope.tracer, attempt.terms

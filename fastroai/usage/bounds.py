@@ -15,10 +15,10 @@ provider or gateway that bills more than the prices that are known here, or othe
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic_ai.messages import CachePoint, ModelRequest, UserPromptPart
@@ -30,7 +30,15 @@ from fastroai.usage.input_bounds import InputRules, most_input_tokens
 from fastroai.usage.list_prices import is_local
 from fastroai.usage.output_bounds import output_limit
 from fastroai.usage.settings import HARMLESS_SETTINGS, SERVER_SIDE_INPUT_SETTINGS
-from fastroai.usage.tokenizers import Count, Tokenizer, bytes_of, encoding_of, is_loaded, tokenizer_of
+from fastroai.usage.tokenizers import (
+    Count,
+    Tokenizer,
+    bytes_of,
+    encoding_of,
+    in_tokenizer_thread,
+    is_loaded,
+    tokenizer_of,
+)
 from fastroai.usage.upper_prices import PriceConditions, UpperPrices
 
 if TYPE_CHECKING:
@@ -156,7 +164,9 @@ async def prepare_bound(
     if not _has_tokenizer(model):
         return
     name = model.model_name
-    tokenizer = tokenizer_of(name) if is_loaded(name) else await asyncio.to_thread(tokenizer_of, name)
+    tokenizer = (
+        tokenizer_of(name) if is_loaded(name) else await in_tokenizer_thread(partial(tokenizer_of, name))
+    )
     if tokenizer is None:
         return
     texts: list[str] = []
@@ -168,7 +178,7 @@ async def prepare_bound(
     rules = InputRules.of(model.system, base_url_of(model), name, collect)
     most_input_tokens(rules, messages, {}, parameters)
     if tokenizer.is_long(texts):
-        await asyncio.to_thread(tokenizer.prepare, texts)
+        await in_tokenizer_thread(partial(tokenizer.prepare, texts))
 
 
 def _leaf(model: Model) -> Model:
