@@ -1,16 +1,22 @@
-"""Steps that are not `async` run in threads, and cannot use up those that they wait for."""
+"""Steps and tools that are not `async` run in threads, and cannot use up those that they wait for."""
 
 import asyncio
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from pydantic_ai.capabilities import UseThreadExecutor
 from pydantic_ai.models.test import TestModel
+from support.leftovers import assert_no_task_is_left
 from support.steps import run_alone
 
 from fastroai.agent import FastroAgent
+from fastroai.errors import TimeLimitExceeded
 from fastroai.pipelines import Pipeline, PipelineResult, StepContext, step
-from fastroai.runtime.threads import THREADS_AT_EACH_DEPTH
+from fastroai.runtime import Scope
+from fastroai.runtime.threads import THREADS_AT_EACH_DEPTH, WorkerThreads
 
 
 def blocking_tool() -> str:
@@ -97,3 +103,74 @@ def test_every_loop_has_threads_of_its_own() -> None:
 
     for _ in range(2):
         assert asyncio.run(run_alone(name)).output
+
+
+# --- the executor for PydanticAI's functions that are not async ---
+
+
+async def in_executor(call: Callable[[], Any]) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(WorkerThreads(), call)
+
+
+async def test_the_executor_gives_results_and_exceptions() -> None:
+    def fail() -> None:
+        raise LookupError("x")
+
+    assert await in_executor(lambda: 1) == 1
+    with pytest.raises(LookupError, match="x"):
+        await in_executor(fail)
+    assert_no_task_is_left()
+
+
+async def test_a_function_that_was_given_up_leaves_its_place_to_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    begun, may_end = threading.Semaphore(0), threading.Event()
+
+    def hang() -> None:
+        begun.release()
+        may_end.wait(30)
+
+    async with Scope("agent", "a", parent=None):
+        hanging = [asyncio.create_task(in_executor(hang)) for _ in range(THREADS_AT_EACH_DEPTH)]
+        for _ in hanging:
+            assert await asyncio.to_thread(begun.acquire, timeout=10)
+        waiting = asyncio.create_task(in_executor(lambda: "there is room again"))
+        for task in hanging:
+            task.cancel()
+        assert await asyncio.wait_for(waiting, 10) == "there is room again"
+    may_end.set()
+    messages = {record.getMessage() for record in caplog.records}
+    assert messages == {
+        "a sync function of agent 'a': its thread could not be stopped and runs on unattended"
+    }
+    assert_no_task_is_left()
+
+
+async def test_a_time_limit_of_an_agent_holds_although_a_tool_hangs() -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def hangs() -> str:
+        begun.set()
+        may_end.wait(30)
+        return "late"
+
+    agent: FastroAgent[Any, str] = FastroAgent(TestModel(), tools=[hangs], timeout=0.05)
+    with pytest.raises(TimeLimitExceeded):
+        await agent.run("hello")
+    assert begun.is_set()
+    may_end.set()
+
+
+async def test_an_executor_of_the_users_own_is_used() -> None:
+    with ThreadPoolExecutor(1, thread_name_prefix="their-own") as executor:
+        names: list[str] = []
+
+        def noted() -> str:
+            names.append(threading.current_thread().name)
+            return "noted"
+
+        capability: UseThreadExecutor = UseThreadExecutor(executor)
+        agent: FastroAgent[Any, str] = FastroAgent(TestModel(), tools=[noted], capabilities=[capability])
+        await agent.run("hello")
+    assert names == ["their-own_0"]
