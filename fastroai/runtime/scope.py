@@ -21,7 +21,7 @@ from fastroai.errors import StoppedRun, TimeBudgetExceeded, attach_usage
 from fastroai.places import quoted
 from fastroai.records import RequestRecord, RequestUse, Usage
 from fastroai.runtime.clock import Clock
-from fastroai.runtime.events import EventPlace, Listener, RunEvent, both
+from fastroai.runtime.events import EventPlace, Listener, RunEvent, both, on_this_loop
 from fastroai.runtime.ledger import Account
 from fastroai.runtime.wakeup import running_loop
 
@@ -168,7 +168,7 @@ class Scope:
             self.loop = running_loop()
             self.run_id = run_id or uuid.uuid4().hex
             self.tracer = tracer
-            self.listener = listener
+            self.listener = None if listener is None else on_this_loop(listener)
             self.step_id = name if kind == "step" else None
         else:
             self.root = parent.root
@@ -176,7 +176,7 @@ class Scope:
             self.loop = parent.loop
             self.run_id = run_id or parent.run_id
             self.tracer = parent.tracer if tracer is None else tracer
-            self.listener = both(listener, parent.listener)
+            self.listener = both(None if listener is None else on_this_loop(listener), parent.listener)
             self.step_id = name if kind == "step" else parent.step_id
         if limits is not None:
             self._limit(limits, deps)

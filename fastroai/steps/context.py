@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -13,7 +11,6 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
-import anyio.to_thread
 from typing_extensions import TypeVar
 
 from fastroai.errors import ConfigurationError, MissingInputError, ScopeClosedError
@@ -26,9 +23,10 @@ from fastroai.runtime import (
     RetryRules,
     Scope,
     record_spending,
-    run_blocking,
 )
 from fastroai.runtime.options import check_count, check_seconds
+from fastroai.runtime.sync import run_on_loop_of_run
+from fastroai.runtime.threads import run_in_thread
 from fastroai.steps.base import BaseStep
 from fastroai.steps.call import AgentCall, AgentLike, Prompt, check_agent
 from fastroai.steps.config import ResolvedConfig, RetryLike, policies_of, resolve, rules_for
@@ -51,7 +49,6 @@ from fastroai.steps.reporting import StepReports
 from fastroai.steps.retrying import retry_calls
 from fastroai.steps.shared import Shared, StepLogger
 from fastroai.steps.spending import price_record
-from fastroai.steps.threads import thread_limiter
 from fastroai.steps.usage import StepUsage
 from fastroai.steps.visits import NodeVisit
 from fastroai.store.runs import current_durable_run
@@ -71,7 +68,6 @@ T = TypeVar("T")
 OutputT = TypeVar("OutputT")
 DepsT_co = TypeVar("DepsT_co", default=Any, covariant=True)
 
-logger = logging.getLogger("fastroai.steps")
 
 DEFAULT_MAP_CONCURRENCY: Final = 10
 _NO_TRACER: Final = NoOpTracer()
@@ -360,9 +356,9 @@ class StepContext(Generic[DepsT_co]):
             usage_limits,
             timeout,
             retries,
+            retry_delay,
             retry,
             limits_of(budget, cost_budget),
-            retry_delay,
         )
         base = self.config.retry_delay if isinstance(retry_delay, NotGiven) else retry_delay
         rules = rules_for(call.retry, call.request_retries, base, call.classifiers)
@@ -410,6 +406,7 @@ class StepContext(Generic[DepsT_co]):
         usage_limits: UsageLimits | None = None,
         timeout: float | NotGiven | None = NOT_GIVEN,
         retries: int | NotGiven = NOT_GIVEN,
+        retry_delay: float | NotGiven = NOT_GIVEN,
         retry: RetryLike | NotGiven = NOT_GIVEN,
         cost_budget: int | None = None,
         budget: BudgetLike | None = None,
@@ -417,7 +414,7 @@ class StepContext(Generic[DepsT_co]):
         """Call an agent and stream its answer, with `async for` or `async with`.
 
         Its usage is on the step when the stream ends or is left, at the latest when the step ends. `retries`
-        apply to each request before its first chunk.
+        and `retry_delay` apply to each request before its first chunk.
         """
         call = self._call(
             agent,
@@ -429,6 +426,7 @@ class StepContext(Generic[DepsT_co]):
             usage_limits,
             timeout,
             retries,
+            retry_delay,
             retry,
             limits_of(budget, cost_budget),
         )
@@ -461,7 +459,7 @@ class StepContext(Generic[DepsT_co]):
         name: str | None = None,
     ) -> ChatResponse[OutputT]:
         """`run` for steps that are not `async`: it runs on the pipeline's loop, and this thread waits."""
-        return run_blocking(
+        return run_on_loop_of_run(
             lambda: self.run(
                 agent,
                 message,
@@ -493,9 +491,9 @@ class StepContext(Generic[DepsT_co]):
         usage_limits: UsageLimits | None,
         timeout: float | NotGiven | None,
         retries: int | NotGiven,
+        retry_delay: float | NotGiven,
         retry: RetryLike | NotGiven,
         limits: Limits | None,
-        retry_delay: float | NotGiven = NOT_GIVEN,
     ) -> AgentCall:
         self._check_open()
         check_agent(agent)
@@ -505,7 +503,10 @@ class StepContext(Generic[DepsT_co]):
             check_count("retries", retries, required=True)
         if not isinstance(retry_delay, NotGiven):
             check_seconds("retry_delay", retry_delay, zero=True)
+        delay = self.config.request_retry_delay if isinstance(retry_delay, NotGiven) else retry_delay
         policies = self.config.retry if isinstance(retries, NotGiven) else None
+        if policies is not None and not isinstance(retry_delay, NotGiven):
+            policies = policies.with_backoff(retry_delay)
         extra = self.config.request_retries if isinstance(retries, NotGiven) else retries
         if not isinstance(retry, NotGiven):
             policies = policies_of(retry, retries, retry_delay)
@@ -520,6 +521,7 @@ class StepContext(Generic[DepsT_co]):
             timeout=None if isinstance(timeout, NotGiven) else timeout,
             default_timeout=self.config.timeout if isinstance(timeout, NotGiven) else None,
             request_retries=extra,
+            request_retry_delay=delay,
             retry=policies,
             classifiers=self.config.classifiers,
             limits=limits,
@@ -668,7 +670,7 @@ class StepContext(Generic[DepsT_co]):
         if_interrupted: IfInterrupted = "repeat",
     ) -> T:
         """`once` for steps that are not `async`."""
-        return run_blocking(
+        return run_on_loop_of_run(
             lambda: self.once(name, effect, returns=returns, if_interrupted=if_interrupted),
             called="ctx.once_sync",
             instead="ctx.once",
@@ -727,23 +729,7 @@ class StepContext(Generic[DepsT_co]):
         When the attempt is cancelled or times out the thread cannot be stopped: it is left alone, a
         warning is logged, and its later calls on this context raise.
         """
-        begun = False
-
-        def call() -> T:
-            nonlocal begun
-            begun = True
-            return function(self)
-
-        try:
-            return await anyio.to_thread.run_sync(
-                call, abandon_on_cancel=True, limiter=thread_limiter(self._scope)
-            )
-        except asyncio.CancelledError:
-            if begun:
-                logger.warning(
-                    "step %r: its thread could not be stopped and runs on unattended", self.step_id
-                )
-            raise
+        return await run_in_thread(functools.partial(function, self), what=f"step {self.step_id!r}")
 
     def attach_clock(self, clock: Clock) -> None:
         """The clock of this attempt, which calls to agents pause."""

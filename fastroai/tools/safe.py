@@ -7,9 +7,8 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 
-import anyio.to_thread
-
 from fastroai.errors import ConfigurationError
+from fastroai.runtime.threads import run_in_thread
 from fastroai.tools.guard import DEFAULT_TIMEOUT, Guard, OnError, OnTimeout
 
 P = ParamSpec("P")
@@ -100,16 +99,14 @@ def _guarded(guard: Guard, function: Callable[P, object]) -> Callable[P, Corouti
     @functools.wraps(function)
     async def safe(*args: P.args, **kwargs: P.kwargs) -> object:
         call = functools.partial(function, *args, **kwargs)
-        return await guard.call(name, functools.partial(_run, call))
+        return await guard.call(name, functools.partial(_run, call, f"tool {name!r}"))
 
     safe.__dict__[_SAFE_ATTRIBUTE] = True
     return safe
 
 
-async def _run(call: functools.partial[object]) -> object:
+async def _run(call: functools.partial[object], what: str) -> object:
     if inspect.iscoroutinefunction(call.func) or inspect.iscoroutinefunction(type(call.func).__call__):
         return await cast("Awaitable[object]", call())
-    # anyio rather than asyncio.to_thread, whose few threads a handful of hanging tools would occupy for
-    # good, name resolution included.
-    result = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+    result = await run_in_thread(call, what=what)
     return await result if inspect.isawaitable(result) else result
