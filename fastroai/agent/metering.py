@@ -264,11 +264,12 @@ class MeteredModel(OwnedModel):
                 terms_now = attempt.terms
                 failure: Exception | None = None
                 try:
-                    stream = await stack.enter_async_context(
-                        terms_now.wrapped.request_stream(
-                            terms_now.messages, terms_now.settings, terms_now.parameters, run_context
+                    with reservation.interruption.of_task():
+                        stream = await stack.enter_async_context(
+                            terms_now.wrapped.request_stream(
+                                terms_now.messages, terms_now.settings, terms_now.parameters, run_context
+                            )
                         )
-                    )
                 except BaseException as error:
                     attempt.fail(error)
                     await self._conclude(attempt, trace_id, error=error)

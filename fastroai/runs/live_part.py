@@ -48,12 +48,12 @@ class LivePart(ABC):
         for step in self.step_scopes:
             place = f"{self.prefix}{step.own_place}"
             for charge in step.charges:
-                if id(charge) not in told:
+                if charge.first not in told:
                     yield from _request(charge, place, failed_at.get(place, ()))
 
-    def _told_by_nested(self) -> set[int]:
+    def _told_by_nested(self) -> set[Charge]:
         return {
-            id(charge)
+            charge.first
             for part in self._log.parts
             if isinstance(part, LivePart) and part.prefix.startswith(self.prefix) and part is not self
             for step in part.step_scopes

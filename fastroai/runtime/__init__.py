@@ -39,6 +39,7 @@ from fastroai.runtime.failures import (
     may_retry,
 )
 from fastroai.runtime.http_signals import retry_after
+from fastroai.runtime.in_flight import Charge
 from fastroai.runtime.provider_limits import (
     ProviderLimit,
     ProviderLimits,
@@ -48,7 +49,7 @@ from fastroai.runtime.provider_limits import (
 from fastroai.runtime.pump import Pump, PumpedStream, Send
 from fastroai.runtime.retry import DEFAULT_RETRY, RetriesUsed, RetryPolicies, RetryPolicy, backoff_delay
 from fastroai.runtime.retry_rules import Retry, RetryRules
-from fastroai.runtime.scope import Charge, Scope, current_scope
+from fastroai.runtime.scope import Scope, current_scope
 from fastroai.runtime.sync import run_blocking
 
 __all__ = [

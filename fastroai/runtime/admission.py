@@ -7,7 +7,7 @@ and `charge_unmeasured` of its reservation.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -28,8 +28,10 @@ from fastroai.errors import (
 from fastroai.records import RequestRecord, usd_to_microcents
 from fastroai.runtime.events import BudgetRefused, BudgetWarning, SpendRecorded
 from fastroai.runtime.flow import Flow, current_flow, read_around
-from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Unit
-from fastroai.runtime.scope import Charge, Scope
+from fastroai.runtime.in_flight import Charge
+from fastroai.runtime.interruption import Interruption
+from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Unit, wake
+from fastroai.runtime.scope import Scope
 from fastroai.runtime.spending import SharedReservation
 from fastroai.runtime.wakeup import Wakeup
 
@@ -58,6 +60,11 @@ class RequestTerms(Protocol):
     @property
     def streamed(self) -> bool:
         """Whether the answer goes to a consumer who may leave it lying."""
+        ...
+
+    @property
+    def is_request(self) -> bool:
+        """Whether it is a request to a model, which budgets of requests count."""
         ...
 
     @property
@@ -103,6 +110,11 @@ class Reservation(Generic[TermsT]):
         self.shared: list[SharedReservation] = []
         self.outer = _holds_around(scope)
         """What the requests hold inside of which this one is made."""
+        self.written_off: Charge | None = None
+        self.describe: Callable[[], RequestRecord] | None = None
+        """Makes the record of what is known so far, for scopes that close while it is in flight."""
+        self.interruption = Interruption(scope)
+        """How it is ended if the run ends while it is in flight."""
         self._hold, self._flow, self._open = hold, flow, True
         self._endings: list[tuple[SharedReservation, Future[SpendBalance | None]]] = []
         if flow is not None:
@@ -165,6 +177,16 @@ class Reservation(Generic[TermsT]):
 
     # --- while it is in flight ---
 
+    def take_off(self) -> bool:
+        """It may be sent now; a scope that closes before it ends charges its bound. False after the run."""
+        with self.scope.lock:
+            if self.scope.root.closed:
+                return False
+            changed = self.scope.add_in_flight(self)
+        if changed:
+            wake(changed)
+        return True
+
     @contextmanager
     def around(self) -> Iterator[None]:
         """What runs inside belongs to the request: it ends after that, and not before."""
@@ -172,16 +194,42 @@ class Reservation(Generic[TermsT]):
         inside = (*before, self)
         _around.set(inside)
         try:
-            yield
+            with self.interruption.of_reader() if self.terms.streamed else self.interruption.of_task():
+                yield
         finally:
             if _around.get() is inside:  # a stream may be left in another context, where this is not set
                 _around.set(before)
+
+    def write_off(self) -> Charge:
+        """Charge its bound, as unmeasured, in a scope that closes."""
+        if self.written_off is None:
+            self.written_off = Charge(self._bounded(self._described()))
+        return self.written_off
+
+    def leave(self, account: Account) -> list[Claim]:
+        """Hold nothing more of an account. Returns the claims that this changes."""
+        return self._hold.leave(account)
+
+    def interrupt(self) -> None:
+        """End it, as the run is over."""
+        self.interruption.set()
+
+    def _described(self) -> RequestRecord:
+        if self.describe is not None:
+            return self.describe()
+        return RequestRecord(
+            model=self.terms.model, provider=self.terms.provider, outcome="unmeasured", use="failed"
+        )
+
+    def _bounded(self, record: RequestRecord) -> RequestRecord:
+        bound = self.terms.bound
+        return replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens)
 
     def _on_stall(self, stalled: bool) -> None:
         with self.scope.lock:
             self._hold.stalled = stalled
             changed = self._hold.review()
-        _wake(changed)
+        wake(changed)
 
     def _lower(self, terms: TermsT, short: BudgetExceeded) -> None:
         """Hold less: the request was given a lower `max_tokens`."""
@@ -189,7 +237,7 @@ class Reservation(Generic[TermsT]):
         if (ledger := self._hold.ledger) is not None:
             with self.scope.lock:
                 changed = ledger.shrink(self._hold, _amounts(terms, self._hold.accounts))
-            _wake(changed)
+            wake(changed)
 
     # --- its end ---
 
@@ -214,9 +262,7 @@ class Reservation(Generic[TermsT]):
 
     def charge_unmeasured(self, record: RequestRecord) -> Charge:
         """It was sent and its usage never came: charge its bound."""
-        bound = self.terms.bound
-        bounded = replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens)
-        return self._end(bounded, bound.cost_usd or Decimal(0))
+        return self._end(self._bounded(record), self.terms.bound.cost_usd or Decimal(0))
 
     def give_back(self) -> None:
         """It was not even tried: leave no record."""
@@ -231,7 +277,7 @@ class Reservation(Generic[TermsT]):
         assert self._open, "a reservation ends once"
         self._open, self._cost_usd = False, cost_usd
         with self.scope.lock:
-            charge = None if record is None else self.scope.count(record)
+            charge = self.scope.end_in_flight(self, record)
             changed = self._hold.end()
             if self.short is not None and isinstance(self.short_of, tuple):
                 self.short.committed = _committed(*self.short_of)
@@ -239,7 +285,7 @@ class Reservation(Generic[TermsT]):
         if self._flow is not None:
             self._flow.forget(self._on_stall)
             self._flow.holds.discard(self._hold)
-        _wake(changed)
+        wake(changed)
         for shared in self.shared:
             if (ending := shared.end(cost_usd)) is not None:
                 self._endings.append((shared, ending))
@@ -280,7 +326,9 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
             unmeasured one, can use.
         SpendStoreUnavailable: the store of a spend limit cannot be asked.
         ScopeClosedError: the run has ended.
+        ForkedScopeError: a budget of this scope is in the process that forked this one.
     """
+    scope.check_process()
     if scope.root.closed:
         raise ScopeClosedError(scope.path)
     flow = current_flow.get() if terms.streamed else None
@@ -303,7 +351,7 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
     except BudgetExceeded as error:
         await scope.emit(BudgetRefused(**scope.place(), error=error))
         raise
-    if scope.root.closed:  # while the request waited
+    if not reservation.take_off():  # the run ended while the request waited
         reservation.give_back()
         raise ScopeClosedError(scope.path)
     return reservation
@@ -333,15 +381,28 @@ def _add_dependents(scope: Scope, holds: Iterable[Hold], number: int) -> None:
         for hold in holds:
             hold.dependents += number
             changed += hold.review()
-    _wake(changed)
+    wake(changed)
 
 
-def record_spending(scope: Scope, record: RequestRecord) -> None:
-    """Charge what was spent without being admitted, and have it told with the next event."""
+def record_spending(scope: Scope, record: RequestRecord) -> BudgetExceeded | None:
+    """Charge what was spent without being admitted, and have it told with the next event.
+
+    Returns the stop of the outermost budget that this, or what was spent before, went beyond.
+    """
     scope.charge(record)
     with scope.lock:
-        warned = _to_warn_of(scope, _open_accounts(scope))
+        accounts = _open_accounts(scope)
+        warned = _to_warn_of(scope, accounts)
+        crossed = [(account, unit) for account in accounts if (unit := account.crossed) is not None]
     _note(scope, record, warned)
+    return _recorded_stop(scope, *crossed[-1]) if crossed else None
+
+
+def _recorded_stop(scope: Scope, account: Account, unit: Unit) -> BudgetExceeded:
+    stop = _stop(scope, account, unit, None)
+    stop.stopped = "recorded"
+    scope.note(BudgetRefused(**scope.place(), error=stop))
+    return stop
 
 
 def step_down_if_due(scope: Scope, terms: TermsT) -> TermsT:
@@ -378,7 +439,7 @@ class _Place(Generic[TermsT]):
         claim = self._claim
         with self.scope.lock:
             changed = self._ledger.ask(claim)
-        _wake(changed)
+        wake(changed)
         try:
             while claim.state != "granted":
                 if claim.state == "waiting":
@@ -388,7 +449,7 @@ class _Place(Generic[TermsT]):
         except BaseException:
             with self.scope.lock:
                 changed = self._ledger.leave(claim) if claim.hold is None else claim.hold.end()
-            _wake(changed)
+            wake(changed)
             raise
 
     async def _news(self) -> None:
@@ -415,7 +476,7 @@ class _Place(Generic[TermsT]):
                 return True  # there is room now, or somebody to wait for
             self.terms = self._whole = cheaper
             changed = self._ledger.amend(self._claim, amounts)
-        _wake(changed)
+        wake(changed)
         return True
 
     def _lower_or_refuse(self) -> None:
@@ -427,11 +488,11 @@ class _Place(Generic[TermsT]):
             self.short = _refusal(self.scope, self.terms, *self.short_of)
             self.terms = self._affordable(self.short)
             changed = self._ledger.amend(self._claim, _amounts(self.terms, self.accounts))
-        _wake(changed)
+        wake(changed)
 
     def _affordable(self, refusal: BudgetExceeded) -> TermsT:
         room = self._claim.room
-        if room.requests is not None and room.requests < 1:
+        if room.requests is not None and room.requests < self._claim.amounts.requests:
             raise refusal
         lowered = self._whole.lowered(usd=room.usd, tokens=room.tokens)
         if lowered is None:
@@ -490,18 +551,13 @@ def _note(scope: Scope, record: RequestRecord, warned: Iterable[Account]) -> Non
         scope.note(BudgetWarning(**place, scope_path=account.path, share=share, limit_usd=limit_usd))
 
 
-def _wake(claims: Iterable[Claim]) -> None:
-    for claim in claims:
-        if claim.wake is not None:
-            claim.wake()
-
-
 def _amounts(terms: RequestTerms, accounts: tuple[Account, ...]) -> Amounts:
     """What to reserve. Where that is not known, and allowed, at least something must be left."""
+    requests = 1 if terms.is_request else 0
     if all(account.budget.usd is None and account.budget.tokens is None for account in accounts):
-        return Amounts()
+        return Amounts(requests=requests)
     tokens = terms.bound.tokens
-    return Amounts(_usd_to_reserve(terms), 1 if tokens is None else tokens)
+    return Amounts(_usd_to_reserve(terms), 1 if tokens is None else tokens, requests)
 
 
 def _usd_to_reserve(terms: RequestTerms) -> Decimal:
@@ -549,20 +605,25 @@ def _reserved(account: Account, unit: Unit) -> int:
 
 
 def _refusal(scope: Scope, terms: RequestTerms, account: Account, unit: Unit) -> BudgetExceeded:
-    stop = _stop(scope, terms, account, unit)
+    bound = terms.bound
+    usd = None if bound.cost_usd is None else usd_to_microcents(bound.cost_usd)
+    requested = {"usd": usd, "tokens": bound.tokens, "requests": None}
+    stop = _stop(scope, account, unit, requested[unit])
     stop.reserved = _reserved(account, unit)
+    stop.stopped = "request" if terms.is_request else "spend"
     return stop
 
 
-def _stop(scope: Scope, terms: RequestTerms, account: Account, unit: Unit) -> BudgetExceeded:
-    budget, committed = account.budget, _committed(account, unit)
-    if unit == "usd":
-        assert budget.microcents is not None
-        cost_usd = terms.bound.cost_usd
-        requested = None if cost_usd is None else usd_to_microcents(cost_usd)
-        return CostBudgetExceeded(budget.microcents, committed, scope.step_id, requested, account.path)
-    if unit == "tokens":
-        assert budget.tokens is not None
-        return TokenBudgetExceeded(budget.tokens, committed, scope.step_id, terms.bound.tokens, account.path)
-    assert budget.requests is not None
-    return RequestBudgetExceeded(budget.requests, committed, scope.step_id, None, account.path)
+def _stop(scope: Scope, account: Account, unit: Unit, requested: int | None) -> BudgetExceeded:
+    budget = account.budget
+    limits = {"usd": budget.microcents, "tokens": budget.tokens, "requests": budget.requests}
+    limit = limits[unit]
+    assert limit is not None
+    return _STOPS[unit](limit, _committed(account, unit), scope.step_id, requested, account.path)
+
+
+_STOPS: Final[dict[Unit, type[BudgetExceeded]]] = {
+    "usd": CostBudgetExceeded,
+    "tokens": TokenBudgetExceeded,
+    "requests": RequestBudgetExceeded,
+}
