@@ -150,7 +150,8 @@ class Scope:
         )
         self._usage: Usage | None = None
         self._charges: list[Charge] | None = None
-        self._in_flight: dict[InFlight, None] | None = None
+        self._in_flight: dict[InFlight, bool] | None = None
+        """Requests that have not ended, and whether their bounds were charged here."""
         self._stopped_runs: list[StoppedRun] | None = None
         self.reading: tuple[Flow, ...] = ()
         """Streams that whoever made it is reading, which go on after it has ended."""
@@ -320,7 +321,7 @@ class Scope:
             if not scope.closed:
                 if scope._in_flight is None:
                     scope._in_flight = {}
-                scope._in_flight[request] = None
+                scope._in_flight[request] = False
             elif scope.budget is not None and scope.account is not None:  # closed by another thread just now
                 changed += request.leave(scope.account)
         return changed
@@ -332,10 +333,8 @@ class Scope:
         """
         charge = None if record is None else Charge(record, request.written_off)
         for scope in self.lineage():
-            if scope._in_flight and request in scope._in_flight:
-                del scope._in_flight[request]
-                if charge is not None:
-                    scope._count(charge)
+            if scope._in_flight and not scope._in_flight.pop(request, True) and charge is not None:
+                scope._count(charge)
         return charge
 
     def write_off_in_flight(self) -> None:
@@ -348,10 +347,11 @@ class Scope:
                 changed = self._write_off(self._in_flight)
             wake(changed)
 
-    def _write_off(self, in_flight: dict[InFlight, None]) -> list[Claim]:
-        requests, changed = list(in_flight), list[Claim]()
-        in_flight.clear()
+    def _write_off(self, in_flight: dict[InFlight, bool]) -> list[Claim]:
+        requests = [request for request, is_charged in in_flight.items() if not is_charged]
+        changed: list[Claim] = []
         for request in requests:
+            in_flight[request] = True
             self._count(request.write_off())
         if self.budget is not None and self.account is not None:
             for request in requests:
@@ -526,14 +526,17 @@ class Scope:
             return
         with self.lock:
             self.closed = True
-            left = list(self._in_flight or ()) if self.parent is None else []
-            changed = self._write_off(self._in_flight) if self._in_flight else []
+            changed, in_flight = list[Claim](), self._in_flight or {}
+            if in_flight:
+                changed = self._write_off(in_flight)
+                self._in_flight = None
             if self.budget is not None and self.account is not None:
                 changed += self.account.close()
         if changed:
             wake(changed)
-        for request in left:
-            request.interrupt()
+        if self.parent is None:
+            for request in in_flight:
+                request.interrupt()
         if error is not None:
             self.mark("failed")
             attach_usage(error, self.spent(), self.records)
