@@ -1,0 +1,82 @@
+"""What a response says was used: tokens, and what is bought besides them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from pydantic_ai.messages import NativeToolCallPart
+
+from fastroai.usage.rate_card import UNITS
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelResponse
+
+_UNITS_OF_TOOLS: Final = {
+    "advisor": "advisor tokens",
+    "code_execution": "code_executions",
+    "file_search": "storage_searches",
+    "web_search": "web_searches",
+    "x_search": "social_searches",
+}
+"""Tools of providers, and the units that their calls are sold by; those of genai-prices, where it has any."""
+_COUNTS_SEARCHES: Final = frozenset({"anthropic", "azure", "google", "google-cloud", "openai"})
+"""Providers of which PydanticAI counts the billed web searches, as `web_searches` of the usage."""
+_IN_THE_TOKENS: Final = frozenset(
+    {"mcp_server", "memory", "tool_search", "url_context", "view_image", "view_x_video", "web_fetch"}
+)
+"""Tools of providers that cost nothing besides tokens:
+https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-fetch-tool#usage-and-pricing,
+https://ai.google.dev/gemini-api/docs/url-context, https://developers.openai.com/api/docs/guides/tools-connectors-mcp
+"""
+_FREE_TOOLS: Final = frozenset({("google", "code_execution"), ("google-cloud", "code_execution")})
+"""https://ai.google.dev/gemini-api/docs/code-execution#billing"""
+_BILLED_DETAILS: Final = {
+    "advisor_iterations": "advisor tokens",
+    "search_units": "search_units",
+    "classifications": "classifications",
+}
+"""Details of usage that are billed and that no first-class count includes: Claude's advisor is another model
+at prices of its own, and Cohere bills searches and classifications.
+"""
+_XAI_TOOL: Final = "server_side_tools_"
+
+
+def used_units(response: ModelResponse) -> dict[str, int | float]:
+    """What a response used, by the names of genai-prices' units, and by names of ours where it has none."""
+    usage = response.usage
+    used: dict[str, int | float] = {
+        name: count for name, count in vars(usage).items() if count and name in UNITS
+    }
+    if usage.details:
+        used.update(_billed_details(usage.details))
+    for tool, count in _native_calls(response).items():
+        used.setdefault(_UNITS_OF_TOOLS.get(tool, tool), count)
+    return used
+
+
+def _billed_details(details: dict[str, int]) -> Iterator[tuple[str, int]]:
+    for name, count in details.items():
+        if count and name in _BILLED_DETAILS:
+            yield _BILLED_DETAILS[name], count
+        elif count and name.startswith(_XAI_TOOL):
+            tool = name.removeprefix(_XAI_TOOL)
+            if tool not in _IN_THE_TOKENS:
+                yield _UNITS_OF_TOOLS.get(tool, tool), count
+
+
+def _native_calls(response: ModelResponse) -> Counter[str]:
+    """Calls of the provider's own tools that are billed one by one, and that the usage does not count."""
+    provider = response.provider_name or ""
+    calls = Counter[str]()
+    for part in response.parts:
+        if not isinstance(part, NativeToolCallPart):
+            continue
+        tool = part.tool_name
+        if tool in _IN_THE_TOKENS or (provider, tool) in _FREE_TOOLS:
+            continue
+        if tool == "web_search" and provider in _COUNTS_SEARCHES:
+            continue
+        calls[tool] += 1
+    return calls
