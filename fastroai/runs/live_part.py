@@ -67,7 +67,7 @@ def _request(charge: Charge, place: str, failed_at: Sequence[datetime]) -> Itera
     assert began is not None
     where = f"{place}@{1 + sum(at <= began for at in failed_at)}"
     ended = began + timedelta(milliseconds=record.duration_ms)
-    if record.agent is None:
+    if record.agent is None or record.kind == "spend":
         yield SpendingRecorded(at=ended, place=where, record=record)
         return
     model = f"{record.provider}:{record.model}"

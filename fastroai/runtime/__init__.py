@@ -4,6 +4,7 @@ from fastroai.runtime.admission import (
     RequestTerms,
     Reservation,
     admit,
+    crossing,
     record_spending,
     step_down_if_due,
 )
@@ -100,6 +101,7 @@ __all__ = [
     "budget_scope",
     "check_provider_limits",
     "classify",
+    "crossing",
     "current_scope",
     "is_exhausted",
     "is_terminal",

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from decimal import Decimal
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, Self, TypeVar
 
 from fastroai.errors import (
     BudgetExceeded,
@@ -32,7 +32,7 @@ from fastroai.runtime.in_flight import Charge
 from fastroai.runtime.interruption import Interruption
 from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Unit, wake
 from fastroai.runtime.scope import Scope
-from fastroai.runtime.spending import SharedReservation
+from fastroai.runtime.spending import SharedReservation, result_of
 from fastroai.runtime.wakeup import Wakeup
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Reservation(Generic[TermsT]):
             self.shared = []
             for ending in endings:
                 if ending is not None:
-                    await _result_of(ending)
+                    await result_of(ending)
 
     async def _reserve_shared(self) -> bool:
         for ceiling in self.scope.ceilings:
@@ -169,6 +169,7 @@ class Reservation(Generic[TermsT]):
                     if balance is None:
                         return
                     refusal = shared.refusal(self.scope, balance)
+                    refusal.stopped = _asked(self.terms)
                     lowered = self.terms.lowered(usd=shared.left_of(balance), tokens=None)
                     if lowered is None:
                         raise refusal
@@ -189,13 +190,19 @@ class Reservation(Generic[TermsT]):
 
     @contextmanager
     def around(self) -> Iterator[None]:
+        """Inside, the request is sent, or its stream is read; the end of the run ends it."""
+        interruption = self.interruption.of_reader() if self.terms.streamed else self.interruption.of_task()
+        with self.inside(), interruption:
+            yield
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
         """What runs inside belongs to the request: it ends after that, and not before."""
         before = _around.get()
         inside = (*before, self)
         _around.set(inside)
         try:
-            with self.interruption.of_reader() if self.terms.streamed else self.interruption.of_task():
-                yield
+            yield
         finally:
             if _around.get() is inside:  # a stream may be left in another context, where this is not set
                 _around.set(before)
@@ -203,7 +210,7 @@ class Reservation(Generic[TermsT]):
     def write_off(self) -> Charge:
         """Charge its bound, as unmeasured, in a scope that closes."""
         if self.written_off is None:
-            self.written_off = Charge(self._bounded(self._described()))
+            self.written_off = Charge(self.bounded(self._described()))
         return self.written_off
 
     def leave(self, account: Account) -> list[Claim]:
@@ -221,7 +228,8 @@ class Reservation(Generic[TermsT]):
             model=self.terms.model, provider=self.terms.provider, outcome="unmeasured", use="failed"
         )
 
-    def _bounded(self, record: RequestRecord) -> RequestRecord:
+    def bounded(self, record: RequestRecord) -> RequestRecord:
+        """Return the record of an unmeasured request with the most that it can have used and cost."""
         bound = self.terms.bound
         return replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens)
 
@@ -263,7 +271,7 @@ class Reservation(Generic[TermsT]):
 
     def charge_unmeasured(self, record: RequestRecord) -> Charge:
         """It was sent, and its usage never came or cannot be true: charge its bound."""
-        return self._end(self._bounded(record))
+        return self._end(self.bounded(record))
 
     def give_back(self) -> None:
         """It was not even tried: leave no record."""
@@ -297,7 +305,7 @@ class Reservation(Generic[TermsT]):
     async def conclude(self) -> None:
         """Wait until shared ceilings have it in their books, and tell listeners."""
         for shared, ending in self._endings:
-            balance = await _result_of(ending)
+            balance = await result_of(ending)
             if balance is not None and self.short is not None and shared is self.short_of:
                 self.short.committed = usd_to_microcents(balance.spent_usd)
             if balance is not None and shared.crosses_warning(balance):
@@ -392,15 +400,19 @@ def record_spending(scope: Scope, record: RequestRecord) -> BudgetExceeded | Non
     """
     scope.charge(record)
     with scope.lock:
-        accounts = _open_accounts(scope)
-        warned = _to_warn_of(scope, accounts)
-        crossed = [(account, unit) for account in accounts if (unit := account.crossed) is not None]
+        warned = _to_warn_of(scope, _open_accounts(scope))
     _note(scope, record, warned)
-    return _recorded_stop(scope, *crossed[-1]) if crossed else None
+    return crossing(scope)
 
 
-def _recorded_stop(scope: Scope, account: Account, unit: Unit) -> BudgetExceeded:
-    stop = _stop(scope, account, unit, None)
+def crossing(scope: Scope) -> BudgetExceeded | None:
+    """Return the stop of the outermost budget that was crossed by spending which nobody admitted."""
+    with scope.lock:
+        accounts = _open_accounts(scope)
+        crossed = [(account, unit) for account in accounts if (unit := account.crossed) is not None]
+    if not crossed:
+        return None
+    stop = _stop(scope, *crossed[-1], None)
     stop.stopped = "recorded"
     scope.note(BudgetRefused(**scope.place(), error=stop))
     return stop
@@ -499,14 +511,6 @@ class _Place(Generic[TermsT]):
         if lowered is None:
             raise refusal
         return lowered
-
-
-async def _result_of(ending: Future[SpendBalance | None]) -> SpendBalance | None:
-    """Wait for it. Whoever waits may be cancelled; the ending goes on."""
-    ended = Wakeup()
-    ending.add_done_callback(lambda _: ended.set())
-    await ended.wait()
-    return ending.result()
 
 
 def _holds_around(scope: Scope) -> tuple[Hold, ...]:
@@ -611,8 +615,12 @@ def _refusal(scope: Scope, terms: RequestTerms, account: Account, unit: Unit) ->
     requested = {"usd": usd, "tokens": bound.tokens, "requests": None}
     stop = _stop(scope, account, unit, requested[unit])
     stop.reserved = _reserved(account, unit)
-    stop.stopped = "request" if terms.is_request else "spend"
+    stop.stopped = _asked(terms)
     return stop
+
+
+def _asked(terms: RequestTerms) -> Literal["request", "spend"]:
+    return "request" if terms.is_request else "spend"
 
 
 def _stop(scope: Scope, account: Account, unit: Unit, requested: int | None) -> BudgetExceeded:

@@ -28,7 +28,9 @@ from fastroai.runtime import (
     record_spending,
     run_blocking,
 )
+from fastroai.runtime.events import BudgetRefused
 from fastroai.runtime.options import check_count, check_seconds
+from fastroai.runtime.spending import SharedCharge, charge_shared
 from fastroai.steps.base import BaseStep
 from fastroai.steps.call import AgentCall, AgentLike, Prompt, check_agent
 from fastroai.steps.config import ResolvedConfig, RetryLike, policies_of, resolve, rules_for
@@ -48,8 +50,10 @@ from fastroai.steps.fanout import run_bounded
 from fastroai.steps.once import IfInterrupted, OnceRegister, idempotency_key
 from fastroai.steps.outputs import Outputs, check_type
 from fastroai.steps.reporting import StepReports
+from fastroai.steps.reserving import Spend, spend_in
 from fastroai.steps.retrying import retry_calls
 from fastroai.steps.shared import Shared, StepLogger
+from fastroai.steps.spend_price import Units
 from fastroai.steps.spending import price_record
 from fastroai.steps.threads import thread_limiter
 from fastroai.steps.usage import StepUsage
@@ -58,6 +62,7 @@ from fastroai.store.runs import current_durable_run
 from fastroai.tracing import NoOpTracer, Tracer
 from fastroai.usage import BudgetLike, CostCalculator
 from fastroai.usage.limits import Limits, limits_of
+from fastroai.usage.money import Amount
 
 if TYPE_CHECKING:
     from pydantic_ai import AgentModelSettings, UsageLimits
@@ -107,6 +112,7 @@ class StepContext(Generic[DepsT_co]):
         "_facts",
         "_maps",
         "_scope",
+        "_shared_charges",
         "_started",
         "config",
         "deps",
@@ -123,6 +129,8 @@ class StepContext(Generic[DepsT_co]):
         self._clock: Clock | None = None
         self._ended = False
         self._calls = self._maps = 0
+        self._shared_charges: list[SharedCharge] = []
+        """What was recorded and is not yet known to be within the spend limits."""
         if facts.visit is not None:
             facts.visit.begin_attempt()
 
@@ -688,7 +696,11 @@ class StepContext(Generic[DepsT_co]):
         cost_usd: Decimal | str | int | None = None,
         cost_calculator: CostCalculator | None = None,
     ) -> RequestRecord:
-        """Charge spending of another SDK or a paid API to this step, priced like a model request.
+        """Charge spending of another SDK or a paid API that has happened, priced like a model request.
+
+        It is charged whatever budgets say; where one is crossed, this raises, and the run or the step ends
+        as if a request had been refused. Spend limits are charged in the background, and raise at the next
+        call of this, at the latest when the step ends. `spend` reserves first, so that nothing is crossed.
 
         Args:
             model: What was used, with or without its provider (`openai:gpt-5-mini`).
@@ -701,6 +713,7 @@ class StepContext(Generic[DepsT_co]):
             cost_calculator: Prices; those of genai-prices unless given.
 
         Raises:
+            BudgetExceeded: a budget is crossed now; the spending is charged.
             ConfigurationError: a negative amount, or a cost that is not an exact number.
         """
         counts = {
@@ -714,10 +727,60 @@ class StepContext(Generic[DepsT_co]):
         record = price_record(
             cost_calculator or self._facts.calculator, model, provider, Tokens(**counts), cost_usd
         )
+        scope = self._scope.in_this_process()
+        scope.check_process()
         record = replace(record, step_id=self.step_id)
-        record_spending(self._scope, record)
-        record_own_spending(self._scope, record)
+        stop = record_spending(scope, record)
+        record_own_spending(scope, record)
+        self._shared_charges += charge_shared(scope, record)
+        if stop is not None:
+            raise stop
         return record
+
+    def spend(
+        self,
+        usd: Amount | None = None,
+        *,
+        model: str = "",
+        provider: str = "",
+        units: Units | None = None,
+        price_usd: Amount | None = None,
+        cost_calculator: CostCalculator | None = None,
+    ) -> Spend:
+        """Set money aside in every budget and spend limit around this step, before it is spent on something.
+
+        With `async with`, or with `with` in sync steps. See `fastroai.spend`, which takes the same and works
+        in tools and in any other code too.
+
+            async with ctx.spend("0.02", model="acme:search") as purchase:
+                found = await search(question)
+                purchase.settle(found.price)
+
+        Raises:
+            ConfigurationError: an amount or a unit that cannot be meant.
+            BudgetExceeded: on entering, a budget or a spend limit cannot pay for it.
+        """
+        self._check_open()
+        calculator = cost_calculator or self._facts.calculator
+        scope = self._scope.in_this_process()
+        return spend_in(scope, usd, model, provider, units, price_usd, calculator)
+
+    @property
+    def has_recorded(self) -> bool:
+        """Whether something was recorded that is not yet known to be within the spend limits."""
+        return bool(self._shared_charges)
+
+    async def check_spending(self) -> None:
+        """Wait until what was recorded is in the books of spend limits.
+
+        Raises:
+            SpendLimitExceeded: one of them is crossed now.
+        """
+        charges, self._shared_charges = self._shared_charges, []
+        for charge in charges:
+            if (stop := await charge.stop(self._scope)) is not None:
+                await self._scope.emit(BudgetRefused(**self._scope.place(), error=stop))
+                raise stop
 
     # --- for the runner and for steps of other kinds ---
 
