@@ -74,9 +74,13 @@ class SharedCharge:
         """Whether it is in the books, or that was tried."""
         return self._ending.done()
 
-    async def stop(self, scope: Scope) -> SpendLimitExceeded | None:
-        """Wait until it is in the books. Returns the stop of the limit, if that is crossed now."""
-        balance = await result_of(self._ending)
+    async def wait(self) -> None:
+        """Wait until it is in the books, or that was tried."""
+        await result_of(self._ending)
+
+    def stop(self, scope: Scope) -> SpendLimitExceeded | None:
+        """Return the stop of the limit if it was crossed by this; to be asked when it is done."""
+        balance = self._ending.result()
         if balance is None or balance.spent_usd <= self.limit.usd:
             return None
         stop = limit_stop(self.limit, self._claim, scope, balance, requested=None)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, overload
 import anyio.to_thread
 from typing_extensions import TypeVar
 
-from fastroai.errors import ConfigurationError, MissingInputError, ScopeClosedError
+from fastroai.errors import BudgetExceeded, ConfigurationError, MissingInputError, ScopeClosedError
 from fastroai.places import without_attempts
 from fastroai.records import NOT_GIVEN, NotGiven, RequestRecord, Tokens
 from fastroai.runtime import (
@@ -732,6 +732,7 @@ class StepContext(Generic[DepsT_co]):
         record = replace(record, step_id=self.step_id)
         stop = record_spending(scope, record)
         record_own_spending(scope, record)
+        stop = stop or self._shared_stop()
         self._shared_charges += charge_shared(scope, record)
         if stop is not None:
             raise stop
@@ -776,11 +777,24 @@ class StepContext(Generic[DepsT_co]):
         Raises:
             SpendLimitExceeded: one of them is crossed now.
         """
-        charges, self._shared_charges = self._shared_charges, []
-        for charge in charges:
-            if (stop := await charge.stop(self._scope)) is not None:
-                await self._scope.emit(BudgetRefused(**self._scope.place(), error=stop))
-                raise stop
+        await self.in_the_books()
+        if (stop := self._shared_stop()) is not None:
+            await self._scope.tell()
+            raise stop
+
+    async def in_the_books(self) -> None:
+        """Wait until what was recorded is in the books of spend limits, so that whoever is told finds it."""
+        for charge in self._shared_charges:
+            await charge.wait()
+
+    def _shared_stop(self) -> BudgetExceeded | None:
+        """The stop of a spend limit of which it is known by now that recorded spending has crossed it."""
+        done = [charge for charge in self._shared_charges if charge.is_done]
+        self._shared_charges = [charge for charge in self._shared_charges if charge not in done]
+        stop = next((stop for charge in done if (stop := charge.stop(self._scope)) is not None), None)
+        if stop is not None:
+            self._scope.note(BudgetRefused(**self._scope.place(), error=stop))
+        return stop
 
     # --- for the runner and for steps of other kinds ---
 

@@ -115,6 +115,9 @@ async def _attempt(
         if context.has_recorded:
             await context.check_spending()
         return output
+    except Exception:
+        await context.in_the_books()
+        raise
     finally:
         context.end()
         if context.scope.is_open_inside:
