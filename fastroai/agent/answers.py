@@ -10,9 +10,9 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import (
     Model,
 )
-from pydantic_ai.usage import RequestUsage
 
 from fastroai.records import Tokens
+from fastroai.usage.bought import cached_tokens
 
 LOCAL_SYSTEMS: Final = frozenset({"test", "function"})
 """PydanticAI's models that send nothing anywhere, and give no finish reason."""
@@ -56,12 +56,13 @@ def is_cut(response: ModelResponse, *, streamed: bool, model: Model) -> bool:
     return response.finish_reason is None or made_up
 
 
-def tokens_of(usage: RequestUsage) -> Tokens:
+def tokens_of(response: ModelResponse) -> Tokens:
     """The tokens of a response."""
+    usage = response.usage
     return Tokens(
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
-        cache_read_tokens=usage.cache_read_tokens,
+        cache_read_tokens=cached_tokens(response),
         cache_write_tokens=usage.cache_write_tokens,
         input_audio_tokens=usage.input_audio_tokens,
         cache_audio_read_tokens=usage.cache_audio_read_tokens,

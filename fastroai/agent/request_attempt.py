@@ -272,7 +272,7 @@ class RequestAttempt:
             model=self.terms.model,
             provider=(response.provider_name if response else None) or self.terms.provider,
             outcome=outcome,
-            tokens=tokens_of(response.usage) if response is not None and believed else Tokens(),
+            tokens=tokens_of(response) if response is not None and believed else Tokens(),
             cost_usd=cost.cost_usd,
             cost_source=cost.source,
             stated_usd=cost.stated_usd,

@@ -82,10 +82,17 @@ class Terms:
     @property
     def conditions(self) -> Mapping[str, str]:
         """What it asks for that prices depend on, and that no response of PydanticAI's says."""
-        if self.provider != "anthropic" or not self.wrapped.profile.get("anthropic_supports_fast_speed"):
-            return _STANDARD
-        speed = {**(self.wrapped.settings or {}), **(self.settings or {})}.get("anthropic_speed")
-        return {"speed": "fast"} if speed == "fast" else _STANDARD
+        if self.provider == "anthropic" and self.wrapped.profile.get("anthropic_supports_fast_speed"):
+            speed = self._given("anthropic_speed")
+            return {"speed": "fast"} if speed == "fast" else _STANDARD
+        if self.provider == "bedrock":
+            performance = self._given("bedrock_performance_configuration")
+            if isinstance(performance, Mapping) and isinstance(latency := performance.get("latency"), str):
+                return {"latency": latency}
+        return _STANDARD
+
+    def _given(self, setting: str) -> object:
+        return {**(self.wrapped.settings or {}), **(self.settings or {})}.get(setting)
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Terms | None:
         """The same with the longest answer that so much pays for; `None` if there is none."""

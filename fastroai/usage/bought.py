@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -43,16 +44,43 @@ at prices of its own, and Cohere bills searches and classifications.
 _XAI_TOOL: Final = "server_side_tools_"
 
 
+_SEARCHES_UNASKED: Final = re.compile(r"gpt-.*-search-")
+"""OpenAI's models that search the web for every request, at a fee that no answer tells:
+https://developers.openai.com/api/docs/pricing
+"""
+_HIDES_THINKING: Final = re.compile(r"https://generativelanguage\.googleapis\.com/.*/openai")
+"""Google's endpoint in OpenAI's format, whose answers leave what was thought out of the billed output:
+https://ai.google.dev/gemini-api/docs/openai
+"""
+
+
 def used_units(response: ModelResponse) -> dict[str, int | float]:
     """What a response used, by the names of genai-prices' units, and by names of ours where it has none."""
-    usage = response.usage
-    used: dict[str, int | float] = {
-        name: count for name, count in vars(usage).items() if count and name in UNITS
-    }
-    if usage.details:
-        used.update(_billed_details(usage.details))
+    details = response.usage.details
+    used = _counted(response)
+    if details:
+        used.update(_billed_details(details))
     for tool, count in _native_calls(response).items():
         used.setdefault(_UNITS_OF_TOOLS.get(tool, tool), count)
+    for unit in _untold(response):
+        used.setdefault(unit, 1)
+    return used
+
+
+def cached_tokens(response: ModelResponse) -> int:
+    """Input tokens read from a cache, also where PydanticAI leaves them in the details, as of Mistral."""
+    return response.usage.cache_read_tokens or response.usage.details.get("num_cached_tokens", 0)
+
+
+def _counted(response: ModelResponse) -> dict[str, int | float]:
+    usage, details = response.usage, response.usage.details
+    if response.provider_name == "cohere" and "input_tokens" in details:
+        # Its bill is by `billed_units`, which PydanticAI has in the details; they are fewer than the tokens.
+        # https://docs.cohere.com/docs/rate-limits, https://docs.cohere.com/v2/reference/chat
+        return {name: details[name] for name in ("input_tokens", "output_tokens") if details.get(name)}
+    used = {name: count for name, count in vars(usage).items() if count and name in UNITS}
+    if cached := cached_tokens(response):
+        used["cache_read_tokens"] = cached
     return used
 
 
@@ -66,6 +94,17 @@ def _billed_details(details: dict[str, int]) -> Iterator[tuple[str, int]]:
                 yield _UNITS_OF_TOOLS.get(tool, tool), count
 
 
+def _untold(response: ModelResponse) -> Iterator[str]:
+    """What is billed and not said by the answer, or not passed on by PydanticAI."""
+    model, url = response.model_name or "", response.provider_url or ""
+    if response.provider_name == "openai" and _SEARCHES_UNASKED.match(model):
+        yield "web_searches"
+    if _HIDES_THINKING.match(url) and not response.usage.output_reasoning_tokens:
+        yield "thinking tokens"
+    if "is_byok" in response.usage.details and "is_byok" not in (response.provider_details or {}):
+        yield "bill of OpenRouter"  # PydanticAI passes it on from an OpenRouterModel only
+
+
 def _native_calls(response: ModelResponse) -> Counter[str]:
     """Calls of the provider's own tools that are billed one by one, and that the usage does not count."""
     provider = response.provider_name or ""
@@ -73,7 +112,7 @@ def _native_calls(response: ModelResponse) -> Counter[str]:
     for part in response.parts:
         if not isinstance(part, NativeToolCallPart):
             continue
-        tool = part.tool_name
+        tool = part.tool_name.partition(":")[0]  # as in mcp_server:label
         if tool in _IN_THE_TOKENS or (provider, tool) in _FREE_TOOLS:
             continue
         if tool == "web_search" and provider in _COUNTS_SEARCHES:

@@ -46,8 +46,8 @@ class ListedModel(NamedTuple):
 def listed_model(model: str | None, provider: str | None, provider_url: str | None) -> ListedModel | None:
     """Find a model in genai-prices, by the URL that it is asked at, else by the name of its provider.
 
-    `None` if it is not there. A bare name is looked up at its maker only: genai-prices would guess a provider
-    from the name.
+    `None` if it is not there, or is there without prices and not free. A bare name is looked up at its maker
+    only: genai-prices would guess a provider from the name.
     """
     if not model:
         return None
@@ -79,11 +79,34 @@ def _find(snapshot: DataSnapshot, model: str, provider: str | None, url: str | N
     by_url = (None, url) if url and provider != _SHARES_A_URL else None
     for provider_id, provider_url in filter(None, (by_url, (provider, None))):
         try:
-            found, info = snapshot.find_provider_model(model, None, provider_id, provider_url)
+            found, info = snapshot.find_provider_model(_plain(model), None, provider_id, provider_url)
         except LookupError:
             continue
+        if not _has_prices(info) and not _is_free(found.id, info.id):
+            return None
         return ListedModel(info, any(info is own for own in found.models))
     return None
+
+
+def _plain(model: str) -> str:
+    return model.removeprefix("models/")  # Google's answers name their models so
+
+
+def _has_prices(info: ModelInfo) -> bool:
+    prices = [info.prices] if isinstance(info.prices, ModelPrice) else [each.prices for each in info.prices]
+    return any(price is not None for each in prices for price in vars(each).values())
+
+
+def _is_free(provider: str, model: str) -> bool:
+    """Whether a model that is listed without prices costs nothing; others were taken off the market.
+
+    Copilot's included models, and Gemma on the Gemini API, by the comments of genai-prices.
+    """
+    return (
+        model.endswith(":free")
+        or provider == "github-copilot"
+        or (provider == "google" and model.startswith("gemma"))
+    )
 
 
 class _Cards:

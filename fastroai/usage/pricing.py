@@ -19,9 +19,16 @@ from fastroai.usage.list_prices import is_local, listed_model
 from fastroai.usage.lower_prices import LowerPrices, lower_list_prices, lower_override
 from fastroai.usage.money import Amount, whole_number
 from fastroai.usage.overrides import PricingOverride, PricingOverrides, canonical_provider
-from fastroai.usage.rate_card import ContradictoryUsage, check_parts
+from fastroai.usage.rate_card import ContradictoryUsage, add_up, check_parts
 from fastroai.usage.references import first_party_provider, model_reference
-from fastroai.usage.request_cost import FREE, UNKNOWN_COST, RequestCost, by_list_price, by_override
+from fastroai.usage.request_cost import (
+    FREE,
+    OVERLAPPING,
+    UNKNOWN_COST,
+    RequestCost,
+    by_list_price,
+    by_override,
+)
 from fastroai.usage.updates import refresh_prices, refresh_prices_async, update_prices_in_background
 from fastroai.usage.upper_prices import (
     ANY_PRICE,
@@ -128,8 +135,9 @@ class CostCalculator:
         if provider is None and self._overrides.find([name], []) is None:
             provider, name = model_reference(model)  # or raises, with the candidates
         cost = self.cost_of_usage(tokens, model=name, provider=provider, timestamp=timestamp)
-        if cost.contradiction is not None:
-            raise ConfigurationError("tokens", tokens, f"parts within their totals ({cost.contradiction})")
+        if cost is OVERLAPPING or cost.contradiction is not None:
+            expected = "parts within their totals, also cache reads and writes together"
+            raise ConfigurationError("tokens", tokens, expected)
         if cost.cost_usd is None or not cost.complete:
             raise UnpricedModelError(name, provider or "")
         return usd_to_microcents(cost.cost_usd)
@@ -236,6 +244,11 @@ class CostCalculator:
         try:
             used = used_units(response)
             check_parts(used)
+        except ContradictoryUsage as error:
+            return RequestCost(contradiction=str(error))
+        if not add_up(used):
+            return OVERLAPPING
+        try:
             pricing = self._overrides.find((model, response.model_name), (provider, response.provider_name))
             if pricing is not None:
                 return by_override(pricing, response.usage, used)
@@ -243,8 +256,8 @@ class CostCalculator:
             if listed is UNKNOWN_COST and is_local(response.model_name, provider or response.provider_name):
                 return FREE
             return listed
-        except ContradictoryUsage as error:
-            return RequestCost(contradiction=str(error))
+        except ContradictoryUsage:
+            return OVERLAPPING
 
     def has_price(self, model: str, provider: str | None = None, provider_url: str | None = None) -> bool:
         """Whether requests to a model can be priced: by an override, a list price, or as free."""

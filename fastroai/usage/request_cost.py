@@ -69,6 +69,8 @@ class RequestCost:
         )
 
 
+OVERLAPPING: Final = RequestCost(unpriced_units=("token counts that overlap",))
+"""Of usage whose parts are more than their whole together, so that some tokens are counted twice."""
 UNKNOWN_COST: Final = RequestCost()
 """Of a request of which no price, or no usage, is known."""
 FREE: Final = RequestCost(cost_usd=Decimal(0), source="priced", priced_usd=Decimal(0))

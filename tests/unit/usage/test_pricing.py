@@ -243,8 +243,9 @@ class TestPriceOfAResponse:
         assert CostCalculator().price(answer("gpt-transcribe")) is None
         assert CostCalculator().price(answer("gpt-transcribe", audio_seconds=3600)) == 1
 
-    def test_a_model_that_is_listed_without_prices_is_free(self) -> None:
-        assert CostCalculator().price(answer("gpt-free")) == 0
+    def test_a_model_that_is_listed_without_prices_is_free_only_where_its_name_says_so(self) -> None:
+        assert CostCalculator().price(answer("gpt-plain:free")) == 0
+        assert CostCalculator().price(answer("gpt-gone")) is None
 
     def test_usage_that_contradicts_itself_has_no_price_and_is_no_crash(self) -> None:
         response = answer(input_tokens=1, cache_read_tokens=2)
@@ -331,7 +332,8 @@ class TestKnowingPrices:
             ("in-house", None, False),
             ("test", "test", True),
             ("function:reply:", "function", True),
-            ("gpt-free", "openai", True),
+            ("gpt-plain:free", "openai", True),
+            ("gpt-gone", "openai", False),
         ],
     )
     def test_a_model_has_a_price_if_its_requests_can_be_priced(
