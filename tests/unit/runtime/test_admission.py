@@ -1062,8 +1062,8 @@ async def test_a_request_of_which_nothing_is_known_is_described_by_whoever_makes
     reservation.describe = lambda: replace(LOST, agent="writer", error="nothing more was heard of it")
     run.write_off_in_flight()
     assert [(record.agent, record.bound_usd) for record in run.records] == [("writer", MICROCENT * 60)]
-    run.close()
     reservation.settle(settled(20))
+    run.close()
     assert len(run.records) == 1
 
 
