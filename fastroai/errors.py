@@ -626,6 +626,8 @@ class BudgetExceeded(FastroAIError):
         self.stopped: Literal["request", "spend", "recorded"] = "request"
         """What it stopped: a model request, or what `spend` was to buy, before it was sent or bought; or the
         code that `recorded` spending which had happened already, and is charged."""
+        self.why: str | None = None
+        """Why so much was requested, where that is far above what the request was likely to use."""
         self.partial_response: ModelResponse | None = None
         """The answer that was cut, where the budget paid for the beginning of one."""
         self.stopped_runs: list[StoppedRun] = []
@@ -642,7 +644,7 @@ class BudgetExceeded(FastroAIError):
         in_flight = f", {self.reserved:,} reserved by requests in flight" if self.reserved else ""
         return (
             f"budget of {self.limit:,} {self.unit}{whose} has no room{where}: {self.committed:,} committed"
-            f"{in_flight}; {self._stopped}. {self._advice}"
+            f"{in_flight}; {self._stopped}. {self._advice}{'' if self.why is None else f' ({self.why})'}"
         )
 
     @property
@@ -959,14 +961,17 @@ class UnpricedModelError(FastroAIError):
 class UnboundedRequestError(FastroAIError):
     """A budget is set, and nothing bounds what a request can use of it."""
 
-    def __init__(self, model: str, provider: str) -> None:
-        super().__init__(model, provider)
+    def __init__(self, model: str, provider: str, why: str | None = None) -> None:
+        super().__init__(model, provider, why)
         self.model, self.provider = model, provider
+        self.why = why
+        """What is not bounded, and what helps; `None` if an earlier request is why."""
 
     def __str__(self) -> str:
         return (
             f"nothing bounds what a request to {self.provider}:{self.model} can use, so no budget of it can "
-            "hold; set max_tokens on the agent, or on_unbounded='allow' on the Budget or SpendLimit"
+            f"hold: {self.why or 'set max_tokens on the agent'}. To send it all the same, set "
+            "on_unbounded='allow' on the Budget or SpendLimit"
         )
 
 

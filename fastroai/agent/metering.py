@@ -221,7 +221,7 @@ class MeteredModel(OwnedModel):
             reservation = await attempt.admit()
             terms = attempt.terms
             try:
-                with reservation.around():
+                with reservation.around(), attempt.cost_headers.listen():
                     response = await terms.wrapped.request(terms.messages, terms.settings, terms.parameters)
             except BaseException as error:
                 attempt.fail(error)

@@ -1,16 +1,18 @@
-"""From a model reference to a model whose requests FastroAI alone retries."""
+"""From a model reference to a model whose requests FastroAI alone retries, and whose headers it reads."""
 
 from __future__ import annotations
 
 from pydantic_ai.models import Model, infer_model
 
+from fastroai.agent.cost_headers import read_cost_headers
 from fastroai.usage import model_reference
 
 
 def build_model(reference: str) -> Model:
     """The model of a reference such as `openai:gpt-5-mini`, or `gpt-5-mini` for a first-party one.
 
-    Retries that the provider's SDK would make unseen are turned off: each of them may be billed.
+    Retries that the provider's SDK would make unseen are turned off: each of them may be billed. The costs
+    that gateways state in headers are read.
 
     Raises:
         UnknownModelError: its provider cannot be told.
@@ -19,6 +21,7 @@ def build_model(reference: str) -> Model:
     provider, name = model_reference(reference)
     model = infer_model(f"{provider}:{name}" if provider != name else name)
     _turn_off_sdk_retries(model)
+    read_cost_headers(model.provider)
     return model
 
 

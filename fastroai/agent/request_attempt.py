@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from time import perf_counter
 from typing import Literal
 
@@ -16,6 +17,7 @@ from pydantic_ai.models import (
 
 from fastroai.agent.agent_run import AgentRun
 from fastroai.agent.answers import is_cut, is_measured, tokens_of
+from fastroai.agent.cost_headers import StatedInHeaders
 from fastroai.agent.permits import RequestPermit
 from fastroai.agent.replay import RequestOnRecord
 from fastroai.agent.request_terms import Terms
@@ -34,7 +36,7 @@ from fastroai.runtime import (
     billing_of,
 )
 from fastroai.tracing import AttributeValue, attributes
-from fastroai.usage import prepare_bound
+from fastroai.usage import base_url_of
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 
 
@@ -58,10 +60,15 @@ class RequestAttempt:
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     started: float = field(default_factory=perf_counter)
 
+    @cached_property
+    def cost_headers(self) -> StatedInHeaders:
+        """What a gateway states in headers, of requests that are no streams."""
+        return StatedInHeaders(self.terms.meter.calculator.cost_headers(base_url_of(self.terms.wrapped)))
+
     async def admit(self) -> Reservation[Terms]:
         """Wait until it may go out; then it is perhaps another request than was asked for."""
         if self.scope.account is not None or self.scope.ceilings:
-            await prepare_bound(self.terms.wrapped, self.terms.messages, self.terms.parameters)
+            await self.terms.prepare_bound()
         breaker = None if self.run is None else self.run.circuit_breaker
         if breaker is None and not self.scope.provider_limits:
             self.reservation = await admit(self.scope, self.terms)
@@ -78,7 +85,7 @@ class RequestAttempt:
         """Before it goes out, so that it counts whatever becomes of this process."""
         assert self.reservation is not None
         try:
-            await prepare_bound(self.terms.wrapped, self.terms.messages, self.terms.parameters)
+            await self.terms.prepare_bound()
             bound = self.terms.bound
             record = self._unheard()
             record = replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens)
@@ -99,7 +106,7 @@ class RequestAttempt:
         """Wait for the provider, then for the budgets: whoever holds money waits for nobody's place."""
         terms = self.terms
         while True:
-            permit = RequestPermit(self.scope, breaker, terms.wrapped)
+            permit = RequestPermit(self.scope, breaker, terms.wrapped, terms.meter.calculator)
             await permit.take(terms.messages, terms.settings, terms.parameters)
             try:
                 reservation = await admit(self.scope, terms)
@@ -151,6 +158,8 @@ class RequestAttempt:
             )
         else:
             self.charge = self.reservation.settle(self._record("settled", response=response, cost=cost))
+            if self.reservation.is_limited:  # else nobody asks for bounds
+                self.terms.note_input(response.usage.input_tokens)
             if self.run is not None:
                 self.run.last = self.charge
         self._tell_of(cost, measured=measured)
@@ -160,6 +169,8 @@ class RequestAttempt:
 
     def _cost(self, response: ModelResponse, *, measured: bool) -> RequestCost:
         stated_usd = stated_cost(response)
+        if stated_usd is None:
+            stated_usd = self.cost_headers.usd
         if not measured:  # a price for a part of its usage would pass for the cost
             return UNKNOWN_COST if stated_usd is None else UNKNOWN_COST.billed(stated_usd)
         return self.terms.meter.calculator.cost_of(
@@ -278,6 +289,7 @@ class RequestAttempt:
             stated_usd=cost.stated_usd,
             priced_usd=cost.priced_usd,
             unpriced_units=cost.unpriced_units,
+            bound_usd=cost.most_usd,
             use="kept" if error is None else "failed",
             tools=self.terms.returned_tools(output_tools),
             response_model=response.model_name if response else None,

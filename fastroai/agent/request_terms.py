@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pydantic_ai.messages import (
     ModelMessage,
@@ -26,13 +26,14 @@ from fastroai.usage import (
     ModelFallback,
     RequestBound,
     base_url_of,
+    prepare_bound,
     request_bound,
 )
+from fastroai.usage.bounds import note_input
+from fastroai.usage.facts import asked_geography
 
 if TYPE_CHECKING:
     from fastroai.agent.metering import Metered
-
-_STANDARD: Final[Mapping[str, str]] = {}
 
 
 @dataclass
@@ -79,20 +80,34 @@ class Terms:
             self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters
         )
 
+    async def prepare_bound(self) -> None:
+        """Do beforehand, in a thread, what would hold up the event loop in `bound`."""
+        await prepare_bound(self.meter.calculator, self.wrapped, self.messages, self.parameters)
+
     @property
     def conditions(self) -> Mapping[str, str]:
         """What it asks for that prices depend on, and that no response of PydanticAI's says."""
-        if self.provider == "anthropic" and self.wrapped.profile.get("anthropic_supports_fast_speed"):
-            speed = self._given("anthropic_speed")
-            return {"speed": "fast"} if speed == "fast" else _STANDARD
-        if self.provider == "bedrock":
+        conditions = {}
+        if self.provider == "anthropic":
+            has_fast_mode = self.wrapped.profile.get("anthropic_supports_fast_speed")
+            if has_fast_mode and self._given("anthropic_speed") == "fast":
+                conditions["speed"] = "fast"
+            if (region := asked_geography({"extra_body": self._given("extra_body")})) is not None:
+                conditions["inference_geo"] = region
+        elif self.provider == "bedrock":
             performance = self._given("bedrock_performance_configuration")
             if isinstance(performance, Mapping) and isinstance(latency := performance.get("latency"), str):
-                return {"latency": latency}
-        return _STANDARD
+                conditions["latency"] = latency
+        return conditions
 
     def _given(self, setting: str) -> object:
         return {**(self.wrapped.settings or {}), **(self.settings or {})}.get(setting)
+
+    def note_input(self, input_tokens: int) -> None:
+        """Remember what was reported for its input, which bounds requests that begin alike."""
+        note_input(
+            self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters, input_tokens
+        )
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Terms | None:
         """The same with the longest answer that so much pays for; `None` if there is none."""

@@ -170,6 +170,7 @@ class Reservation(Generic[TermsT]):
                         return
                     refusal = shared.refusal(self.scope, balance)
                     refusal.stopped = _asked(self.terms)
+                    refusal.why = self.terms.bound.why
                     lowered = self.terms.lowered(usd=shared.left_of(balance), tokens=None)
                     if lowered is None:
                         raise refusal
@@ -250,9 +251,10 @@ class Reservation(Generic[TermsT]):
     # --- its end ---
 
     def settle(self, record: RequestRecord) -> Charge:
-        """Its usage arrived: charge what it cost, or its bound where a part of that is not known."""
+        """Its usage arrived: charge what it cost, or the most that it can be if a part is not known."""
         if not record.cost_complete:
-            return self._end(replace(record, bound_usd=self.terms.bound.cost_usd))
+            known = record.bound_usd is not None
+            return self._end(record if known else replace(record, bound_usd=self.terms.bound.cost_usd))
         counts = bool(self.shared) or any(account.budget.usd is not None for account in self._hold.accounts)
         bound_usd = self.terms.bound.cost_usd if counts else None
         if bound_usd is not None and record.cost_usd is not None and record.cost_usd > bound_usd:
@@ -593,7 +595,7 @@ def _check(
     if limit.on_unbounded == "allow" or terms.is_local:
         return
     if unbounded_cost or (counts_tokens and terms.bound.tokens is None):
-        raise UnboundedRequestError(terms.model, terms.provider)
+        raise UnboundedRequestError(terms.model, terms.provider, terms.bound.why)
 
 
 def _committed(account: Account, unit: Unit) -> int:
@@ -616,6 +618,7 @@ def _refusal(scope: Scope, terms: RequestTerms, account: Account, unit: Unit) ->
     stop = _stop(scope, account, unit, requested[unit])
     stop.reserved = _reserved(account, unit)
     stop.stopped = _asked(terms)
+    stop.why = None if unit == "requests" else terms.bound.why
     return stop
 
 

@@ -146,7 +146,7 @@ class _Endpoint:
         }
         return Delivery(
             status=entry.status or 200,
-            headers=basic | dict(headers),
+            headers=basic | dict(headers) | dict(reply.headers),
             chunks=chunks,
             on_end=end,
             hang_up=self._hang_up,

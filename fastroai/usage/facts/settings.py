@@ -5,8 +5,8 @@ writes, Claude's fast mode. So is a prediction, whose rejected tokens are billed
 
 Not here, on purpose, with what each can do:
 
-- `extra_body`, `openai_native_tools`, `openrouter_preset`: anything, as several answers (`n`), or tools of
-  the provider's own.
+- `extra_body`, but for the keys below, `openai_native_tools`, `openrouter_preset`: anything, as several
+  answers (`n`), or tools of the provider's own.
 - `anthropic_betas`: more than `max_tokens` (interleaved thinking), or a larger window at a price of its own.
 - `anthropic_context_management`, `openai_context_management`: further passes of the model over the input.
 - `openrouter_models`, `openrouter_provider`: another model, or a dearer provider of it.
@@ -114,3 +114,14 @@ SERVER_SIDE_INPUT_SETTINGS: Final = frozenset(
     }
 )
 """Settings that add input which is at the provider already, and not in the body."""
+
+HARMLESS_IN_BODY: Final = {
+    "anthropic": frozenset({"inference_geo"}),
+    "cerebras": frozenset({"clear_thinking"}),
+    "openrouter": frozenset({"reasoning", "transforms", "usage"}),
+    "snowflake": frozenset({"reasoning"}),
+    "zai": frozenset({"reasoning_effort", "thinking"}),
+}
+"""Keys of `extra_body` that add nothing but tokens of the answer, by provider; PydanticAI puts most of them
+there itself. `inference_geo` changes the price (`regions`).
+"""
