@@ -43,6 +43,7 @@
     ├── CircuitOpenError                     a circuit breaker lets no requests through
     ├── UnpricedModelError                   a budget of money, and a model without a price
     ├── UnboundedRequestError                a budget of money, and a request without an upper bound
+    ├── UnmeteredRequestError                a request in a way that the account cannot follow
     ├── PriceUpdateError                     newer prices could not be downloaded
     ├── LangGraphStopped                     a LangGraph graph that is a step stopped before its end
     ├── ScopeClosedError                     a request at or after the end of the run it belongs to
@@ -119,6 +120,7 @@ __all__ = [
     "UnboundedRequestError",
     "UnknownModelError",
     "UnknownPipelineError",
+    "UnmeteredRequestError",
     "UnpricedModelError",
     "ValueNotStorable",
     "ViolationDetail",
@@ -973,6 +975,18 @@ class UnboundedRequestError(FastroAIError):
             f"hold: {self.why or 'set max_tokens on the agent'}. To send it all the same, set "
             "on_unbounded='allow' on the Budget or SpendLimit"
         )
+
+
+class UnmeteredRequestError(FastroAIError):
+    """Inside of a run, a request was to be made in a way that the account cannot follow. It was not made."""
+
+    def __init__(self, call: str, scope_path: tuple[str, ...], instead: str) -> None:
+        super().__init__(call, scope_path, instead)
+        self.call, self.scope_path, self.instead = call, scope_path, instead
+
+    def __str__(self) -> str:
+        path = " / ".join(self.scope_path)
+        return f"{self.call} cannot be counted in {path}, so it was not made; {self.instead}"
 
 
 class PriceUpdateError(FastroAIError):

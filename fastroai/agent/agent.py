@@ -210,7 +210,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 tool_timeout=tool_timeout,
                 max_concurrency=max_concurrency,
                 # At construction: PydanticAI sets up anew for capabilities that come with each run.
-                capabilities=[*(capabilities or ()), meter],
+                capabilities=[meter, *(capabilities or ())],
             )
         self.name: str = name or config.name or self.agent.name or "agent"
         self._dispatcher = Dispatcher(

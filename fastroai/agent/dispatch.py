@@ -296,7 +296,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         }
 
     def _capabilities(self, call: AgentCall) -> Sequence[AgentCapability[Any]] | None:
-        return [*(call.capabilities or ()), self.meter] if self.meter_each_run else call.capabilities
+        return [self.meter, *(call.capabilities or ())] if self.meter_each_run else call.capabilities
 
     def _run_model(self, model: Model | str | None) -> Model | None:
         reference = self.deferred_model if model is None else model

@@ -190,10 +190,9 @@ class Reservation(Generic[TermsT]):
         return True
 
     @contextmanager
-    def around(self) -> Iterator[None]:
-        """Inside, the request is sent, or its stream is read; the end of the run ends it."""
-        interruption = self.interruption.of_reader() if self.terms.streamed else self.interruption.of_task()
-        with self.inside(), interruption:
+    def around(self, *, reading: bool = False) -> Iterator[None]:
+        """Inside, the provider is asked, or its stream is read by any code; the end of the run ends that."""
+        with self.inside(), self.interruption.of_reader() if reading else self.interruption.of_task():
             yield
 
     @contextmanager

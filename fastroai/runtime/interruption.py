@@ -37,6 +37,11 @@ class Interruption:
         self._stop: Stop | None = None
         self._stopping: asyncio.Task[None] | None = None
 
+    @property
+    def is_set(self) -> bool:
+        """Whether the run has ended."""
+        return self._is_set
+
     def set(self) -> None:
         """End the request; from any thread."""
         self._is_set = True

@@ -114,8 +114,12 @@ def request_bound(
     messages: Sequence[ModelMessage],
     settings: ModelSettings | None,
     parameters: ModelRequestParameters,
+    *,
+    added_input: int = 0,
 ) -> RequestBound:
     """The most that a request can use and cost. Takes what `Model.request` takes, of a model of one provider.
+
+    `added_input` are the most tokens of what else is sent or added to the input.
 
     Most native tools are billed in ways that tokens do not bound, and so may be what `extra_body`, beta
     headers and unusual settings ask for: no bound. Where the input is not only text and images that are in
@@ -145,7 +149,8 @@ def request_bound(
         continued = most_input(rules, messages, given, parameters, known)
         if counted.tokens is None or (continued.tokens or counted.tokens) < counted.tokens:
             counted = continued
-    input_tokens = _least(counted.tokens, window)
+    most = counted.tokens
+    input_tokens = _least(None if most is None else most + added_input, window)
     limit = output_limit(host, model, given, parameters)
     prices = calculator.upper_prices(name, provider, url, input_tokens, conditions)
     cost = prices.cost(input_tokens, limit.tokens) if prices is not None else None

@@ -58,6 +58,7 @@ from fastroai.errors import (
     UnboundedRequestError,
     UnknownModelError,
     UnknownPipelineError,
+    UnmeteredRequestError,
     UnpricedModelError,
     ValueNotStorable,
     attach_usage,
@@ -207,6 +208,10 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     ),
     (UnpricedModelError("m", "p"), "CostCalculator(pricing_overrides={'p:m': {'input_per_mtok': ..."),
     (UnboundedRequestError("m", "p"), "set max_tokens on the agent"),
+    (
+        UnmeteredRequestError("a batch of openai:m", ("p", "s"), "make it outside of any run"),
+        "a batch of openai:m cannot be counted in p / s, so it was not made; make it outside of any run",
+    ),
     (
         PriceUpdateError("http://prices", "404"),
         "no newer prices from http://prices: 404; the prices in use stay in use",

@@ -3,6 +3,8 @@
 Those that change prices are harmless where `bounds` takes the price that they lead to: service tiers, cache
 writes, Claude's fast mode. So is a prediction, whose rejected tokens are billed as output: `output_bounds`.
 
+`openai_background` is, too: the work goes on after the request has returned, and so does its reservation.
+
 Not here, on purpose, with what each can do:
 
 - `extra_body`, but for the keys below, `openai_native_tools`, `openrouter_preset`: anything, as several
@@ -10,8 +12,7 @@ Not here, on purpose, with what each can do:
 - `anthropic_betas`: more than `max_tokens` (interleaved thinking), or a larger window at a price of its own.
 - `anthropic_context_management`, `openai_context_management`: further passes of the model over the input.
 - `openrouter_models`, `openrouter_provider`: another model, or a dearer provider of it.
-- `openai_reasoning_mode`, `openai_background`, `openai_moderation`, `google_model_armor_config`: work that is
-  billed apart, or goes on after the request.
+- `openai_reasoning_mode`, `openai_moderation`, `google_model_armor_config`: work that is billed apart.
 - `anthropic_container`, `anthropic_task_budget`, `citations`: input that nothing documents the size of.
 """
 
@@ -39,6 +40,7 @@ HARMLESS_SETTINGS: Final = frozenset(
         "cache",
         "service_tier",
         "extra_headers",
+        "openai_background",
         "openai_reasoning_effort",
         "openai_logprobs",
         "openai_top_logprobs",
