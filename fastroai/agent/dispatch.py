@@ -60,6 +60,7 @@ class _Attempt:
 
     async def respond(self, result: AgentRunResult[OutputDataT]) -> ChatResponse[OutputDataT]:
         await self.scope.end_inside()  # streams that its tools have left open belong to its account
+        self.scope.write_off_in_flight()
         response = ChatResponse.of(
             result,
             self.scope,

@@ -391,11 +391,12 @@ class MeteredModel(OwnedModel):
                 settings = attempt.terms.settings if waiting is None else model_settings
                 failure: Exception | None = None
                 try:
-                    stream = await stack.enter_async_context(
-                        attempt.terms.wrapped.request_stream(
-                            messages, settings, model_request_parameters, run_context
+                    with reservation.interruption.of_task():
+                        stream = await stack.enter_async_context(
+                            attempt.terms.wrapped.request_stream(
+                                messages, settings, model_request_parameters, run_context
+                            )
                         )
-                    )
                 except BaseException as error:
                     if waiting is None:
                         attempt.fail(error)
@@ -407,7 +408,7 @@ class MeteredModel(OwnedModel):
                     attempt.open(stream)
                     scope.on_close(attempt.abandon_forgotten)
                     try:
-                        with reservation.around():
+                        with reservation.around(reading=True):
                             yield stream
                     except BaseException as error:
                         response = stream.get()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
 from typing_extensions import TypeVar
 
-from fastroai.errors import ConfigurationError, MissingInputError, ScopeClosedError
+from fastroai.errors import BudgetExceeded, ConfigurationError, MissingInputError, ScopeClosedError
 from fastroai.places import without_attempts
 from fastroai.records import NOT_GIVEN, NotGiven, RequestRecord, Tokens
 from fastroai.runtime import (
@@ -24,7 +24,9 @@ from fastroai.runtime import (
     Scope,
     record_spending,
 )
+from fastroai.runtime.events import BudgetRefused
 from fastroai.runtime.options import check_count, check_seconds
+from fastroai.runtime.spending import SharedCharge, charge_shared
 from fastroai.runtime.sync import run_on_loop_of_run
 from fastroai.runtime.threads import run_in_thread
 from fastroai.steps.base import BaseStep
@@ -46,8 +48,10 @@ from fastroai.steps.fanout import run_bounded
 from fastroai.steps.once import IfInterrupted, OnceRegister, idempotency_key
 from fastroai.steps.outputs import Outputs, check_type
 from fastroai.steps.reporting import StepReports
+from fastroai.steps.reserving import Spend, spend_in
 from fastroai.steps.retrying import retry_calls
 from fastroai.steps.shared import Shared, StepLogger
+from fastroai.steps.spend_price import Units
 from fastroai.steps.spending import price_record
 from fastroai.steps.usage import StepUsage
 from fastroai.steps.visits import NodeVisit
@@ -55,6 +59,7 @@ from fastroai.store.runs import current_durable_run
 from fastroai.tracing import NoOpTracer, Tracer
 from fastroai.usage import BudgetLike, CostCalculator
 from fastroai.usage.limits import Limits, limits_of
+from fastroai.usage.money import Amount
 
 if TYPE_CHECKING:
     from pydantic_ai import AgentModelSettings, UsageLimits
@@ -103,6 +108,7 @@ class StepContext(Generic[DepsT_co]):
         "_facts",
         "_maps",
         "_scope",
+        "_shared_charges",
         "_started",
         "config",
         "deps",
@@ -119,6 +125,8 @@ class StepContext(Generic[DepsT_co]):
         self._clock: Clock | None = None
         self._ended = False
         self._calls = self._maps = 0
+        self._shared_charges: list[SharedCharge] = []
+        """What was recorded and is not yet known to be within the spend limits."""
         if facts.visit is not None:
             facts.visit.begin_attempt()
 
@@ -690,7 +698,11 @@ class StepContext(Generic[DepsT_co]):
         cost_usd: Decimal | str | int | None = None,
         cost_calculator: CostCalculator | None = None,
     ) -> RequestRecord:
-        """Charge spending of another SDK or a paid API to this step, priced like a model request.
+        """Charge spending of another SDK or a paid API that has happened, priced like a model request.
+
+        It is charged whatever budgets say; where one is crossed, this raises, and the run or the step ends
+        as if a request had been refused. Spend limits are charged in the background, and raise at the next
+        call of this, at the latest when the step ends. `spend` reserves first, so that nothing is crossed.
 
         Args:
             model: What was used, with or without its provider (`openai:gpt-5-mini`).
@@ -703,6 +715,7 @@ class StepContext(Generic[DepsT_co]):
             cost_calculator: Prices; those of genai-prices unless given.
 
         Raises:
+            BudgetExceeded: a budget is crossed now; the spending is charged.
             ConfigurationError: a negative amount, or a cost that is not an exact number.
         """
         counts = {
@@ -716,10 +729,74 @@ class StepContext(Generic[DepsT_co]):
         record = price_record(
             cost_calculator or self._facts.calculator, model, provider, Tokens(**counts), cost_usd
         )
+        scope = self._scope.in_this_process()
+        scope.check_process()
         record = replace(record, step_id=self.step_id)
-        record_spending(self._scope, record)
-        record_own_spending(self._scope, record)
+        stop = record_spending(scope, record)
+        record_own_spending(scope, record)
+        stop = stop or self._shared_stop()
+        self._shared_charges += charge_shared(scope, record)
+        if stop is not None:
+            raise stop
         return record
+
+    def spend(
+        self,
+        usd: Amount | None = None,
+        *,
+        model: str = "",
+        provider: str = "",
+        units: Units | None = None,
+        price_usd: Amount | None = None,
+        cost_calculator: CostCalculator | None = None,
+    ) -> Spend:
+        """Set money aside in every budget and spend limit around this step, before it is spent on something.
+
+        With `async with`, or with `with` in sync steps. See `fastroai.spend`, which takes the same and works
+        in tools and in any other code too.
+
+            async with ctx.spend("0.02", model="acme:search") as purchase:
+                found = await search(question)
+                purchase.settle(found.price)
+
+        Raises:
+            ConfigurationError: an amount or a unit that cannot be meant.
+            BudgetExceeded: on entering, a budget or a spend limit cannot pay for it.
+        """
+        self._check_open()
+        calculator = cost_calculator or self._facts.calculator
+        scope = self._scope.in_this_process()
+        return spend_in(scope, usd, model, provider, units, price_usd, calculator)
+
+    @property
+    def has_recorded(self) -> bool:
+        """Whether something was recorded that is not yet known to be within the spend limits."""
+        return bool(self._shared_charges)
+
+    async def check_spending(self) -> None:
+        """Wait until what was recorded is in the books of spend limits.
+
+        Raises:
+            SpendLimitExceeded: one of them is crossed now.
+        """
+        await self.in_the_books()
+        if (stop := self._shared_stop()) is not None:
+            await self._scope.tell()
+            raise stop
+
+    async def in_the_books(self) -> None:
+        """Wait until what was recorded is in the books of spend limits, so that whoever is told finds it."""
+        for charge in self._shared_charges:
+            await charge.wait()
+
+    def _shared_stop(self) -> BudgetExceeded | None:
+        """The stop of a spend limit of which it is known by now that recorded spending has crossed it."""
+        done = [charge for charge in self._shared_charges if charge.is_done]
+        self._shared_charges = [charge for charge in self._shared_charges if charge not in done]
+        stop = next((stop for charge in done if (stop := charge.stop(self._scope)) is not None), None)
+        if stop is not None:
+            self._scope.note(BudgetRefused(**self._scope.place(), error=stop))
+        return stop
 
     # --- for the runner and for steps of other kinds ---
 
