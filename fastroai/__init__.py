@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from fastroai.usage import (
         Budget,
         CostCalculator,
+        Endpoint,
         ModelFallback,
         Quote,
         SpendLimit,
@@ -130,6 +131,7 @@ __all__ = [
     "Dispatch",
     "DispatchSkippedError",
     "Edge",
+    "Endpoint",
     "ExecutionConfig",
     "Expression",
     "ExpressionError",
@@ -321,6 +323,7 @@ _HOMES = {
     "fastroai.usage": (
         "Budget",
         "CostCalculator",
+        "Endpoint",
         "ModelFallback",
         "Quote",
         "SpendLimit",

@@ -191,6 +191,13 @@ async def test_a_compaction_and_a_request_with_the_same_messages_are_told_apart_
     assert len(provider.ledger) == 2
 
 
+async def test_an_estimate_has_nothing_compacted() -> None:
+    provider = JobProvider()
+    quote = await compacting_agent(provider).estimate("go on", message_history=HISTORY)
+    assert "calls a model" in str(quote)
+    assert provider.ledger == []
+
+
 async def test_a_compaction_outside_of_runs_passes() -> None:
     provider = JobProvider()
     model = Metered().get_wrapper_model(provider.model())

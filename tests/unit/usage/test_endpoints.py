@@ -247,6 +247,7 @@ class TestRegions:
         cost = calculator.cost_of(answer("gpt-plain", url=self.EU))
         assert (cost.cost_usd, cost.complete) == (Decimal("0.0028"), False)
         assert cost.unpriced_units == ("regional pricing of eu.api.openai.com",)
+        assert cost.most_usd == Decimal("0.00308")
         upper, lower = (
             calculator.upper_prices("gpt-plain", "openai", self.EU),
             calculator.lower_prices("gpt-plain", "openai", self.EU),
@@ -257,6 +258,7 @@ class TestRegions:
 
     def test_one_of_which_no_limit_is_known_has_no_bound(self) -> None:
         url = "https://mars-central1-aiplatform.googleapis.com/v1"
+        assert CostCalculator().cost_of(answer("gpt-plain", url=url)).most_usd is None
         assert CostCalculator().upper_prices("gpt-plain", "openai", url) is None
 
     def test_the_owner_can_say_what_it_is(self) -> None:
@@ -269,7 +271,37 @@ class TestRegions:
 
     def test_a_discount_is_taken_off_the_regional_price(self) -> None:
         calculator = CostCalculator({"*": {"discount": "0.5"}})
+        assert calculator.cost_of(answer("gpt-plain", url=self.EU)).most_usd == Decimal("0.00154")
         assert calculator.price(answer("gpt-plain", url="https://us.api.x.ai/v1")) == Decimal("0.00154")
+
+    @pytest.mark.parametrize(
+        ("asked", "usd", "units"),
+        [
+            ({}, "0.0028", ()),
+            ({"inference_geo": "us"}, "0.00308", ()),
+            ({"inference_geo": "global"}, "0.0028", ()),
+            ({"inference_geo": "mars"}, "0.0028", ("regional pricing of api.anthropic.com",)),
+        ],
+    )
+    def test_a_region_that_a_request_asks_for_is_priced(
+        self, asked: dict[str, str], usd: str, units: tuple[str, ...]
+    ) -> None:
+        response = answer("gpt-plain", url="https://api.anthropic.com", provider="anthropic")
+        endpoints = {"https://api.anthropic.com": Endpoint(like="openai")}
+        calculator = CostCalculator(endpoints=endpoints)
+        cost = calculator.cost_of(response, conditions=asked)
+        assert (cost.cost_usd, cost.unpriced_units) == (Decimal(usd), units)
+        bound = calculator.upper_prices(
+            "gpt-plain",
+            "anthropic",
+            "https://api.anthropic.com",
+            conditions=PriceConditions(inference_geo=asked.get("inference_geo")),
+        )
+        if units:
+            assert bound is None
+        else:
+            assert bound is not None
+            assert bound.cost(1_000, 100) == (Decimal("0.00308") if not asked else Decimal(usd))
 
     def test_prices_of_the_user_are_what_is_paid(self) -> None:
         cost = CostCalculator({"*": BASIC}).cost_of(answer("gpt-plain", url=self.EU))
