@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         DispatchSkippedError,
         ExpressionError,
         FastroAIError,
+        ForkedScopeError,
         GraphStopped,
         GraphValidationError,
         MemoryConflict,
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
         budget_scope,
         classify,
     )
+    from fastroai.steps import Spend, spend
     from fastroai.store import (
         MemoryRunStore,
         PostgresRunStore,
@@ -138,6 +140,7 @@ __all__ = [
     "FailureClass",
     "FailureContext",
     "FastroAIError",
+    "ForkedScopeError",
     "FastroAgent",
     "FunctionToolsetBase",
     "Graph",
@@ -179,6 +182,7 @@ __all__ = [
     "SQLiteRunStore",
     "SafeToolset",
     "SimpleTracer",
+    "Spend",
     "SpendLimit",
     "SpendLimitExceeded",
     "SpendRecorded",
@@ -204,6 +208,7 @@ __all__ = [
     "format_cost",
     "open_run_store",
     "safe_tool",
+    "spend",
     "step",
     "usage_of",
 ]
@@ -233,6 +238,7 @@ _HOMES = {
         "DispatchSkippedError",
         "ExpressionError",
         "FastroAIError",
+        "ForkedScopeError",
         "GraphStopped",
         "GraphValidationError",
         "MemoryConflict",
@@ -297,6 +303,10 @@ _HOMES = {
         "SpendRecorded",
         "budget_scope",
         "classify",
+    ),
+    "fastroai.steps": (
+        "Spend",
+        "spend",
     ),
     "fastroai.store": (
         "MemoryRunStore",

@@ -62,7 +62,7 @@ async def create(model: Model, requests: Sequence[EncodedBatchRequest]) -> Batch
     for request in requests:
         if not isinstance(request, MeteredBatchRequest):
             going.append(request)  # made outside of any run
-        elif request.attempt.charge is None:
+        elif request.attempt.may_go:
             attempts.append(request.attempt)
             going.append(replace(request.encoded, custom_id=request.custom_id))
         else:

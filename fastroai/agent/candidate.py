@@ -88,13 +88,6 @@ class Candidate:
         return f"{self.name}: {self.bound.why}"
 
 
-def leaves(model: Model) -> list[Model]:
-    """The models of one provider each that a model hands its requests to."""
-    if isinstance(model, FallbackModel):
-        return [leaf for candidate in model.models for leaf in leaves(candidate)]
-    return leaves(model.wrapped) if isinstance(model, WrapperModel) else [model]
-
-
 def own_wrappers(model: Model) -> list[str]:
     """Names of the wrappers around a model that are the user's own, and may ask it any number of times."""
     if isinstance(model, FallbackModel):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
+from asyncio import AbstractEventLoop
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -61,6 +62,7 @@ from fastroai.runtime import (
     is_transport_failure,
     step_down_if_due,
 )
+from fastroai.runtime.wakeup import running_loop
 from fastroai.store.runs import current_durable_run
 from fastroai.tracing import attributes
 from fastroai.usage import (
@@ -97,8 +99,9 @@ class Metered(AbstractCapability[Any]):
         self.calculator = cost_calculator or CostCalculator()
         self.request_retries = request_retries
         self.unanswered = Unanswered()
-        self._metered: dict[int, tuple[Model, Model]] = {}
-        self._models = ModelCache()
+        self._metered: dict[tuple[int, int], tuple[Model, AbstractEventLoop | None, Model]] = {}
+        self.models = ModelCache()
+        """The models that were built for the agent of this meter, and for budgets over its runs."""
 
     def get_ordering(self) -> CapabilityOrdering:
         """Before the hooks of others, which may make requests."""
@@ -112,11 +115,14 @@ class Metered(AbstractCapability[Any]):
         Raises:
             UnknownModelError: the provider of the model cannot be told.
         """
-        return self._metered_model(self._models.get(model) if isinstance(model, str) else model)
+        return self._metered_model(self.models.get(model) if isinstance(model, str) else model)
 
     def fallback_model(self, fallback: ModelFallback) -> Model:
         """The model that a budget steps down to."""
-        return self._models.get(fallback.use) if isinstance(fallback.use, str) else fallback.use
+        if isinstance(fallback.use, str):
+            return self.models.get(fallback.use)
+        OwnedModel(fallback.use).come_to_this_loop()
+        return fallback.use
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Note the task of the hooks around a run; at its end, leave what a plain agent has not collected."""
@@ -153,18 +159,20 @@ class Metered(AbstractCapability[Any]):
         return metered if isinstance(metered, MeteredModel) else OwnedModel(metered)
 
     def _metered_model(self, model: Model) -> Model:
-        known = self._metered.get(id(model))
-        if known is not None and known[0] is model:
-            return known[1]
+        loop = running_loop()
+        key = (id(model), id(loop))
+        known = self._metered.get(key)
+        if known is not None and known[0] is model and known[1] is loop:
+            return known[2]
         metered = self._meter(model)
         if len(self._metered) >= 16:
             self._metered.clear()
-        self._metered[id(model)] = (model, metered)
+        self._metered[key] = (model, loop, metered)
         return metered
 
     def _meter(self, model: Model) -> Model:
         if isinstance(model, MeteredModel):
-            return model if model.meter is self else MeteredModel(model.wrapped, self)
+            return model if model.meter is self else MeteredModel(self.models.here(model.wrapped), self)
         if isinstance(model, FallbackModel):
             fallback = copy.copy(model)
             fallback.models = [self._meter(candidate) for candidate in model.models]
@@ -173,7 +181,7 @@ class Metered(AbstractCapability[Any]):
             wrapper = copy.copy(model)
             wrapper.wrapped = self._meter(model.wrapped)
             return wrapper
-        return MeteredModel(model, self)
+        return MeteredModel(self.models.here(model), self)
 
     def _run(self) -> AgentRun | None:
         run = current_agent_run.get()
@@ -215,6 +223,10 @@ class OwnedModel(WrapperModel):
 
     A `FallbackModel` would wait at its lock otherwise, which several event loops must not share.
     """
+
+    def come_to_this_loop(self) -> None:
+        """Do what PydanticAI does for the model of a run: give it a new client if the last loop has ended."""
+        self._refresh_http_client()
 
     async def __aenter__(self) -> Self:
         return self
@@ -379,11 +391,12 @@ class MeteredModel(OwnedModel):
                 settings = attempt.terms.settings if waiting is None else model_settings
                 failure: Exception | None = None
                 try:
-                    stream = await stack.enter_async_context(
-                        attempt.terms.wrapped.request_stream(
-                            messages, settings, model_request_parameters, run_context
+                    with reservation.interruption.of_task():
+                        stream = await stack.enter_async_context(
+                            attempt.terms.wrapped.request_stream(
+                                messages, settings, model_request_parameters, run_context
+                            )
                         )
-                    )
                 except BaseException as error:
                     if waiting is None:
                         attempt.fail(error)
@@ -395,7 +408,7 @@ class MeteredModel(OwnedModel):
                     attempt.open(stream)
                     scope.on_close(attempt.abandon_forgotten)
                     try:
-                        with reservation.around():
+                        with reservation.around(reading=True):
                             yield stream
                     except BaseException as error:
                         response = stream.get()
@@ -579,7 +592,8 @@ class MeteredModel(OwnedModel):
             return RetryRules.counted(self.meter.request_retries, REQUEST_RETRY_DELAY)
         if run.retry is not None:
             return RetryRules(run.retry, run.classifiers)
-        return RetryRules.counted(run.request_retries, REQUEST_RETRY_DELAY, run.classifiers)
+        delay = REQUEST_RETRY_DELAY if run.retry_delay is None else run.retry_delay
+        return RetryRules.counted(run.request_retries, delay, run.classifiers)
 
     async def _open_span(self, stack: AsyncExitStack, attempt: RequestAttempt) -> str:
         tracer, terms = attempt.scope.tracer, attempt.terms

@@ -144,8 +144,12 @@ class RequestOnRecord:
         )
 
     async def ended(self, record: RequestRecord, response: ModelResponse | None) -> None:
-        """It has ended in the account."""
-        await self.run.journal.commit(self._ended(record, response))
+        """It has ended in the account.
+
+        After the end of the run, its bound stays on record: a scope around the run has what it cost.
+        """
+        if not self.run.journal.has_ended:
+            await self.run.journal.commit(self._ended(record, response))
 
     def ended_soon(self, record: RequestRecord, response: ModelResponse | None) -> None:
         """The same, for whoever is cancelled and cannot wait."""

@@ -83,7 +83,7 @@ class RequestAttempt:
             self.reservation = await admit(self.scope, self.terms)
         else:
             self.reservation = await self._admit_in_turn(breaker)
-        self.terms = self.reservation.terms
+        self.terms, self.reservation.describe = self.reservation.terms, self._unheard
         self.waited_ms = (perf_counter() - self.started) * 1000
         self.started_at, self.started = datetime.now(UTC), perf_counter()
         if self.on_record is not None:
@@ -96,7 +96,7 @@ class RequestAttempt:
         try:
             await self.terms.prepare_bound()
             bound = self.terms.bound
-            record = self._record("unmeasured", error="nothing more was heard of it")
+            record = self._unheard()
             record = replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens)
             await on_record.sent(record)
         except BaseException as error:
@@ -106,6 +106,10 @@ class RequestAttempt:
             self.charge = self.reservation.release(released)
             on_record.ended_soon(released, None)  # for whoever is cancelled, it is on record as sent
             raise
+
+    def _unheard(self) -> RequestRecord:
+        """What counts if nothing more is heard of it."""
+        return self._record("unmeasured", error="nothing more was heard of it")
 
     async def _admit_in_turn(self, breaker: CircuitBreaker | None) -> Reservation[Terms]:
         """Wait for the provider, then for the budgets: whoever holds money waits for nobody's place."""
@@ -138,9 +142,18 @@ class RequestAttempt:
             measured = response is not None and self._is_measured(response)
             permit.end(response if measured else None, error)
 
+    @property
+    def may_go(self) -> bool:
+        """Whether it can be sent still: it has not ended, and neither has its run."""
+        return (
+            self.charge is None and self.reservation is not None and not self.reservation.interruption.is_set
+        )
+
     def open(self, stream: StreamedResponse) -> None:
         """A stream is open: the provider answers."""
         self.stream = stream
+        if self.reservation is not None:
+            self.reservation.interruption.stop_by(stream.cancel)
         self.answered()
 
     def answered(self) -> None:

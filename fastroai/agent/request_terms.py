@@ -88,6 +88,11 @@ class Terms:
         """Whether it is a model for tests, which sends nothing anywhere."""
         return self.provider in LOCAL_SYSTEMS
 
+    @property
+    def is_request(self) -> bool:
+        """Whether budgets of requests count it."""
+        return True
+
     @cached_property
     def priced(self) -> bool:
         """Whether a price is known."""

@@ -4,6 +4,7 @@ from fastroai.runtime.admission import (
     RequestTerms,
     Reservation,
     admit,
+    crossing,
     record_spending,
     step_down_if_due,
 )
@@ -39,6 +40,7 @@ from fastroai.runtime.failures import (
     may_retry,
 )
 from fastroai.runtime.http_signals import retry_after
+from fastroai.runtime.in_flight import Charge
 from fastroai.runtime.provider_limits import (
     ProviderLimit,
     ProviderLimits,
@@ -48,7 +50,7 @@ from fastroai.runtime.provider_limits import (
 from fastroai.runtime.pump import Pump, PumpedStream, Send
 from fastroai.runtime.retry import DEFAULT_RETRY, RetriesUsed, RetryPolicies, RetryPolicy, backoff_delay
 from fastroai.runtime.retry_rules import Retry, RetryRules
-from fastroai.runtime.scope import Charge, Scope, current_scope
+from fastroai.runtime.scope import Scope, current_scope
 from fastroai.runtime.sync import run_blocking
 
 __all__ = [
@@ -99,6 +101,7 @@ __all__ = [
     "budget_scope",
     "check_provider_limits",
     "classify",
+    "crossing",
     "current_scope",
     "is_exhausted",
     "is_terminal",

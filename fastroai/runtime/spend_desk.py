@@ -132,6 +132,19 @@ class SpendDesk:
         """Settle in the background. The future is done when that was tried once; then it is tried again."""
         return _in_background(self._settle(claim, cost_usd), _endings)
 
+    def charge(self, claim: SpendClaim, cost_usd: Decimal) -> concurrent.futures.Future[SpendBalance | None]:
+        """Count what was spent without being reserved, in the background. Done as `settle` is."""
+        return _in_background(self._charge(claim, cost_usd), _endings)
+
+    async def _charge(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance | None:
+        try:
+            await self.store.reserve(claim)  # granted or in line, it is known, and can be settled
+        except SpendStoreUnavailable as error:
+            logger.warning("$%f of %r is not charged yet: %s", cost_usd, claim.account.key, error.reason)
+            _in_background(self._settle_late(claim, cost_usd, is_known=False), _endings)
+            return None
+        return await self._settle(claim, cost_usd)
+
     async def _settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance | None:
         try:
             return await self.store.settle(claim, cost_usd)
@@ -141,14 +154,17 @@ class SpendDesk:
         _in_background(self._settle_late(claim, cost_usd), _endings)
         return None
 
-    async def _settle_late(self, claim: SpendClaim, cost_usd: Decimal) -> None:
-        """Try again for as long as the lease lasts; after that, the store counts the whole bound."""
+    async def _settle_late(self, claim: SpendClaim, cost_usd: Decimal, *, is_known: bool = True) -> None:
+        """Try again for as long as the lease lasts; after that, the store counts the bound it has."""
         end = asyncio.get_running_loop().time() + claim.lease
         pause = 0.1
         while asyncio.get_running_loop().time() < end:
             await asyncio.sleep(pause)
             pause = min(pause * 2, 2.0)
             try:
+                if not is_known:
+                    await self.store.reserve(claim)
+                    is_known = True
                 await self.store.settle(claim, cost_usd)
             except SpendStoreUnavailable:
                 continue

@@ -15,10 +15,10 @@ provider or gateway that bills more than the prices that are known here, or othe
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, localcontext
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic_ai.messages import CachePoint, ModelRequest, UserPromptPart
@@ -36,7 +36,15 @@ from fastroai.usage.input_bounds import InputBound, InputRules, hears, most_inpu
 from fastroai.usage.known_inputs import KNOWN_INPUTS, separated
 from fastroai.usage.list_prices import is_local
 from fastroai.usage.output_bounds import output_limit, thinks_besides
-from fastroai.usage.tokenizers import Count, Tokenizer, bytes_of, encoding_of, is_loaded, tokenizer_of
+from fastroai.usage.tokenizers import (
+    Count,
+    Tokenizer,
+    bytes_of,
+    encoding_of,
+    in_tokenizer_thread,
+    is_loaded,
+    tokenizer_of,
+)
 from fastroai.usage.upper_prices import PriceConditions, UpperPrices
 
 if TYPE_CHECKING:
@@ -222,7 +230,9 @@ async def prepare_bound(
     name = host.encoded_model
     if name is None or encoding_of(name) is None:
         return
-    tokenizer = tokenizer_of(name) if is_loaded(name) else await asyncio.to_thread(tokenizer_of, name)
+    tokenizer = (
+        tokenizer_of(name) if is_loaded(name) else await in_tokenizer_thread(partial(tokenizer_of, name))
+    )
     if tokenizer is None:
         return
     texts: list[str] = []
@@ -233,7 +243,7 @@ async def prepare_bound(
 
     most_input(InputRules.of(host, collect), messages, {}, parameters)
     if tokenizer.is_long(texts):
-        await asyncio.to_thread(tokenizer.prepare, texts)
+        await in_tokenizer_thread(partial(tokenizer.prepare, texts))
 
 
 def _leaf(model: Model) -> Model:

@@ -20,6 +20,7 @@ from fastroai.errors import (
     ExpressionError,
     ExpressionProblem,
     FastroAIError,
+    ForkedScopeError,
     GraphProblem,
     GraphStopped,
     GraphValidationError,
@@ -234,6 +235,9 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (JudgeNotSatisfied("s", "too long", 1, "draft"), "did not accept the output; of the last it said"),
     (LangGraphStopped("s", "recursion limit", "25"), "its recursion limit (25); see that it ends"),
     (ScopeClosedError(("p", "s")), "a request was made under p / s after that run had ended"),
+    (ScopeClosedError(("p", "s"), in_flight=True), "a request under p / s was ended, as its run ended"),
+    (ForkedScopeError("budget", ("p",), 7, 8), "opened in process 7, and this is process 8, forked from it"),
+    (ForkedScopeError("run", ("p", "s"), 7, 8), "the run of p / s is on record by process 7, and this is"),
     (RunningLoopError("run_sync", "agent.run"), "use: await agent.run(...)"),
 ]
 

@@ -115,14 +115,17 @@ async def test_a_compaction_that_fails_is_tried_again_and_counts_once() -> None:
     assert response.cost_usd == provider.billed_usd
 
 
+UNSENT: list[ModelMessage] = [ModelRequest.user_text_prompt("no provider has counted this")]
+
+
 def bound_of(settings: Any, instructions: str | None = None) -> tuple[int | None, int | None]:
     provider = JobProvider()
     parameters = ModelRequestParameters()
     context = ModelRequestContext(
-        model=provider.model(), messages=HISTORY, model_settings=settings, model_request_parameters=parameters
+        model=provider.model(), messages=UNSENT, model_settings=settings, model_request_parameters=parameters
     )
     terms = CompactionTerms(
-        Metered(), provider.model(), HISTORY, settings, parameters, streamed=False, context=context,
+        Metered(), provider.model(), UNSENT, settings, parameters, streamed=False, context=context,
         instructions=instructions,
     )  # fmt: skip
     return terms.bound.input_tokens, terms.bound.output_tokens
@@ -130,7 +133,7 @@ def bound_of(settings: Any, instructions: str | None = None) -> tuple[int | None
 
 def test_max_tokens_does_not_bound_a_compaction_of_openai_and_instructions_do_count() -> None:
     answer = request_bound(
-        CostCalculator(), JobProvider().model(), HISTORY, {"max_tokens": 50}, ModelRequestParameters()
+        CostCalculator(), JobProvider().model(), UNSENT, {"max_tokens": 50}, ModelRequestParameters()
     )
     assert answer.input_tokens is not None
     plain, output = bound_of({"max_tokens": 50})
