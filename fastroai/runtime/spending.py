@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from collections.abc import AsyncIterator
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from fastroai.errors import SpendLimitExceeded, SpendStoreUnavailable
 from fastroai.records import usd_to_microcents
+from fastroai.runtime.owner import process_owner
 from fastroai.runtime.spend_desk import SpendDesk
 from fastroai.usage import SpendClaim
 from fastroai.usage.spend_amounts import spend_units, spend_usd
@@ -20,6 +22,7 @@ from fastroai.usage.spend_amounts import spend_units, spend_usd
 if TYPE_CHECKING:
     from fastroai.runtime.ledger import Hold
     from fastroai.runtime.scope import Scope
+    from fastroai.runtime.turnstile import Turnstile
     from fastroai.usage import SpendBalance
     from fastroai.usage.limits import Ceiling
 
@@ -41,22 +44,35 @@ class SharedReservation:
             amount_usd=Decimal(0),
             limit_usd=self.limit.usd,
             lease=self.limit.lease,
+            holder=process_owner(),
         )
         self._desk = SpendDesk.of(self.limit.store)
-        self._counted = True  # not where an unavailable store is allowed for
+        self._state: Literal["unasked", "asked", "uncounted"] = "unasked"
+        """`uncounted`: the store could not be asked, and the limit lets the request go out all the same."""
 
     @property
     def may_end(self) -> bool:
         """Whether its request will end by itself."""
         return self._hold.may_end and not self._hold.shared_dependents
 
-    def turn(self, *, inside: bool) -> AbstractAsyncContextManager[None]:
+    @asynccontextmanager
+    async def turn(self, *, inside: bool) -> AsyncIterator[None]:
         """This process's turn to ask for the account; to be held until it is granted or refused.
 
         A request that is made from `inside` of another does not stand behind those of this process that may
         be waiting for the end of that one.
+
+        Raises:
+            SpendStoreUnavailable: whoever had the turn found the store unavailable; unless the limit allows
+                for that.
         """
-        return nullcontext() if inside else self._desk.turnstile(self.claim.account)
+        async with AsyncExitStack() as held:
+            if not inside:
+                try:
+                    await held.enter_async_context(self._turnstile)
+                except SpendStoreUnavailable as error:
+                    self._go_uncounted(error)
+            yield
 
     async def acquire(self, amount_usd: Decimal) -> SpendBalance | None:
         """Reserve so much US dollars; wait while others' reservations stand in the way.
@@ -68,37 +84,44 @@ class SharedReservation:
             SpendStoreUnavailable: unless the limit allows for that.
         """
         self.claim = replace(self.claim, amount_usd=amount_usd)
+        if self._state == "uncounted":
+            return None
+        self._state = "asked"
         self._desk.add(self)
         pause = FIRST_POLL
         while True:
             try:
                 verdict = await self._desk.store.reserve(self.claim)
+                if verdict.granted:
+                    return None
+                if await self._desk.end_leases_of_dead(self.claim.account, verdict.holders):
+                    pause = FIRST_POLL
+                elif verdict.first and verdict.balance.reserved_usd <= self._desk.held_up(self.claim.account):
+                    return verdict.balance
             except SpendStoreUnavailable as error:
-                self._allow(error)
+                self._turnstile.turn_away(error)
                 self._desk.remove(self)
-                self._counted = False
+                self._go_uncounted(error)
+                self._desk.settle(self.claim, Decimal(0))  # the store may have it all the same
                 return None
-            if verdict.granted:
-                return None
-            if verdict.first and verdict.balance.reserved_usd <= self._desk.held_up(self.claim.account):
-                return verdict.balance
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_POLL)
 
     async def mark_sent(self) -> bool:
         """Note that the request goes out now. False if its lease has ended: acquire it again."""
-        if not self._counted:
+        if self._state == "uncounted":
             return True
         try:
             return await self._desk.store.mark_sent(self.claim)
         except SpendStoreUnavailable as error:
+            self._turnstile.turn_away(error)
             self._allow(error)
             return True  # it is reserved, and counted if the store is there again when the answer is
 
     def end(self, cost_usd: Decimal) -> Future[SpendBalance | None] | None:
         """Charge what the request cost, or 0. Done in the background; wait for the result to see it done."""
         self._desk.remove(self)
-        return self._desk.settle(self.claim, cost_usd) if self._counted else None
+        return self._desk.settle(self.claim, cost_usd) if self._state == "asked" else None
 
     def left_of(self, balance: SpendBalance) -> Decimal:
         """US dollars that the limit has left; in the units of stores, or what they round up would not fit."""
@@ -125,6 +148,14 @@ class SharedReservation:
         error.resets_at = balance.resets_at
         error.reserved = usd_to_microcents(balance.reserved_usd)
         return error
+
+    @property
+    def _turnstile(self) -> Turnstile:
+        return self._desk.turnstile(self.claim.account)
+
+    def _go_uncounted(self, error: SpendStoreUnavailable) -> None:
+        self._allow(error)
+        self._state = "uncounted"
 
     def _allow(self, error: SpendStoreUnavailable) -> None:
         """Let a request go out without the store, where the limit says so; else raise `error`."""

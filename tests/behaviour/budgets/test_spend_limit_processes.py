@@ -122,6 +122,9 @@ class Witness:
     async def renew(self, claims: Collection[SpendClaim]) -> None:
         await self._store.renew(claims)
 
+    async def end_leases(self, account: Any, holders: Collection[str]) -> None:
+        await self._store.end_leases(account, holders)
+
     async def balance(self, account: Any) -> SpendBalance:
         return await self._store.balance(account)
 
