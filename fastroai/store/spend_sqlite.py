@@ -219,8 +219,8 @@ def _write_windows(
 def _forget_old_accounts(connection: sqlite3.Connection, now: datetime, steady: float) -> None:
     """Delete accounts that are over and hold nothing: more than are opened, and never too many at once.
 
-    That the clock of the calendar says so is not enough, because it may have jumped ahead: the steady one must
-    agree, or have gone back because the machine was started again, which no process has survived.
+    The clock of the calendar alone may have jumped ahead, so the steady one must agree; or it has gone back,
+    because the machine was started again, which no process has survived.
     """
     old = connection.execute(
         "SELECT account_key, time_window FROM spend_account AS account WHERE closes_at <= :closed_before "
