@@ -1,12 +1,34 @@
-"""Plain values that every layer speaks: tokens, request records, usage, and "not given"."""
+"""Plain values that every layer speaks: tokens, request records, usage, exact sums, and "not given"."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import (
+    MAX_EMAX,
+    MIN_EMIN,
+    ROUND_HALF_EVEN,
+    Context,
+    Decimal,
+    DivisionByZero,
+    InvalidOperation,
+    Overflow,
+)
 from typing import Final, Literal, TypeVar
+
+EXACT: Final = Context(
+    prec=10_000,
+    rounding=ROUND_HALF_EVEN,
+    Emin=MIN_EMIN,
+    Emax=MAX_EMAX,
+    traps=[InvalidOperation, DivisionByZero, Overflow],
+)
+"""The decimal context of all arithmetic on money, in which no sum and no product is rounded.
+
+Operators (`a + b`) use the context of the application, which may round: write `EXACT.add(a, b)`.
+"""
 
 MICROCENTS_PER_DOLLAR: Final = 1_000_000
 """A microcent, in this library, is one millionth of a US dollar."""
@@ -39,9 +61,41 @@ def first_given(*values: _T | NotGiven, default: _T) -> _T:
     return default
 
 
+class Unbounded(enum.Enum):
+    """The type of `UNBOUNDED`. It has no truth value, so that `amount or 0` cannot turn it into zero."""
+
+    UNBOUNDED = "unbounded"
+
+    def __repr__(self) -> str:
+        return "UNBOUNDED"
+
+    def __bool__(self) -> bool:
+        raise TypeError("an amount without a bound is neither zero nor not zero; ask: amount is UNBOUNDED")
+
+
+UNBOUNDED: Final = Unbounded.UNBOUNDED
+"""An amount of money that nothing is known to limit."""
+
+
+_RATIO: Final = Context(prec=28, rounding=ROUND_HALF_EVEN, traps=[InvalidOperation, DivisionByZero, Overflow])
+
+
+def ratio(part: Decimal | int, whole: Decimal | int) -> Decimal:
+    """Divide, to 28 digits: for shares and averages, which need not be exact."""
+    return _RATIO.divide(Decimal(part), Decimal(whole))
+
+
+def exact_sum(amounts: Iterable[Decimal]) -> Decimal:
+    """Add amounts without rounding, whatever the caller's decimal context is."""
+    total = _ZERO
+    for amount in amounts:
+        total = EXACT.add(total, amount)
+    return total
+
+
 def usd_to_microcents(usd: Decimal) -> int:
     """Exact dollars as whole microcents, rounded once, half to even."""
-    return int((usd * MICROCENTS_PER_DOLLAR).to_integral_value(rounding=ROUND_HALF_EVEN))
+    return int(EXACT.multiply(usd, MICROCENTS_PER_DOLLAR).to_integral_value(ROUND_HALF_EVEN, EXACT))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +123,14 @@ class Tokens:
 RequestOutcome = Literal["settled", "unmeasured", "released"]
 """How a request ended for the account.
 
-`settled`: its usage arrived. `unmeasured`: it was sent and its usage never came. `released`: it was not
-sent, or was refused unbilled.
+`settled`: its usage arrived. `unmeasured`: it was sent, and its usage never came or contradicts itself.
+`released`: it was not sent, or was refused unbilled.
+"""
+
+CostSource = Literal["stated", "priced", "override", "unknown"]
+"""Where the cost of a request is from.
+
+`stated`: the provider or a gateway says what it bills. `priced`: list prices. `override`: prices of the user.
 """
 
 
@@ -93,9 +153,17 @@ class RequestRecord:
     outcome: RequestOutcome
     tokens: Tokens = Tokens()
     cost_usd: Decimal | None = None
-    """Exact cost in US dollars; `None` when it is not known (unpriced or unmeasured)."""
+    """Exact cost in US dollars, as far as it is known, without `unpriced_units`; `None` if none is known."""
+    cost_source: CostSource = "unknown"
+    """Where `cost_usd` is from."""
+    stated_usd: Decimal | None = None
+    """US dollars that the provider or a gateway says it bills for the request; `None` if it does not say."""
+    priced_usd: Decimal | None = None
+    """US dollars that its usage costs by the prices known here; `None` if they do not cover it."""
+    unpriced_units: tuple[str, ...] = ()
+    """What was used or bought besides, for which no price is known, such as `web_searches`."""
     bound_usd: Decimal | None = None
-    """What an unmeasured request can have cost at most, in US dollars; `None` if that is not known either."""
+    """US dollars that the request can have cost at most, if its cost is not complete; `None` if not known."""
     bound_tokens: int | None = None
     """Input and output tokens that an unmeasured request can have used at most; `None` if not known."""
     use: RequestUse = "kept"
@@ -122,9 +190,26 @@ class RequestRecord:
     """What went wrong, for a request that gave no usable response."""
 
     @property
+    def cost_complete(self) -> bool:
+        """Whether `cost_usd` is all that the request cost; a released one cost nothing."""
+        if self.outcome == "settled":
+            return self.cost_usd is not None and not self.unpriced_units
+        return self.outcome == "released"
+
+    @property
+    def committed_usd(self) -> Decimal | Unbounded:
+        """US dollars that budgets read: the cost where it is complete, else the most that it can be."""
+        if self.outcome == "released":
+            return _ZERO
+        known = _ZERO if self.cost_usd is None else self.cost_usd
+        if self.cost_complete:
+            return known
+        return UNBOUNDED if self.bound_usd is None else max(known, self.bound_usd)
+
+    @property
     def unpriced(self) -> bool:
-        """Whether its usage is known but no price for it is."""
-        return self.outcome == "settled" and self.cost_usd is None
+        """Whether its usage is known, but not a price for all of it."""
+        return self.outcome == "settled" and not self.cost_complete
 
     @property
     def is_doubtful(self) -> bool:
@@ -141,9 +226,9 @@ class Usage:
     failed_requests: int = 0
     """Requests that ended unbilled: refused by the provider, or never sent."""
     unpriced_requests: int = 0
-    """Settled requests for whose model no price is known; they are not in `cost_usd`."""
+    """Settled requests for which no price is known, or not for all that they used."""
     unmeasured_requests: int = 0
-    """Requests that were sent and whose usage never came; they are not in `cost_usd`."""
+    """Requests that were sent, and whose usage never came or contradicts itself."""
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_tokens: int = 0
@@ -154,10 +239,12 @@ class Usage:
     reasoning_tokens: int = 0
     cost_usd: Decimal = _ZERO
     """Exact sum of the known costs, in US dollars."""
-    unmeasured_bound_usd: Decimal = _ZERO
-    """What the unmeasured requests can have cost at most, as far as that is known, in US dollars."""
+    uncertain_usd: Decimal = _ZERO
+    """US dollars that the unpriced and unmeasured requests can have cost at most, beyond `cost_usd`."""
     unbounded_requests: int = 0
-    """Unmeasured requests for which no bound is known; they are not in `unmeasured_bound_usd`."""
+    """Unpriced and unmeasured requests for which no bound is known; they are not in `uncertain_usd`."""
+    unpriced_units: tuple[str, ...] = ()
+    """What was used or bought without a known price, each name once."""
     unmeasured_bound_tokens: int = 0
     """What the unmeasured requests can have used beyond what they reported, as far as that is known."""
     agent_calls: int = 0
@@ -169,19 +256,27 @@ class Usage:
             self.failed_requests += 1
             return
         self.request_count += 1
+        if record.cost_usd is not None:
+            self.cost_usd = EXACT.add(self.cost_usd, record.cost_usd)
+        if not record.cost_complete:
+            self._add_uncertain(record)
+        self._add_tokens(record.tokens)
+
+    def _add_uncertain(self, record: RequestRecord) -> None:
         if record.outcome == "unmeasured":
             self.unmeasured_requests += 1
-            if record.bound_usd is None:
-                self.unbounded_requests += 1
-            else:
-                self.unmeasured_bound_usd += record.bound_usd
             if record.bound_tokens is not None:
                 self.unmeasured_bound_tokens += max(0, record.bound_tokens - record.tokens.total_tokens)
-        elif record.cost_usd is None:
-            self.unpriced_requests += 1
         else:
-            self.cost_usd += record.cost_usd
-        self._add_tokens(record.tokens)
+            self.unpriced_requests += 1
+        committed = record.committed_usd
+        if committed is UNBOUNDED:
+            self.unbounded_requests += 1
+        else:
+            beyond = committed if record.cost_usd is None else EXACT.subtract(committed, record.cost_usd)
+            self.uncertain_usd = EXACT.add(self.uncertain_usd, beyond)
+        if record.unpriced_units:
+            self.unpriced_units = tuple(dict.fromkeys((*self.unpriced_units, *record.unpriced_units)))
 
     def _add_tokens(self, tokens: Tokens) -> None:
         self.input_tokens += tokens.input_tokens
@@ -205,12 +300,12 @@ class Usage:
 
     @property
     def committed_usd(self) -> Decimal:
-        """Known cost plus the bounds of unmeasured requests, in US dollars: what budgets read."""
-        return self.cost_usd + self.unmeasured_bound_usd
+        """US dollars that budgets read: `cost_usd` and `uncertain_usd` together."""
+        return EXACT.add(self.cost_usd, self.uncertain_usd)
 
     @property
     def cost_complete(self) -> bool:
-        """Whether `cost_usd` is all that was spent: nothing unpriced, nothing unmeasured."""
+        """Whether `cost_usd` is all that was spent: nothing is unpriced, nothing unmeasured."""
         return not (self.unpriced_requests or self.unmeasured_requests)
 
     @property

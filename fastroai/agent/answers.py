@@ -10,9 +10,9 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import (
     Model,
 )
-from pydantic_ai.usage import RequestUsage
 
 from fastroai.records import Tokens
+from fastroai.usage.bought import cached_tokens
 
 LOCAL_SYSTEMS: Final = frozenset({"test", "function"})
 """PydanticAI's models that send nothing anywhere, and give no finish reason."""
@@ -21,16 +21,22 @@ LOCAL_SYSTEMS: Final = frozenset({"test", "function"})
 def is_measured(response: ModelResponse, *, streamed: bool, system: str) -> bool:
     """Whether the usage of a response is all there.
 
-    A response without a finish reason was cut: the provider may have counted more than it said. Not only a
-    streamed one: PydanticAI streams long answers of Anthropic and Bedrock behind `request` as well.
+    A response that does not say why it ended was cut: the provider may have counted more than it said. Not
+    only a streamed one: PydanticAI streams long answers of Anthropic and Bedrock behind `request` as well.
+    A turn that Claude pauses has ended for the bill: it says so (`pause_turn`), and what it used.
     """
     if response.usage.unmeasured_requests or not response.usage.has_values():
         return False
-    if not streamed and response.state != "complete":
-        return False
     if system in LOCAL_SYSTEMS:
         return response.state == "complete"
-    return response.finish_reason is not None
+    if not streamed and response.state not in ("complete", "suspended"):
+        return False
+    return says_why_it_ended(response)
+
+
+def says_why_it_ended(response: ModelResponse) -> bool:
+    """Whether the provider gave a reason, also one without a name in PydanticAI, such as Google's OTHER."""
+    return response.finish_reason is not None or bool((response.provider_details or {}).get("finish_reason"))
 
 
 def is_cut(response: ModelResponse, *, streamed: bool, model: Model) -> bool:
@@ -50,12 +56,13 @@ def is_cut(response: ModelResponse, *, streamed: bool, model: Model) -> bool:
     return response.finish_reason is None or made_up
 
 
-def tokens_of(usage: RequestUsage) -> Tokens:
+def tokens_of(response: ModelResponse) -> Tokens:
     """The tokens of a response."""
+    usage = response.usage
     return Tokens(
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
-        cache_read_tokens=usage.cache_read_tokens,
+        cache_read_tokens=cached_tokens(response),
         cache_write_tokens=usage.cache_write_tokens,
         input_audio_tokens=usage.input_audio_tokens,
         cache_audio_read_tokens=usage.cache_audio_read_tokens,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fastroai.agent.candidate import Candidate, leaves, own_wrappers
 from fastroai.agent.probe import FirstRequest, first_request
 from fastroai.errors import ScopeClosedError
+from fastroai.records import EXACT, exact_sum
 from fastroai.steps.estimating import budgets_around, nothing_paid
 from fastroai.usage import Quote, format_cost
 
@@ -157,8 +158,9 @@ class _Plan:
 
     def _most(self, cost: Callable[[Candidate], Decimal | None]) -> Decimal:
         """All attempts at one request, by every candidate, or by what budgets step down to instead."""
-        cheaper = sum((cost(one) or _ZERO for one in self.cheaper), _ZERO)
-        return self.attempts * sum((max(cost(one) or _ZERO, cheaper) for one in self.asked), _ZERO)
+        cheaper = exact_sum(cost(one) or _ZERO for one in self.cheaper)
+        once = exact_sum(max(cost(one) or _ZERO, cheaper) for one in self.asked)
+        return EXACT.multiply(self.attempts, once)
 
     def _about_first(self, one: Candidate) -> str:
         usd = self._first_usd(one) or _ZERO
@@ -189,9 +191,10 @@ class _Plan:
         if self.unknown_prompt is not None:
             return usual.cost_usd, [reason]
         likely = one.tokens.likely
-        more = one.usd(likely, 0) - one.usd(usual.input_tokens, 0)
+        more = EXACT.subtract(one.usd(likely, 0), one.usd(usual.input_tokens, 0))
         input_now = f"with an input of about {likely:,} tokens instead"
-        return max(_ZERO, usual.cost_usd + usual.requests * more), [reason, *([input_now] if more else [])]
+        cost = EXACT.add(usual.cost_usd, EXACT.multiply(usual.requests, more))
+        return max(_ZERO, cost), [reason, *([input_now] if more else [])]
 
     def _as_assumed(self, one: Candidate) -> tuple[Decimal, list[str]]:
         """A short answer, after one round of tools where there are any."""
@@ -199,6 +202,6 @@ class _Plan:
         answer = min(ASSUMED_OUTPUT_TOKENS, one.bound.output_tokens or ASSUMED_OUTPUT_TOKENS)
         cost, requests = one.usd(given, answer), "1 request"
         if self.first.parameters.function_tools:
-            cost, requests = cost + one.usd(given + answer, answer), "2 requests, as it has tools,"
+            cost, requests = EXACT.add(cost, one.usd(given + answer, answer)), "2 requests, as it has tools,"
         tokens = f"about {given:,} input and {answer:,} output tokens"
         return cost, [f"{requests} of {tokens}: an assumption, as no call has been answered yet"]

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from fastroai.records import exact_sum, ratio
+
 if TYPE_CHECKING:
     from fastroai.agent.response import ChatResponse
 
@@ -73,8 +75,8 @@ class Learned:
         count = len(calls)
         return UsualCall(
             calls=count,
-            cost_usd=sum((call.cost_usd for call in calls), Decimal(0)) / count,
-            requests=Decimal(sum(call.requests for call in calls)) / count,
+            cost_usd=ratio(exact_sum(call.cost_usd for call in calls), count),
+            requests=ratio(sum(call.requests for call in calls), count),
             input_tokens=round(sum(call.input_tokens for call in calls) / count),
             output_tokens=round(sum(call.output_tokens for call in calls) / count),
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from decimal import Decimal
 from time import perf_counter
 from typing import Literal
 
@@ -20,6 +19,7 @@ from fastroai.agent.answers import is_cut, is_measured, tokens_of
 from fastroai.agent.permits import RequestPermit
 from fastroai.agent.replay import RequestOnRecord
 from fastroai.agent.request_terms import Terms
+from fastroai.agent.stated_cost import stated_cost
 from fastroai.errors import AnswerCutError
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import (
@@ -34,9 +34,8 @@ from fastroai.runtime import (
     billing_of,
 )
 from fastroai.tracing import AttributeValue, attributes
-from fastroai.usage import (
-    prepare_bound,
-)
+from fastroai.usage import prepare_bound
+from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 
 
 @dataclass
@@ -138,20 +137,38 @@ class RequestAttempt:
             record = self._record("released", response=response, error="suspended, to be continued")
             self.charge = self.reservation.release(record)
             return
-        if not is_measured(response, streamed=self.terms.streamed, system=self.terms.provider):
-            self.charge = self.reservation.charge_unmeasured(self._record("unmeasured", response=response))
-            return
-        calculator = self.terms.meter.calculator
-        cost = calculator.price(response, model=self.terms.model, provider=self.terms.provider)
-        record = self._record("settled", response=response, cost_usd=cost)
-        self.charge = self.reservation.settle(record)
-        if cost is None:
-            calculator.warn_unpriced(record.model, record.provider)
+        measured = is_measured(response, streamed=self.terms.streamed, system=self.terms.provider)
+        cost = self._cost(response, measured=measured)
+        if not measured or cost.contradiction is not None:
+            self.charge = self.reservation.charge_unmeasured(
+                self._record("unmeasured", response=response, cost=cost)
+            )
         else:
+            self.charge = self.reservation.settle(self._record("settled", response=response, cost=cost))
+            if self.run is not None:
+                self.run.last = self.charge
+        self._tell_of(cost, measured=measured)
+        if cost.cost_usd is not None:
             # PydanticAI would look up the list price once more, and not know our overrides.
-            response.usage.cost = cost
-        if self.run is not None:
-            self.run.last = self.charge
+            response.usage.cost = cost.cost_usd
+
+    def _cost(self, response: ModelResponse, *, measured: bool) -> RequestCost:
+        stated_usd = stated_cost(response)
+        if not measured:  # a price for a part of its usage would pass for the cost
+            return UNKNOWN_COST if stated_usd is None else UNKNOWN_COST.billed(stated_usd)
+        return self.terms.meter.calculator.cost_of(
+            response,
+            model=self.terms.model,
+            provider=self.terms.provider,
+            stated_usd=stated_usd,
+            conditions=self.terms.conditions,
+        )
+
+    def _tell_of(self, cost: RequestCost, *, measured: bool) -> None:
+        calculator, terms = self.terms.meter.calculator, self.terms
+        if cost.contradiction is not None or (measured and not cost.complete):
+            calculator.warn_incomplete(cost, terms.model, terms.provider)
+        calculator.note_difference(cost, terms.model, terms.provider)
 
     def fail(self, error: BaseException) -> None:
         """No response arrived: charge nothing where that is sure, else its bound."""
@@ -240,16 +257,21 @@ class RequestAttempt:
         outcome: Literal["settled", "unmeasured", "released"],
         *,
         response: ModelResponse | None = None,
-        cost_usd: Decimal | None = None,
+        cost: RequestCost = UNKNOWN_COST,
         error: str | None = None,
     ) -> RequestRecord:
         output_tools = self.run.output_tools if self.run is not None else ()
+        believed = response is not None and cost.contradiction is None
         return RequestRecord(
             model=self.terms.model,
             provider=(response.provider_name if response else None) or self.terms.provider,
             outcome=outcome,
-            tokens=tokens_of(response.usage) if response else Tokens(),
-            cost_usd=cost_usd,
+            tokens=tokens_of(response) if response is not None and believed else Tokens(),
+            cost_usd=cost.cost_usd,
+            cost_source=cost.source,
+            stated_usd=cost.stated_usd,
+            priced_usd=cost.priced_usd,
+            unpriced_units=cost.unpriced_units,
             use="kept" if error is None else "failed",
             tools=self.terms.returned_tools(output_tools),
             response_model=response.model_name if response else None,

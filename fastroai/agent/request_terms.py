@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pydantic_ai.messages import (
     ModelMessage,
@@ -31,6 +31,8 @@ from fastroai.usage import (
 
 if TYPE_CHECKING:
     from fastroai.agent.metering import Metered
+
+_STANDARD: Final[Mapping[str, str]] = {}
 
 
 @dataclass
@@ -71,6 +73,21 @@ class Terms:
         return self.known_bound or request_bound(
             self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters
         )
+
+    @property
+    def conditions(self) -> Mapping[str, str]:
+        """What it asks for that prices depend on, and that no response of PydanticAI's says."""
+        if self.provider == "anthropic" and self.wrapped.profile.get("anthropic_supports_fast_speed"):
+            speed = self._given("anthropic_speed")
+            return {"speed": "fast"} if speed == "fast" else _STANDARD
+        if self.provider == "bedrock":
+            performance = self._given("bedrock_performance_configuration")
+            if isinstance(performance, Mapping) and isinstance(latency := performance.get("latency"), str):
+                return {"latency": latency}
+        return _STANDARD
+
+    def _given(self, setting: str) -> object:
+        return {**(self.wrapped.settings or {}), **(self.settings or {})}.get(setting)
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Terms | None:
         """The same with the longest answer that so much pays for; `None` if there is none."""

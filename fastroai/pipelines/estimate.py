@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from fastroai.errors import ScopeClosedError
 from fastroai.pipelines.plan import Plan
-from fastroai.records import Usage
+from fastroai.records import Usage, exact_sum, ratio
 from fastroai.runtime import Scope
 from fastroai.steps import BaseStep, ResolvedConfig, StepContext
 from fastroai.steps.context import RunFacts
@@ -38,7 +38,7 @@ class PastRuns:
     def mean(self) -> tuple[int, Decimal]:
         """How many there were, and their mean cost in US dollars."""
         costs = self._costs.copy()
-        return len(costs), sum(costs, _ZERO) / max(1, len(costs))
+        return len(costs), ratio(exact_sum(costs), max(1, len(costs)))
 
 
 async def estimate_steps(
@@ -138,7 +138,7 @@ def in_turn(pipelines: Mapping[str, Quote]) -> Quote:
         name=first.name,
         lower_usd=min(quote.lower_usd for quote in pipelines.values()),
         expected_usd=first.expected_usd,
-        upper_usd=sum(uppers, _ZERO) if len(uppers) == len(pipelines) else None,
+        upper_usd=exact_sum(uppers) if len(uppers) == len(pipelines) else None,
         lower_reasons=("the cheapest of it and its fallbacks",),
         expected_reasons=("it needs no fallback",),
         upper_reasons=_why_unbounded(pipelines) or ("it fails, and so do its fallbacks",),

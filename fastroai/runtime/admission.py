@@ -25,7 +25,7 @@ from fastroai.errors import (
     UnboundedRequestError,
     UnpricedModelError,
 )
-from fastroai.records import RequestRecord, usd_to_microcents
+from fastroai.records import RequestRecord, Unbounded, ratio, usd_to_microcents
 from fastroai.runtime.events import BudgetRefused, BudgetWarning, SpendRecorded
 from fastroai.runtime.flow import Flow, current_flow, read_around
 from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Unit
@@ -194,42 +194,42 @@ class Reservation(Generic[TermsT]):
     # --- its end ---
 
     def settle(self, record: RequestRecord) -> Charge:
-        """Its usage arrived: charge what it cost."""
-        cost_usd = record.cost_usd or Decimal(0)
+        """Its usage arrived: charge what it cost, or its bound where a part of that is not known."""
+        if not record.cost_complete:
+            return self._end(replace(record, bound_usd=self.terms.bound.cost_usd))
         counts = bool(self.shared) or any(account.budget.usd is not None for account in self._hold.accounts)
         bound_usd = self.terms.bound.cost_usd if counts else None
-        if bound_usd is not None and cost_usd > bound_usd:
-            what = f"{record.provider}:{record.model}"
+        if bound_usd is not None and record.cost_usd is not None and record.cost_usd > bound_usd:
             logger.warning(
-                "%s billed $%s for a request that was to cost $%s at most; budgets cannot hold against that",
-                what,
-                cost_usd,
+                "%s:%s billed $%s for a request that was to cost $%s at most; no budget holds against that",
+                record.provider,
+                record.model,
+                record.cost_usd,
                 bound_usd,
             )
-        return self._end(record, cost_usd)
+        return self._end(record)
 
     def release(self, record: RequestRecord) -> Charge:
         """It was not sent, or was refused unbilled: charge nothing."""
-        return self._end(record, Decimal(0))
+        return self._end(record)
 
     def charge_unmeasured(self, record: RequestRecord) -> Charge:
-        """It was sent and its usage never came: charge its bound."""
+        """It was sent, and its usage never came or cannot be true: charge its bound."""
         bound = self.terms.bound
-        bounded = replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens)
-        return self._end(bounded, bound.cost_usd or Decimal(0))
+        return self._end(replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens))
 
     def give_back(self) -> None:
         """It was not even tried: leave no record."""
         self._close(None, Decimal(0))
 
-    def _end(self, record: RequestRecord, cost_usd: Decimal) -> Charge:
-        charge = self._close(record, cost_usd)
+    def _end(self, record: RequestRecord) -> Charge:
+        charge = self._close(record, record.committed_usd)
         assert charge is not None
         return charge
 
-    def _close(self, record: RequestRecord | None, cost_usd: Decimal) -> Charge | None:
+    def _close(self, record: RequestRecord | None, committed_usd: Decimal | Unbounded) -> Charge | None:
         assert self._open, "a reservation ends once"
-        self._open, self._cost_usd = False, cost_usd
+        self._open = False
         with self.scope.lock:
             charge = None if record is None else self.scope.count(record)
             changed = self._hold.end()
@@ -241,7 +241,7 @@ class Reservation(Generic[TermsT]):
             self._flow.holds.discard(self._hold)
         _wake(changed)
         for shared in self.shared:
-            if (ending := shared.end(cost_usd)) is not None:
+            if (ending := shared.end(committed_usd)) is not None:
                 self._endings.append((shared, ending))
         if record is not None:
             _note(self.scope, record, warned)
@@ -253,12 +253,12 @@ class Reservation(Generic[TermsT]):
             balance = await _result_of(ending)
             if balance is not None and self.short is not None and shared is self.short_of:
                 self.short.committed = usd_to_microcents(balance.spent_usd)
-            if balance is not None and shared.crosses_warning(balance, self._cost_usd):
+            if balance is not None and shared.crosses_warning(balance):
                 self.scope.note(
                     BudgetWarning(
                         **self.scope.place(),
                         scope_path=self.scope.path,
-                        share=balance.spent_usd / shared.limit.usd,
+                        share=ratio(balance.spent_usd, shared.limit.usd),
                         limit_usd=shared.limit.usd,
                         key=shared.claim.account.key,
                     )

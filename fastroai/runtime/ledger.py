@@ -14,7 +14,7 @@ from decimal import Decimal
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
-from fastroai.records import Usage
+from fastroai.records import EXACT, Usage, ratio
 
 if TYPE_CHECKING:
     from fastroai.usage import Budget
@@ -96,7 +96,7 @@ class Account:
         """What is left of it."""
         budget = self.budget
         return Room(
-            None if budget.usd is None else budget.usd - self._used_usd,
+            None if budget.usd is None else EXACT.subtract(budget.usd, self._used_usd),
             None if budget.tokens is None else budget.tokens - self._used_tokens,
             None if budget.requests is None else budget.requests - self._used_requests,
         )
@@ -104,7 +104,7 @@ class Account:
     def lacks(self, amounts: Amounts) -> Unit | None:
         """What there is too little of for so much; `None` if it fits."""
         budget = self.budget
-        if budget.usd is not None and self._used_usd + amounts.usd > budget.usd:
+        if budget.usd is not None and EXACT.add(self._used_usd, amounts.usd) > budget.usd:
             return "usd"
         if budget.tokens is not None and self._used_tokens + amounts.tokens > budget.tokens:
             return "tokens"
@@ -114,7 +114,7 @@ class Account:
 
     @property
     def _used_usd(self) -> Decimal:
-        return self.usage.committed_usd + self.reserved_usd
+        return EXACT.add(self.usage.committed_usd, self.reserved_usd)
 
     @property
     def _used_tokens(self) -> int:
@@ -129,7 +129,7 @@ class Account:
         """The share of the limit that is spent: of the limit that is nearest to its end."""
         budget, usage = self.budget, self.usage
         shares = [
-            Decimal(spent) / limit
+            ratio(spent, limit)
             for spent, limit in (
                 (usage.committed_usd, budget.usd),
                 (usage.committed_tokens, budget.tokens),
@@ -141,13 +141,13 @@ class Account:
 
     def reserve(self, amounts: Amounts) -> None:
         """Set so much aside."""
-        self.reserved_usd += amounts.usd
+        self.reserved_usd = EXACT.add(self.reserved_usd, amounts.usd)
         self.reserved_tokens += amounts.tokens
         self.reserved_requests += amounts.requests
 
     def free(self, amounts: Amounts) -> None:
         """Give so much back."""
-        self.reserved_usd -= amounts.usd
+        self.reserved_usd = EXACT.subtract(self.reserved_usd, amounts.usd)
         self.reserved_tokens -= amounts.tokens
         self.reserved_requests -= amounts.requests
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal
 
 from fastroai.errors import SpendLimitExceeded, SpendStoreUnavailable
-from fastroai.records import usd_to_microcents
+from fastroai.records import EXACT, Unbounded, usd_to_microcents
 from fastroai.runtime.owner import process_owner
 from fastroai.runtime.spend_desk import SpendDesk
 from fastroai.usage import SpendClaim
@@ -49,6 +49,7 @@ class SharedReservation:
         self._desk = SpendDesk.of(self.limit.store)
         self._state: Literal["unasked", "asked", "uncounted"] = "unasked"
         """`uncounted`: the store could not be asked, and the limit lets the request go out all the same."""
+        self._charged_usd = Decimal(0)
 
     @property
     def may_end(self) -> bool:
@@ -118,22 +119,28 @@ class SharedReservation:
             self._allow(error)
             return True  # it is reserved, and counted if the store is there again when the answer is
 
-    def end(self, cost_usd: Decimal) -> Future[SpendBalance | None] | None:
-        """Charge what the request cost, or 0. Done in the background; wait for the result to see it done."""
+    def end(self, committed_usd: Decimal | Unbounded) -> Future[SpendBalance | None] | None:
+        """Charge what the request cost, 0 if nothing; all that it reserved, if nothing bounds its cost.
+
+        Done in the background; wait for the result to see it done.
+        """
         self._desk.remove(self)
-        return self._desk.settle(self.claim, cost_usd) if self._state == "asked" else None
+        charged = self.claim.amount_usd if isinstance(committed_usd, Unbounded) else committed_usd
+        self._charged_usd = charged
+        return self._desk.settle(self.claim, charged) if self._state == "asked" else None
 
     def left_of(self, balance: SpendBalance) -> Decimal:
         """US dollars that the limit has left; in the units of stores, or what they round up would not fit."""
         used = spend_units(balance.spent_usd, "cost") + spend_units(balance.reserved_usd, "cost")
         return spend_usd(spend_units(self.limit.usd, "limit") - used)
 
-    def crosses_warning(self, balance: SpendBalance, cost_usd: Decimal) -> bool:
-        """Whether it was this cost that brought the spending over the share that is warned of."""
+    def crosses_warning(self, balance: SpendBalance) -> bool:
+        """Whether it was this request that brought the spending over the share that is warned of."""
         if self.limit.warn_at is None:
             return False
-        threshold = self.limit.usd * Decimal(str(self.limit.warn_at))
-        return balance.spent_usd - cost_usd < threshold <= balance.spent_usd
+        threshold = EXACT.multiply(self.limit.usd, Decimal(str(self.limit.warn_at)))
+        before = EXACT.subtract(balance.spent_usd, self._charged_usd)
+        return before < threshold <= balance.spent_usd
 
     def refusal(self, scope: Scope, balance: SpendBalance) -> SpendLimitExceeded:
         """The error for a request that this limit cannot pay for."""

@@ -8,6 +8,7 @@ from decimal import Decimal, InvalidOperation
 from fastroai.errors import ConfigurationError
 from fastroai.records import RequestRecord, Tokens
 from fastroai.usage import CostCalculator
+from fastroai.usage.request_cost import UNKNOWN_COST
 
 
 def price_record(
@@ -21,17 +22,21 @@ def price_record(
     if ":" in model and not provider:
         provider, model = model.split(":", 1)
     if cost_usd is None:
-        cost = calculator.price(tokens, model=model, provider=provider or None)
-        if cost is None:
-            calculator.warn_unpriced(model, provider)
+        cost = calculator.cost_of_usage(tokens, model=model, provider=provider or None)
+        if not cost.complete:
+            calculator.warn_incomplete(cost, model, provider)
     else:
-        cost = _exact_cost(cost_usd)
+        cost = UNKNOWN_COST.billed(_exact_cost(cost_usd))
     return RequestRecord(
         model=model,
         provider=provider,
         outcome="settled",
         tokens=tokens,
-        cost_usd=cost,
+        cost_usd=cost.cost_usd,
+        cost_source=cost.source,
+        stated_usd=cost.stated_usd,
+        priced_usd=cost.priced_usd,
+        unpriced_units=cost.unpriced_units,
         started_at=datetime.now(UTC),
     )
 

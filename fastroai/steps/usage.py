@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from decimal import Decimal
+from decimal import Decimal, localcontext
 
-from fastroai.records import RequestRecord, usd_to_microcents
+from fastroai.records import EXACT, RequestRecord, usd_to_microcents
 from fastroai.runtime import Scope
 from fastroai.usage import UsageReport
 
@@ -65,11 +65,12 @@ class StepUsage:
 
     def __add__(self, other: StepUsage) -> StepUsage:
         """Both together: of visits to a node, or of steps; times add up too."""
-        sums = {
-            one.name: getattr(self, one.name) + getattr(other, one.name)
-            for one in fields(self)
-            if one.name != "cost_complete"
-        }
+        with localcontext(EXACT):
+            sums = {
+                one.name: getattr(self, one.name) + getattr(other, one.name)
+                for one in fields(self)
+                if one.name != "cost_complete"
+            }
         return StepUsage(**sums, cost_complete=self.cost_complete and other.cost_complete)
 
     def report(self) -> UsageReport:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from fastroai.errors import ConfigurationError
-from fastroai.records import MICROCENTS_PER_DOLLAR, usd_to_microcents
+from fastroai.records import EXACT, MICROCENTS_PER_DOLLAR, usd_to_microcents
 from fastroai.usage.money import Amount, exact_decimal, whole_number
 from fastroai.usage.references import model_reference
 
@@ -133,11 +133,11 @@ def check_policy(option: str, value: object) -> None:
 
 def _dollars(value: Amount) -> Decimal:
     usd = exact_decimal("usd", value, _POSITIVE)
-    if isinstance(value, float) and usd * MICROCENTS_PER_DOLLAR % 1:
+    if isinstance(value, float) and EXACT.remainder(EXACT.multiply(usd, MICROCENTS_PER_DOLLAR), 1):
         raise ConfigurationError(
             "usd", value, "at most six decimals in a float; pass a string or a Decimal instead"
         )
-    if usd * MICROCENTS_PER_DOLLAR < 1:
+    if EXACT.multiply(usd, MICROCENTS_PER_DOLLAR) < 1:
         raise ConfigurationError("usd", value, _POSITIVE)
     return usd
 
@@ -146,7 +146,7 @@ def _from_microcents(value: object) -> Decimal:
     expected = "a whole number of microcents, at least 1 ($1 is 1,000,000)"
     if (microcents := whole_number("microcents", value, expected)) < 1:
         raise ConfigurationError("microcents", value, expected)
-    return Decimal(microcents) / MICROCENTS_PER_DOLLAR
+    return EXACT.divide(microcents, MICROCENTS_PER_DOLLAR)
 
 
 def _count(option: str, value: object) -> int:

@@ -1,19 +1,24 @@
-"""What genai-prices knows of the price of a request."""
+"""Which list prices of genai-prices apply to a request."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from genai_prices.data_snapshot import DataSnapshot, get_snapshot
+from genai_prices.types import ModelInfo, ModelPrice
+
+from fastroai.usage.rate_card import RateCard
 from fastroai.usage.references import first_party_provider
 
 if TYPE_CHECKING:
-    from genai_prices.types import PriceCalculation
-    from pydantic_ai.messages import ModelResponse
-    from pydantic_ai.usage import RequestUsage
+    pass
 
 _LOCAL_PROVIDERS: Final = frozenset({"test", "function"})
 _FUNCTION_MODEL: Final = "function:"
+_SHARES_A_URL: Final = "openai-decisions"
+"""A provider that is not the one that its URL belongs to."""
 
 
 def is_local(model: str | None, provider: str | None) -> bool:
@@ -21,29 +26,119 @@ def is_local(model: str | None, provider: str | None) -> bool:
     return provider in _LOCAL_PROVIDERS or (provider is None and (model or "").startswith(_FUNCTION_MODEL))
 
 
-def list_price(response: ModelResponse) -> PriceCalculation | None:
-    """The list price of one request; `None` if genai-prices has none for its model.
+class ListedModel(NamedTuple):
+    """A model that genai-prices lists."""
 
-    Raises:
-        ValueError: if its usage contradicts itself.
+    info: ModelInfo
+    has_variants: bool
+    """Whether its prices for service tiers and the like hold: not where another provider resells it."""
+
+    def card(self, at: datetime, conditions: Mapping[str, str]) -> RateCard:
+        """The prices for a request at a time and under conditions, such as `{"service_tier": "flex"}`."""
+        return _cards.of(self, at, conditions)
+
+    def knows(self, condition: str, value: str) -> bool:
+        """Whether it lists prices of their own for a condition."""
+        variants = self.info.price_variants or () if self.has_variants else ()
+        return any(variant.when.get(condition) == value for variant in variants)
+
+
+def listed_model(model: str | None, provider: str | None, provider_url: str | None) -> ListedModel | None:
+    """Find a model in genai-prices, by the URL that it is asked at, else by the name of its provider.
+
+    `None` if it is not there, or is there without prices and not free. A bare name is looked up at its maker
+    only: genai-prices would guess a provider from the name.
     """
-    model = response.model_name
     if not model:
         return None
-    if response.provider_name == "function":
-        response = replace(response, provider_name=None)  # as in what a FunctionModel answers
-    if not (response.provider_name or response.provider_url or first_party_provider(model)):
-        return None  # genai-prices would guess a provider from the name
-    try:
-        price = response.cost()
-    except LookupError:
+    if provider == "function":
+        provider = None  # as in the answer of a FunctionModel
+    if not (provider or provider_url or first_party_provider(model)):
         return None
-    return None if _sold_otherwise(price, response.usage) else price
+    return _models.of(model, provider, provider_url)
 
 
-def _sold_otherwise(price: PriceCalculation, usage: RequestUsage) -> bool:
-    """Whether the model is sold by the hour, the page or the character, so that its tokens only seem free."""
-    if price.total_price or not usage.total_tokens:
-        return False
-    listed = [key for key, value in vars(price.model_price).items() if value is not None]
-    return bool(listed) and not any(key.endswith("_mtok") or key == "requests_kcount" for key in listed)
+class _Models:
+    """Models that were looked up, for as long as the list prices stay the same."""
+
+    def __init__(self) -> None:
+        self._snapshot: DataSnapshot | None = None
+        self._found: dict[tuple[str, str | None, str | None], ListedModel | None] = {}
+
+    def of(self, model: str, provider: str | None, url: str | None) -> ListedModel | None:
+        snapshot = get_snapshot()
+        if snapshot is not self._snapshot or len(self._found) > _MOST_KEPT:
+            self._snapshot, self._found = snapshot, {}
+        found, key = self._found, (model, provider, url)
+        if key not in found:
+            found[key] = _find(snapshot, model, provider, url)
+        return found[key]
+
+
+def _find(snapshot: DataSnapshot, model: str, provider: str | None, url: str | None) -> ListedModel | None:
+    by_url = (None, url) if url and provider != _SHARES_A_URL else None
+    for provider_id, provider_url in filter(None, (by_url, (provider, None))):
+        try:
+            found, info = snapshot.find_provider_model(_plain(model), None, provider_id, provider_url)
+        except LookupError:
+            continue
+        if not _has_prices(info) and not _is_free(found.id, info.id):
+            return None
+        return ListedModel(info, any(info is own for own in found.models))
+    return None
+
+
+def _plain(model: str) -> str:
+    return model.removeprefix("models/")  # Google's answers name their models so
+
+
+def _has_prices(info: ModelInfo) -> bool:
+    prices = [info.prices] if isinstance(info.prices, ModelPrice) else [each.prices for each in info.prices]
+    return any(price is not None for each in prices for price in vars(each).values())
+
+
+def _is_free(provider: str, model: str) -> bool:
+    """Whether a model that is listed without prices costs nothing; others were taken off the market.
+
+    Copilot's included models, and Gemma on the Gemini API, by the comments of genai-prices.
+    """
+    return (
+        model.endswith(":free")
+        or provider == "github-copilot"
+        or (provider == "google" and model.startswith("gemma"))
+    )
+
+
+class _Cards:
+    """Rate cards, made once for the same prices."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[object, ...], tuple[ModelInfo, ModelPrice, RateCard]] = {}
+
+    def of(self, listed: ListedModel, at: datetime, conditions: Mapping[str, str]) -> RateCard:
+        info = listed.info
+        standard = info.get_prices(at)
+        variants = (info.price_variants or ()) if listed.has_variants else ()
+        chosen = tuple(
+            index
+            for index, variant in enumerate(variants)
+            if _all_hold(variant.when, conditions)
+            and (variant.constraint is None or variant.constraint.active(at))
+        )
+        key = (id(info), id(standard), chosen)
+        made = self._made.get(key)
+        if made is None:  # what has an id is kept beside it, so that the id stays its own
+            if len(self._made) > _MOST_KEPT:
+                self._made.clear()
+            card = RateCard(info.get_prices(at, conditions) if chosen else standard)
+            made = self._made[key] = info, standard, card
+        return made[2]
+
+
+_MOST_KEPT: Final = 4_096
+_models: Final = _Models()
+_cards: Final = _Cards()
+
+
+def _all_hold(when: Mapping[str, str], conditions: Mapping[str, str]) -> bool:
+    return all(conditions.get(name) == value for name, value in when.items())

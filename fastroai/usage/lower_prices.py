@@ -8,11 +8,11 @@ from decimal import Decimal
 from typing import Final
 
 from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
-from pydantic_ai.messages import ModelResponse
 
-from fastroai.usage.list_prices import list_price
+from fastroai.usage.list_prices import listed_model
 from fastroai.usage.overrides import ModelPricing
 from fastroai.usage.price_units import PRICE_UNITS
+from fastroai.usage.rate_card import without_noise
 
 _TOKENS_PER_MTOK: Final = 1_000_000
 _ZERO: Final = Decimal(0)
@@ -66,14 +66,12 @@ def lower_list_prices(model: str, provider: str | None, provider_url: str | None
     Over every kind of token (cached, audio, ...), every tier, every service tier and other variant, and
     every date and hour that prices are known for.
     """
-    listed = list_price(
-        ModelResponse(parts=[], model_name=model, provider_name=provider, provider_url=provider_url)
-    )
+    listed = listed_model(model, provider, provider_url)
     if listed is None:
         return None
     # Variants list only what differs from the other prices, so all prices are compared one by one.
     lowest: dict[str, Decimal] = {}
-    for kind, price in _prices(listed.model):
+    for kind, price in _prices(listed.info):
         lowest[kind] = min(price, lowest.get(kind, price))
     return LowerPrices(
         input_per_mtok=lowest.get("input", _ZERO) * _TOKENS_PER_MTOK,
@@ -88,7 +86,7 @@ def _prices(model: ModelInfo) -> Iterator[tuple[str, Decimal]]:
         for key, value in vars(prices).items():
             if value is not None and (unit := PRICE_UNITS.get(key)) is not None:
                 for price in _tiers(value):
-                    yield unit.kind, price / unit.per
+                    yield unit.kind, without_noise(price) / unit.per
 
 
 def _tiers(price: Decimal | TieredPrices) -> Iterator[Decimal]:

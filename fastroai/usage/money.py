@@ -6,7 +6,7 @@ from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import Final
 
 from fastroai.errors import ConfigurationError
-from fastroai.records import MICROCENTS_PER_DOLLAR, usd_to_microcents
+from fastroai.records import EXACT, MICROCENTS_PER_DOLLAR, usd_to_microcents
 
 Amount = Decimal | int | float | str
 """How an amount of money can be written. A float means the decimal number that Python prints for it."""
@@ -48,7 +48,7 @@ def microcents_to_dollars(microcents: int) -> Decimal:
     Raises:
         ConfigurationError: if `microcents` is negative or not a whole number.
     """
-    return Decimal(whole_number("microcents", microcents)) / MICROCENTS_PER_DOLLAR
+    return EXACT.divide(whole_number("microcents", microcents), MICROCENTS_PER_DOLLAR)
 
 
 def format_cost(cost: int | Decimal) -> str:
@@ -69,11 +69,11 @@ def format_cost(cost: int | Decimal) -> str:
         usd = Decimal(
             whole_number("cost", cost, "an int of microcents or a Decimal of US dollars, 0 or more")
         )
-        usd /= MICROCENTS_PER_DOLLAR
+        usd = EXACT.divide(usd, MICROCENTS_PER_DOLLAR)
     if usd == 0 or usd >= 1:
-        return f"${usd.quantize(_CENT, ROUND_HALF_EVEN):,f}"
-    last_digit = min(_CENT, Decimal(1).scaleb(usd.adjusted() - _SIGNIFICANT_DIGITS + 1))
-    whole, _, decimals = f"{usd.quantize(last_digit, ROUND_HALF_EVEN):f}".partition(".")
+        return f"${usd.quantize(_CENT, ROUND_HALF_EVEN, EXACT):,f}"
+    last_digit = min(_CENT, Decimal(1).scaleb(usd.adjusted() - _SIGNIFICANT_DIGITS + 1, EXACT))
+    whole, _, decimals = f"{usd.quantize(last_digit, ROUND_HALF_EVEN, EXACT):f}".partition(".")
     return f"${whole}.{decimals.rstrip('0').ljust(2, '0')}"
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Final, overload
@@ -14,11 +14,21 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 
 from fastroai.errors import ConfigurationError, UnpricedModelError
 from fastroai.records import Tokens, usd_to_microcents
-from fastroai.usage.list_prices import is_local, list_price
+from fastroai.usage.bought import used_units
+from fastroai.usage.list_prices import is_local, listed_model
 from fastroai.usage.lower_prices import LowerPrices, lower_list_prices, lower_override
 from fastroai.usage.money import Amount, whole_number
 from fastroai.usage.overrides import PricingOverride, PricingOverrides, canonical_provider
+from fastroai.usage.rate_card import ContradictoryUsage, add_up, check_parts
 from fastroai.usage.references import first_party_provider, model_reference
+from fastroai.usage.request_cost import (
+    FREE,
+    OVERLAPPING,
+    UNKNOWN_COST,
+    RequestCost,
+    by_list_price,
+    by_override,
+)
 from fastroai.usage.updates import refresh_prices, refresh_prices_async, update_prices_in_background
 from fastroai.usage.upper_prices import (
     ANY_PRICE,
@@ -28,7 +38,10 @@ from fastroai.usage.upper_prices import (
     upper_override,
 )
 
-_ZERO: Final = Decimal(0)
+logger = logging.getLogger("fastroai.usage")
+
+_ROUNDING: Final = Decimal("0.000001")
+"""US dollars by which a bill may differ from prices without being told: a microcent."""
 
 
 class UnpricedModelWarning(UserWarning):
@@ -55,8 +68,8 @@ class CostCalculator:
 
     def __init__(self, pricing_overrides: Mapping[str, PricingOverride] | None = None) -> None:
         self._overrides = PricingOverrides(pricing_overrides)
-        self._warned: set[tuple[str | None, str]] = set()
-        self._contradictions: dict[tuple[str | None, str], str] = {}
+        self._warned: set[tuple[str, str]] = set()
+        self._differing: set[tuple[str, str | None]] = set()
 
     refresh_prices = staticmethod(refresh_prices)
     refresh_prices_async = staticmethod(refresh_prices_async)
@@ -121,15 +134,13 @@ class CostCalculator:
         provider, name = _provider_and_name(model, None)
         if provider is None and self._overrides.find([name], []) is None:
             provider, name = model_reference(model)  # or raises, with the candidates
-        try:
-            cost = self._price(
-                _response(_request_usage(tokens), name, provider, None, timestamp), name, provider
-            )
-        except ValueError as error:
-            raise ConfigurationError("tokens", tokens, f"parts within their totals ({error})") from error
-        if cost is None:
+        cost = self.cost_of_usage(tokens, model=name, provider=provider, timestamp=timestamp)
+        if cost is OVERLAPPING or cost.contradiction is not None:
+            expected = "parts within their totals, also cache reads and writes together"
+            raise ConfigurationError("tokens", tokens, expected)
+        if cost.cost_usd is None or not cost.complete:
             raise UnpricedModelError(name, provider or "")
-        return usd_to_microcents(cost)
+        return usd_to_microcents(cost.cost_usd)
 
     @overload
     def price(
@@ -158,14 +169,11 @@ class CostCalculator:
         provider_url: str | None = None,
         timestamp: datetime | None = None,
     ) -> Decimal | None:
-        """What one request costs, in exact US dollars; `None` if no price is known, or its usage is not.
+        """Work out what one request costs, in exact US dollars; `None` if a part of it has no known price.
 
-        A response is priced by the model, provider, URL, service tier and time that it carries itself. With
-        it, `model` and `provider` are those that were asked: overrides for them count, and where the
-        answering model has no price, theirs applies. Overrides come first, then a cost that the response
-        already has (the Pydantic AI Gateway reports what was billed), then list prices.
-
-        Usage that contradicts itself has no price; `warn_unpriced` then says so.
+        A response is priced by the model, provider, URL, service tier and time that it carries itself.
+        `model` and `provider` say which model was asked, so that overrides for its name count as well.
+        `cost_of` takes the provider's own bill into account, and says more.
 
         Raises:
             ConfigurationError: for the usage of a whole run, because each request is priced by itself; and
@@ -176,46 +184,88 @@ class CostCalculator:
                 "usage", measured, "the usage of one request; price each response of the run"
             )
         if isinstance(measured, ModelResponse):
-            response = measured
-            if model is not None:
-                provider, model = _provider_and_name(model, provider)
+            cost = self.cost_of(measured, model=model, provider=provider)
+        elif not model:
+            raise ConfigurationError("model", model, "the model that this usage is of")
         else:
-            if not model:
-                raise ConfigurationError("model", model, "the model that this usage is of")
-            provider, model = _provider_and_name(model, provider)
-            usage = _request_usage(measured) if isinstance(measured, Tokens) else measured
-            response = _response(usage, model, provider, provider_url, timestamp)
-        try:
-            return self._price(response, model, provider)
-        except (ValueError, UserWarning) as error:  # genai-prices warns of prices that it cannot apply
-            asked = provider or response.provider_name, model or response.model_name or ""
-            self._contradictions[asked] = str(error)
-            return None
-
-    def _price(self, response: ModelResponse, asked: str | None, provider: str | None) -> Decimal | None:
-        usage = response.usage
-        if usage.unmeasured_requests:
-            return None
-        pricing = self._overrides.find((asked, response.model_name), (provider, response.provider_name))
-        if pricing is not None:
-            return pricing.cost(usage)
-        if usage.cost is not None:
-            return usage.cost
-        listed = list_price(response)
-        if listed is None and asked not in (None, response.model_name):
-            listed = list_price(
-                replace(response, model_name=asked, provider_name=provider or response.provider_name)
+            cost = self.cost_of_usage(
+                measured, model=model, provider=provider, provider_url=provider_url, timestamp=timestamp
             )
-        if listed is not None:
-            return listed.total_price
-        return _ZERO if is_local(response.model_name, provider or response.provider_name) else None
+        return cost.cost_usd if cost.complete else None
+
+    def cost_of_usage(
+        self,
+        usage: RequestUsage | Tokens,
+        *,
+        model: str,
+        provider: str | None = None,
+        provider_url: str | None = None,
+        timestamp: datetime | None = None,
+    ) -> RequestCost:
+        """Work out what so much usage of a model costs, by the prices of `timestamp`, by default now."""
+        provider, model = _provider_and_name(model, provider)
+        measured = _request_usage(usage) if isinstance(usage, Tokens) else usage
+        response = _response(measured, model, provider, provider_url, timestamp)
+        return self.cost_of(response, model=model, provider=provider)
+
+    def cost_of(
+        self,
+        response: ModelResponse,
+        *,
+        model: str | None = None,
+        provider: str | None = None,
+        stated_usd: Decimal | None = None,
+        conditions: Mapping[str, str] | None = None,
+    ) -> RequestCost:
+        """Work out what one request cost, where that is from, and what of it is not known.
+
+        Args:
+            response: Its response, which says the model, the provider, the URL, the time and the usage.
+            model: The model that was asked, so that overrides for its name count. The list price of an asked
+                model is never taken for an answer of another one.
+            provider: The provider that was asked.
+            stated_usd: The bill that the provider or a gateway states, in US dollars. It wins over prices.
+            conditions: What is known besides the response of how it was served, as in `{"speed": "fast"}`.
+        """
+        if model is not None:
+            provider, model = _provider_and_name(model, provider)
+        priced = self._priced(response, model, provider, conditions or {})
+        return priced if stated_usd is None else priced.billed(stated_usd)
+
+    def _priced(
+        self,
+        response: ModelResponse,
+        model: str | None,
+        provider: str | None,
+        conditions: Mapping[str, str],
+    ) -> RequestCost:
+        if response.usage.unmeasured_requests:
+            return UNKNOWN_COST
+        try:
+            used = used_units(response)
+            check_parts(used)
+        except ContradictoryUsage as error:
+            return RequestCost(contradiction=str(error))
+        if not add_up(used):
+            return OVERLAPPING
+        try:
+            pricing = self._overrides.find((model, response.model_name), (provider, response.provider_name))
+            if pricing is not None:
+                return by_override(pricing, response.usage, used)
+            listed = by_list_price(response, used, model, provider, conditions)
+            if listed is UNKNOWN_COST and is_local(response.model_name, provider or response.provider_name):
+                return FREE
+            return listed
+        except ContradictoryUsage:
+            return OVERLAPPING
 
     def has_price(self, model: str, provider: str | None = None, provider_url: str | None = None) -> bool:
         """Whether requests to a model can be priced: by an override, a list price, or as free."""
         provider, model = _provider_and_name(model, provider)
-        return (
-            self._price(_response(RequestUsage(), model, provider, provider_url), model, provider) is not None
-        )
+        if self._overrides.find((model,), (provider,)) is not None:
+            return True
+        name = canonical_provider(provider) if provider else None
+        return listed_model(model, name, provider_url) is not None or is_local(model, provider)
 
     def upper_prices(
         self,
@@ -258,21 +308,28 @@ class CostCalculator:
             return None
         return LowerPrices.lowest([asked, *map(lower_override, self._overrides.of_snapshots(model))])
 
-    def warn_unpriced(self, model: str, provider: str | None) -> None:
-        """Say that requests could not be priced: one `UnpricedModelWarning` per model and calculator."""
+    def warn_incomplete(self, cost: RequestCost, model: str, provider: str | None) -> None:
+        """Say why a cost is not complete: one `UnpricedModelWarning` for each reason and model."""
         provider, model = _provider_and_name(model, provider or None)
-        if (provider, model) in self._warned:
-            return
-        self._warned.add((provider, model))
         key = f"{provider}:{model}" if provider else model
-        if (contradiction := self._contradictions.get((provider, model))) is not None:
-            reason = f"the usage that {key!r} reported cannot be priced ({contradiction})"
-        else:
-            reason = (
-                f"no price is known for {key!r}; add one: CostCalculator(pricing_overrides="
-                f"{{{key!r}: {{'input_per_mtok': ..., 'output_per_mtok': ...}}}})"
-            )
-        warnings.warn(f"costs leave out requests: {reason}", UnpricedModelWarning, stacklevel=2)
+        reason = cost.why_incomplete(key)
+        if (key, reason) not in self._warned:
+            self._warned.add((key, reason))
+            warnings.warn(f"costs leave out requests: {reason}", UnpricedModelWarning, stacklevel=2)
+
+    def note_difference(self, cost: RequestCost, model: str, provider: str | None) -> None:
+        """Log that a provider bills other amounts than the prices known here: once for each model."""
+        difference = cost.difference_usd
+        if difference is None or abs(difference) <= _ROUNDING or (model, provider) in self._differing:
+            return
+        self._differing.add((model, provider))
+        logger.warning(
+            "%s:%s bills $%s for a request that costs $%s by the prices known here; the bill counts",
+            provider,
+            model,
+            cost.stated_usd,
+            cost.priced_usd,
+        )
 
 
 def _provider_and_name(model: str, provider: str | None) -> tuple[str | None, str]:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from fastroai.errors import ConfigurationError
-from fastroai.records import usd_to_microcents
+from fastroai.records import EXACT, exact_sum, usd_to_microcents
 from fastroai.usage.money import Amount, exact_decimal, format_cost, whole_number
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ class Quote:
         summed = ("the sum of its steps",)
         return cls(
             name=name,
-            lower_usd=sum((part.lower_usd for part in parts.values()), _ZERO),
-            expected_usd=sum((part.expected_usd for part in parts.values()), _ZERO),
-            upper_usd=None if unbounded else sum((part.upper_usd or _ZERO for part in parts.values()), _ZERO),
+            lower_usd=exact_sum(part.lower_usd for part in parts.values()),
+            expected_usd=exact_sum(part.expected_usd for part in parts.values()),
+            upper_usd=None if unbounded else exact_sum(part.upper_usd or _ZERO for part in parts.values()),
             lower_reasons=summed,
             expected_reasons=summed,
             upper_reasons=tuple(
@@ -132,9 +132,9 @@ class Quote:
         bounded = self.upper_usd is not None and other.upper_usd is not None
         return Quote(
             name=" + ".join(filter(None, (self.name, other.name))),
-            lower_usd=self.lower_usd + other.lower_usd,
-            expected_usd=self.expected_usd + other.expected_usd,
-            upper_usd=(self.upper_usd or _ZERO) + (other.upper_usd or _ZERO) if bounded else None,
+            lower_usd=EXACT.add(self.lower_usd, other.lower_usd),
+            expected_usd=EXACT.add(self.expected_usd, other.expected_usd),
+            upper_usd=EXACT.add(self.upper_usd or _ZERO, other.upper_usd or _ZERO) if bounded else None,
             lower_reasons=self._own(self.lower_reasons) + other._own(other.lower_reasons),
             expected_reasons=self._own(self.expected_reasons) + other._own(other.expected_reasons),
             upper_reasons=self._own(self.upper_reasons) + other._own(other.upper_reasons),
@@ -149,9 +149,9 @@ class Quote:
         times = whole_number("count", count)
         return replace(
             self,
-            lower_usd=self.lower_usd * times,
-            expected_usd=self.expected_usd * times,
-            upper_usd=None if self.upper_usd is None else self.upper_usd * times,
+            lower_usd=EXACT.multiply(self.lower_usd, times),
+            expected_usd=EXACT.multiply(self.expected_usd, times),
+            upper_usd=None if self.upper_usd is None else EXACT.multiply(self.upper_usd, times),
             lower_reasons=_times(times, self.lower_reasons),
             expected_reasons=_times(times, self.expected_reasons),
             upper_reasons=_times(times, self.upper_reasons),
@@ -164,7 +164,7 @@ class Quote:
         if not whole_number("retries", retries) or self.upper_usd is None:
             return self
         reasons = (f"{1 + retries} attempts, as retries={retries}, each of", *self.upper_reasons)
-        return replace(self, upper_usd=self.upper_usd * (1 + retries), upper_reasons=reasons)
+        return replace(self, upper_usd=EXACT.multiply(self.upper_usd, 1 + retries), upper_reasons=reasons)
 
     def within(self, budget: Budget | None) -> Quote:
         """The same under a budget, which stops it before it costs more.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from decimal import localcontext
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from fastroai.records import RequestRecord, Usage
 from fastroai.usage.report_data import as_csv, as_json
 from fastroai.usage.report_rows import (
-    EXACT,
     NO_AGENT,
     NO_STEP,
     UsageRow,
@@ -18,6 +17,7 @@ from fastroai.usage.report_rows import (
     model_of,
     outcomes,
     ranked,
+    stated_over_priced,
 )
 from fastroai.usage.report_tables import as_html, as_markdown, as_rich, as_text
 
@@ -55,21 +55,23 @@ class UsageReport:
     """
     by_outcome: Mapping[str, UsageRow]
     """By what became of the requests: always `kept`, `retried`, `failed` and `released`, in this order."""
+    stated_over_priced_usd: Decimal = Decimal(0)
+    """US dollars that providers bill beyond the prices known here, where they state it; negative if less."""
 
     @classmethod
     def of(cls, records: Iterable[RequestRecord]) -> UsageReport:
         """The account of some requests."""
         records = list(records)
-        with localcontext(EXACT):
-            total = Usage.of(records)
-            return cls(
-                total=UsageRow.of("total", total, total),
-                by_step=ranked(total, ((record.step_id or NO_STEP, record) for record in records)),
-                by_agent=ranked(total, ((record.agent or NO_AGENT, record) for record in records)),
-                by_model=ranked(total, ((model_of(record), record) for record in records)),
-                by_tool=ranked(total, (part for record in records for part in by_returned_tool(record))),
-                by_outcome=outcomes(total, records),
-            )
+        total = Usage.of(records)
+        return cls(
+            total=UsageRow.of("total", total, total),
+            by_step=ranked(total, ((record.step_id or NO_STEP, record) for record in records)),
+            by_agent=ranked(total, ((record.agent or NO_AGENT, record) for record in records)),
+            by_model=ranked(total, ((model_of(record), record) for record in records)),
+            by_tool=ranked(total, (part for record in records for part in by_returned_tool(record))),
+            by_outcome=outcomes(total, records),
+            stated_over_priced_usd=stated_over_priced(records),
+        )
 
     @property
     def groups(self) -> Mapping[str, Mapping[str, UsageRow]]:
@@ -85,9 +87,9 @@ class UsageReport:
     def to_json(self) -> str:
         """Everything as a JSON object; amounts are exact US dollars, as strings.
 
-        Its fields are `version` (1), `currency`, `cost_complete`, `total`, and `by_step`, `by_agent`,
-        `by_model`, `by_tool` and `by_outcome`, lists of rows. A row has the fields of `UsageRow`, and
-        `cost_complete`.
+        Its fields are `version` (2), `currency`, `cost_complete`, `stated_over_priced_usd`, `total`, and the
+        lists of rows `by_step`, `by_agent`, `by_model`, `by_tool` and `by_outcome`. A row has the fields of
+        `UsageRow`, and `cost_complete`.
         """
         return as_json(self)
 

@@ -15,7 +15,7 @@ from fastroai.usage.report_tables import printable
 if TYPE_CHECKING:
     from fastroai.usage.report import UsageReport
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 """Goes up when a field changes its meaning or goes away; new ones may be added without that."""
 
 # What spreadsheets take for the start of a formula (https://owasp.org/www-community/attacks/CSV_Injection),
@@ -31,6 +31,7 @@ def as_json(report: UsageReport) -> str:
         "version": FORMAT_VERSION,
         "currency": "USD",
         "cost_complete": report.total.cost_complete,
+        "stated_over_priced_usd": _exact(report.stated_over_priced_usd),
         "total": _data(report.total),
     }
     for group, rows in report.groups.items():
@@ -61,8 +62,9 @@ def _data(row: UsageRow) -> dict[str, _Value]:
         "cost_usd": _exact(row.cost_usd),
         "cost_complete": row.cost_complete,
         "unpriced_requests": row.unpriced_requests,
+        "unpriced_units": ", ".join(row.unpriced_units),
         "unmeasured_requests": row.unmeasured_requests,
-        "unmeasured_bound_usd": _exact(row.unmeasured_bound_usd),
+        "uncertain_usd": _exact(row.uncertain_usd),
         "unbounded_requests": row.unbounded_requests,
         "committed_usd": _exact(row.committed_usd),
         "share": row.share,

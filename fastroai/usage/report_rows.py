@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from decimal import Decimal
 from fractions import Fraction
 from typing import Final, get_args
 
-from fastroai.records import RequestRecord, RequestUse, Tokens, Usage
+from fastroai.records import EXACT, RequestRecord, RequestUse, Tokens, Usage, exact_sum
 
 NO_STEP: Final = "(no step)"
 NO_AGENT: Final = "(no agent)"
 RELEASED: Final = "released"
 OUTCOMES: Final = (*get_args(RequestUse), RELEASED)
-
-EXACT: Final = Context(prec=10_000, Emin=MIN_EMIN, Emax=MAX_EMAX)
-"""Arithmetic of money in which no sum is rounded, whatever the caller's own decimal context is."""
 
 _SHARE_EXPONENT: Final = -12
 
@@ -40,15 +37,17 @@ class UsageRow:
     cost_usd: Decimal
     """Exact sum of the known costs, in US dollars."""
     unpriced_requests: int
-    """Requests for whose model no price is known; they are not in `cost_usd`."""
+    """Requests for which no price is known, or not for all that they used."""
+    unpriced_units: tuple[str, ...]
+    """What was used or bought without a known price, each name once."""
     unmeasured_requests: int
-    """Requests that were sent and whose usage never came; they are not in `cost_usd`."""
-    unmeasured_bound_usd: Decimal
-    """What the unmeasured requests can have cost at most, as far as that is known, in US dollars."""
+    """Requests that were sent, and whose usage never came or contradicts itself."""
+    uncertain_usd: Decimal
+    """US dollars that unpriced and unmeasured requests can have cost at most, beyond `cost_usd`."""
     unbounded_requests: int
-    """Unmeasured requests for which no bound is known; they are not in `unmeasured_bound_usd`."""
+    """Unpriced and unmeasured requests for which no bound is known; they are not in `uncertain_usd`."""
     committed_usd: Decimal
-    """`cost_usd` and `unmeasured_bound_usd` together: what budgets read."""
+    """`cost_usd` and `uncertain_usd` together: what budgets read."""
     share: float | None
     """`cost_usd` as a part of the report's total, from 0 to 1, for display; `None` if that total is zero."""
 
@@ -70,8 +69,9 @@ class UsageRow:
             cache_write_tokens=usage.cache_write_tokens,
             cost_usd=usage.cost_usd,
             unpriced_requests=usage.unpriced_requests,
+            unpriced_units=usage.unpriced_units,
             unmeasured_requests=usage.unmeasured_requests,
-            unmeasured_bound_usd=usage.unmeasured_bound_usd,
+            uncertain_usd=usage.uncertain_usd,
             unbounded_requests=usage.unbounded_requests,
             committed_usd=usage.committed_usd,
             share=float(Fraction(usage.cost_usd) / Fraction(total.cost_usd)) if total.cost_usd else None,
@@ -95,6 +95,15 @@ def outcomes(total: Usage, records: Iterable[RequestRecord]) -> dict[str, UsageR
     return {name: UsageRow.of(name, usage, total) for name, usage in usages.items()}
 
 
+def stated_over_priced(records: Iterable[RequestRecord]) -> Decimal:
+    """How much more the stated bills are than what the same requests cost by the prices known here."""
+    return exact_sum(
+        EXACT.subtract(record.stated_usd, record.priced_usd)
+        for record in records
+        if record.stated_usd is not None and record.priced_usd is not None
+    )
+
+
 def model_of(record: RequestRecord) -> str:
     """`provider:model`; what `record_usage` added may have no provider."""
     return f"{record.provider}:{record.model}" if record.provider else record.model
@@ -108,10 +117,21 @@ def by_returned_tool(record: RequestRecord) -> Iterator[tuple[str, RequestRecord
         return
     number = len(tools)
     counts = {name: _divided(count, number) for name, count in asdict(record.tokens).items()}
-    costs, bounds = _divided_usd(record.cost_usd, number), _divided_usd(record.bound_usd, number)
+    amounts = (record.cost_usd, record.bound_usd, record.stated_usd, record.priced_usd)
+    digit = min((_last_digit(amount) for amount in amounts if amount is not None), default=_SHARE_EXPONENT)
+    costs, bounds, stated, priced = (_divided_usd(amount, number, digit) for amount in amounts)
     for index, tool in enumerate(tools):
-        tokens = Tokens(**{name: parts[index] for name, parts in counts.items()})
-        yield tool, replace(record, tokens=tokens, cost_usd=costs[index], bound_usd=bounds[index])
+        yield (
+            tool,
+            replace(
+                record,
+                tokens=Tokens(**{name: parts[index] for name, parts in counts.items()}),
+                cost_usd=costs[index],
+                bound_usd=bounds[index],
+                stated_usd=stated[index],
+                priced_usd=priced[index],
+            ),
+        )
 
 
 def _divided(units: int, number: int) -> list[int]:
@@ -119,11 +139,15 @@ def _divided(units: int, number: int) -> list[int]:
     return [share + (index < left) for index in range(number)]
 
 
-def _divided_usd(amount: Decimal | None, number: int) -> list[Decimal | None]:
+def _last_digit(amount: Decimal) -> int:
+    exponent = amount.as_tuple().exponent
+    assert isinstance(exponent, int), "costs are finite"
+    return min(exponent, _SHARE_EXPONENT)
+
+
+def _divided_usd(amount: Decimal | None, number: int, digit: int) -> list[Decimal | None]:
+    """Divide in units of one digit, the same for all amounts of a record: parts compare as wholes do."""
     if amount is None:
         return [None] * number
-    last_digit = amount.as_tuple().exponent
-    assert isinstance(last_digit, int), "costs are finite"
-    exponent = min(last_digit, _SHARE_EXPONENT)
-    units = int(amount.scaleb(-exponent, EXACT))
-    return [Decimal(part).scaleb(exponent, EXACT) for part in _divided(units, number)]
+    units = int(amount.scaleb(-digit, EXACT))
+    return [Decimal(part).scaleb(digit, EXACT) for part in _divided(units, number)]

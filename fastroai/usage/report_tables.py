@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _MARKDOWN: Final = re.compile(r"[\\`*\[\]<>|~&$]|(?<![^\W_])_|_(?![^\W_])")
 
 _NOT_IN_THE_COST: Final = "not in the cost"
+_ROUNDING: Final = Decimal("0.000001")
+"""US dollars by which bills may differ from prices without a note: a microcent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ def as_markdown(report: UsageReport) -> str:
             lines.append([f"**{section.title}**", *[""] * columns])
         lines += [[_MARKDOWN.sub(_entity, name), *cells] for name, *cells in section.rows]
     text = [f"| {' | '.join(cells)} |" for cells in lines]
-    return "\n".join([*text, *(line for note in table.notes for line in ("", note)), ""])
+    notes = (line for note in table.notes for line in ("", _MARKDOWN.sub(_entity, note)))
+    return "\n".join([*text, *notes, ""])
 
 
 def as_html(report: UsageReport) -> str:
@@ -138,13 +141,13 @@ def _table(report: UsageReport) -> _Table:
         for title, rows in groups.items()
         if rows
     ]
-    return _Table(list(columns), sections, _notes(report.total))
+    return _Table(list(columns), sections, [*_notes(report.total), *_bills(report.stated_over_priced_usd)])
 
 
 def _cost(row: UsageRow) -> str:
     if row.cost_complete:
         return _usd(row.cost_usd)
-    if row.unpriced_requests or row.unbounded_requests:
+    if row.unbounded_requests:
         return f"at least {_usd(row.cost_usd)}" if row.cost_usd else "unknown"
     if row.cost_usd:
         return f"{_usd(row.cost_usd)} to {_usd(row.committed_usd)}"
@@ -172,16 +175,25 @@ def _notes(total: UsageRow) -> list[str]:
         return []
     notes = ["The cost is not complete, and shares are those of the known cost."]
     if total.unpriced_requests:
-        notes.append(f"Unpriced (no price is known): {total.unpriced_requests:,}.")
+        units = f": {printable(', '.join(total.unpriced_units))}" if total.unpriced_units else ""
+        notes.append(f"Unpriced (no price is known{units}): {total.unpriced_requests:,}.")
     if total.unmeasured_requests:
-        bounds = []
-        if total.unmeasured_requests > total.unbounded_requests:
-            bounds.append(f"at most {_usd(total.unmeasured_bound_usd)} USD")
-        if total.unbounded_requests:
-            bounds.append(f"{total.unbounded_requests:,} without a bound")
-        count = f"{total.unmeasured_requests:,} ({', and '.join(bounds)})"
-        notes.append(f"Unmeasured (sent, and their usage never came): {count}.")
+        notes.append(
+            f"Unmeasured (sent, and their usage never came or cannot be true): {total.unmeasured_requests:,}."
+        )
+    if total.uncertain_usd:
+        notes.append(f"Together they cost at most {_usd(total.uncertain_usd)} USD more.")
+    if total.unbounded_requests:
+        notes.append(f"Nothing is known to bound the cost of {total.unbounded_requests:,} of them.")
     return notes
+
+
+def _bills(over_priced_usd: Decimal) -> list[str]:
+    if abs(over_priced_usd) < _ROUNDING:
+        return []
+    more = "more" if over_priced_usd > 0 else "less"
+    amount = _usd(abs(over_priced_usd))
+    return [f"Providers billed {amount} USD {more} than the prices known here; the bills count."]
 
 
 def _usd(amount: Decimal) -> str:

@@ -12,11 +12,11 @@ from typing import Final, Literal
 from genai_prices.data_snapshot import DataSnapshot, get_snapshot
 from genai_prices.data_units import unit_data
 from genai_prices.types import ModelInfo, ModelPrice, StartDateConstraint, TieredPrices
-from pydantic_ai.messages import ModelResponse
 
-from fastroai.usage.list_prices import list_price
+from fastroai.usage.list_prices import listed_model
 from fastroai.usage.overrides import ModelPricing
 from fastroai.usage.price_units import PRICE_UNITS
+from fastroai.usage.rate_card import without_noise
 
 _TOKENS_PER_MTOK: Final = 1_000_000
 _CLOCK_SLACK: Final = timedelta(days=1)
@@ -158,14 +158,12 @@ _rates: Final = _Rates()
 def _find_rates(
     model: str, provider: str | None, url: str | None, conditions: PriceConditions, now: datetime
 ) -> _ModelRates | None:
-    listed = list_price(
-        ModelResponse(parts=[], model_name=model, provider_name=provider, provider_url=url, timestamp=now)
-    )
+    listed = listed_model(model, provider, url)
     if listed is None or _SEARCHES_UNASKED.search(model):
         return None
     flat = dict.fromkeys(("input", "output", "requests", "web_search"), Decimal(0))
     tiers: list[tuple[str, int, Decimal]] = []
-    for prices in _possible_prices(listed.model, conditions, now):
+    for prices in _possible_prices(listed.info, conditions, now):
         for key, value in vars(prices).items():
             if value is None:
                 continue
@@ -178,10 +176,10 @@ def _find_rates(
                 return None
             if _CACHE_WRITES_OF.get(key, 0) > _CACHE_WRITES[conditions.cache_write]:
                 continue
-            base = value if isinstance(value, Decimal) else value.base
+            base = without_noise(value if isinstance(value, Decimal) else value.base)
             flat[kind] = max(flat[kind], base / unit.per)
             if isinstance(value, TieredPrices):
-                tiers.extend((kind, tier.start, tier.price / unit.per) for tier in value.tiers)
+                tiers.extend((kind, tier.start, without_noise(tier.price) / unit.per) for tier in value.tiers)
     return _ModelRates(flat, tiers)
 
 

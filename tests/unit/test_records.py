@@ -1,6 +1,6 @@
 import pickle
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Decimal, localcontext
 
 import pytest
 from hypothesis import given
@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from fastroai.records import (
     NOT_GIVEN,
+    UNBOUNDED,
     RequestOutcome,
     RequestRecord,
     Tokens,
     Usage,
+    exact_sum,
     first_given,
     usd_to_microcents,
 )
@@ -90,8 +92,40 @@ def test_a_settled_request_adds_its_cost_and_tokens() -> None:
 
 def test_an_unpriced_request_adds_its_tokens_and_leaves_the_cost_incomplete() -> None:
     usage = Usage.of([record(tokens=Tokens(output_tokens=5))])
-    assert usage == Usage(request_count=1, unpriced_requests=1, output_tokens=5)
+    assert usage == Usage(request_count=1, unpriced_requests=1, unbounded_requests=1, output_tokens=5)
     assert not usage.cost_complete
+
+
+def test_a_partly_priced_request_commits_its_bound_and_names_what_it_leaves_out() -> None:
+    partly = record(cost_usd=Decimal("0.2"), unpriced_units=("web_searches",), bound_usd=Decimal("0.5"))
+    usage = Usage.of([partly, partly])
+    assert not partly.cost_complete
+    assert partly.unpriced
+    assert (usage.cost_usd, usage.uncertain_usd, usage.committed_usd) == (
+        Decimal("0.4"),
+        Decimal("0.6"),
+        Decimal("1.0"),
+    )
+    assert (usage.unpriced_requests, usage.unpriced_units) == (2, ("web_searches",))
+
+
+def test_a_known_part_above_the_bound_is_committed() -> None:
+    assert record("unmeasured", cost_usd=Decimal(3), bound_usd=Decimal(2)).committed_usd == 3
+
+
+def test_an_amount_without_a_bound_cannot_be_taken_for_zero() -> None:
+    unknown = record().committed_usd
+    assert unknown is UNBOUNDED
+    with pytest.raises(TypeError, match="amount is UNBOUNDED"):
+        _ = unknown or Decimal(0)
+
+
+def test_sums_of_money_do_not_depend_on_the_decimal_context_of_the_application() -> None:
+    with localcontext(prec=6):
+        usage = Usage.of([record(cost_usd=Decimal("100000.1"))] * 3 + [record(cost_usd=Decimal("1e-15"))])
+        assert str(usage.cost_usd) == "300000.300000000000001"
+        assert usage.cost_microcents == 300_000_300_000
+        assert str(usage.committed_usd) == "300000.300000000000001"
 
 
 def test_an_unmeasured_request_adds_its_bound_to_what_is_committed_only() -> None:
@@ -130,15 +164,16 @@ def test_a_copy_is_not_changed_by_later_requests() -> None:
 def test_usage_is_the_sum_of_its_records(given_records: list[RequestRecord]) -> None:
     usage = Usage.of(given_records)
     sent = [r for r in given_records if r.outcome != "released"]
-    settled = [r for r in sent if r.outcome == "settled"]
     unmeasured = [r for r in sent if r.outcome == "unmeasured"]
     assert usage.request_count + usage.failed_requests == len(given_records)
     assert usage.request_count == len(sent)
     assert usage.unpriced_requests == sum(r.unpriced for r in given_records)
     assert usage.unmeasured_requests == len(unmeasured)
-    assert usage.unbounded_requests == sum(r.bound_usd is None for r in unmeasured)
-    assert usage.cost_usd == sum(r.cost_usd or 0 for r in settled)
-    assert usage.unmeasured_bound_usd == sum(r.bound_usd or 0 for r in unmeasured)
+    uncertain = [r for r in sent if not r.cost_complete]
+    assert usage.unbounded_requests == sum(r.bound_usd is None for r in uncertain)
+    assert usage.cost_usd == exact_sum(r.cost_usd for r in sent if r.cost_usd is not None)
+    committed = [r.committed_usd for r in sent]
+    assert usage.committed_usd >= exact_sum(each for each in committed if each is not UNBOUNDED)
     for name in TOKEN_NAMES:
         assert getattr(usage, name) == sum(getattr(r.tokens, name) for r in sent)
 

@@ -109,7 +109,7 @@ async def test_what_was_sent_and_never_answered_counts_at_its_bound(server: Mode
     usage = caught.value.usage
     assert usage is not None
     assert usage.unmeasured_requests == 1
-    assert usage.unmeasured_bound_usd > 0
+    assert usage.uncertain_usd > 0
     assert usage.committed_usd <= Decimal("0.0025")
     assert len(server.ledger.entries) * PRICE <= Decimal("0.0025")
 

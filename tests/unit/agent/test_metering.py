@@ -25,6 +25,7 @@ from fastroai import FastroAgent
 from fastroai.agent import Metered
 from fastroai.agent.answers import is_cut
 from fastroai.agent.metering import MeteredModel
+from fastroai.records import Tokens
 from fastroai.runtime import Scope
 from fastroai.usage import CostCalculator
 
@@ -113,7 +114,7 @@ async def test_a_whole_response_is_settled() -> None:
         {"usage": RequestUsage(input_tokens=10, unmeasured_requests=1)},
         {"state": "incomplete"},
         {"state": "interrupted"},
-        {"state": "suspended"},
+        {"state": "suspended", "finish_reason": None},
     ],
     ids=repr,
 )
@@ -126,7 +127,19 @@ async def test_a_response_that_is_suspended_without_usage_is_counted_when_it_goe
     assert await outcome(RemoteModel(suspended)) == ("released", None)
 
 
-async def test_usage_that_contradicts_itself_is_unpriced_and_said_so() -> None:
+@pytest.mark.parametrize(
+    "ended",
+    [
+        {"state": "suspended", "finish_reason": None, "provider_details": {"finish_reason": "pause_turn"}},
+        {"finish_reason": None, "provider_details": {"finish_reason": "OTHER"}},
+    ],
+    ids=repr,
+)
+async def test_a_reason_to_end_that_has_no_name_in_pydantic_ai_is_one(ended: dict[str, Any]) -> None:
+    assert await outcome(RemoteModel(response(**ended))) == ("settled", Decimal("0.00002"))
+
+
+async def test_usage_that_contradicts_itself_is_unmeasured_and_said_so() -> None:
     impossible = response(usage=RequestUsage(input_tokens=1, cache_read_tokens=5))
     calculator = CostCalculator()
     calculator.add_pricing_override(
@@ -135,9 +148,10 @@ async def test_usage_that_contradicts_itself_is_unpriced_and_said_so() -> None:
     metered = Metered(calculator).get_wrapper_model(RemoteModel(impossible))
     assert metered is not None
     async with Scope("step", "s", parent=None) as scope:
-        with pytest.warns(UserWarning, match="cannot be priced"):
+        with pytest.warns(UserWarning, match="contradicts itself"):
             await metered.request([], None, ModelRequestParameters())
-    assert scope.records[0].unpriced
+    [record] = scope.records
+    assert (record.outcome, record.cost_usd, record.tokens) == ("unmeasured", None, Tokens())
 
 
 async def test_a_warning_that_is_raised_leaves_the_request_charged() -> None:

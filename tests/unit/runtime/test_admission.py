@@ -1037,7 +1037,8 @@ async def test_a_request_is_reserved_with_each_spend_limit_and_settled_there() -
 async def test_every_ending_reaches_the_spend_limits(end: str, spent: int) -> None:
     limit = SpendLimit(microcents=100, store=MemorySpendStore())
     reservation = await admit(shared_run(limit), request(40))
-    getattr(reservation, end)(*(() if end == "give_back" else (LOST,)))
+    outcome = "released" if end == "release" else "unmeasured"
+    getattr(reservation, end)(*(() if end == "give_back" else (replace(LOST, outcome=outcome),)))
     await reservation.conclude()
     assert await spent_and_reserved(limit) == (spent, 0)
 

@@ -85,7 +85,8 @@ _MODELS = [
     _model("gpt-pages", ModelPrice(input_mtok=Decimal(2), input_document_kpages=Decimal(1))),
     _model("gpt-from-the-future", ModelPrice(input_mtok=Decimal(2), input_dream_mtok=Decimal(9))),
     _model("gpt-transcribe", ModelPrice(audio_hours=Decimal(1))),
-    _model("gpt-free", ModelPrice()),
+    _model("gpt-gone", ModelPrice()),
+    _model("gpt-plain:free", ModelPrice()),
 ]
 
 

@@ -591,7 +591,7 @@ def test_no_response_within_the_bounds_costs_more(
         model_name=model.model_name,
         provider_name=model.system,
         provider_url=model.base_url,
-        provider_details={"service_tier": tier} if tier else None,
+        provider_details={"service_tier": tier} if tier and model is GPT else None,
     )
     cost = CostCalculator().price(response)
     given_settings: dict[str, object] = {

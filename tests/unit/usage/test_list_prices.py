@@ -1,10 +1,11 @@
+from datetime import UTC, datetime
+
 import pytest
 from genai_prices.data import providers
-from genai_prices.types import PriceCalculation
-from pydantic_ai.messages import ModelResponse
-from pydantic_ai.usage import RequestUsage
 
-from fastroai.usage.list_prices import is_local, list_price
+from fastroai.usage.list_prices import is_local, listed_model
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -23,30 +24,40 @@ def test_test_and_function_models_are_local(model: str | None, provider: str | N
 
 
 @pytest.mark.parametrize("model", ["gpt-5-mini", "claude-sonnet-4-5", "gemini-2.5-pro"])
-def test_models_of_the_large_providers_are_listed(model: str) -> None:
-    price = list_price(ModelResponse(parts=[], model_name=model, usage=RequestUsage(input_tokens=100)))
-    assert price is not None
-    assert price.total_price > 0
+def test_models_of_the_large_makers_are_found_by_their_bare_names(model: str) -> None:
+    listed = listed_model(model, None, None)
+    assert listed is not None
+    assert listed.card(NOW, {}).cost({"input_tokens": 100}) > 0
 
 
-def test_every_price_by_the_token_that_genai_prices_ships_is_taken_as_it_is() -> None:
-    usage = RequestUsage(input_tokens=1000, output_tokens=1000)
-    compared = 0
-    for provider in providers:
-        for model in provider.models:
-            response = ModelResponse(parts=[], model_name=model.id, provider_name=provider.id, usage=usage)
-            price = _by_the_token(response)
-            if price is not None:
-                found = list_price(response)
-                assert found is not None, (provider.id, model.id)
-                assert found.total_price == price.total_price
-                compared += 1
-    assert compared > 1000
+def test_a_bare_name_of_a_model_that_many_sell_is_nobodys() -> None:
+    assert listed_model("llama-3.3-70b", None, None) is None
 
 
-def _by_the_token(response: ModelResponse) -> PriceCalculation | None:
-    try:
-        price = response.cost()
-    except LookupError:
-        return None
-    return price if any(key.endswith("_mtok") for key in vars(price.model_price)) else None
+def test_the_url_says_more_than_the_provider() -> None:
+    at_openrouter = listed_model("openai/gpt-4o-mini", "openai", "https://openrouter.ai/api/v1")
+    assert at_openrouter is not None
+    assert at_openrouter.info in next(each for each in providers if each.id == "openrouter").models
+
+
+def test_an_unknown_url_leaves_the_provider() -> None:
+    assert listed_model("gpt-5-mini", "openai", "http://localhost:4000") is not None
+
+
+def test_prices_of_service_tiers_hold_where_the_maker_serves_the_model_and_not_at_a_reseller() -> None:
+    openai = listed_model("gpt-4.1", "openai", None)
+    azure = listed_model("gpt-4.1", "azure", None)
+    assert openai is not None
+    assert azure is not None
+    used = {"input_tokens": 1_000_000}
+    priority = {"service_tier": "priority"}
+    assert openai.card(NOW, priority).cost(used) > openai.card(NOW, {}).cost(used)
+    assert azure.card(NOW, priority).cost(used) == azure.card(NOW, {}).cost(used)
+    assert openai.knows("service_tier", "priority")
+    assert not azure.knows("service_tier", "priority")
+
+
+def test_the_same_prices_are_prepared_once() -> None:
+    listed = listed_model("gpt-5-mini", "openai", None)
+    assert listed is not None
+    assert listed.card(NOW, {}) is listed.card(NOW, {"downstream": "x"})

@@ -13,6 +13,7 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from fastroai.errors import ConfigurationError, UnknownModelError, UnpricedModelError
 from fastroai.records import Tokens, Usage
 from fastroai.usage import CostCalculator, PricingOverride, UnpricedModelWarning
+from fastroai.usage.request_cost import RequestCost
 
 pytestmark = pytest.mark.usefixtures("list_prices")
 
@@ -158,13 +159,47 @@ class TestPriceOfAResponse:
         assert calculator.price(small) == Decimal("0.0028")
         assert calculator.price(large) == (1001 * Decimal(4) + 100 * Decimal(12)) / 1_000_000
 
-    def test_an_override_comes_before_the_list_and_before_a_reported_cost(self) -> None:
-        calculator = CostCalculator({"gpt-plain": CHEAP})
-        assert calculator.price(answer(cost=Decimal(9))) == Decimal("0.0011")
+    def test_an_override_comes_before_the_list(self) -> None:
+        cost = CostCalculator({"gpt-plain": CHEAP}).cost_of(answer())
+        assert (cost.cost_usd, cost.source, cost.complete) == (Decimal("0.0011"), "override", True)
+        listed = CostCalculator().cost_of(answer())
+        assert (listed.cost_usd, listed.source) == (Decimal("0.0028"), "priced")
 
-    def test_a_reported_cost_is_what_was_billed(self) -> None:
-        assert CostCalculator().price(answer(cost=Decimal("0.5"))) == Decimal("0.5")
-        assert CostCalculator().price(answer(cost=Decimal(0))) == 0
+    @pytest.mark.parametrize("stated", [Decimal("0.5"), Decimal(0)])
+    def test_a_stated_bill_comes_before_every_price_and_both_are_kept(self, stated: Decimal) -> None:
+        for calculator, priced in (
+            (CostCalculator(), Decimal("0.0028")),
+            (CostCalculator({"gpt-plain": CHEAP}), Decimal("0.0011")),
+        ):
+            cost = calculator.cost_of(answer(), stated_usd=stated)
+            assert (cost.cost_usd, cost.source, cost.complete) == (stated, "stated", True)
+            assert (cost.stated_usd, cost.priced_usd) == (stated, priced)
+            assert cost.difference_usd == stated - priced
+
+    def test_a_cost_that_pydantic_ai_filled_in_is_no_statement(self) -> None:
+        assert CostCalculator().price(answer(cost=Decimal("0.5"))) == Decimal("0.0028")
+
+    def test_what_has_no_price_is_named_and_leaves_the_cost_incomplete(self) -> None:
+        advised = answer()
+        advised.usage.details = {"advisor_iterations": 1, "advisor_input_tokens": 900}
+        cost = CostCalculator().cost_of(advised)
+        assert (cost.cost_usd, cost.unpriced_units) == (Decimal("0.0028"), ("advisor tokens",))
+        assert not cost.complete
+        assert CostCalculator().price(advised) is None
+        billed = CostCalculator().cost_of(advised, stated_usd=Decimal(1))
+        assert billed.complete, "the bill covers everything"
+
+    @pytest.mark.parametrize("tier", ["default", "standard", "auto", "on_demand", "ON_DEMAND"])
+    def test_names_of_the_plain_service_tier_change_nothing(self, tier: str) -> None:
+        assert CostCalculator().price(answer(details={"service_tier": tier})) == Decimal("0.0028")
+
+    def test_a_service_tier_without_a_listed_price_leaves_the_cost_incomplete(self) -> None:
+        cost = CostCalculator().cost_of(answer(details={"service_tier": "scale"}))
+        assert cost.unpriced_units == ("service_tier=scale",)
+
+    def test_prices_depend_on_the_speed_that_was_asked_for(self) -> None:
+        asked = answer("gpt-plain")
+        assert CostCalculator().cost_of(asked, conditions={"speed": "fast"}).unpriced_units == ("speed=fast",)
 
     def test_overrides_are_of_one_calculator_only(self) -> None:
         CostCalculator({"gpt-plain": CHEAP}).add_pricing_override(
@@ -178,9 +213,13 @@ class TestPriceOfAResponse:
         assert calculator.price(answer(), model="openai:my-alias") == Decimal("0.0011")
         assert calculator.price(answer()) == Decimal("0.0028")
 
-    def test_where_the_answering_model_has_no_price_the_one_that_was_asked_counts(self) -> None:
+    def test_an_answer_of_another_model_is_never_priced_as_the_one_that_was_asked(self) -> None:
         response = answer("gpt-renamed")
         assert CostCalculator().price(response) is None
+        assert CostCalculator().price(response, model="gpt-plain", provider="openai") is None
+
+    def test_an_answer_that_does_not_name_its_model_is_of_the_one_that_was_asked(self) -> None:
+        response = answer(None)
         assert CostCalculator().price(response, model="gpt-plain", provider="openai") == Decimal("0.0028")
 
     def test_an_override_of_zero_means_free(self) -> None:
@@ -204,8 +243,9 @@ class TestPriceOfAResponse:
         assert CostCalculator().price(answer("gpt-transcribe")) is None
         assert CostCalculator().price(answer("gpt-transcribe", audio_seconds=3600)) == 1
 
-    def test_a_model_that_is_listed_without_prices_is_free(self) -> None:
-        assert CostCalculator().price(answer("gpt-free")) == 0
+    def test_a_model_that_is_listed_without_prices_is_free_only_where_its_name_says_so(self) -> None:
+        assert CostCalculator().price(answer("gpt-plain:free")) == 0
+        assert CostCalculator().price(answer("gpt-gone")) is None
 
     def test_usage_that_contradicts_itself_has_no_price_and_is_no_crash(self) -> None:
         response = answer(input_tokens=1, cache_read_tokens=2)
@@ -292,7 +332,8 @@ class TestKnowingPrices:
             ("in-house", None, False),
             ("test", "test", True),
             ("function:reply:", "function", True),
-            ("gpt-free", "openai", True),
+            ("gpt-plain:free", "openai", True),
+            ("gpt-gone", "openai", False),
         ],
     )
     def test_a_model_has_a_price_if_its_requests_can_be_priced(
@@ -304,22 +345,38 @@ class TestKnowingPrices:
         assert CostCalculator({"in-house": CHEAP}).has_price("in-house", "nobody")
 
     def test_an_unpriced_model_is_warned_of_once_with_what_to_do(self) -> None:
-        calculator = CostCalculator()
+        calculator, unknown = CostCalculator(), RequestCost()
         with pytest.warns(UnpricedModelWarning, match=r"no price is known for 'me:m'; add one: .*'me:m'"):
-            calculator.warn_unpriced("m", "me")
-        calculator.warn_unpriced("m", "me")  # a second warning would be an error here
+            calculator.warn_incomplete(unknown, "m", "me")
+        calculator.warn_incomplete(unknown, "m", "me")  # a second warning would be an error here
         with pytest.warns(UnpricedModelWarning):
-            calculator.warn_unpriced("m", "other")
+            calculator.warn_incomplete(unknown, "m", "other")
         with pytest.warns(UnpricedModelWarning, match="for 'm'"):
-            CostCalculator().warn_unpriced("m", None)
+            CostCalculator().warn_incomplete(unknown, "m", None)
 
     def test_the_warning_says_when_usage_contradicts_itself(self) -> None:
         calculator = CostCalculator()
-        calculator.price(answer(input_tokens=1, cache_read_tokens=2), model="gpt-plain", provider="openai")
-        with pytest.warns(
-            UnpricedModelWarning, match=r"usage that 'openai:gpt-plain' reported .*cannot exceed"
-        ):
-            calculator.warn_unpriced("gpt-plain", "openai")
+        cost = calculator.cost_of(answer(input_tokens=1, cache_read_tokens=2))
+        with pytest.warns(UnpricedModelWarning, match="'openai:gpt-plain' reported contradicts itself"):
+            calculator.warn_incomplete(cost, "gpt-plain", "openai")
+
+    def test_the_warning_names_what_has_no_price(self) -> None:
+        cost = RequestCost(cost_usd=Decimal(1), unpriced_units=("web_searches", "advisor tokens"))
+        with pytest.warns(UnpricedModelWarning, match="used besides: web_searches, advisor tokens"):
+            CostCalculator().warn_incomplete(cost, "gpt-plain", "openai")
+
+    def test_a_bill_that_differs_from_the_prices_is_logged_once_for_each_model(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        calculator = CostCalculator()
+        rounded = calculator.cost_of(answer(), stated_usd=Decimal("0.0028005"))
+        calculator.note_difference(rounded, "gpt-plain", "openai")
+        assert not caplog.records, "a difference below a microcent is rounding"
+        cost = calculator.cost_of(answer(), stated_usd=Decimal("0.01"))
+        for _ in range(2):
+            calculator.note_difference(cost, "gpt-plain", "openai")
+        [logged] = caplog.messages
+        assert "openai:gpt-plain bills $0.01 for a request that costs $0.0028" in logged
 
     def test_pricing_itself_never_warns(self) -> None:
         with warnings.catch_warnings(record=True) as caught:

@@ -5,6 +5,7 @@ import pickle
 import re
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from decimal import Decimal, localcontext
 from html.parser import HTMLParser
 
@@ -20,7 +21,7 @@ from support.agents import TOKEN_IS_MICROCENT, paid_agent
 
 from fastroai.agent import FastroAgent
 from fastroai.pipelines import Pipeline
-from fastroai.records import RequestRecord, Tokens, Usage
+from fastroai.records import RequestRecord, Tokens, Usage, exact_sum
 from fastroai.steps import StepContext, step
 from fastroai.usage import UsageReport, UsageRow
 
@@ -49,7 +50,7 @@ COUNTS = (
     "unmeasured_requests",
     "unbounded_requests",
 )
-AMOUNTS = ("cost_usd", "unmeasured_bound_usd", "committed_usd")
+AMOUNTS = ("cost_usd", "uncertain_usd", "committed_usd")
 
 names = st.none() | st.sampled_from(["write", "classify", "(no step)", ""])
 # Thirty digits are more than Python's decimal context keeps.
@@ -77,8 +78,7 @@ records = st.builds(
 
 
 def summed(rows: Iterable[UsageRow], field: str) -> Decimal:
-    with localcontext(prec=200):
-        return sum((Decimal(getattr(row, field)) for row in rows), Decimal(0))
+    return exact_sum(Decimal(getattr(row, field)) for row in rows)
 
 
 @given(st.lists(records))
@@ -102,11 +102,9 @@ def test_what_tools_share_is_exactly_what_the_requests_cost_that_brought_their_r
 
 @given(st.lists(records))
 def test_the_total_is_that_of_the_usage(requests: list[RequestRecord]) -> None:
-    with localcontext(prec=200):
-        usage = Usage.of(requests)
-        committed_usd = usage.committed_usd
+    usage = Usage.of(requests)
     total = UsageReport.of(requests).total
-    assert (total.cost_usd, total.committed_usd) == (usage.cost_usd, committed_usd)
+    assert (total.cost_usd, total.committed_usd) == (usage.cost_usd, usage.committed_usd)
     assert (total.request_count, total.released_requests) == (usage.request_count, usage.failed_requests)
     assert total.cost_complete == usage.cost_complete
 
@@ -211,7 +209,7 @@ def test_several_returns_of_one_tool_are_one_share() -> None:
 def test_the_bound_of_an_unmeasured_request_is_divided_among_its_tools_and_no_bound_stays_none() -> None:
     report = UsageReport.of([unmeasured("0.03", tools=("a", "b")), unmeasured(None, tools=("a", "b"))])
     for row in report.by_tool.values():
-        assert (row.unmeasured_bound_usd, row.unmeasured_requests, row.unbounded_requests) == (
+        assert (row.uncertain_usd, row.unmeasured_requests, row.unbounded_requests) == (
             Decimal("0.015"),
             2,
             1,
@@ -275,15 +273,23 @@ def test_groups_that_tell_nothing_are_left_out_of_tables() -> None:
 @pytest.mark.parametrize(
     ("requests", "cost", "note"),
     [
-        ([paid("0.01"), paid(None)], "at least 0.01", r"Unpriced \(no price is known\): 1\.$"),
+        ([paid("0.01"), paid(None)], "at least 0.01", r"Unpriced \(no price is known\): 1\.\s"),
         ([paid(None)], "unknown", r"Unpriced"),
-        ([paid("0.01"), unmeasured("0.05")], "0.01 to 0.06", r"never came\): 1 \(at most 0\.05 USD\)\.$"),
-        ([unmeasured("0.05")], "at most 0.05", r"1 \(at most 0\.05 USD\)\.$"),
-        ([paid("0.01"), unmeasured(None)], "at least 0.01", r"1 \(1 without a bound\)\.$"),
+        (
+            [paid("0.01"), unmeasured("0.05")],
+            "0.01 to 0.06",
+            r"true\): 1\.\s+Together .* at most 0\.05 USD more\.$",
+        ),
+        ([unmeasured("0.05")], "at most 0.05", r"they cost at most 0\.05 USD more\.$"),
+        (
+            [paid("0.01"), unmeasured(None)],
+            "at least 0.01",
+            r"Nothing is known to bound .* 1 of them\.$",
+        ),
         (
             [unmeasured(None), unmeasured("0.05")],
             "unknown",
-            r"2 \(at most 0\.05 USD, and 1 without a bound\)\.$",
+            r"true\): 2\.\s+Together .* at most 0\.05 USD more\.\s+Nothing is known",
         ),
     ],
 )
@@ -413,6 +419,22 @@ def test_only_printing_with_rich_needs_rich(monkeypatch: pytest.MonkeyPatch) -> 
 
 # --- data for programs ---
 
+
+def test_what_has_no_price_is_named_in_every_form_and_cannot_break_it() -> None:
+    report = UsageReport.of([paid("0.01", unpriced_units=("web_searches", "<b>|x"), bound_usd=Decimal(1))])
+    assert lines_of(report)["total"][0] == "0.01 to 1.00"
+    assert "no price is known: web_searches, <b>|x" in str(report)
+    assert "web_searches, &#60;b&#62;&#124;x" in report.to_markdown()
+    assert "web_searches, &lt;b&gt;|x" in report._repr_html_()
+    assert json.loads(report.to_json())["total"]["unpriced_units"] == "web_searches, <b>|x"
+
+
+def test_a_report_says_where_bills_differ_from_prices() -> None:
+    billed = paid("0.03", cost_source="stated", stated_usd=Decimal("0.03"), priced_usd=Decimal("0.01"))
+    assert "Providers billed 0.02 USD more than the prices known here" in str(UsageReport.of([billed]))
+    assert "bills" not in str(UsageReport.of([replace(billed, priced_usd=Decimal("0.0300001"))]))
+
+
 REQUESTS = [
     paid("0.0000001", step_id="write", agent="writer", tokens=Tokens(input_tokens=10, cache_write_tokens=4)),
     paid("0.03", step_id="read", agent="reader", tools=("search", "fetch")),
@@ -428,10 +450,11 @@ def test_json_has_everything_with_exact_amounts() -> None:
         "version",
         "currency",
         "cost_complete",
+        "stated_over_priced_usd",
         "total",
         *(f"by_{group}" for group in ("step", "agent", "model", "tool", "outcome")),
     ]
-    assert (data["version"], data["currency"], data["cost_complete"]) == (1, "USD", False)
+    assert (data["version"], data["currency"], data["cost_complete"]) == (2, "USD", False)
     assert data["total"] == {
         "name": "total",
         "request_count": 3,
@@ -443,8 +466,9 @@ def test_json_has_everything_with_exact_amounts() -> None:
         "cost_usd": "0.0300001",
         "cost_complete": False,
         "unpriced_requests": 0,
+        "unpriced_units": "",
         "unmeasured_requests": 1,
-        "unmeasured_bound_usd": "0.05",
+        "uncertain_usd": "0.05",
         "unbounded_requests": 0,
         "committed_usd": "0.0800001",
         "share": 1.0,

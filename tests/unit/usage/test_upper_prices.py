@@ -43,7 +43,8 @@ def upper(
         ("gpt-day-and-night", None, upper(2, 9)),
         ("gpt-fees", None, upper(2, 8, "0.005")),
         ("gpt-native-tools", None, upper(2, 8, per_web_search="0.01")),
-        ("gpt-free", None, upper(0, 0)),
+        ("gpt-plain:free", None, upper(0, 0)),
+        ("gpt-gone", None, None),
         ("gpt-search", None, None),
         ("gpt-pages", None, None),
         ("gpt-transcribe", None, None),
@@ -58,8 +59,7 @@ def test_the_highest_list_price_that_can_apply_counts(
 
 @pytest.mark.usefixtures("list_prices")
 def test_a_kind_of_price_that_is_not_known_yet_bounds_nothing() -> None:
-    with pytest.warns(UserWarning, match="input_dream_mtok"):
-        assert CostCalculator().upper_prices("gpt-from-the-future", "openai") is None
+    assert CostCalculator().upper_prices("gpt-from-the-future", "openai") is None
 
 
 @pytest.mark.usefixtures("list_prices")

@@ -1,0 +1,61 @@
+"""The bill that a provider or a gateway states with a response.
+
+To be read right after `Model.request`: later PydanticAI may have put an estimate in the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Final
+
+from fastroai.records import EXACT
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelResponse
+
+_USD_PER_TICK: Final = Decimal("1e-10")
+"""https://docs.x.ai/docs/key-information/consumption-and-rate-limits#cost-tracking"""
+
+
+def stated_cost(response: ModelResponse) -> Decimal | None:
+    """US dollars that a provider or a gateway says it bills for a response; `None` if it does not say.
+
+    A stated 0 is 0: a gateway may have answered from its cache.
+    """
+    if response.usage.cost is not None:  # of the Pydantic AI Gateway, or of a model of the user's own
+        return _amount(response.usage.cost)
+    details = response.provider_details or {}
+    if response.provider_name == "openrouter":
+        return _openrouter_bill(details)
+    ticks = _amount(details.get("cost_in_usd_ticks"))
+    return None if ticks is None else EXACT.multiply(ticks, _USD_PER_TICK)
+
+
+def _openrouter_bill(details: Mapping[str, object]) -> Decimal | None:
+    """OpenRouter's charge, and that of the provider whose key the user has brought.
+
+    https://openrouter.ai/docs/use-cases/usage-accounting: `cost` is what is charged to the account, and with
+    `is_byok` the provider bills `upstream_inference_cost` to the user besides. PydanticAI leaves out a `cost`
+    of 0; the rest of the bill shows that there is one.
+    """
+    cost = _amount(details.get("cost"))
+    if cost is None:
+        if details.get("is_byok") is None:
+            return None
+        cost = Decimal(0)
+    if not details.get("is_byok"):
+        return cost
+    upstream = _amount(details.get("upstream_inference_cost"))
+    return None if upstream is None else EXACT.add(cost, upstream)
+
+
+def _amount(value: object) -> Decimal | None:
+    """A number of 0 or more as it is written: of a float, the shortest one that it stands for."""
+    if isinstance(value, bool) or not isinstance(value, Decimal | int | float | str):
+        return None
+    try:
+        amount = Decimal(repr(value) if isinstance(value, float) else value)
+    except InvalidOperation:
+        return None
+    return amount if amount.is_finite() and amount >= 0 else None
