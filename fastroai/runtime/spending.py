@@ -100,7 +100,7 @@ class SharedReservation:
                 elif verdict.first and verdict.balance.reserved_usd <= self._desk.held_up(self.claim.account):
                     return verdict.balance
             except SpendStoreUnavailable as error:
-                self._turnstile.turn_away(error)
+                self._tell_the_line(error)
                 self._desk.remove(self)
                 self._go_uncounted(error)
                 self._desk.settle(self.claim, Decimal(0))  # the store may have it all the same
@@ -115,7 +115,7 @@ class SharedReservation:
         try:
             return await self._desk.store.mark_sent(self.claim)
         except SpendStoreUnavailable as error:
-            self._turnstile.turn_away(error)
+            self._tell_the_line(error)
             self._allow(error)
             return True  # it is reserved, and counted if the store is there again when the answer is
 
@@ -159,6 +159,16 @@ class SharedReservation:
     @property
     def _turnstile(self) -> Turnstile:
         return self._desk.turnstile(self.claim.account)
+
+    def _tell_the_line(self, found: SpendStoreUnavailable) -> None:
+        """Have those who wait for their turn find the same, each with an error of its own."""
+
+        def again() -> SpendStoreUnavailable:
+            error = SpendStoreUnavailable(found.store, found.reason, found.advice)
+            error.__cause__ = found
+            return error
+
+        self._turnstile.turn_away(again)
 
     def _go_uncounted(self, error: SpendStoreUnavailable) -> None:
         self._allow(error)

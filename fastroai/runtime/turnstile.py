@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from copy import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -47,13 +47,12 @@ class Turnstile:
         if waiting.refusal is not None:
             raise waiting.refusal
 
-    def turn_away(self, error: Exception) -> None:
-        """Raise a copy of an error in all who wait now. Who comes later waits for a turn."""
+    def turn_away(self, refusal: Callable[[], Exception]) -> None:
+        """Raise an error in each who waits now. Those who come later wait for their turn."""
         with self._lock:
             line, self._line = self._line, deque()
         for waiting in line:
-            waiting.refusal = copy(error)  # what was spent before is noted on each by itself
-            waiting.refusal.__cause__ = error
+            waiting.refusal = refusal()
             waiting.turn.set()
 
     async def __aexit__(

@@ -12,10 +12,10 @@ There are two clocks. That of the calendar names windows, and may be set forward
 steady one, in seconds, ends leases; a store that has only one clock uses it for both. Where the steady clock
 goes back (the machine was started again, or a server has no other clock), leases go back with it.
 
-An account keeps its latest `WINDOWS_KEPT` windows. A clock that comes back to one of them makes it count again,
-together with those that were opened after it. A clock that goes back further leaves the window that counts as it
-is, until the end of the one that it shows. What was reserved in a window that is not kept any more is held on,
-but counts nowhere.
+An account keeps its latest `WINDOWS_KEPT` windows. A clock that comes back to one of them makes it count
+again, together with those that were opened after it. A clock that goes back further leaves the window that
+counts as it is, until the end of the one that it shows. What was reserved in a window that is not kept any
+more is held on, but counts nowhere.
 """
 
 from __future__ import annotations
