@@ -120,7 +120,9 @@ async def time_of_bounds() -> AsyncIterator[Row]:
         bound(gpt, Exchange("RAG", _prompt(f"{next(fresh)}{text[:letters]}"), 100, 100))
 
     async def long_text() -> None:
-        await prepare_bound(gpt, _prompt(f"{next(fresh)}{text[:500_000]}"), ModelRequestParameters())
+        await prepare_bound(
+            CALCULATOR, gpt, _prompt(f"{next(fresh)}{text[:500_000]}"), ModelRequestParameters()
+        )
 
     took = await medians(
         {

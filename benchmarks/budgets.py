@@ -56,6 +56,10 @@ class Terms:
         bound = self.bound.lowered(usd=usd, tokens=tokens)
         return None if bound is None else replace(self, bound=bound)
 
+    def counted_again(self) -> Terms:
+        """Itself: its bound is what it is."""
+        return self
+
     def stepped_down(self, fallback: ModelFallback) -> Terms:
         """There is no other model."""
         return self

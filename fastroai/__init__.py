@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         DispatchSkippedError,
         ExpressionError,
         FastroAIError,
+        ForkedScopeError,
         GraphStopped,
         GraphValidationError,
         MemoryConflict,
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
         budget_scope,
         classify,
     )
+    from fastroai.steps import Spend, spend
     from fastroai.store import (
         MemoryRunStore,
         PostgresRunStore,
@@ -95,6 +97,7 @@ if TYPE_CHECKING:
     from fastroai.usage import (
         Budget,
         CostCalculator,
+        Endpoint,
         ModelFallback,
         Quote,
         SpendLimit,
@@ -130,12 +133,14 @@ __all__ = [
     "Dispatch",
     "DispatchSkippedError",
     "Edge",
+    "Endpoint",
     "ExecutionConfig",
     "Expression",
     "ExpressionError",
     "FailureClass",
     "FailureContext",
     "FastroAIError",
+    "ForkedScopeError",
     "FastroAgent",
     "FunctionToolsetBase",
     "Graph",
@@ -177,6 +182,7 @@ __all__ = [
     "SQLiteRunStore",
     "SafeToolset",
     "SimpleTracer",
+    "Spend",
     "SpendLimit",
     "SpendLimitExceeded",
     "SpendRecorded",
@@ -202,6 +208,7 @@ __all__ = [
     "format_cost",
     "open_run_store",
     "safe_tool",
+    "spend",
     "step",
     "usage_of",
 ]
@@ -231,6 +238,7 @@ _HOMES = {
         "DispatchSkippedError",
         "ExpressionError",
         "FastroAIError",
+        "ForkedScopeError",
         "GraphStopped",
         "GraphValidationError",
         "MemoryConflict",
@@ -296,6 +304,10 @@ _HOMES = {
         "budget_scope",
         "classify",
     ),
+    "fastroai.steps": (
+        "Spend",
+        "spend",
+    ),
     "fastroai.store": (
         "MemoryRunStore",
         "PostgresRunStore",
@@ -321,6 +333,7 @@ _HOMES = {
     "fastroai.usage": (
         "Budget",
         "CostCalculator",
+        "Endpoint",
         "ModelFallback",
         "Quote",
         "SpendLimit",

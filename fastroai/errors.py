@@ -43,9 +43,11 @@
     ├── CircuitOpenError                     a circuit breaker lets no requests through
     ├── UnpricedModelError                   a budget of money, and a model without a price
     ├── UnboundedRequestError                a budget of money, and a request without an upper bound
+    ├── UnmeteredRequestError                a request in a way that the account cannot follow
     ├── PriceUpdateError                     newer prices could not be downloaded
     ├── LangGraphStopped                     a LangGraph graph that is a step stopped before its end
-    ├── ScopeClosedError                     a request after the end of the run it belongs to
+    ├── ScopeClosedError                     a request at or after the end of the run it belongs to
+    ├── ForkedScopeError                     spending under a budget of the process that forked this one
     └── RunningLoopError (RuntimeError)      a sync entry point was called on a running event loop
 
 What was spent before an error is on it: `error.usage` for these, `usage_of(error)` for any exception.
@@ -80,6 +82,7 @@ __all__ = [
     "ExpressionError",
     "ExpressionProblem",
     "FastroAIError",
+    "ForkedScopeError",
     "GraphProblem",
     "GraphStopped",
     "GraphValidationError",
@@ -117,6 +120,7 @@ __all__ = [
     "UnboundedRequestError",
     "UnknownModelError",
     "UnknownPipelineError",
+    "UnmeteredRequestError",
     "UnpricedModelError",
     "ValueNotStorable",
     "ViolationDetail",
@@ -621,6 +625,11 @@ class BudgetExceeded(FastroAIError):
         """Where the budget is set, from the outermost scope inwards."""
         self.reserved = 0
         """What was reserved of it for requests in flight that there was no waiting for: open streams."""
+        self.stopped: Literal["request", "spend", "recorded"] = "request"
+        """What it stopped: a model request, or what `spend` was to buy, before it was sent or bought; or the
+        code that `recorded` spending which had happened already, and is charged."""
+        self.why: str | None = None
+        """Why so much was requested, where that is far above what the request was likely to use."""
         self.partial_response: ModelResponse | None = None
         """The answer that was cut, where the budget paid for the beginning of one."""
         self.stopped_runs: list[StoppedRun] = []
@@ -637,16 +646,19 @@ class BudgetExceeded(FastroAIError):
         in_flight = f", {self.reserved:,} reserved by requests in flight" if self.reserved else ""
         return (
             f"budget of {self.limit:,} {self.unit}{whose} has no room{where}: {self.committed:,} committed"
-            f"{in_flight}; {self._stopped}. {self._advice}"
+            f"{in_flight}; {self._stopped}. {self._advice}{'' if self.why is None else f' ({self.why})'}"
         )
 
     @property
     def _stopped(self) -> str:
         if self.partial_response is not None:
             return "it paid for the beginning of the last answer (error.partial_response)"
+        if self.stopped == "recorded":
+            return "what was recorded last is charged, and went beyond it"
+        what, end = ("next request", "sent") if self.stopped == "request" else ("spending", "begun")
         if self.requested is None:
-            return "the next request was not sent"
-        return f"the next request, of up to {self.requested:,}, was not sent"
+            return f"the {what} was not {end}"
+        return f"the {what}, of up to {self.requested:,}, was not {end}"
 
     @property
     def _advice(self) -> str:
@@ -676,7 +688,10 @@ class CostBudgetExceeded(BudgetExceeded):
     @property
     def _advice(self) -> str:
         dollars = f"{self.limit / 1_000_000:.6f}".rstrip("0").rstrip(".")
-        return f"Raise the budget (${dollars}), set a lower max_tokens, or do less"
+        if self.stopped == "recorded":
+            return f"Raise the budget (${dollars}), or reserve before you spend: ctx.spend(...)"
+        lower = "set a lower max_tokens, " if self.stopped == "request" else ""
+        return f"Raise the budget (${dollars}), {lower}or do less"
 
 
 CostBudgetExceededError = CostBudgetExceeded
@@ -694,7 +709,7 @@ class SpendLimitExceeded(CostBudgetExceeded):
     @property
     def _advice(self) -> str:
         raise_it = f"raise the limit of {self.key!r} ({self.window})"
-        if self.requested is not None and self.requested > self.limit:
+        if self.stopped == "request" and self.requested is not None and self.requested > self.limit:
             return f"Set a lower max_tokens, or {raise_it}"
         if self.resets_at is None:
             return f"R{raise_it[1:]}"
@@ -948,15 +963,30 @@ class UnpricedModelError(FastroAIError):
 class UnboundedRequestError(FastroAIError):
     """A budget is set, and nothing bounds what a request can use of it."""
 
-    def __init__(self, model: str, provider: str) -> None:
-        super().__init__(model, provider)
+    def __init__(self, model: str, provider: str, why: str | None = None) -> None:
+        super().__init__(model, provider, why)
         self.model, self.provider = model, provider
+        self.why = why
+        """What is not bounded, and what helps; `None` if an earlier request is why."""
 
     def __str__(self) -> str:
         return (
             f"nothing bounds what a request to {self.provider}:{self.model} can use, so no budget of it can "
-            "hold; set max_tokens on the agent, or on_unbounded='allow' on the Budget or SpendLimit"
+            f"hold: {self.why or 'set max_tokens on the agent'}. To send it all the same, set "
+            "on_unbounded='allow' on the Budget or SpendLimit"
         )
+
+
+class UnmeteredRequestError(FastroAIError):
+    """Inside of a run, a request was to be made in a way that the account cannot follow. It was not made."""
+
+    def __init__(self, call: str, scope_path: tuple[str, ...], instead: str) -> None:
+        super().__init__(call, scope_path, instead)
+        self.call, self.scope_path, self.instead = call, scope_path, instead
+
+    def __str__(self) -> str:
+        path = " / ".join(self.scope_path)
+        return f"{self.call} cannot be counted in {path}, so it was not made; {self.instead}"
 
 
 class PriceUpdateError(FastroAIError):
@@ -996,16 +1026,53 @@ class LangGraphStopped(FastroAIError):
 
 
 class ScopeClosedError(FastroAIError):
-    """A request was made after the run that it belongs to had ended."""
+    """A request was made after the run that it belongs to had ended, or was in flight when it ended."""
 
-    def __init__(self, scope_path: tuple[str, ...]) -> None:
-        super().__init__(scope_path)
+    def __init__(self, scope_path: tuple[str, ...], in_flight: bool = False) -> None:
+        super().__init__(scope_path, in_flight)
         self.scope_path = scope_path
+        self.in_flight = in_flight
+        """Whether the request had been sent. Then it was ended with the run, and may have been billed."""
 
     def __str__(self) -> str:
+        what = f"a request was made under {' / '.join(self.scope_path)} after that run had ended"
+        if self.in_flight:
+            what = f"a request under {' / '.join(self.scope_path)} was ended, as its run ended before it"
+        return f"{what}; await everything that a step starts before it returns"
+
+
+class ForkedScopeError(FastroAIError):
+    """Something was to be spent in a process that was forked inside of a budget, or of a run on record.
+
+    A budget counts in the process that opened it. In copies of that process each copy could spend all of it.
+    """
+
+    def __init__(
+        self, left: Literal["budget", "run"], scope_path: tuple[str, ...], opened_in: int, process: int
+    ) -> None:
+        super().__init__(left, scope_path, opened_in, process)
+        self.left = left
+        """What is in the other process: a budget, or the only writer of a run on record."""
+        self.scope_path = scope_path
+        """Where the budget is set, from the outermost scope inwards; else the scope that was forked."""
+        self.opened_in = opened_in
+        """The id of the process that has it."""
+        self.process = process
+        """The id of the process in which something was to be spent."""
+
+    def __str__(self) -> str:
+        where = " / ".join(self.scope_path)
+        if self.left == "run":
+            return (
+                f"the run of {where} is on record by process {self.opened_in}, and this is process "
+                f"{self.process}, forked from it: call models in threads or tasks of the run, or start the "
+                "process with the method 'spawn', and give it budgets of its own"
+            )
         return (
-            f"a request was made under {' / '.join(self.scope_path)} after that run had ended; "
-            "await everything that a step starts before it returns"
+            f"the budget of {where} was opened in process {self.opened_in}, and this is process "
+            f"{self.process}, forked from it: a budget is not shared between processes, and each of them "
+            "could spend all of it. Open a budget in this process (with budget_scope(...)), or share one "
+            "ceiling among them: SpendLimit(usd=..., store=SQLiteSpendStore(...))"
         )
 
 

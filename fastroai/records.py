@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import (
@@ -127,6 +127,9 @@ RequestOutcome = Literal["settled", "unmeasured", "released"]
 `released`: it was not sent, or was refused unbilled.
 """
 
+RecordKind = Literal["request", "spend"]
+"""What an amount was spent on: a request to a model, or anything else that `spend` has reserved it for."""
+
 CostSource = Literal["stated", "priced", "override", "unknown"]
 """Where the cost of a request is from.
 
@@ -144,14 +147,17 @@ in an error.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
-    """One provider request, or one amount that `record_usage` added: the unit of all accounting."""
+    """One provider request, or one amount that `record_usage` or `spend` added: the unit of the account."""
 
     model: str
-    """The model that was asked."""
+    """The model that was asked, or what else was paid for."""
     provider: str
     """The provider's name, as PydanticAI gives it: `openai`, `anthropic`, ..."""
     outcome: RequestOutcome
+    kind: RecordKind = "request"
     tokens: Tokens = Tokens()
+    units: Mapping[str, int | float] = field(default_factory=dict, hash=False)
+    """What `spend` has paid for, by the name of its unit, as in `{"web_searches": 3}`."""
     cost_usd: Decimal | None = None
     """Exact cost in US dollars, as far as it is known, without `unpriced_units`; `None` if none is known."""
     cost_source: CostSource = "unknown"
@@ -222,7 +228,8 @@ class Usage:
     """What a scope has spent so far: sums over its requests and those of everything below it."""
 
     request_count: int = 0
-    """Requests that were sent and not refused: settled and unmeasured ones."""
+    """Requests to models that were sent and not refused: settled and unmeasured ones. What was paid for by
+    `spend` is none; in the counts below it is included."""
     failed_requests: int = 0
     """Requests that ended unbilled: refused by the provider, or never sent."""
     unpriced_requests: int = 0
@@ -255,7 +262,8 @@ class Usage:
         if record.outcome == "released":
             self.failed_requests += 1
             return
-        self.request_count += 1
+        if record.kind == "request":
+            self.request_count += 1
         if record.cost_usd is not None:
             self.cost_usd = EXACT.add(self.cost_usd, record.cost_usd)
         if not record.cost_complete:

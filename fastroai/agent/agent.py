@@ -34,7 +34,6 @@ from fastroai.agent.dispatch import Dispatcher
 from fastroai.agent.estimate import estimate_call
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
 from fastroai.agent.metering import Metered
-from fastroai.agent.models import ModelCache
 from fastroai.agent.output_types import type_of_outputs
 from fastroai.agent.response import ChatResponse
 from fastroai.agent.settings import merge_settings
@@ -157,7 +156,6 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             max_tokens=_first(max_tokens, config.max_tokens, None),
         )
         meter = Metered(_first(cost_calculator, config.cost_calculator, None))
-        models = ModelCache()
         deferred_model: str | None = None
         check_count("max_tokens", max_tokens, least=1)
         self.agent: AbstractAgent[AgentDepsT, OutputDataT]
@@ -188,7 +186,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 if defer_model_check:
                     deferred_model, model = model, None
                 else:
-                    model = models.get(model)
+                    model = meter.models.get(model)
             self.agent = Agent(
                 model,
                 output_type=cast("OutputSpec[OutputDataT]", _first(output_type, None, str)),
@@ -210,7 +208,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 tool_timeout=tool_timeout,
                 max_concurrency=max_concurrency,
                 # At construction: PydanticAI sets up anew for capabilities that come with each run.
-                capabilities=[*(capabilities or ()), meter],
+                capabilities=[meter, *(capabilities or ())],
             )
         self.name: str = name or config.name or self.agent.name or "agent"
         self._dispatcher = Dispatcher(
@@ -218,7 +216,6 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             agent=self.agent,
             meter=meter,
             meter_each_run=agent is not None,
-            models=models,
             deferred_model=deferred_model,
             timeout=_first(timeout, config.timeout, None),
             request_retries=_first(request_retries, config.request_retries, DEFAULT_REQUEST_RETRIES),
@@ -519,7 +516,12 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             limits=limits_of(budget, cost_budget),
             request_retries=request_retries,
         )
-        return run_blocking(lambda: self.dispatch(call), called="agent.run_sync", instead="agent.run")
+        return run_blocking(
+            lambda: self.dispatch(call),
+            called="agent.run_sync",
+            instead="agent.run",
+            home=self._dispatcher.home(call),
+        )
 
     @overload
     def run_stream(

@@ -30,8 +30,10 @@ class AgentRun:
     """What tells this call from others of the same attempt at a step, in a run that is on record."""
     attempt: int = 1
     """Which attempt at that call it is."""
+    retry_delay: float | None = None
+    """Seconds; the base of the backoff between attempts at a request, inside a step that says it."""
     retry: RetryPolicies | None = None
-    """What holds instead of `request_retries`, inside a step that says it."""
+    """What holds instead of `request_retries` and `retry_delay`, inside a step that says it."""
     classifiers: tuple[Classifier, ...] = ()
     refuses_cut_answers: bool = False
     """Whether an answer that broke off is a failure; where its text is read as it comes, it is too late."""

@@ -19,8 +19,6 @@ from fastroai.records import Tokens
 from fastroai.usage import CostCalculator, RequestBound, base_url_of, request_bound
 from fastroai.usage.bounds import prepare_bound
 
-_ALL_UNBOUNDED = RequestBound(input_tokens=None, output_tokens=None, cost_usd=None)
-
 
 @dataclass(frozen=True)
 class Candidate:
@@ -39,8 +37,9 @@ class Candidate:
     ) -> Candidate:
         """The candidate `model`; fallback models `prepare` the messages for each of theirs."""
         messages = model.prepare_messages(first.messages, first.parameters) if prepare else first.messages
-        await prepare_bound(model, messages, first.parameters)
-        return cls(model, messages, first, input_tokens(model, messages, first.parameters), calculator)
+        await prepare_bound(calculator, model, messages, first.parameters)
+        tokens = input_tokens(calculator.host(model), messages, first.parameters)
+        return cls(model, messages, first, tokens, calculator)
 
     @property
     def name(self) -> str:
@@ -59,7 +58,7 @@ class Candidate:
         """The most of a request whose input is whatever the model takes; `None` where nothing bounds that."""
         if self.bound.cost_usd is None or self.first.parameters.native_tools:
             return self.bound.cost_usd  # with tools of the provider, it is that of full windows already
-        window = self.model.context_window
+        window = self.calculator.host(self.model).window
         prices = self.calculator.upper_prices(self.name, self.model.system, base_url_of(self.model), window)
         return None if prices is None else prices.cost(window, self.bound.output_tokens)
 
@@ -76,31 +75,17 @@ class Candidate:
     def usd(self, input_tokens: int, output_tokens: int) -> Decimal:
         """What a request with so many tokens costs; nothing, where no price is known."""
         tokens = Tokens(input_tokens=input_tokens, output_tokens=output_tokens)
-        url = base_url_of(self.model)
-        cost = self.calculator.price(tokens, model=self.name, provider=self.model.system, provider_url=url)
-        return cost or Decimal(0)
+        cost = self.calculator.cost_of_usage(
+            tokens, model=self.name, provider=self.model.system, provider_url=base_url_of(self.model)
+        )
+        return cost.cost_usd or Decimal(0)
 
     @property
     def why_unbounded(self) -> str:
         """Why the first request has no bound, where it has none."""
         if not self.priced:
             return f"no price is known for {self.name}"
-        if self.first.parameters.native_tools:
-            return "the provider's own tools are billed in ways that tokens do not bound"
-        if self.bound == _ALL_UNBOUNDED:
-            return f"the settings for {self.name} can ask for more than tokens of the request and its answer"
-        if self.bound.output_tokens is None:
-            return f"nothing bounds the answer of {self.name}: set max_tokens"
-        if self.bound.input_tokens is None:
-            return f"nothing bounds the input of {self.name}: its context window is not known"
-        return f"{self.name} is billed by more than tokens"
-
-
-def leaves(model: Model) -> list[Model]:
-    """The models of one provider each that a model hands its requests to."""
-    if isinstance(model, FallbackModel):
-        return [leaf for candidate in model.models for leaf in leaves(candidate)]
-    return leaves(model.wrapped) if isinstance(model, WrapperModel) else [model]
+        return f"{self.name}: {self.bound.why}"
 
 
 def own_wrappers(model: Model) -> list[str]:

@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Generic, TypedDict
+from typing import Any, Final, Generic, TypedDict
 
-from pydantic_ai import AgentCapability, AgentRunResultEvent, RunContext, capture_run_messages
+from pydantic_ai import Agent, AgentCapability, AgentRunResultEvent, RunContext, capture_run_messages
 from pydantic_ai.agent import AbstractAgent, EventStreamHandler
 from pydantic_ai.messages import AgentStreamEvent, ModelMessage
 from pydantic_ai.models import Model
@@ -23,7 +23,7 @@ from fastroai.agent.agent_run import AgentRun, current_agent_run
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch, Dispatch, call_hook
 from fastroai.agent.learned import Learned
 from fastroai.agent.metering import Metered
-from fastroai.agent.models import ModelCache
+from fastroai.agent.models import loop_of, note_loop
 from fastroai.agent.replay import count_agent_call
 from fastroai.agent.response import ChatResponse, StreamChunk
 from fastroai.agent.stream import OnScope, ResponseEvent
@@ -31,12 +31,15 @@ from fastroai.errors import BudgetExceeded, StoppedRun
 from fastroai.runtime import CircuitBreaker, Clock, ProviderLimits, Scope, Send, current_scope
 from fastroai.runtime.flow import Flow, current_flow, read_by_this_task
 from fastroai.runtime.options import check_count, check_seconds
+from fastroai.runtime.threads import WorkerThreads
 from fastroai.steps.call import AgentCall
 from fastroai.store.runs import current_durable_run
 from fastroai.tracing import attributes, log_metrics
 from fastroai.usage.limits import Limits
 
 logger = logging.getLogger("fastroai.agent")
+
+_threads: Final = WorkerThreads()
 
 
 class _Identity(TypedDict):
@@ -57,6 +60,7 @@ class _Attempt:
 
     async def respond(self, result: AgentRunResult[OutputDataT]) -> ChatResponse[OutputDataT]:
         await self.scope.end_inside()  # streams that its tools have left open belong to its account
+        self.scope.write_off_in_flight()
         response = ChatResponse.of(
             result,
             self.scope,
@@ -77,7 +81,6 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     meter: Metered
     meter_each_run: bool
     """Whether the agent does not have the meter yet, so that each run must bring it."""
-    models: ModelCache
     deferred_model: str | None
     timeout: float | None
     request_retries: int
@@ -175,9 +178,12 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         )
         scope.reading = read_by_this_task()
         self._build_fallbacks(scope)
+        model = call.model or self.agent.model
+        if isinstance(model, Model):
+            note_loop(model)
         dispatch = Dispatch(
             agent_name=self.name,
-            model=_model_name(call.model or self.agent.model),
+            model=_model_name(model),
             prompt=call.prompt,
             deps=call.deps,
             attempt=call.attempt,
@@ -187,6 +193,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         run = AgentRun(
             self.meter,
             self.request_retries if call.request_retries is None else call.request_retries,
+            retry_delay=call.request_retry_delay,
             retry=call.retry,
             classifiers=call.classifiers,
             circuit_breaker=self.circuit_breaker,
@@ -195,24 +202,28 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         token = current_agent_run.set(run)
         messages: list[ModelMessage] = []
         try:
-            async with scope, self._span(scope, dispatch) as trace_id:
-                await call_hook(self.on_before_dispatch, dispatch)
-                count_agent_call(scope, run.call, run.attempt)
-                try:
-                    async with Clock(self._timeout(call), f"agent {self.name!r}", of_attempt=True) as clock:
-                        scope.add_clock(clock)
-                        with capture_run_messages() as messages:
-                            yield _Attempt(scope, clock, dispatch, run, trace_id, perf_counter())
-                except asyncio.CancelledError:
-                    if parent is not None:
-                        parent.keep_stopped(StoppedRun(self.name, _to_go_on_with(messages)))
-                    raise
-                except Exception as error:
-                    dispatch.error = error
-                    raise
-                finally:
-                    await run.end_tasks()
-                    await self._after(dispatch)
+            # PydanticAI calls functions that are not async in these threads: they may wait for other agents.
+            with Agent.using_thread_executor(_threads):
+                async with scope, self._span(scope, dispatch) as trace_id:
+                    await call_hook(self.on_before_dispatch, dispatch)
+                    count_agent_call(scope, run.call, run.attempt)
+                    try:
+                        async with Clock(
+                            self._timeout(call), f"agent {self.name!r}", of_attempt=True
+                        ) as clock:
+                            scope.add_clock(clock)
+                            with capture_run_messages() as messages:
+                                yield _Attempt(scope, clock, dispatch, run, trace_id, perf_counter())
+                    except asyncio.CancelledError:
+                        if parent is not None:
+                            parent.keep_stopped(StoppedRun(self.name, _to_go_on_with(messages)))
+                        raise
+                    except Exception as error:
+                        dispatch.error = error
+                        raise
+                    finally:
+                        await run.end_tasks()
+                        await self._after(dispatch)
         except BudgetExceeded as stop:
             stop.stopped_runs.append(StoppedRun(self.name, _to_go_on_with(messages)))
             raise
@@ -295,11 +306,18 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         }
 
     def _capabilities(self, call: AgentCall) -> Sequence[AgentCapability[Any]] | None:
-        return [*(call.capabilities or ()), self.meter] if self.meter_each_run else call.capabilities
+        return [self.meter, *(call.capabilities or ())] if self.meter_each_run else call.capabilities
 
     def _run_model(self, model: Model | str | None) -> Model | None:
         reference = self.deferred_model if model is None else model
-        return self.models.get(reference) if isinstance(reference, str) else reference
+        return self.meter.models.get(reference) if isinstance(reference, str) else reference
+
+    def home(self, call: AgentCall) -> asyncio.AbstractEventLoop | None:
+        """The running loop that a client of the call's model is bound to, where there cannot be another."""
+        model = call.model or self.agent.model
+        if not isinstance(model, Model) or self.meter.models.has_built(model):
+            return None
+        return loop_of(model)
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from fastroai.agent.candidate import Candidate, leaves, own_wrappers
+from fastroai.agent.candidate import Candidate, own_wrappers
+from fastroai.agent.models import leaves
 from fastroai.agent.probe import FirstRequest, first_request
 from fastroai.errors import ScopeClosedError
 from fastroai.records import EXACT, exact_sum

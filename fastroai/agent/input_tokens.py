@@ -20,11 +20,10 @@ from pydantic_ai.messages import (
     UserContent,
     UserPromptPart,
 )
-from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models import ModelRequestParameters
 from pydantic_core import to_json
 
-from fastroai.usage import base_url_of
-from fastroai.usage.endpoints import is_first_party
+from fastroai.usage.hosts import Host
 from fastroai.usage.tokenizers import LONGEST_INLINE, is_loaded, tokenizer_of
 
 BYTES_PER_TOKEN: Final = 4
@@ -42,15 +41,16 @@ class InputTokens:
 
 
 def input_tokens(
-    model: Model, messages: Sequence[ModelMessage], parameters: ModelRequestParameters
+    host: Host, messages: Sequence[ModelMessage], parameters: ModelRequestParameters
 ) -> InputTokens:
     """Count the input of a request: exactly where a tokenizer is known, else by its bytes.
 
     `prepare_bound` comes before it: it loads the tokenizer.
     """
     tokenizer = None
-    if is_first_party(model.system, base_url_of(model)) and is_loaded(model.model_name):
-        tokenizer = tokenizer_of(model.model_name)
+    name = host.encoded_model
+    if name is not None and is_loaded(name):
+        tokenizer = tokenizer_of(name)
     least, likely = 0, TOKENS_PER_FILE * sum(map(_files, messages))
     for text in _said(messages, parameters):
         if tokenizer is not None and len(text) <= LONGEST_INLINE:

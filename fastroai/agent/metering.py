@@ -1,15 +1,18 @@
 """The one place where model requests are admitted, priced and charged.
 
 A capability puts a `MeteredModel` around every leaf model of a run, inside fallback models and other
-wrappers too. PydanticAI asks for it before each request, after all hooks, so it sees the final model and
-settings, and it is the same for `run`, `run_stream`, `run_stream_events` and `iter`.
+wrappers too, where it sees the final model and settings; the same for `run`, `run_stream`,
+`run_stream_events` and `iter`. It does so before the hooks of all other capabilities, as they can make
+requests of their own (`OpenAICompaction` does); and after them again, as they can put another model there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator
+import functools
+from asyncio import AbstractEventLoop
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -18,6 +21,7 @@ from typing import Any, Final, Self
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import (
     AbstractCapability,
+    CapabilityOrdering,
     ValidatedToolArgs,
     WrapRunHandler,
     WrapToolExecuteHandler,
@@ -34,18 +38,21 @@ from pydantic_ai.models import (
     ModelRequestParameters,
     StreamedResponse,
 )
+from pydantic_ai.models.batch import Batch, BatchRequest, BatchResult, EncodedBatchRequest
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
+from fastroai.agent import batches
 from fastroai.agent.agent_run import AgentRun, current_agent_run
 from fastroai.agent.models import ModelCache
 from fastroai.agent.replay import KnownResponse, RequestOnRecord, execute_tool
 from fastroai.agent.request_attempt import RequestAttempt
-from fastroai.agent.request_terms import Terms, rejects_answer
-from fastroai.errors import CircuitOpenError
+from fastroai.agent.request_terms import BatchTerms, CompactionTerms, Terms, rejects_answer
+from fastroai.agent.unanswered import Unanswered, continued_job, current_plain_run, works_on
+from fastroai.errors import CircuitOpenError, UnmeteredRequestError
 from fastroai.runtime import (
     RetriesUsed,
     Retry,
@@ -55,8 +62,9 @@ from fastroai.runtime import (
     is_transport_failure,
     step_down_if_due,
 )
+from fastroai.runtime.wakeup import running_loop
 from fastroai.store.runs import current_durable_run
-from fastroai.tracing import attributes, log_metrics
+from fastroai.tracing import attributes
 from fastroai.usage import (
     CostCalculator,
     ModelFallback,
@@ -90,32 +98,94 @@ class Metered(AbstractCapability[Any]):
         super().__init__()
         self.calculator = cost_calculator or CostCalculator()
         self.request_retries = request_retries
-        self._wrapped: dict[int, tuple[Model, Model]] = {}
-        self._fallbacks = ModelCache()
+        self.unanswered = Unanswered()
+        self._metered: dict[tuple[int, int], tuple[Model, AbstractEventLoop | None, Model]] = {}
+        self.models = ModelCache()
+        """The models that were built for the agent of this meter, and for budgets over its runs."""
+
+    def get_ordering(self) -> CapabilityOrdering:
+        """Before the hooks of others, which may make requests."""
+        return CapabilityOrdering(position="outermost")
+
+    def model(self, model: Model | str) -> Model:
+        """Return the model with this meter, for requests that are made without an agent of yours.
+
+            await pydantic_ai.direct.model_request(Metered().model("openai:gpt-5-mini"), messages)
+
+        Raises:
+            UnknownModelError: the provider of the model cannot be told.
+        """
+        return self._metered_model(self.models.get(model) if isinstance(model, str) else model)
 
     def fallback_model(self, fallback: ModelFallback) -> Model:
         """The model that a budget steps down to."""
-        return self._fallbacks.get(fallback.use) if isinstance(fallback.use, str) else fallback.use
+        if isinstance(fallback.use, str):
+            return self.models.get(fallback.use)
+        OwnedModel(fallback.use).come_to_this_loop()
+        return fallback.use
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Note the task that the hooks around the run are in."""
-        self._note_task()
-        return await handler()
+        """Note the task of the hooks around a run; at its end, leave what a plain agent has not collected."""
+        run = self._run()
+        if run is not None:
+            run.add_task()
+        if run is not None or current_scope() is None:
+            return await handler()
+        plain_run = object()
+        current_plain_run.set(
+            plain_run
+        )  # PydanticAI runs this in a context of its own, and hands it on to the run
+        try:
+            return await handler()
+        finally:
+            await self.unanswered.leave(plain_run)
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Note the task that a stream is in, and whether an answer is asked for again."""
-        self._note_task()
-        run = current_agent_run.get()
-        if run is not None and run.meter is self:
+        """Meter the model; note the task that a stream is in, and whether an answer is asked for again."""
+        run = self._run()
+        if run is not None:
+            run.add_task()
             run.rejects_answer = rejects_answer(request_context.messages)
+        request_context.model = self._metered_model(request_context.model)
         return request_context
 
-    def _note_task(self) -> None:
+    def get_wrapper_model(self, model: Model) -> Model | None:
+        """Meter a model that a hook has put in the place of the one that was metered before."""
+        if _is_metered(model):
+            return None
+        metered = self._metered_model(model)
+        return metered if isinstance(metered, MeteredModel) else OwnedModel(metered)
+
+    def _metered_model(self, model: Model) -> Model:
+        loop = running_loop()
+        key = (id(model), id(loop))
+        known = self._metered.get(key)
+        if known is not None and known[0] is model and known[1] is loop:
+            return known[2]
+        metered = self._meter(model)
+        if len(self._metered) >= 16:
+            self._metered.clear()
+        self._metered[key] = (model, loop, metered)
+        return metered
+
+    def _meter(self, model: Model) -> Model:
+        if isinstance(model, MeteredModel):
+            return model if model.meter is self else MeteredModel(self.models.here(model.wrapped), self)
+        if isinstance(model, FallbackModel):
+            fallback = copy.copy(model)
+            fallback.models = [self._meter(candidate) for candidate in model.models]
+            return fallback
+        if isinstance(model, WrapperModel):
+            wrapper = copy.copy(model)
+            wrapper.wrapped = self._meter(model.wrapped)
+            return wrapper
+        return MeteredModel(self.models.here(model), self)
+
+    def _run(self) -> AgentRun | None:
         run = current_agent_run.get()
-        if run is not None and run.meter is self:
-            run.add_task()
+        return run if run is not None and run.meter is self else None
 
     async def wrap_tool_execute(
         self,
@@ -141,31 +211,11 @@ class Metered(AbstractCapability[Any]):
             handler=handler,
         )
 
-    def get_wrapper_model(self, model: Model) -> Model | None:
-        """Meter every leaf of the model that serves a request."""
-        known = self._wrapped.get(id(model))
-        if known is not None and known[0] is model:
-            return known[1]
-        wrapper = self._meter(model)
-        if not isinstance(wrapper, MeteredModel):
-            wrapper = OwnedModel(wrapper)
-        if len(self._wrapped) >= 16:
-            self._wrapped.clear()
-        self._wrapped[id(model)] = (model, wrapper)
-        return wrapper
 
-    def _meter(self, model: Model) -> Model:
-        if isinstance(model, MeteredModel):
-            return model
-        if isinstance(model, FallbackModel):
-            fallback = copy.copy(model)
-            fallback.models = [self._meter(candidate) for candidate in model.models]
-            return fallback
-        if isinstance(model, WrapperModel):
-            wrapper = copy.copy(model)
-            wrapper.wrapped = self._meter(model.wrapped)
-            return wrapper
-        return MeteredModel(model, self)
+def _is_metered(model: Model) -> bool:
+    if isinstance(model, FallbackModel):
+        return all(map(_is_metered, model.models))
+    return isinstance(model, MeteredModel) or (isinstance(model, WrapperModel) and _is_metered(model.wrapped))
 
 
 class OwnedModel(WrapperModel):
@@ -173,6 +223,10 @@ class OwnedModel(WrapperModel):
 
     A `FallbackModel` would wait at its lock otherwise, which several event loops must not share.
     """
+
+    def come_to_this_loop(self) -> None:
+        """Do what PydanticAI does for the model of a run: give it a new client if the last loop has ended."""
+        self._refresh_http_client()
 
     async def __aenter__(self) -> Self:
         return self
@@ -187,11 +241,15 @@ class OwnedModel(WrapperModel):
 
 
 class MeteredModel(OwnedModel):
-    """A model whose requests are admitted, retried, priced and charged in the scope that they happen in."""
+    """A model whose requests are admitted, retried, priced and charged in the scope that they happen in.
+
+    The methods that it does not override send nothing that is billed: they count tokens, and ask about
+    batches or cancel them.
+    """
 
     def __init__(self, wrapped: Model, meter: Metered) -> None:
         super().__init__(wrapped)
-        self._meter = meter
+        self.meter = meter
 
     async def request(
         self,
@@ -199,14 +257,44 @@ class MeteredModel(OwnedModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """Send a request, and again after a transport failure."""
+        """Send a request, and again after a transport failure; or collect one that is being worked on."""
         scope = current_scope()
         if scope is None:
             return await self.wrapped.request(messages, model_settings, model_request_parameters)
-        terms = self._terms(messages, model_settings, model_request_parameters, streamed=False)
+        if (waiting := self._waiting(scope, continued_job(messages))) is not None:
+            ask = functools.partial(
+                waiting.terms.wrapped.request, messages, model_settings, model_request_parameters
+            )
+            return await self._ask_about(waiting, ask)
+        terms = Terms(
+            self.meter, self.wrapped, messages, model_settings, model_request_parameters, streamed=False
+        )
+        self._note_parameters(model_request_parameters)
+        return await self._answer(scope, terms)
+
+    async def compact_messages(
+        self, request_context: ModelRequestContext, *, instructions: str | None = None
+    ) -> ModelResponse:
+        """Have the provider shorten messages, in a request that is billed like any other."""
+        scope = current_scope()
+        if scope is None:
+            return await self.wrapped.compact_messages(request_context, instructions=instructions)
+        terms = CompactionTerms(
+            self.meter,
+            self.wrapped,
+            list(request_context.messages),
+            request_context.model_settings,
+            request_context.model_request_parameters,
+            streamed=False,
+            context=request_context,
+            instructions=instructions,
+        )
+        return await self._answer(scope, terms)
+
+    async def _answer(self, scope: Scope, terms: Terms) -> ModelResponse:
         on_record = self._on_record(scope, terms)
         if on_record is not None and (known := on_record.replay()) is not None:
-            return self._replayed(known)
+            return self._replayed(known, terms)
         before: Retry | None = None
         while True:
             attempt = self._attempt(scope, terms, before, on_record)
@@ -219,16 +307,46 @@ class MeteredModel(OwnedModel):
         async with AsyncExitStack() as stack:
             trace_id = await self._open_span(stack, attempt)
             reservation = await attempt.admit()
-            terms = attempt.terms
             try:
-                with reservation.around():
-                    response = await terms.wrapped.request(terms.messages, terms.settings, terms.parameters)
+                with reservation.around(), attempt.cost_headers.listen():
+                    response = await attempt.terms.send()
             except BaseException as error:
                 attempt.fail(error)
-                await self._conclude(attempt, trace_id, error=error)
+                await attempt.conclude(trace_id, error=error)
                 raise
+            if self._keeps(attempt, response):
+                return response
             attempt.settle(response)
-            await self._conclude(attempt, trace_id, response)
+            await attempt.conclude(trace_id, response)
+        await attempt.check_whole(response)
+        return response
+
+    async def _ask_about(
+        self, attempt: RequestAttempt, ask: Callable[[], Awaitable[ModelResponse]]
+    ) -> ModelResponse:
+        """Ask for the answer to a request that the provider works on, and again after a transport failure."""
+        used = attempt.used
+        while True:
+            try:
+                response = await self._collect(attempt, ask)
+            except Exception as error:
+                attempt.used = (await self._wait_or_raise(attempt, error)).used
+            else:
+                attempt.used = used
+                return response
+
+    async def _collect(
+        self, attempt: RequestAttempt, ask: Callable[[], Awaitable[ModelResponse]]
+    ) -> ModelResponse:
+        assert attempt.reservation is not None
+        async with AsyncExitStack() as stack:
+            trace_id = await self._open_span(stack, attempt)
+            with attempt.reservation.around():
+                response = await ask()
+            if attempt.charge is not None or self._keeps(attempt, response):
+                return response
+            attempt.settle(response)
+            await attempt.conclude(trace_id, response)
         await attempt.check_whole(response)
         return response
 
@@ -248,30 +366,41 @@ class MeteredModel(OwnedModel):
             ) as stream:
                 yield stream
             return
-        terms = self._terms(messages, model_settings, model_request_parameters, streamed=True)
-        on_record = self._on_record(scope, terms)
-        if on_record is not None and (known := on_record.replay()) is not None:
-            yield CompletedStreamedResponse(
-                self._replayed(known), model_request_parameters=model_request_parameters, replay_events=True
-            )
-            return
+        waiting = self._waiting(scope, continued_job(messages))
+        terms = Terms(
+            self.meter, self.wrapped, messages, model_settings, model_request_parameters, streamed=True
+        )
+        on_record: RequestOnRecord | None = None
+        if waiting is None:
+            self._note_parameters(model_request_parameters)
+            on_record = self._on_record(scope, terms)
+            if on_record is not None and (known := on_record.replay()) is not None:
+                yield CompletedStreamedResponse(
+                    self._replayed(known, terms),
+                    model_request_parameters=model_request_parameters,
+                    replay_events=True,
+                )
+                return
         before: Retry | None = None
         while True:
-            attempt = self._attempt(scope, terms, before, on_record)
+            attempt = waiting or self._attempt(scope, terms, before, on_record)
             async with AsyncExitStack() as stack:
                 trace_id = await self._open_span(stack, attempt)
-                reservation = await attempt.admit()
-                terms_now = attempt.terms
+                reservation = await attempt.admit() if waiting is None else attempt.reservation
+                assert reservation is not None
+                settings = attempt.terms.settings if waiting is None else model_settings
                 failure: Exception | None = None
                 try:
-                    stream = await stack.enter_async_context(
-                        terms_now.wrapped.request_stream(
-                            terms_now.messages, terms_now.settings, terms_now.parameters, run_context
+                    with reservation.interruption.of_task():
+                        stream = await stack.enter_async_context(
+                            attempt.terms.wrapped.request_stream(
+                                messages, settings, model_request_parameters, run_context
+                            )
                         )
-                    )
                 except BaseException as error:
-                    attempt.fail(error)
-                    await self._conclude(attempt, trace_id, error=error)
+                    if waiting is None:
+                        attempt.fail(error)
+                        await attempt.conclude(trace_id, error=error)
                     if not isinstance(error, Exception):
                         raise
                     failure = error
@@ -279,23 +408,118 @@ class MeteredModel(OwnedModel):
                     attempt.open(stream)
                     scope.on_close(attempt.abandon_forgotten)
                     try:
-                        with reservation.around():
+                        with reservation.around(reading=True):
                             yield stream
                     except BaseException as error:
                         response = stream.get()
                         attempt.abandon(response, error)
-                        await self._conclude(attempt, trace_id, error=error)
+                        await attempt.conclude(trace_id, error=error)
                         if isinstance(error, Exception):  # what is wrong with an answer that was paid to here
                             await attempt.check_paid(response)
                         raise
                     finally:
                         scope.forget_closer(attempt.abandon_forgotten)
                     response = stream.get()
+                    if self._keeps(attempt, response):
+                        return
                     attempt.abandon(response, None)
-                    await self._conclude(attempt, trace_id, response)
+                    await attempt.conclude(trace_id, response)
                     await attempt.check_whole(response)
                     return
             before = await self._wait_or_raise(attempt, failure)
+
+    # --- what the provider works on after it has returned ---
+
+    def _keeps(self, attempt: RequestAttempt, response: ModelResponse) -> bool:
+        """Whether the provider works on an answer; then what was reserved stays reserved until that comes."""
+        model = attempt.terms.wrapped
+        if attempt.charge is not None or not works_on(model, response):
+            return False
+        attempt.job = (
+            response.provider_response_id or attempt.job
+        )  # a stream that goes on may not say it again
+        self.meter.unanswered.keep(attempt, self._run_or(attempt.scope))
+        attempt.answered()
+        return True
+
+    def _waiting(self, scope: Scope, job: str | None) -> RequestAttempt | None:
+        return None if job is None else self.meter.unanswered.find(self._run_or(scope), job)
+
+    def _run_or(self, scope: Scope) -> object:
+        """The run that a request is made in; its scope, where it is made without an agent."""
+        return self._run() or current_plain_run.get() or scope
+
+    async def cancel_suspended_response(self, response: ModelResponse) -> None:
+        """Cancel what the provider works on, and charge what it can have cost until then."""
+        scope = current_scope()
+        attempt = None if scope is None else self._waiting(scope, response.provider_response_id)
+        if attempt is None:
+            await self.wrapped.cancel_suspended_response(response)
+            return
+        try:
+            await attempt.terms.wrapped.cancel_suspended_response(response)
+        finally:
+            await attempt.leave()
+
+    # --- batches ---
+
+    async def batch_encode(self, request: BatchRequest) -> EncodedBatchRequest:
+        """Admit and encode a request, as `BatchModelRequests` asks for it: without an id of its own yet.
+
+        Raises:
+            UnmeteredRequestError: it has an id, so the caller makes a batch of its own.
+        """
+        scope = current_scope()
+        if scope is None:
+            return await self.wrapped.batch_encode(request)
+        if request.custom_id:
+            raise UnmeteredRequestError(
+                f"a batch of {self.system}:{self.model_name} by model_request_batch() or batch_encode()",
+                scope.path,
+                "use the capability BatchModelRequests and one agent run for each request, or make the "
+                "batch outside of any run and budget_scope",
+            )
+        run = self._run_or(scope)
+        if run is not scope:
+            await self.meter.unanswered.leave(run)  # its batch has brought nothing: it is sent in another one
+        terms = BatchTerms(
+            self.meter,
+            self.wrapped,
+            request.messages,
+            request.model_settings,
+            request.model_request_parameters,
+            streamed=False,
+        )
+        self._note_parameters(request.model_request_parameters)
+        on_record = self._on_record(scope, terms)
+        if on_record is not None:
+            on_record.count_earlier()
+        attempt = self._attempt(scope, terms, None, on_record)
+        encoded = await batches.encode(attempt, request)
+        self.meter.unanswered.keep(attempt, run)
+        return encoded
+
+    async def batch_create(self, requests: Sequence[EncodedBatchRequest]) -> Batch:
+        """Send a batch. The requests are of many runs, and whoever sends it may be in none of them."""
+        return await batches.create(self.wrapped, requests)
+
+    def batch_decode(self, result: BatchResult, request: BatchRequest) -> ModelResponse:
+        """Read the result of a request, and charge it.
+
+        Raises:
+            UnmeteredRequestError: this run has not sent it, so nothing is reserved for it.
+        """
+        scope = current_scope()
+        if scope is None:
+            return self.wrapped.batch_decode(result, request)
+        attempt = self._waiting(scope, result.custom_id)
+        if attempt is None:
+            raise UnmeteredRequestError(
+                f"the result of a batch of {self.system}:{self.model_name} that this run has not sent",
+                scope.path,
+                "collect it outside of any run and budget_scope",
+            )
+        return batches.decode(attempt, result, request)
 
     def _attempt(
         self, scope: Scope, terms: Terms, before: Retry | None, on_record: RequestOnRecord | None
@@ -323,20 +547,11 @@ class MeteredModel(OwnedModel):
         await asyncio.sleep(retry.delay)
         return retry
 
-    def _terms(
-        self,
-        messages: list[ModelMessage],
-        settings: ModelSettings | None,
-        parameters: ModelRequestParameters,
-        *,
-        streamed: bool,
-    ) -> Terms:
-        terms = Terms(self._meter, self.wrapped, messages, settings, parameters, streamed)
+    def _note_parameters(self, parameters: ModelRequestParameters) -> None:
         if (run := self._run()) is not None:
             run.output_tools.update(tool.name for tool in parameters.output_tools)
             if run.last is not None and run.rejects_answer:
                 run.last.mark("retried")
-        return terms
 
     def _on_record(self, scope: Scope, terms: Terms) -> RequestOnRecord | None:
         """Its place in the run, where that is on record."""
@@ -344,7 +559,7 @@ class MeteredModel(OwnedModel):
         if durable is None:
             return None
         call = "" if run is None else run.call
-        if run is not None and run.meter is not self._meter:
+        if run is not None and run.meter is not self.meter:
             call = f"{call}/"  # a plain agent, called by a tool
         return RequestOnRecord.of(
             durable,
@@ -355,26 +570,30 @@ class MeteredModel(OwnedModel):
             messages=terms.messages,
             settings=terms.settings,
             parameters=terms.parameters,
-            rejects=run is not None and run.meter is self._meter and run.rejects_answer,
+            rejects=run is not None and run.meter is self.meter and run.rejects_answer,
+            asked_for=terms.asked_for,
         )
 
-    def _replayed(self, known: KnownResponse) -> ModelResponse:
-        """A response that was paid for before: the latest of this run, as if it had just come."""
+    def _replayed(self, known: KnownResponse, terms: Terms) -> ModelResponse:
+        """A response that was paid for before, as if it had just come."""
         if (run := self._run()) is not None:
-            run.last, run.call = known.charge, known.call
+            run.call = known.call
+            if terms.kind != "compaction":
+                run.last = known.charge
         return known.response
 
     def _run(self) -> AgentRun | None:
         run = current_agent_run.get()
-        return run if run is not None and run.meter is self._meter else None
+        return run if run is not None and run.meter is self.meter else None
 
     def _retry_rules(self) -> RetryRules:
         run = self._run()
         if run is None:
-            return RetryRules.counted(self._meter.request_retries, REQUEST_RETRY_DELAY)
+            return RetryRules.counted(self.meter.request_retries, REQUEST_RETRY_DELAY)
         if run.retry is not None:
             return RetryRules(run.retry, run.classifiers)
-        return RetryRules.counted(run.request_retries, REQUEST_RETRY_DELAY, run.classifiers)
+        delay = REQUEST_RETRY_DELAY if run.retry_delay is None else run.retry_delay
+        return RetryRules.counted(run.request_retries, delay, run.classifiers)
 
     async def _open_span(self, stack: AsyncExitStack, attempt: RequestAttempt) -> str:
         tracer, terms = attempt.scope.tracer, attempt.terms
@@ -392,26 +611,3 @@ class MeteredModel(OwnedModel):
                 ),
             )
         )
-
-    async def _conclude(
-        self,
-        attempt: RequestAttempt,
-        trace_id: str,
-        response: ModelResponse | None = None,
-        *,
-        error: BaseException | None = None,
-    ) -> None:
-        """Note the end of a request on record and in its span, and tell who wants to know."""
-        assert attempt.charge is not None
-        assert attempt.reservation is not None
-        await attempt.note_end(response, error)
-        tracer = attempt.scope.tracer
-        if tracer is not None and trace_id:
-            log_metrics(tracer, trace_id, attributes.response_attributes(attempt.charge.record))
-            if attempt.held_back:
-                log_metrics(tracer, trace_id, {attributes.LIMIT_WAITED_MS: attempt.waited_ms})
-            if attempt.reservation.is_limited:
-                log_metrics(tracer, trace_id, attempt.budget_attributes())
-        # Whoever is cancelled has no time to wait for listeners; they are told with the next event.
-        if error is None or isinstance(error, Exception):
-            await attempt.reservation.conclude()

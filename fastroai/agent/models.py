@@ -1,16 +1,27 @@
-"""From a model reference to a model whose requests FastroAI alone retries."""
+"""From a model reference to a model whose requests FastroAI alone retries, and the event loops of models."""
 
 from __future__ import annotations
 
-from pydantic_ai.models import Model, infer_model
+import threading
+from asyncio import AbstractEventLoop
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
+from pydantic_ai.models import Model, infer_model
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.providers import Provider
+
+from fastroai.agent.cost_headers import read_cost_headers
+from fastroai.runtime.wakeup import running_loop
 from fastroai.usage import model_reference
 
 
 def build_model(reference: str) -> Model:
     """The model of a reference such as `openai:gpt-5-mini`, or `gpt-5-mini` for a first-party one.
 
-    Retries that the provider's SDK would make unseen are turned off: each of them may be billed.
+    Retries that the provider's SDK would make unseen are turned off: each of them may be billed. The costs
+    that gateways state in headers are read.
 
     Raises:
         UnknownModelError: its provider cannot be told.
@@ -19,6 +30,7 @@ def build_model(reference: str) -> Model:
     provider, name = model_reference(reference)
     model = infer_model(f"{provider}:{name}" if provider != name else name)
     _turn_off_sdk_retries(model)
+    read_cost_headers(model.provider)
     return model
 
 
@@ -30,14 +42,88 @@ def _turn_off_sdk_retries(model: Model) -> None:
         client.max_retries = 0  # type: ignore[union-attr]
 
 
+def leaves(model: Model) -> list[Model]:
+    """The models of one provider each that a model hands its requests to."""
+    if isinstance(model, FallbackModel):
+        return [leaf for candidate in model.models for leaf in leaves(candidate)]
+    return leaves(model.wrapped) if isinstance(model, WrapperModel) else [model]
+
+
 class ModelCache:
-    """The models of references, each built once."""
+    """The models of references, each built once for each event loop that is in use.
+
+    The connections of a model's client belong to one event loop, and a process can have several at once:
+    that of a web application, for example, and the one of its sync calls in threads.
+    """
 
     def __init__(self) -> None:
-        self._models: dict[str, Model] = {}
+        self._lock = threading.Lock()
+        self._built: dict[str, _Built] = {}
 
     def get(self, reference: str) -> Model:
-        """The model of a reference. Raises as `build_model`."""
-        if reference not in self._models:
-            self._models[reference] = build_model(reference)
-        return self._models[reference]
+        """The model of a reference, for the running loop. Raises as `build_model`."""
+        with self._lock:
+            if reference not in self._built:
+                self._built[reference] = _Built(reference)
+            return self._built[reference].here()
+
+    def here(self, model: Model) -> Model:
+        """The same model for the running loop, if it was built here; any other as it is."""
+        with self._lock:
+            return next((built.here() for built in self._built.values() if built.has(model)), model)
+
+    def has_built(self, model: Model) -> bool:
+        """Whether it is one of these, so that there can be another for another loop."""
+        with self._lock:
+            return any(built.has(model) for built in self._built.values())
+
+
+class _Built:
+    """The models of one reference: the first, which one loop may use, and others for other loops."""
+
+    def __init__(self, reference: str) -> None:
+        self._reference = reference
+        self._first = build_model(reference)
+        self._first_is_free = True
+        self._of_loops: dict[AbstractEventLoop, Model] = {}
+
+    def has(self, model: Model) -> bool:
+        return model is self._first or any(model is other for other in self._of_loops.values())
+
+    def here(self) -> Model:
+        loop = running_loop()
+        if loop is None or self._first.provider is None:  # without a provider it has no client
+            return self._first
+        if loop not in self._of_loops:
+            self._add(loop)
+        return self._of_loops[loop]
+
+    def _add(self, loop: AbstractEventLoop) -> None:
+        # PydanticAI touches the client of an agent's own model, the first, whenever a run starts on another
+        # loop. So once there is another loop, no loop uses that one any more.
+        self._of_loops = {
+            known: model
+            for known, model in self._of_loops.items()
+            if model is not self._first and not known.is_closed()
+        }
+        self._of_loops[loop] = self._first if self._first_is_free else build_model(self._reference)
+        self._first_is_free = False
+
+
+_loops: Final[WeakKeyDictionary[Provider[Any], AbstractEventLoop]] = WeakKeyDictionary()
+"""The loop on which a run last used the client of a provider."""
+
+
+def note_loop(model: Model) -> None:
+    """Note that a run uses the clients of a model on the running loop."""
+    loop = running_loop()
+    for leaf in leaves(model):
+        if leaf.provider is not None and loop is not None:
+            _loops[leaf.provider] = loop
+
+
+def loop_of(model: Model) -> AbstractEventLoop | None:
+    """The loop that a client of a model is bound to: the last one that used it, while that runs."""
+    providers = [leaf.provider for leaf in leaves(model)]
+    loops = [_loops.get(provider) for provider in providers if provider is not None]
+    return next((loop for loop in loops if loop is not None and loop.is_running()), None)

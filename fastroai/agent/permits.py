@@ -18,7 +18,8 @@ from fastroai.runtime.circuit_breaker import Health, health_of
 from fastroai.runtime.permits import Permit, guards_of
 from fastroai.runtime.provider_limits import limits_for
 from fastroai.tracing import attributes
-from fastroai.usage import prepare_bound
+from fastroai.usage import CostCalculator, prepare_bound
+from fastroai.usage.hosts import Host
 
 if TYPE_CHECKING:
     from fastroai.runtime import CircuitBreaker
@@ -49,9 +50,12 @@ class ModelCircuitOpenError(CircuitOpenError, ModelUnavailableError):
 class RequestPermit:
     """The permit of one attempt at a request to a model."""
 
-    def __init__(self, scope: Scope, breaker: CircuitBreaker | None, model: Model) -> None:
-        """For a request that is made in `scope` by an agent with `breaker`."""
+    def __init__(
+        self, scope: Scope, breaker: CircuitBreaker | None, model: Model, calculator: CostCalculator
+    ) -> None:
+        """For a request that is made in `scope` by an agent with `breaker` and `calculator`."""
         self.provider, self._model, self._scope = model.system, model, scope
+        self._calculator = calculator
         self._permit = Permit(scope, self.provider, model.model_name)
         self._limits = limits_for(self.provider, scope.provider_limits)
         self._guards = guards_of(self.provider, self._limits, breaker, scope.name)
@@ -68,8 +72,10 @@ class RequestPermit:
             CircuitOpenError: a circuit breaker lets no request through.
         """
         if any(limit.tokens_per_minute is not None for limit in self._limits):
-            await prepare_bound(self._model, messages, parameters)
-        expected = functools.partial(_expected_tokens, self._model, messages, settings, parameters)
+            await prepare_bound(self._calculator, self._model, messages, parameters)
+        expected = functools.partial(
+            _expected_tokens, self._calculator.host(self._model), self._model, messages, settings, parameters
+        )
         try:
             await self._permit.take(self._limits, self._guards, expected)
         except CircuitOpenError as error:
@@ -111,6 +117,7 @@ class RequestPermit:
 
 
 def _expected_tokens(
+    host: Host,
     model: Model,
     messages: Sequence[ModelMessage],
     settings: ModelSettings | None,
@@ -120,4 +127,4 @@ def _expected_tokens(
     """Input as it is likely to count, and an answer like the last ones, or as long as is allowed."""
     limit = (settings or {}).get("max_tokens") or (model.settings or {}).get("max_tokens")
     output = (limit or USUAL_OUTPUT) if usual_output is None else min(usual_output, limit or usual_output)
-    return input_tokens(model, messages, parameters).likely + output
+    return input_tokens(host, messages, parameters).likely + output

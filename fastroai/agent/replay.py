@@ -81,14 +81,18 @@ class RequestOnRecord:
         settings: ModelSettings | None,
         parameters: ModelRequestParameters,
         rejects: bool,
+        asked_for: str = "",
     ) -> RequestOnRecord:
-        """Of the attempt number `attempt` at the agent call that is named `call`."""
+        """Of the attempt number `attempt` at the agent call that is named `call`.
+
+        `asked_for` tells what it asks the model for, where that is not an answer.
+        """
         request = RequestPlace(
             place=run.place(scope),
             call=call,
             attempt=attempt,
             model=model,
-            fingerprint=_fingerprint(messages, settings, parameters),
+            fingerprint=_fingerprint(messages, settings, parameters, asked_for),
             tools=_tool_calls.get(),
         )
         return cls(run, scope, request, rejects)
@@ -108,6 +112,13 @@ class RequestOnRecord:
             if exchange.has_ended:
                 self.used = self.used.after(_failure_of(exchange))
         return None
+
+    def count_earlier(self) -> None:
+        """It is sent anew, as its answer is not kept; what was sent in its place before still counts."""
+        found = self.run.recorded.claim(self.request)
+        for exchange in found:
+            exchange.charge.mark("retried")
+        self.scope.recount([exchange.charge for exchange in found])
 
     def _diverge(self) -> None:
         """Note that others were sent in its place, if any were; what they cost is lost, and counts."""
@@ -133,8 +144,12 @@ class RequestOnRecord:
         )
 
     async def ended(self, record: RequestRecord, response: ModelResponse | None) -> None:
-        """It has ended in the account."""
-        await self.run.journal.commit(self._ended(record, response))
+        """It has ended in the account.
+
+        After the end of the run, its bound stays on record: a scope around the run has what it cost.
+        """
+        if not self.run.journal.has_ended:
+            await self.run.journal.commit(self._ended(record, response))
 
     def ended_soon(self, record: RequestRecord, response: ModelResponse | None) -> None:
         """The same, for whoever is cancelled and cannot wait."""
@@ -263,13 +278,17 @@ def _tool_result(run: DurableRun, ended: ToolEnded) -> object:
 
 
 def _fingerprint(
-    messages: Sequence[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+    messages: Sequence[ModelMessage],
+    settings: ModelSettings | None,
+    parameters: ModelRequestParameters,
+    asked_for: str,
 ) -> str:
     """What a model is asked: messages, settings, tools and output; without times and ids of runs."""
-    asked = [
+    asked: list[object] = [
         list(map(_without_volatile, ModelMessagesTypeAdapter.dump_python(list(messages), mode="json"))),
         settings or {},
         {name: _in_order(value) for name, value in vars(parameters).items() if not name.startswith("_")},
+        *([asked_for] if asked_for else []),
     ]
     text = to_json(to_jsonable_python(asked, fallback=_name_of_type, inf_nan_mode="constants"))
     return hashlib.sha256(text).hexdigest()

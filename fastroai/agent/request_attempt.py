@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from time import perf_counter
 from typing import Literal
 
@@ -16,6 +18,7 @@ from pydantic_ai.models import (
 
 from fastroai.agent.agent_run import AgentRun
 from fastroai.agent.answers import is_cut, is_measured, tokens_of
+from fastroai.agent.cost_headers import StatedInHeaders
 from fastroai.agent.permits import RequestPermit
 from fastroai.agent.replay import RequestOnRecord
 from fastroai.agent.request_terms import Terms
@@ -33,8 +36,8 @@ from fastroai.runtime import (
     admit,
     billing_of,
 )
-from fastroai.tracing import AttributeValue, attributes
-from fastroai.usage import prepare_bound
+from fastroai.tracing import AttributeValue, attributes, log_metrics
+from fastroai.usage import base_url_of
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 
 
@@ -53,21 +56,34 @@ class RequestAttempt:
     permit: RequestPermit | None = None
     held_back: bool = False
     """Whether a provider limit or a circuit breaker could hold it back."""
+    sent: bool = True
+    """Whether it may have gone out. One in a batch has not, until the batch has."""
+    job: str | None = None
+    """The provider's id for the work on it: of a background response, or of the request in its batch."""
+    on_end: Callable[[], None] | None = None
+    """Called when it ends. Set while it is kept, as its provider works on it."""
     backoff_ms: float = 0.0
     waited_ms: float = 0.0
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     started: float = field(default_factory=perf_counter)
 
+    @cached_property
+    def cost_headers(self) -> StatedInHeaders:
+        """What a gateway states in headers, of requests that are no streams."""
+        return StatedInHeaders(self.terms.meter.calculator.cost_headers(base_url_of(self.terms.wrapped)))
+
     async def admit(self) -> Reservation[Terms]:
         """Wait until it may go out; then it is perhaps another request than was asked for."""
         if self.scope.account is not None or self.scope.ceilings:
-            await prepare_bound(self.terms.wrapped, self.terms.messages, self.terms.parameters)
+            await self.terms.prepare_bound()
         breaker = None if self.run is None else self.run.circuit_breaker
-        if breaker is None and not self.scope.provider_limits:
+        # What providers allow in a minute does not count batches, which have limits of their own:
+        # https://developers.openai.com/api/docs/guides/batch, https://platform.claude.com/docs/en/api/rate-limits
+        if self.terms.kind == "batch" or (breaker is None and not self.scope.provider_limits):
             self.reservation = await admit(self.scope, self.terms)
         else:
             self.reservation = await self._admit_in_turn(breaker)
-        self.terms = self.reservation.terms
+        self.terms, self.reservation.describe = self.reservation.terms, self._unheard
         self.waited_ms = (perf_counter() - self.started) * 1000
         self.started_at, self.started = datetime.now(UTC), perf_counter()
         if self.on_record is not None:
@@ -78,9 +94,9 @@ class RequestAttempt:
         """Before it goes out, so that it counts whatever becomes of this process."""
         assert self.reservation is not None
         try:
-            await prepare_bound(self.terms.wrapped, self.terms.messages, self.terms.parameters)
+            await self.terms.prepare_bound()
             bound = self.terms.bound
-            record = self._record("unmeasured", error="nothing more was heard of it")
+            record = self._unheard()
             record = replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens)
             await on_record.sent(record)
         except BaseException as error:
@@ -91,11 +107,15 @@ class RequestAttempt:
             on_record.ended_soon(released, None)  # for whoever is cancelled, it is on record as sent
             raise
 
+    def _unheard(self) -> RequestRecord:
+        """What counts if nothing more is heard of it."""
+        return self._record("unmeasured", error="nothing more was heard of it")
+
     async def _admit_in_turn(self, breaker: CircuitBreaker | None) -> Reservation[Terms]:
         """Wait for the provider, then for the budgets: whoever holds money waits for nobody's place."""
         terms = self.terms
         while True:
-            permit = RequestPermit(self.scope, breaker, terms.wrapped)
+            permit = RequestPermit(self.scope, breaker, terms.wrapped, terms.meter.calculator)
             await permit.take(terms.messages, terms.settings, terms.parameters)
             try:
                 reservation = await admit(self.scope, terms)
@@ -115,16 +135,29 @@ class RequestAttempt:
 
     def _end_permit(self, response: ModelResponse | None, error: BaseException | None) -> None:
         """Others may go, and the provider is well, or is not."""
+        if self.on_end is not None:
+            self.on_end()
         permit, self.permit = self.permit, None
         if permit is not None:
-            measured = response is not None and is_measured(
-                response, streamed=self.terms.streamed, system=self.terms.provider
-            )
+            measured = response is not None and self._is_measured(response)
             permit.end(response if measured else None, error)
+
+    @property
+    def may_go(self) -> bool:
+        """Whether it can be sent still: it has not ended, and neither has its run."""
+        return (
+            self.charge is None and self.reservation is not None and not self.reservation.interruption.is_set
+        )
 
     def open(self, stream: StreamedResponse) -> None:
         """A stream is open: the provider answers."""
         self.stream = stream
+        if self.reservation is not None:
+            self.reservation.interruption.stop_by(stream.cancel)
+        self.answered()
+
+    def answered(self) -> None:
+        """The provider answers, though not yet with all of the response."""
         if self.permit is not None:
             self.permit.answered()
 
@@ -132,12 +165,7 @@ class RequestAttempt:
         """The response arrived: charge its usage, or its bound if it came without or was cut."""
         self._end_permit(response, None)
         assert self.reservation is not None
-        if response.state == "suspended" and not response.usage.has_values():
-            # Not answered yet: the provider works on, and the request that continues it brings the usage.
-            record = self._record("released", response=response, error="suspended, to be continued")
-            self.charge = self.reservation.release(record)
-            return
-        measured = is_measured(response, streamed=self.terms.streamed, system=self.terms.provider)
+        measured = self._is_measured(response)
         cost = self._cost(response, measured=measured)
         if not measured or cost.contradiction is not None:
             self.charge = self.reservation.charge_unmeasured(
@@ -145,15 +173,25 @@ class RequestAttempt:
             )
         else:
             self.charge = self.reservation.settle(self._record("settled", response=response, cost=cost))
-            if self.run is not None:
+            if self.reservation.is_limited and self.terms.kind != "compaction":  # else nobody asks for bounds
+                self.terms.note_input(response.usage.input_tokens)
+            if self.run is not None and self.terms.kind != "compaction":
                 self.run.last = self.charge
         self._tell_of(cost, measured=measured)
         if cost.cost_usd is not None:
             # PydanticAI would look up the list price once more, and not know our overrides.
             response.usage.cost = cost.cost_usd
 
+    def _is_measured(self, response: ModelResponse) -> bool:
+        if self.terms.kind == "compaction" and response.state == "complete":
+            # OpenAI gives no reason for the end of a compaction, which comes as a whole or not at all.
+            return response.usage.has_values() and not response.usage.unmeasured_requests
+        return is_measured(response, streamed=self.terms.streamed, system=self.terms.provider)
+
     def _cost(self, response: ModelResponse, *, measured: bool) -> RequestCost:
         stated_usd = stated_cost(response)
+        if stated_usd is None:
+            stated_usd = self.cost_headers.usd
         if not measured:  # a price for a part of its usage would pass for the cost
             return UNKNOWN_COST if stated_usd is None else UNKNOWN_COST.billed(stated_usd)
         return self.terms.meter.calculator.cost_of(
@@ -180,6 +218,26 @@ class RequestAttempt:
         else:
             self.charge = self.reservation.charge_unmeasured(self._record("unmeasured", error=text))
 
+    def fail_unsent(self, why: str) -> None:
+        """It did not go out, or its provider says that it was not run: charge nothing."""
+        self._end_permit(None, None)
+        assert self.reservation is not None
+        self.charge = self.reservation.release(self._record("released", error=why))
+
+    async def leave(self) -> None:
+        """Nobody waits any more for the answer on which its provider works: charge what it can have cost."""
+        if self.charge is not None:
+            return
+        assert self.reservation is not None
+        if self.sent:
+            self._end_permit(None, None)
+            record = self._record("unmeasured", error="its run left it before it was answered")
+            self.charge = self.reservation.charge_unmeasured(record)
+        else:
+            self.fail_unsent("not sent: its run left it while it waited for a batch")
+        self._note_end()
+        await self.reservation.conclude()
+
     def abandon(self, response: ModelResponse, error: BaseException | None) -> None:
         """An open stream ended: charge its usage if it got that far, else its bound.
 
@@ -202,22 +260,37 @@ class RequestAttempt:
 
     async def check_paid(self, response: ModelResponse) -> None:
         """Raise the stop of a budget that could pay for no more than the beginning of an answer."""
-        stop = None if self.reservation is None else self.reservation.short
-        if stop is not None and response.finish_reason == "length":
-            stop.partial_response = response
-            await self.scope.emit(BudgetRefused(**self.scope.place(), error=stop))
-            raise stop
+        if (stop := self._stop_in(response)) is not None:
+            await self.scope.emit(stop)
+            raise stop.error
 
     async def check_whole(self, response: ModelResponse) -> None:
         """Raise where this is only the beginning of an answer: a budget paid for no more, or it broke off."""
         await self.check_paid(response)
+        self._check_cut(response)
+
+    def check_whole_at_once(self, response: ModelResponse) -> None:
+        """The same for those who cannot wait for listeners, who are told with the next event."""
+        if (stop := self._stop_in(response)) is not None:
+            self.scope.note(stop)
+            raise stop.error
+        self._check_cut(response)
+
+    def _stop_in(self, response: ModelResponse) -> BudgetRefused | None:
+        stop = None if self.reservation is None else self.reservation.short
+        if stop is None or response.finish_reason != "length":
+            return None
+        stop.partial_response = response
+        return BudgetRefused(**self.scope.place(), error=stop)
+
+    def _check_cut(self, response: ModelResponse) -> None:
         refused = self.run is not None and self.run.refuses_cut_answers
         if refused and self.charge is not None and self.charge.record.cut:
             cut = AnswerCutError(self.terms.model, self.terms.provider)
             cut.partial_response = response
             raise cut
 
-    def budget_attributes(self) -> dict[str, AttributeValue]:
+    def _budget_attributes(self) -> dict[str, AttributeValue]:
         """For the span of the request."""
         assert self.reservation is not None
         return attributes.budget_attributes(
@@ -227,17 +300,40 @@ class RequestAttempt:
             lowered=self.reservation.short is not None,
         )
 
-    async def note_end(self, response: ModelResponse | None, error: BaseException | None) -> None:
-        """Put on record how it ended, and with which response, before anybody uses that."""
-        if self.on_record is None:
-            return
+    async def conclude(
+        self, trace_id: str, response: ModelResponse | None = None, *, error: BaseException | None = None
+    ) -> None:
+        """Note its end on record and in its span, and tell who wants to know."""
         assert self.charge is not None
-        if response is not None and self._is_cut_answer(response):
-            response = None  # whoever comes by again asks again
-        if error is None or isinstance(error, Exception):
-            await self.on_record.ended(self.charge.record, response)
-        else:
-            self.on_record.ended_soon(self.charge.record, response)
+        assert self.reservation is not None
+        has_time = error is None or isinstance(error, Exception)  # whoever is cancelled has none
+        if self.on_record is not None:
+            # Whoever comes by again asks again for an answer that was cut.
+            known = None if response is None or self._is_cut_answer(response) else response
+            if has_time:
+                await self.on_record.ended(self.charge.record, known)  # before anybody uses the response
+            else:
+                self.on_record.ended_soon(self.charge.record, known)
+        tracer = self.scope.tracer
+        if tracer is not None and trace_id:
+            log_metrics(tracer, trace_id, attributes.response_attributes(self.charge.record))
+            if self.held_back:
+                log_metrics(tracer, trace_id, {attributes.LIMIT_WAITED_MS: self.waited_ms})
+            if self.reservation.is_limited:
+                log_metrics(tracer, trace_id, self._budget_attributes())
+        if has_time:  # else listeners are told with the next event
+            await self.reservation.conclude()
+
+    def conclude_at_once(self) -> None:
+        """The same without waiting, and without the response. The scope waits for the stores when it ends."""
+        assert self.reservation is not None
+        self._note_end()
+        self.scope.on_close(self.reservation.conclude)
+
+    def _note_end(self) -> None:
+        assert self.charge is not None
+        if self.on_record is not None:
+            self.on_record.ended_soon(self.charge.record, None)
 
     def _is_cut_answer(self, response: ModelResponse) -> bool:
         """Whether it is no answer but the beginning of one."""
@@ -272,6 +368,7 @@ class RequestAttempt:
             stated_usd=cost.stated_usd,
             priced_usd=cost.priced_usd,
             unpriced_units=cost.unpriced_units,
+            bound_usd=cost.most_usd,
             use="kept" if error is None else "failed",
             tools=self.terms.returned_tools(output_tools),
             response_model=response.model_name if response else None,

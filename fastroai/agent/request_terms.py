@@ -6,17 +6,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelRequestPart,
+    ModelResponse,
     RetryFeedbackPart,
     ToolReturnPart,
 )
 from pydantic_ai.models import (
     Model,
+    ModelRequestContext,
     ModelRequestParameters,
 )
 from pydantic_ai.settings import ModelSettings
@@ -26,13 +28,23 @@ from fastroai.usage import (
     ModelFallback,
     RequestBound,
     base_url_of,
+    prepare_bound,
     request_bound,
 )
+from fastroai.usage.bounds import note_input
+from fastroai.usage.facts import asked_geography
 
 if TYPE_CHECKING:
     from fastroai.agent.metering import Metered
 
-_STANDARD: Final[Mapping[str, str]] = {}
+RequestKind = Literal["answer", "batch", "compaction"]
+
+COMPACTION_PROMPT: Final = 4_096
+"""Tokens of the prompt with which a model is asked for a compaction, of which no size is documented.
+
+OpenAI billed about 100 for it (in PydanticAI's test cassettes of 2026). PydanticAI sends Anthropic one of
+about 800 where instructions are given.
+"""
 
 
 @dataclass
@@ -46,6 +58,20 @@ class Terms:
     parameters: ModelRequestParameters
     streamed: bool
     known_bound: RequestBound | None = None
+
+    @property
+    def kind(self) -> RequestKind:
+        """What it asks the model for."""
+        return "answer"
+
+    @property
+    def asked_for(self) -> str:
+        """What it asks for besides what its messages say; the same in every process."""
+        return ""
+
+    async def send(self) -> ModelResponse:
+        """Send it, and wait for the response."""
+        return await self.wrapped.request(self.messages, self.settings, self.parameters)
 
     @property
     def model(self) -> str:
@@ -62,6 +88,11 @@ class Terms:
         """Whether it is a model for tests, which sends nothing anywhere."""
         return self.provider in LOCAL_SYSTEMS
 
+    @property
+    def is_request(self) -> bool:
+        """Whether budgets of requests count it."""
+        return True
+
     @cached_property
     def priced(self) -> bool:
         """Whether a price is known."""
@@ -74,22 +105,42 @@ class Terms:
             self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters
         )
 
+    async def prepare_bound(self) -> None:
+        """Do beforehand, in a thread, what would hold up the event loop in `bound`."""
+        await prepare_bound(self.meter.calculator, self.wrapped, self.messages, self.parameters)
+
     @property
     def conditions(self) -> Mapping[str, str]:
         """What it asks for that prices depend on, and that no response of PydanticAI's says."""
-        if self.provider == "anthropic" and self.wrapped.profile.get("anthropic_supports_fast_speed"):
-            speed = self._given("anthropic_speed")
-            return {"speed": "fast"} if speed == "fast" else _STANDARD
-        if self.provider == "bedrock":
+        conditions = {}
+        if self.provider == "anthropic":
+            has_fast_mode = self.wrapped.profile.get("anthropic_supports_fast_speed")
+            if has_fast_mode and self._given("anthropic_speed") == "fast":
+                conditions["speed"] = "fast"
+            if (region := asked_geography({"extra_body": self._given("extra_body")})) is not None:
+                conditions["inference_geo"] = region
+        elif self.provider == "bedrock":
             performance = self._given("bedrock_performance_configuration")
             if isinstance(performance, Mapping) and isinstance(latency := performance.get("latency"), str):
-                return {"latency": latency}
-        return _STANDARD
+                conditions["latency"] = latency
+        return conditions
 
     def _given(self, setting: str) -> object:
         return {**(self.wrapped.settings or {}), **(self.settings or {})}.get(setting)
 
-    def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Terms | None:
+    def note_input(self, input_tokens: int) -> None:
+        """Remember what was reported for its input, which bounds requests that begin alike."""
+        note_input(
+            self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters, input_tokens
+        )
+
+    def counted_again(self) -> Self:
+        """The same with a lower bound, if what was reported meanwhile gives one; else itself."""
+        again = replace(self, known_bound=None)
+        now, before = again.bound.input_tokens, self.bound.input_tokens
+        return again if now is not None and (before is None or now < before) else self
+
+    def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
         """The same with the longest answer that so much pays for; `None` if there is none."""
         bound = self.bound.lowered(usd=usd, tokens=tokens)
         if bound is self.bound:
@@ -99,7 +150,7 @@ class Terms:
         settings: ModelSettings = {**(self.settings or {}), "max_tokens": bound.output_tokens}
         return replace(self, settings=settings, known_bound=bound)
 
-    def stepped_down(self, fallback: ModelFallback) -> Terms:
+    def stepped_down(self, fallback: ModelFallback) -> Self:
         """The same to another model."""
         model = self.meter.fallback_model(fallback)
         return self if model is self.wrapped else replace(self, wrapped=model, known_bound=None)
@@ -108,6 +159,70 @@ class Terms:
         """The tools whose returns this request brings to the model."""
         names = (part.tool_name for part in news_in(self.messages) if isinstance(part, ToolReturnPart))
         return tuple(dict.fromkeys(name for name in names if name not in output_tools))
+
+
+@dataclass
+class BatchTerms(Terms):
+    """A request that goes out in a batch with others, to one model."""
+
+    @property
+    def kind(self) -> RequestKind:
+        """What it asks the model for."""
+        return "batch"
+
+    @property
+    def asked_for(self) -> str:
+        """What it asks for besides what its messages say."""
+        return "batch"
+
+    def stepped_down(self, fallback: ModelFallback) -> Self:
+        """The same: the batch that it joins is one of this model."""
+        return self
+
+
+@dataclass(kw_only=True)
+class CompactionTerms(Terms):
+    """A request that replaces messages by something shorter, which only this model can read."""
+
+    context: ModelRequestContext
+    instructions: str | None
+
+    @property
+    def kind(self) -> RequestKind:
+        """What it asks the model for."""
+        return "compaction"
+
+    @property
+    def asked_for(self) -> str:
+        """What it asks for besides what its messages say."""
+        return f"compaction: {self.instructions or ''}"
+
+    async def send(self) -> ModelResponse:
+        """Send it, and wait for the response."""
+        return await self.wrapped.compact_messages(self.context, instructions=self.instructions)
+
+    @cached_property
+    def bound(self) -> RequestBound:
+        """What it can use and cost at most."""
+        honours_limit = self.provider == "anthropic"
+        settings: ModelSettings = {**(self.settings or {})}
+        if not honours_limit:
+            settings["max_tokens"] = None  # type: ignore[typeddict-item]  # the endpoint takes none
+        added = COMPACTION_PROMPT + len((self.instructions or "").encode())
+        return request_bound(
+            self.meter.calculator, self.wrapped, self.messages, settings, self.parameters, added_input=added
+        )
+
+    def note_input(self, input_tokens: int) -> None:
+        """Remember nothing: what is sent is not what requests for an answer begin with."""
+
+    def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
+        """The same, if so much pays for all of it: the beginning of a compaction is of no use."""
+        return self if self.bound.lowered(usd=usd, tokens=tokens) is self.bound else None
+
+    def stepped_down(self, fallback: ModelFallback) -> Self:
+        """The same."""
+        return self
 
 
 def news_in(messages: Sequence[ModelMessage]) -> Sequence[ModelRequestPart]:

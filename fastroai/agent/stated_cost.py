@@ -24,11 +24,11 @@ def stated_cost(response: ModelResponse) -> Decimal | None:
     A stated 0 is 0: a gateway may have answered from its cache.
     """
     if response.usage.cost is not None:  # of the Pydantic AI Gateway, or of a model of the user's own
-        return _amount(response.usage.cost)
+        return usd_amount(response.usage.cost)
     details = response.provider_details or {}
     if response.provider_name == "openrouter":
         return _openrouter_bill(details)
-    ticks = _amount(details.get("cost_in_usd_ticks"))
+    ticks = usd_amount(details.get("cost_in_usd_ticks"))
     return None if ticks is None else EXACT.multiply(ticks, _USD_PER_TICK)
 
 
@@ -39,19 +39,19 @@ def _openrouter_bill(details: Mapping[str, object]) -> Decimal | None:
     `is_byok` the provider bills `upstream_inference_cost` to the user besides. PydanticAI leaves out a `cost`
     of 0; the rest of the bill shows that there is one.
     """
-    cost = _amount(details.get("cost"))
+    cost = usd_amount(details.get("cost"))
     if cost is None:
         if details.get("is_byok") is None:
             return None
         cost = Decimal(0)
     if not details.get("is_byok"):
         return cost
-    upstream = _amount(details.get("upstream_inference_cost"))
+    upstream = usd_amount(details.get("upstream_inference_cost"))
     return None if upstream is None else EXACT.add(cost, upstream)
 
 
-def _amount(value: object) -> Decimal | None:
-    """A number of 0 or more as it is written: of a float, the shortest one that it stands for."""
+def usd_amount(value: object) -> Decimal | None:
+    """Read a number of 0 or more as it is written: of a float, the shortest one that it stands for."""
     if isinstance(value, bool) or not isinstance(value, Decimal | int | float | str):
         return None
     try:

@@ -510,8 +510,8 @@ class Pipeline(Generic[DepsT, OutputT]):
                 )
                 log = log_of(stack, scope, partial(PipelinePart, runner=runner, definition=self.definition))
                 await run_told(runner, scope, tuple(self.steps))
-                self._past_runs.add(scope.spent())
-                return self._result(runner, facts, scope, log)
+            self._past_runs.add(scope.spent())
+            return self._result(runner, facts, scope, log)
         except FastroAIError as error:
             if runner is not None and log is not None:
                 runner.failure = runner.failure or error  # of what is around it, such as a time limit

@@ -62,11 +62,19 @@ def log_of(stack: AsyncExitStack, scope: Scope, part: Callable[[LiveLog], LivePa
 async def run_told(runner: Runner, scope: Scope, steps: tuple[str, ...]) -> None:
     """Run, tell listeners of the start and the end, and raise what stopped the run."""
     if scope.listener is None:
-        await runner.run()
+        await _run(runner, scope)
     else:
         started = perf_counter()
         await scope.emit(RunStarted(run_id=scope.run_id, pipeline=scope.name, path=scope.path, steps=steps))
-        await runner.run()
+        await _run(runner, scope)
         await scope.emit(runner.finished((perf_counter() - started) * 1000))
     if runner.failure is not None:
         raise runner.failure
+
+
+async def _run(runner: Runner, scope: Scope) -> None:
+    """Run to the end. Requests that are in flight then count at their bounds in what is told of the run."""
+    try:
+        await runner.run()
+    finally:
+        scope.write_off_in_flight()

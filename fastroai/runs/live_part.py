@@ -48,12 +48,12 @@ class LivePart(ABC):
         for step in self.step_scopes:
             place = f"{self.prefix}{step.own_place}"
             for charge in step.charges:
-                if id(charge) not in told:
+                if charge.first not in told:
                     yield from _request(charge, place, failed_at.get(place, ()))
 
-    def _told_by_nested(self) -> set[int]:
+    def _told_by_nested(self) -> set[Charge]:
         return {
-            id(charge)
+            charge.first
             for part in self._log.parts
             if isinstance(part, LivePart) and part.prefix.startswith(self.prefix) and part is not self
             for step in part.step_scopes
@@ -67,7 +67,7 @@ def _request(charge: Charge, place: str, failed_at: Sequence[datetime]) -> Itera
     assert began is not None
     where = f"{place}@{1 + sum(at <= began for at in failed_at)}"
     ended = began + timedelta(milliseconds=record.duration_ms)
-    if record.agent is None:
+    if record.agent is None or record.kind == "spend":
         yield SpendingRecorded(at=ended, place=where, record=record)
         return
     model = f"{record.provider}:{record.model}"

@@ -200,7 +200,7 @@ def how_it_ended(error: BaseException | None, *, waiting: bool, at: datetime) ->
 @asynccontextmanager
 async def kept_on_record(run: DurableRun, scope: Scope) -> AsyncGenerator[DurableRun]:
     """Have everything inside put on record, and how it ends; it goes on from what was spent before."""
-    run.scope = scope
+    run.scope, scope.on_record = scope, True
     scope.restore(run.recorded.charges(), run.recorded.agent_calls())
     token = current_durable_run.set(run)
     try:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         RequestTerms,
         Reservation,
         admit,
+        crossing,
         record_spending,
         step_down_if_due,
     )
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         may_retry,
     )
     from fastroai.runtime.http_signals import retry_after
+    from fastroai.runtime.in_flight import Charge
     from fastroai.runtime.provider_limits import (
         ProviderLimit,
         ProviderLimits,
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
     from fastroai.runtime.pump import Pump, PumpedStream, Send
     from fastroai.runtime.retry import DEFAULT_RETRY, RetriesUsed, RetryPolicies, RetryPolicy, backoff_delay
     from fastroai.runtime.retry_rules import Retry, RetryRules
-    from fastroai.runtime.scope import Charge, Scope, current_scope
+    from fastroai.runtime.scope import Scope, current_scope
     from fastroai.runtime.sync import run_blocking
 
 __all__ = [
@@ -108,6 +110,7 @@ __all__ = [
     "budget_scope",
     "check_provider_limits",
     "classify",
+    "crossing",
     "current_scope",
     "is_exhausted",
     "is_terminal",
@@ -125,6 +128,7 @@ _HOMES = {
         "RequestTerms",
         "Reservation",
         "admit",
+        "crossing",
         "record_spending",
         "step_down_if_due",
     ),
@@ -170,6 +174,7 @@ _HOMES = {
         "may_retry",
     ),
     "fastroai.runtime.http_signals": ("retry_after",),
+    "fastroai.runtime.in_flight": ("Charge",),
     "fastroai.runtime.provider_limits": (
         "ProviderLimit",
         "ProviderLimits",
@@ -193,7 +198,6 @@ _HOMES = {
         "RetryRules",
     ),
     "fastroai.runtime.scope": (
-        "Charge",
         "Scope",
         "current_scope",
     ),

@@ -7,14 +7,14 @@ and `charge_unmeasured` of its reservation.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from decimal import Decimal
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, Self, TypeVar
 
 from fastroai.errors import (
     BudgetExceeded,
@@ -28,9 +28,11 @@ from fastroai.errors import (
 from fastroai.records import RequestRecord, Unbounded, ratio, usd_to_microcents
 from fastroai.runtime.events import BudgetRefused, BudgetWarning, SpendRecorded
 from fastroai.runtime.flow import Flow, current_flow, read_around
-from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Unit
-from fastroai.runtime.scope import Charge, Scope
-from fastroai.runtime.spending import SharedReservation
+from fastroai.runtime.in_flight import Charge
+from fastroai.runtime.interruption import Interruption
+from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Unit, wake
+from fastroai.runtime.scope import Scope
+from fastroai.runtime.spending import SharedReservation, result_of
 from fastroai.runtime.wakeup import Wakeup
 
 if TYPE_CHECKING:
@@ -61,6 +63,11 @@ class RequestTerms(Protocol):
         ...
 
     @property
+    def is_request(self) -> bool:
+        """Whether it is a request to a model, which budgets of requests count."""
+        ...
+
+    @property
     def priced(self) -> bool:
         """Whether a price is known."""
         ...
@@ -72,6 +79,10 @@ class RequestTerms(Protocol):
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
         """The same request with the longest answer that so much pays for; `None` if there is none."""
+        ...
+
+    def counted_again(self) -> Self:
+        """The same with a lower bound, if answers that came meanwhile give one; else itself."""
         ...
 
     def stepped_down(self, fallback: ModelFallback) -> Self:
@@ -103,6 +114,11 @@ class Reservation(Generic[TermsT]):
         self.shared: list[SharedReservation] = []
         self.outer = _holds_around(scope)
         """What the requests hold inside of which this one is made."""
+        self.written_off: Charge | None = None
+        self.describe: Callable[[], RequestRecord] | None = None
+        """Makes the record of what is known so far, for scopes that close while it is in flight."""
+        self.interruption = Interruption(scope)
+        """How it is ended if the run ends while it is in flight."""
         self._hold, self._flow, self._open = hold, flow, True
         self._endings: list[tuple[SharedReservation, Future[SpendBalance | None]]] = []
         if flow is not None:
@@ -136,7 +152,7 @@ class Reservation(Generic[TermsT]):
             self.shared = []
             for ending in endings:
                 if ending is not None:
-                    await _result_of(ending)
+                    await result_of(ending)
 
     async def _reserve_shared(self) -> bool:
         for ceiling in self.scope.ceilings:
@@ -157,6 +173,8 @@ class Reservation(Generic[TermsT]):
                     if balance is None:
                         return
                     refusal = shared.refusal(self.scope, balance)
+                    refusal.stopped = _asked(self.terms)
+                    refusal.why = self.terms.bound.why
                     lowered = self.terms.lowered(usd=shared.left_of(balance), tokens=None)
                     if lowered is None:
                         raise refusal
@@ -165,8 +183,24 @@ class Reservation(Generic[TermsT]):
 
     # --- while it is in flight ---
 
+    def take_off(self) -> bool:
+        """It may be sent now; a scope that closes before it ends charges its bound. False after the run."""
+        with self.scope.lock:
+            if self.scope.root.closed:
+                return False
+            changed = self.scope.add_in_flight(self)
+        if changed:
+            wake(changed)
+        return True
+
     @contextmanager
-    def around(self) -> Iterator[None]:
+    def around(self, *, reading: bool = False) -> Iterator[None]:
+        """Inside, the provider is asked, or its stream is read by any code; the end of the run ends that."""
+        with self.inside(), self.interruption.of_reader() if reading else self.interruption.of_task():
+            yield
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
         """What runs inside belongs to the request: it ends after that, and not before."""
         before = _around.get()
         inside = (*before, self)
@@ -177,11 +211,37 @@ class Reservation(Generic[TermsT]):
             if _around.get() is inside:  # a stream may be left in another context, where this is not set
                 _around.set(before)
 
+    def write_off(self) -> Charge:
+        """Charge its bound, as unmeasured, in a scope that closes."""
+        if self.written_off is None:
+            self.written_off = Charge(self.bounded(self._described()))
+        return self.written_off
+
+    def leave(self, account: Account) -> list[Claim]:
+        """Hold nothing more of an account. Returns the claims that this changes."""
+        return self._hold.leave(account)
+
+    def interrupt(self) -> None:
+        """End it, as the run is over."""
+        self.interruption.set()
+
+    def _described(self) -> RequestRecord:
+        if self.describe is not None:
+            return self.describe()
+        return RequestRecord(
+            model=self.terms.model, provider=self.terms.provider, outcome="unmeasured", use="failed"
+        )
+
+    def bounded(self, record: RequestRecord) -> RequestRecord:
+        """Return the record of an unmeasured request with the most that it can have used and cost."""
+        bound = self.terms.bound
+        return replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens)
+
     def _on_stall(self, stalled: bool) -> None:
         with self.scope.lock:
             self._hold.stalled = stalled
             changed = self._hold.review()
-        _wake(changed)
+        wake(changed)
 
     def _lower(self, terms: TermsT, short: BudgetExceeded) -> None:
         """Hold less: the request was given a lower `max_tokens`."""
@@ -189,14 +249,15 @@ class Reservation(Generic[TermsT]):
         if (ledger := self._hold.ledger) is not None:
             with self.scope.lock:
                 changed = ledger.shrink(self._hold, _amounts(terms, self._hold.accounts))
-            _wake(changed)
+            wake(changed)
 
     # --- its end ---
 
     def settle(self, record: RequestRecord) -> Charge:
-        """Its usage arrived: charge what it cost, or its bound where a part of that is not known."""
+        """Its usage arrived: charge what it cost, or the most that it can be if a part is not known."""
         if not record.cost_complete:
-            return self._end(replace(record, bound_usd=self.terms.bound.cost_usd))
+            known = record.bound_usd is not None
+            return self._end(record if known else replace(record, bound_usd=self.terms.bound.cost_usd))
         counts = bool(self.shared) or any(account.budget.usd is not None for account in self._hold.accounts)
         bound_usd = self.terms.bound.cost_usd if counts else None
         if bound_usd is not None and record.cost_usd is not None and record.cost_usd > bound_usd:
@@ -215,8 +276,7 @@ class Reservation(Generic[TermsT]):
 
     def charge_unmeasured(self, record: RequestRecord) -> Charge:
         """It was sent, and its usage never came or cannot be true: charge its bound."""
-        bound = self.terms.bound
-        return self._end(replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens))
+        return self._end(self.bounded(record))
 
     def give_back(self) -> None:
         """It was not even tried: leave no record."""
@@ -231,7 +291,7 @@ class Reservation(Generic[TermsT]):
         assert self._open, "a reservation ends once"
         self._open = False
         with self.scope.lock:
-            charge = None if record is None else self.scope.count(record)
+            charge = self.scope.end_in_flight(self, record)
             changed = self._hold.end()
             if self.short is not None and isinstance(self.short_of, tuple):
                 self.short.committed = _committed(*self.short_of)
@@ -239,7 +299,7 @@ class Reservation(Generic[TermsT]):
         if self._flow is not None:
             self._flow.forget(self._on_stall)
             self._flow.holds.discard(self._hold)
-        _wake(changed)
+        wake(changed)
         for shared in self.shared:
             if (ending := shared.end(committed_usd)) is not None:
                 self._endings.append((shared, ending))
@@ -250,7 +310,7 @@ class Reservation(Generic[TermsT]):
     async def conclude(self) -> None:
         """Wait until shared ceilings have it in their books, and tell listeners."""
         for shared, ending in self._endings:
-            balance = await _result_of(ending)
+            balance = await result_of(ending)
             if balance is not None and self.short is not None and shared is self.short_of:
                 self.short.committed = usd_to_microcents(balance.spent_usd)
             if balance is not None and shared.crosses_warning(balance):
@@ -280,7 +340,9 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
             unmeasured one, can use.
         SpendStoreUnavailable: the store of a spend limit cannot be asked.
         ScopeClosedError: the run has ended.
+        ForkedScopeError: a budget of this scope is in the process that forked this one.
     """
+    scope.check_process()
     if scope.root.closed:
         raise ScopeClosedError(scope.path)
     flow = current_flow.get() if terms.streamed else None
@@ -303,7 +365,7 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
     except BudgetExceeded as error:
         await scope.emit(BudgetRefused(**scope.place(), error=error))
         raise
-    if scope.root.closed:  # while the request waited
+    if not reservation.take_off():  # the run ended while the request waited
         reservation.give_back()
         raise ScopeClosedError(scope.path)
     return reservation
@@ -333,15 +395,32 @@ def _add_dependents(scope: Scope, holds: Iterable[Hold], number: int) -> None:
         for hold in holds:
             hold.dependents += number
             changed += hold.review()
-    _wake(changed)
+    wake(changed)
 
 
-def record_spending(scope: Scope, record: RequestRecord) -> None:
-    """Charge what was spent without being admitted, and have it told with the next event."""
+def record_spending(scope: Scope, record: RequestRecord) -> BudgetExceeded | None:
+    """Charge what was spent without being admitted, and have it told with the next event.
+
+    Returns the stop of the outermost budget that this, or what was spent before, went beyond.
+    """
     scope.charge(record)
     with scope.lock:
         warned = _to_warn_of(scope, _open_accounts(scope))
     _note(scope, record, warned)
+    return crossing(scope)
+
+
+def crossing(scope: Scope) -> BudgetExceeded | None:
+    """Return the stop of the outermost budget that was crossed by spending which nobody admitted."""
+    with scope.lock:
+        accounts = _open_accounts(scope)
+        crossed = [(account, unit) for account in accounts if (unit := account.crossed) is not None]
+    if not crossed:
+        return None
+    stop = _stop(scope, *crossed[-1], None)
+    stop.stopped = "recorded"
+    scope.note(BudgetRefused(**scope.place(), error=stop))
+    return stop
 
 
 def step_down_if_due(scope: Scope, terms: TermsT) -> TermsT:
@@ -378,17 +457,17 @@ class _Place(Generic[TermsT]):
         claim = self._claim
         with self.scope.lock:
             changed = self._ledger.ask(claim)
-        _wake(changed)
+        wake(changed)
         try:
             while claim.state != "granted":
                 if claim.state == "waiting":
                     await self._news()
-                elif not self._step_down():
+                elif not (self._count_again() or self._step_down()):
                     self._lower_or_refuse()
         except BaseException:
             with self.scope.lock:
                 changed = self._ledger.leave(claim) if claim.hold is None else claim.hold.end()
-            _wake(changed)
+            wake(changed)
             raise
 
     async def _news(self) -> None:
@@ -401,6 +480,11 @@ class _Place(Generic[TermsT]):
         with self.scope.in_line():
             await wakeup.wait()
 
+    def _count_again(self) -> bool:
+        """Ask for less, where answers to others tell by now that the request needs less."""
+        again = self._whole.counted_again()
+        return again is not self._whole and self._ask_instead(again)
+
     def _step_down(self) -> bool:
         """Ask for a cheaper model instead, if a budget names one and that was not done yet."""
         fallbacks = (account.budget.fallback for account in self.accounts)
@@ -409,13 +493,16 @@ class _Place(Generic[TermsT]):
         if cheaper is self._whole:
             return False
         _check_all(cheaper, self.accounts)
-        amounts = _amounts(cheaper, self.accounts)
+        return self._ask_instead(cheaper)
+
+    def _ask_instead(self, terms: TermsT) -> bool:
+        amounts = _amounts(terms, self.accounts)
         with self.scope.lock:
             if self._claim.state != "alone":
                 return True  # there is room now, or somebody to wait for
-            self.terms = self._whole = cheaper
+            self.terms = self._whole = terms
             changed = self._ledger.amend(self._claim, amounts)
-        _wake(changed)
+        wake(changed)
         return True
 
     def _lower_or_refuse(self) -> None:
@@ -427,24 +514,16 @@ class _Place(Generic[TermsT]):
             self.short = _refusal(self.scope, self.terms, *self.short_of)
             self.terms = self._affordable(self.short)
             changed = self._ledger.amend(self._claim, _amounts(self.terms, self.accounts))
-        _wake(changed)
+        wake(changed)
 
     def _affordable(self, refusal: BudgetExceeded) -> TermsT:
         room = self._claim.room
-        if room.requests is not None and room.requests < 1:
+        if room.requests is not None and room.requests < self._claim.amounts.requests:
             raise refusal
         lowered = self._whole.lowered(usd=room.usd, tokens=room.tokens)
         if lowered is None:
             raise refusal
         return lowered
-
-
-async def _result_of(ending: Future[SpendBalance | None]) -> SpendBalance | None:
-    """Wait for it. Whoever waits may be cancelled; the ending goes on."""
-    ended = Wakeup()
-    ending.add_done_callback(lambda _: ended.set())
-    await ended.wait()
-    return ending.result()
 
 
 def _holds_around(scope: Scope) -> tuple[Hold, ...]:
@@ -490,18 +569,13 @@ def _note(scope: Scope, record: RequestRecord, warned: Iterable[Account]) -> Non
         scope.note(BudgetWarning(**place, scope_path=account.path, share=share, limit_usd=limit_usd))
 
 
-def _wake(claims: Iterable[Claim]) -> None:
-    for claim in claims:
-        if claim.wake is not None:
-            claim.wake()
-
-
 def _amounts(terms: RequestTerms, accounts: tuple[Account, ...]) -> Amounts:
     """What to reserve. Where that is not known, and allowed, at least something must be left."""
+    requests = 1 if terms.is_request else 0
     if all(account.budget.usd is None and account.budget.tokens is None for account in accounts):
-        return Amounts()
+        return Amounts(requests=requests)
     tokens = terms.bound.tokens
-    return Amounts(_usd_to_reserve(terms), 1 if tokens is None else tokens)
+    return Amounts(_usd_to_reserve(terms), 1 if tokens is None else tokens, requests)
 
 
 def _usd_to_reserve(terms: RequestTerms) -> Decimal:
@@ -532,7 +606,7 @@ def _check(
     if limit.on_unbounded == "allow" or terms.is_local:
         return
     if unbounded_cost or (counts_tokens and terms.bound.tokens is None):
-        raise UnboundedRequestError(terms.model, terms.provider)
+        raise UnboundedRequestError(terms.model, terms.provider, terms.bound.why)
 
 
 def _committed(account: Account, unit: Unit) -> int:
@@ -549,20 +623,30 @@ def _reserved(account: Account, unit: Unit) -> int:
 
 
 def _refusal(scope: Scope, terms: RequestTerms, account: Account, unit: Unit) -> BudgetExceeded:
-    stop = _stop(scope, terms, account, unit)
+    bound = terms.bound
+    usd = None if bound.cost_usd is None else usd_to_microcents(bound.cost_usd)
+    requested = {"usd": usd, "tokens": bound.tokens, "requests": None}
+    stop = _stop(scope, account, unit, requested[unit])
     stop.reserved = _reserved(account, unit)
+    stop.stopped = _asked(terms)
+    stop.why = None if unit == "requests" else terms.bound.why
     return stop
 
 
-def _stop(scope: Scope, terms: RequestTerms, account: Account, unit: Unit) -> BudgetExceeded:
-    budget, committed = account.budget, _committed(account, unit)
-    if unit == "usd":
-        assert budget.microcents is not None
-        cost_usd = terms.bound.cost_usd
-        requested = None if cost_usd is None else usd_to_microcents(cost_usd)
-        return CostBudgetExceeded(budget.microcents, committed, scope.step_id, requested, account.path)
-    if unit == "tokens":
-        assert budget.tokens is not None
-        return TokenBudgetExceeded(budget.tokens, committed, scope.step_id, terms.bound.tokens, account.path)
-    assert budget.requests is not None
-    return RequestBudgetExceeded(budget.requests, committed, scope.step_id, None, account.path)
+def _asked(terms: RequestTerms) -> Literal["request", "spend"]:
+    return "request" if terms.is_request else "spend"
+
+
+def _stop(scope: Scope, account: Account, unit: Unit, requested: int | None) -> BudgetExceeded:
+    budget = account.budget
+    limits = {"usd": budget.microcents, "tokens": budget.tokens, "requests": budget.requests}
+    limit = limits[unit]
+    assert limit is not None
+    return _STOPS[unit](limit, _committed(account, unit), scope.step_id, requested, account.path)
+
+
+_STOPS: Final[dict[Unit, type[BudgetExceeded]]] = {
+    "usd": CostBudgetExceeded,
+    "tokens": TokenBudgetExceeded,
+    "requests": RequestBudgetExceeded,
+}

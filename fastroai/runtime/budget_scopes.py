@@ -181,9 +181,9 @@ def budget_scope(
     parent = current_scope()
     listener = None if on_event is None else _listener(on_event)
     limits = limits_of(budget)
-    return BudgetScope(
-        Scope("budget", name, parent=parent, limits=limits, deps=deps, tracer=tracer, listener=listener)
-    )
+    scope = Scope("budget", name, parent=parent, limits=limits, deps=deps, tracer=tracer, listener=listener)
+    scope.count_for_itself()
+    return BudgetScope(scope)
 
 
 def _listener(on_event: OnEvent) -> Listener:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from fastroai.errors import BudgetExceeded, ContractViolation
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime.classification import FailureClass
 from fastroai.runtime.retry import RetriesUsed
+from fastroai.runtime.wakeup import running_loop
 
 
 def _now() -> datetime:
@@ -175,6 +177,25 @@ class CircuitClosed(RunEvent):
 
 Listener: TypeAlias = Callable[[RunEvent], Awaitable[None]]
 """Takes each event of a run as it happens. It may wait, which holds the run back."""
+
+
+def on_this_loop(listener: Listener) -> Listener:
+    """The same listener, called on the loop that runs here, whichever loop an event comes from."""
+    loop = running_loop()
+    if loop is None:
+        return listener
+
+    async def tell(event: RunEvent) -> None:
+        if loop is running_loop() or not loop.is_running():
+            await listener(event)
+        else:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_told(listener, event), loop))
+
+    return tell
+
+
+async def _told(listener: Listener, event: RunEvent) -> None:
+    await listener(event)
 
 
 def both(inner: Listener | None, outer: Listener | None) -> Listener | None:

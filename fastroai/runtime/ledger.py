@@ -8,7 +8,7 @@ holds the lock of its run; what a call changes for others is returned, so that t
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain, islice
@@ -151,6 +151,23 @@ class Account:
         self.reserved_tokens -= amounts.tokens
         self.reserved_requests -= amounts.requests
 
+    @property
+    def crossed(self) -> Unit | None:
+        """What was spent more of than there was; `None` if the budget holds."""
+        usage, budget = self.usage, self.budget
+        if budget.usd is not None and usage.committed_usd > budget.usd:
+            return "usd"
+        if budget.tokens is not None and usage.committed_tokens > budget.tokens:
+            return "tokens"
+        if budget.requests is not None and usage.request_count > budget.requests:
+            return "requests"
+        return None
+
+    def close(self) -> list[Claim]:
+        """Limit nothing any more, not even those who wait. Returns the claims that this changes."""
+        self.closed = True
+        return self.ledger.drop(self)
+
     def crosses_warning(self) -> bool:
         """Whether it has just reached the share that is warned of; true once."""
         if self.warned or self.share < WARNING_SHARE:
@@ -185,6 +202,14 @@ class Hold:
     def review(self) -> list[Claim]:
         """The claims that are changed by what was noted here."""
         return [] if self.ledger is None else self.ledger.review()
+
+    def leave(self, account: Account) -> list[Claim]:
+        """Hold nothing more of one account. Returns the claims that this changes."""
+        if account not in self.accounts:
+            return []
+        account.free(self.amounts)
+        self.accounts = tuple(one for one in self.accounts if one is not account)
+        return self.review()
 
     def end(self) -> list[Claim]:
         """Free it. Returns the claims that this changes."""
@@ -234,6 +259,11 @@ class Claim:
             account.waiting -= 1
         for hold in self.around:
             hold.dependents -= 1
+
+    def leave(self, account: Account) -> None:
+        """Ask for nothing of an account that has closed."""
+        account.waiting -= 1
+        self.accounts = tuple(one for one in self.accounts if one is not account)
 
     def short(self) -> list[tuple[Account, Unit]]:
         """The accounts in which it does not fit, and what they lack."""
@@ -298,6 +328,15 @@ class Ledger:
             account.free(hold.amounts)
         return [] if self._taken.isdisjoint(hold.accounts) else self.review()
 
+    def drop(self, account: Account) -> list[Claim]:
+        """Let nobody wait for an account that has closed. Returns the claims that this changes."""
+        if not account.waiting:
+            return []
+        for claim in chain(self._inner, self._line):
+            if account in claim.accounts:
+                claim.leave(account)
+        return self.review()
+
     def shrink(self, hold: Hold, amounts: Amounts) -> list[Claim]:
         """Let a request hold less than it did. Returns the claims that this changes."""
         for account in hold.accounts:
@@ -359,9 +398,18 @@ class Ledger:
     def _grant(self, claim: Claim) -> None:
         claim.hold = Hold(claim.accounts, claim.amounts)
         claim.state = "granted"
+        if not claim.accounts:
+            return  # all of them have closed while it waited
         self._open[claim.hold] = None
         for account in claim.accounts:
             account.reserve(claim.amounts)
+
+
+def wake(claims: Iterable[Claim]) -> None:
+    """Tell those whose claims have changed. To be called without the lock."""
+    for claim in claims:
+        if claim.wake is not None:
+            claim.wake()
 
 
 def _least(one: NumberT | None, other: NumberT | None) -> NumberT | None:

@@ -8,6 +8,7 @@ from contextvars import Context, copy_context
 from types import TracebackType
 from typing import Final, Generic, Self, TypeAlias, TypeVar
 
+from fastroai.errors import ScopeClosedError
 from fastroai.runtime.flow import STALLED_AFTER, Flow, current_flow
 from fastroai.runtime.scope import Scope, current_scope
 from fastroai.runtime.tasks import end_task
@@ -41,7 +42,7 @@ class Pump(Generic[T]):
         self._context: Context = copy_context()
         self._scope: Scope | None = current_scope()
         self._task: asyncio.Task[None] | None = None
-        self._closed = False
+        self._closed = self._is_over = False
         self._flow = Flow()
         self._blocked = 0
         self._alarm: asyncio.TimerHandle | None = None
@@ -64,13 +65,15 @@ class Pump(Generic[T]):
         if not isinstance(item, _End):
             self._room.release()
             return item
+        if self._is_over and self._scope is not None:
+            raise ScopeClosedError(self._scope.path, in_flight=True)
         await self._finish()
         raise StopAsyncIteration
 
     def _start(self) -> None:
         self._task = asyncio.create_task(self._run(), context=self._context)
         if self._scope is not None:
-            self._scope.on_close(self.aclose)
+            self._scope.on_close(self._end)
 
     async def _run(self) -> None:
         current_flow.set(self._flow)
@@ -109,8 +112,13 @@ class Pump(Generic[T]):
         self._closed = True
         self._flow.end()
         if self._scope is not None:
-            self._scope.forget_closer(self.aclose)
+            self._scope.forget_closer(self._end)
         await self._task
+
+    async def _end(self) -> None:
+        """The scope ends. Whoever still reads, in another task, is told so."""
+        self._is_over = True
+        await self.aclose()
 
     async def aclose(self) -> None:
         """Stop the producer and wait for its end. Its failure, if it had one unseen, is not raised here."""
@@ -119,7 +127,7 @@ class Pump(Generic[T]):
         self._closed = True
         self._flow.end()
         if self._scope is not None:
-            self._scope.forget_closer(self.aclose)
+            self._scope.forget_closer(self._end)
         if self._task is not None:
             await end_task(self._task)
 

@@ -107,6 +107,12 @@ class RetryPolicies(Mapping[FailureClass, RetryPolicy]):
         inside = ", ".join(f"{failure.name}: {policy!r}" for failure, policy in self._policies.items())
         return f"{{{inside}}}"
 
+    def with_backoff(self, seconds: float) -> RetryPolicies:
+        """The same, with another wait before the first retry of each class."""
+        return RetryPolicies(
+            {failure: replace(policy, backoff=seconds) for failure, policy in self._policies.items()}
+        )
+
     @property
     def max_retries(self) -> int:
         """Extra attempts at most, of all classes together."""

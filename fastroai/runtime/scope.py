@@ -13,16 +13,17 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from fastroai.errors import StoppedRun, TimeBudgetExceeded, attach_usage
+from fastroai.errors import ForkedScopeError, StoppedRun, TimeBudgetExceeded, attach_usage
 from fastroai.places import quoted
 from fastroai.records import RequestRecord, RequestUse, Usage
 from fastroai.runtime.clock import Clock
-from fastroai.runtime.events import EventPlace, Listener, RunEvent, both
-from fastroai.runtime.ledger import Account
+from fastroai.runtime.events import EventPlace, Listener, RunEvent, both, on_this_loop
+from fastroai.runtime.in_flight import Charge, InFlight
+from fastroai.runtime.ledger import Account, Claim, wake
+from fastroai.runtime.process import this_process
 from fastroai.runtime.wakeup import running_loop
 
 if TYPE_CHECKING:
@@ -49,22 +50,27 @@ current_branch: Final[ContextVar[str]] = ContextVar("fastroai_branch", default="
 
 
 def current_scope() -> Scope | None:
-    """The innermost open scope of this task or thread; `None` outside of any run."""
-    return _current.get()
+    """The innermost open scope of this task or thread; `None` outside of any run.
+
+    In a process that was forked inside of a run, it is a new one: see `Scope.in_this_process`.
+    """
+    scope = _current.get()
+    if scope is None or scope.root.process == this_process():
+        return scope
+    inherited = scope.in_this_process()
+    _current.set(inherited)
+    return inherited
 
 
-class Charge:
-    """A record in the account; what became of the request's answer may be learned later."""
+class Fork(NamedTuple):
+    """What a process that was forked inside of a run has left behind."""
 
-    __slots__ = ("record",)
-
-    def __init__(self, record: RequestRecord) -> None:
-        self.record = record
-
-    def mark(self, use: RequestUse) -> None:
-        """Note what became of it."""
-        if self.record.use != use:
-            self.record = replace(self.record, use=use)
+    left: Literal["budget", "run"]
+    """A budget, which counts in one process; or a run on record, whose record has one writer."""
+    path: tuple[str, ...]
+    """The scope with the innermost budget, else the innermost scope."""
+    process: int
+    """The process that has it."""
 
 
 class Scope:
@@ -79,6 +85,7 @@ class Scope:
         "_clocks",
         "_closers",
         "_events",
+        "_in_flight",
         "_stopped_runs",
         "_token",
         "_usage",
@@ -89,13 +96,16 @@ class Scope:
         "ceilings",
         "closed",
         "degraded",
+        "forked",
         "kind",
         "listener",
         "lock",
         "loop",
         "name",
+        "on_record",
         "ordinal",
         "parent",
+        "process",
         "provider_limits",
         "reading",
         "root",
@@ -140,6 +150,8 @@ class Scope:
         )
         self._usage: Usage | None = None
         self._charges: list[Charge] | None = None
+        self._in_flight: dict[InFlight, bool] | None = None
+        """Requests that have not ended, and whether their bounds were charged here."""
         self._stopped_runs: list[StoppedRun] | None = None
         self.reading: tuple[Flow, ...] = ()
         """Streams that whoever made it is reading, which go on after it has ended."""
@@ -158,17 +170,23 @@ class Scope:
         """Whether a pipeline that is nested here was, although it did not fail."""
         self._closers: list[Closer] | None = None
         self._clocks: list[Clock] | None = None
+        self.on_record: bool = parent is not None and parent.on_record
+        """Whether a store keeps the run that it is a part of."""
+        self.forked: Fork | None = None if parent is None else parent.forked
+        """Why nothing may be spent here: what it counts against is in the process that forked this one."""
         self.loop: asyncio.AbstractEventLoop | None
         self.lock: threading.Lock
+        self.process: int
         self._events: deque[tuple[Listener, RunEvent]]
         if parent is None:
             self.root = self
+            self.process = this_process()
             self._events = deque()
             self.lock = threading.Lock()
             self.loop = running_loop()
             self.run_id = run_id or uuid.uuid4().hex
             self.tracer = tracer
-            self.listener = listener
+            self.listener = None if listener is None else on_this_loop(listener)
             self.step_id = name if kind == "step" else None
         else:
             self.root = parent.root
@@ -176,7 +194,7 @@ class Scope:
             self.loop = parent.loop
             self.run_id = run_id or parent.run_id
             self.tracer = parent.tracer if tracer is None else tracer
-            self.listener = both(listener, parent.listener)
+            self.listener = both(None if listener is None else on_this_loop(listener), parent.listener)
             self.step_id = name if kind == "step" else parent.step_id
         if limits is not None:
             self._limit(limits, deps)
@@ -272,25 +290,73 @@ class Scope:
         return [charge.record for charge in self._charges or ()]
 
     def charge(self, record: RequestRecord) -> Charge:
-        """Count a request here and in every ancestor."""
-        with self.lock:
-            return self.count(record)
+        """Count spending here and in every ancestor.
 
-    def count(self, record: RequestRecord) -> Charge:
-        """`charge`, for callers that hold the lock.
-
-        What is already closed is passed over: the nearest open ancestor has it. When all are closed the
+        A scope that is closed is passed over: the nearest open ancestor counts it. When all are closed the
         root still counts it, so that nothing that was paid for is lost.
         """
         charge = Charge(record)
         counted = False
-        for scope in self.lineage():
-            if scope.closed and not (scope.parent is None and not counted):
-                continue
-            counted = True
-            scope.usage.add(record)
-            scope.charges.append(charge)
+        with self.lock:
+            for scope in self.lineage():
+                if scope.closed and not (scope.parent is None and not counted):
+                    continue
+                counted = True
+                scope._count(charge)
         return charge
+
+    def _count(self, charge: Charge) -> None:
+        self.usage.add(charge.record)
+        self.charges.append(charge)
+
+    # --- requests in flight ---
+
+    def add_in_flight(self, request: InFlight) -> list[Claim]:
+        """A request was admitted: this scope and its ancestors wait for what it costs.
+
+        For callers that hold the lock, as for `end_in_flight`. Returns the claims that this changes.
+        """
+        changed: list[Claim] = []
+        for scope in self.lineage():
+            if not scope.closed:
+                if scope._in_flight is None:
+                    scope._in_flight = {}
+                scope._in_flight[request] = False
+            elif scope.budget is not None and scope.account is not None:  # closed by another thread just now
+                changed += request.leave(scope.account)
+        return changed
+
+    def end_in_flight(self, request: InFlight, record: RequestRecord | None) -> Charge | None:
+        """A request has ended: count it wherever it was waited for.
+
+        A scope that has closed meanwhile has charged its bound, and does not count it again.
+        """
+        charge = None if record is None else Charge(record, request.written_off)
+        for scope in self.lineage():
+            if scope._in_flight and not scope._in_flight.pop(request, True) and charge is not None:
+                scope._count(charge)
+        return charge
+
+    def write_off_in_flight(self) -> None:
+        """Charge the bounds of the requests in flight: this scope will not learn what they cost.
+
+        They go on, and the scopes around this one still count what they really cost.
+        """
+        if self._in_flight:
+            with self.lock:
+                changed = self._write_off(self._in_flight)
+            wake(changed)
+
+    def _write_off(self, in_flight: dict[InFlight, bool]) -> list[Claim]:
+        requests = [request for request, is_charged in in_flight.items() if not is_charged]
+        changed: list[Claim] = []
+        for request in requests:
+            in_flight[request] = True
+            self._count(request.write_off())
+        if self.budget is not None and self.account is not None:
+            for request in requests:
+                changed += request.leave(self.account)
+        return changed
 
     def restore(self, charges: Iterable[Charge], agent_calls: int = 0) -> None:
         """Count what an earlier process has spent in the same place: here, and nowhere else."""
@@ -447,13 +513,61 @@ class Scope:
             raise cancelled
 
     def close(self, error: BaseException | None = None) -> None:
-        """Close, and note on `error` what was spent."""
-        self.closed = True
-        if self.budget is not None and self.account is not None:
-            self.account.closed = True
+        """Close, and note on `error` what was spent.
+
+        Requests that are in flight are charged at their bounds here and go on under the scopes around this
+        one. At the end of the outermost scope they are ended: each raises `ScopeClosedError` where it was
+        made.
+        """
+        if self.root.process != this_process():
+            self.closed = (
+                True  # its requests, and who holds its lock, are in the process that forked this one
+            )
+            return
+        with self.lock:
+            self.closed = True
+            changed, in_flight = list[Claim](), self._in_flight or {}
+            if in_flight:
+                changed = self._write_off(in_flight)
+                self._in_flight = None
+            if self.budget is not None and self.account is not None:
+                changed += self.account.close()
+        if changed:
+            wake(changed)
+        if self.parent is None:
+            for request in in_flight:
+                request.interrupt()
         if error is not None:
             self.mark("failed")
             attach_usage(error, self.spent(), self.records)
+
+    # --- other processes ---
+
+    def in_this_process(self) -> Scope:
+        """This scope; in a process that was forked inside of it, a new outermost one in its place.
+
+        Spend limits hold in both, as a store keeps them. A budget cannot, and a run's record has one writer,
+        so under these the new scope lets nothing be spent.
+        """
+        if self.root.process == this_process():
+            return self
+        scope = Scope("budget", self.root.name, parent=None, tracer=self.tracer, run_id=self.run_id)
+        scope.step_id = self.step_id
+        scope.ceilings, scope.provider_limits = self.ceilings, self.provider_limits
+        if self.account is not None or self.on_record:
+            path = self.path if self.account is None else self.account.path
+            scope.forked = Fork("run" if self.on_record else "budget", path, self.root.process)
+        return scope
+
+    def count_for_itself(self) -> None:
+        """A budget is opened here: one of the process that forked this one is no longer in the way."""
+        if self.forked is not None and self.forked.left == "budget":
+            self.forked = None
+
+    def check_process(self) -> None:
+        """Raise `ForkedScopeError` where nothing may be spent, as what it counts against is elsewhere."""
+        if self.forked is not None:
+            raise ForkedScopeError(*self.forked, this_process())
 
     def time_budget(self) -> Clock | None:
         """The clock for the milliseconds of this scope's budget, if it has any."""

@@ -76,7 +76,7 @@ class SpendDesk:
         """With the time at which the lease was last renewed, at the latest."""
         self._turnstiles: WeakValueDictionary[SpendAccount, Turnstile] = WeakValueDictionary()
         self._renewing: set[float] = set()
-        self._unsettled: deque[_Unsettled] = deque()
+        self._unsettled: deque[_Ending] = deque()
         """What the store could not be told. While there is anything, settling waits for its turn here."""
 
     def turnstile(self, account: SpendAccount) -> Turnstile:
@@ -145,22 +145,32 @@ class SpendDesk:
 
     def settle(self, claim: SpendClaim, cost_usd: Decimal) -> concurrent.futures.Future[SpendBalance | None]:
         """Settle in the background. The future is done when that was tried once; then it is tried again."""
-        return _in_background(self._settle(claim, cost_usd), _endings)
+        return _in_background(self._settle(_Ending(claim, cost_usd)), _endings)
 
-    async def _settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance | None:
+    def charge(self, claim: SpendClaim, cost_usd: Decimal) -> concurrent.futures.Future[SpendBalance | None]:
+        """Count what was spent without being reserved, in the background. Done as `settle` is."""
+        return _in_background(self._settle(_Ending(claim, cost_usd, is_known=False)), _endings)
+
+    async def _settle(self, ending: _Ending) -> SpendBalance | None:
         if not self._unsettled:
             try:
-                return await self.store.settle(claim, cost_usd)
+                return await self._tell(ending)
             except SpendStoreUnavailable as error:
-                log = logger.warning if cost_usd else logger.debug  # where nothing is to be paid, leases end
-                log("$%f of %r is not settled yet: %s", cost_usd, claim.account.key, error.reason)
-        self._unsettled.append(_Unsettled(claim, cost_usd, monotonic() + claim.lease))
+                log = logger.warning if ending.cost_usd else logger.debug  # nothing to be paid: leases end
+                log("$%f of %r is not settled yet: %s", ending.cost_usd, ending.key, error.reason)
+        self._unsettled.append(ending)
         if len(self._unsettled) == 1:
             _in_background(self._settle_late(), _endings)
         return None
 
+    async def _tell(self, ending: _Ending) -> SpendBalance:
+        if not ending.is_known:
+            await self.store.reserve(ending.claim)  # granted or in line, it can be settled
+            ending.is_known = True
+        return await self.store.settle(ending.claim, ending.cost_usd)
+
     async def _settle_late(self) -> None:
-        """Try again, one at a time, each for as long as its lease; then the store counts the whole bound."""
+        """Try again, one at a time, each for as long as its lease; then the store counts the bound it has."""
         pause = _FIRST_RETRY
         while self._unsettled:
             await asyncio.sleep(pause)
@@ -174,34 +184,44 @@ class SpendDesk:
         """Try the one that was not tried for longest. False if the store is unavailable."""
         first = self._unsettled[0]
         try:
-            await self.store.settle(first.claim, first.cost_usd)
+            await self._tell(first)
         except SpendStoreUnavailable:
             self._unsettled.rotate(-1)
             return False
         except Exception:  # of a store of the user's own, which must not keep the others from being settled
-            logger.exception("$%f of %r could not be settled", first.cost_usd, first.claim.account.key)
+            logger.exception("$%f of %r could not be settled", first.cost_usd, first.key)
         self._unsettled.popleft()
         return True
 
     def _give_up_late(self) -> None:
-        for each in [each for each in self._unsettled if each.until <= monotonic()]:
-            self._unsettled.remove(each)
-            log = logger.error if each.cost_usd else logger.debug
+        for ending in [each for each in self._unsettled if each.until <= monotonic()]:
+            self._unsettled.remove(ending)
+            log = logger.error if ending.cost_usd else logger.debug
             log(
                 "$%f of %r could not be settled; the store counts the bound of $%f once the lease has ended",
-                each.cost_usd,
-                each.claim.account.key,
-                each.claim.amount_usd,
+                ending.cost_usd,
+                ending.key,
+                ending.claim.amount_usd,
             )
 
 
-@dataclass(frozen=True, eq=False)
-class _Unsettled:
-    """A claim that is to be settled when the store is there again."""
+@dataclass(eq=False)
+class _Ending:
+    """What a store is to be told of a claim at its end."""
 
     claim: SpendClaim
     cost_usd: Decimal
-    until: float
+    is_known: bool = True
+    """Whether the store has the claim."""
+
+    def __post_init__(self) -> None:
+        self.until = monotonic() + self.claim.lease
+        """When to give up, if the store stays unavailable."""
+
+    @property
+    def key(self) -> str:
+        """Whose spending it is."""
+        return self.claim.account.key
 
 
 _renewals: Final[set[concurrent.futures.Future[None]]] = set()

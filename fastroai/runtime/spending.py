@@ -16,14 +16,16 @@ from fastroai.errors import SpendLimitExceeded, SpendStoreUnavailable
 from fastroai.records import EXACT, Unbounded, usd_to_microcents
 from fastroai.runtime.owner import process_owner
 from fastroai.runtime.spend_desk import SpendDesk
+from fastroai.runtime.wakeup import Wakeup
 from fastroai.usage import SpendClaim
 from fastroai.usage.spend_amounts import spend_units, spend_usd
 
 if TYPE_CHECKING:
+    from fastroai.records import RequestRecord
     from fastroai.runtime.ledger import Hold
     from fastroai.runtime.scope import Scope
     from fastroai.runtime.turnstile import Turnstile
-    from fastroai.usage import SpendBalance
+    from fastroai.usage import SpendBalance, SpendLimit
     from fastroai.usage.limits import Ceiling
 
 logger = logging.getLogger("fastroai.runtime")
@@ -33,19 +35,85 @@ LONGEST_POLL: Final = 0.25
 """Seconds between questions to a store while others' reservations stand in the way."""
 
 
+def limit_stop(
+    limit: SpendLimit, claim: SpendClaim, scope: Scope, balance: SpendBalance, requested: int | None
+) -> SpendLimitExceeded:
+    """The error of a limit that cannot pay so many microcents, or is crossed."""
+    error = SpendLimitExceeded(
+        usd_to_microcents(limit.usd),
+        usd_to_microcents(balance.spent_usd),
+        scope.step_id,
+        requested,
+        scope.root.path,
+    )
+    error.key, error.window = claim.account.key, claim.account.window
+    error.resets_at = balance.resets_at
+    error.reserved = usd_to_microcents(balance.reserved_usd)
+    return error
+
+
+def _new_claim(ceiling: Ceiling) -> SpendClaim:
+    limit = ceiling.limit
+    return SpendClaim(
+        id=uuid.uuid4().hex,
+        account=ceiling.account,
+        amount_usd=Decimal(0),
+        limit_usd=limit.usd,
+        lease=limit.lease,
+        holder=process_owner(),
+    )
+
+
+class SharedCharge:
+    """Spending that nobody reserved, on its way into the books of one spend limit."""
+
+    def __init__(self, ceiling: Ceiling, cost_usd: Decimal) -> None:
+        """Have it charged in the background, from now on."""
+        self.limit = ceiling.limit
+        self._claim = _new_claim(ceiling)
+        self._ending = SpendDesk.of(self.limit.store).charge(self._claim, cost_usd)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is in the books, or that was tried."""
+        return self._ending.done()
+
+    async def wait(self) -> None:
+        """Wait until it is in the books, or that was tried."""
+        await result_of(self._ending)
+
+    def stop(self, scope: Scope) -> SpendLimitExceeded | None:
+        """Return the stop of the limit if it was crossed by this; to be asked when it is done."""
+        balance = self._ending.result()
+        if balance is None or balance.spent_usd <= self.limit.usd:
+            return None
+        stop = limit_stop(self.limit, self._claim, scope, balance, requested=None)
+        stop.stopped = "recorded"
+        return stop
+
+
+def charge_shared(scope: Scope, record: RequestRecord) -> list[SharedCharge]:
+    """Charge what nobody reserved to the spend limits above. What it cost is not known: nothing."""
+    cost_usd = record.committed_usd
+    if isinstance(cost_usd, Unbounded):
+        return []
+    return [SharedCharge(ceiling, cost_usd) for ceiling in scope.ceilings]
+
+
+async def result_of(ending: Future[SpendBalance | None]) -> SpendBalance | None:
+    """Wait for it. Whoever waits may be cancelled; the ending goes on."""
+    ended = Wakeup()
+    ending.add_done_callback(lambda _: ended.set())
+    await ended.wait()
+    return ending.result()
+
+
 class SharedReservation:
     """What one request has reserved with one spend limit, until it is ended, once."""
 
     def __init__(self, ceiling: Ceiling, hold: Hold) -> None:
         self.limit, self._hold = ceiling.limit, hold
-        self.claim = SpendClaim(
-            id=uuid.uuid4().hex,
-            account=ceiling.account,
-            amount_usd=Decimal(0),
-            limit_usd=self.limit.usd,
-            lease=self.limit.lease,
-            holder=process_owner(),
-        )
+        self.claim = _new_claim(ceiling)
         self._desk = SpendDesk.of(self.limit.store)
         self._state: Literal["unasked", "asked", "uncounted"] = "unasked"
         """`uncounted`: the store could not be asked, and the limit lets the request go out all the same."""
@@ -144,17 +212,7 @@ class SharedReservation:
 
     def refusal(self, scope: Scope, balance: SpendBalance) -> SpendLimitExceeded:
         """The error for a request that this limit cannot pay for."""
-        error = SpendLimitExceeded(
-            usd_to_microcents(self.limit.usd),
-            usd_to_microcents(balance.spent_usd),
-            scope.step_id,
-            usd_to_microcents(self.claim.amount_usd),
-            scope.root.path,
-        )
-        error.key, error.window = self.claim.account.key, self.claim.account.window
-        error.resets_at = balance.resets_at
-        error.reserved = usd_to_microcents(balance.reserved_usd)
-        return error
+        return limit_stop(self.limit, self.claim, scope, balance, usd_to_microcents(self.claim.amount_usd))
 
     @property
     def _turnstile(self) -> Turnstile:

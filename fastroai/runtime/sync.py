@@ -3,67 +3,162 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
-import functools
 import os
 import threading
-from collections.abc import Callable, Coroutine
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, Final, Generic, TypeVar
 
 from fastroai.errors import RunningLoopError, attach_usage, records_of, usage_of
 from fastroai.runtime.scope import Scope, current_scope
-from fastroai.runtime.tasks import end_task
+from fastroai.runtime.threads import depth, go_deeper, loop_of_this_thread, mark_thread
 
 T = TypeVar("T")
 
 
-class _BackgroundLoop:
-    """One event loop in a daemon thread, shared by all sync calls of the process.
+class BackgroundLoop:
+    """One event loop in a daemon thread, which runs while somebody needs it.
 
-    One loop, because HTTP clients belong to the loop that they were first used on: a loop for each call
-    would leave the second call with the dead connections of the first.
+    Between calls it is stopped, because an HTTP client belongs to the loop that it was last used on for as
+    long as that runs: PydanticAI gives its clients to another loop, such as that of the next `asyncio.run`,
+    only then. It is not closed, so that the next call finds the connections of the last.
     """
+
+    def __init__(self, depth: int) -> None:
+        """Make the loop for calls of threads at this depth."""
+        self._depth = depth
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changed = threading.Condition()
+        self._calls = 0
+        self._runs = False
+
+    @contextmanager
+    def running(self) -> Iterator[asyncio.AbstractEventLoop]:
+        """The loop, which runs until this is left; then, if nobody else needs it, it has stopped."""
+        loop = self.start()
+        try:
+            yield loop
+        finally:
+            with self._changed:
+                self._calls -= 1
+                if not self._calls:
+                    loop.call_soon_threadsafe(loop.stop)
+                    self._changed.wait_for(lambda: self._calls or not self._runs)
+
+    def start(self) -> asyncio.AbstractEventLoop:
+        """The loop, which runs from now on."""
+        with self._changed:
+            if self._loop is None or self._loop.is_closed():
+                self._loop = self._open()
+            self._calls += 1
+            self._changed.notify_all()
+            return self._loop
+
+    def _open(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.new_event_loop()
+        # Threads that what runs here hands work to, and in which sync calls must not wait for this loop.
+        loop.set_default_executor(
+            ThreadPoolExecutor(
+                thread_name_prefix="fastroai-sync", initializer=mark_thread, initargs=(self._depth + 1,)
+            )
+        )
+        threading.Thread(target=self._serve, args=[loop], name="fastroai-sync", daemon=True).start()
+        return loop
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        while True:
+            with self._changed:
+                self._runs = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._calls)
+                if loop.is_closed():
+                    return
+                self._runs = True
+            # A task of one caller may raise it, for which asyncio stops; the others' calls go on.
+            with suppress(SystemExit, KeyboardInterrupt):
+                loop.run_forever()
+
+    def close(self) -> None:
+        """Close the loop, if nobody needs it."""
+        with self._changed:
+            if self._loop is not None and not self._calls and not self._runs:
+                self._loop.close()
+
+
+class _BackgroundLoops:
+    """The background loops of this process: one for sync calls at each depth, and one for chores."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._process = 0
+        self._for_calls: dict[int, BackgroundLoop] = {}
+        self._for_chores: asyncio.AbstractEventLoop | None = None
 
-    def get(self) -> asyncio.AbstractEventLoop:
-        """The running loop; started on first use, and again after a fork."""
+    def for_calls(self, depth: int) -> BackgroundLoop:
+        """The one for calls of threads at this depth.
+
+        Whatever waits in a thread waits for a greater depth, so that no loop needs a thread, for looking up
+        a host for example, which is in turn waiting for that loop.
+        """
         with self._lock:
-            if self._loop is None or self._process != os.getpid():
-                self._loop = asyncio.new_event_loop()
-                self._process = os.getpid()
-                thread = threading.Thread(
-                    target=_run_for_ever, args=[self._loop], name="fastroai-sync", daemon=True
-                )
-                thread.start()
-            return self._loop
+            return self._for_calls.setdefault(depth, BackgroundLoop(depth))
+
+    def for_chores(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._for_chores is None:
+                self._for_chores = BackgroundLoop(0).start()
+            return self._for_chores
+
+    def close(self) -> None:
+        for background in self._for_calls.values():
+            background.close()
 
 
-def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
-    stopped = False
-    while not stopped:
-        try:
-            loop.run_forever()
-            stopped = True
-        except (SystemExit, KeyboardInterrupt):
-            pass  # a task of one caller raised it, and asyncio stopped for it; the others' calls go on
+_loops = _BackgroundLoops()
 
 
-_background = _BackgroundLoop()
+def _start_anew() -> None:
+    """In a process that was forked, the threads of its parent are not there."""
+    global _loops
+    _loops = _BackgroundLoops()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew)
+
+
+@atexit.register
+def _close() -> None:
+    _loops.close()
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
-    """The event loop that runs in a thread of its own, for sync calls and for what must outlive a call."""
-    return _background.get()
+    """The event loop that always runs in a thread of its own, for work that must outlive a call."""
+    return _loops.for_chores()
 
 
-def run_blocking(call: Callable[[], Coroutine[Any, Any, T]], *, called: str, instead: str) -> T:
+_called_on: Final[ContextVar[asyncio.AbstractEventLoop | None]] = ContextVar(
+    "fastroai_called_on", default=None
+)
+"""The background loop that the running code was handed to, if it was."""
+
+
+def run_blocking(
+    call: Callable[[], Coroutine[Any, Any, T]],
+    *,
+    called: str,
+    instead: str,
+    home: asyncio.AbstractEventLoop | None = None,
+) -> T:
     """Run a coroutine to its end and return its result, with the caller's context variables.
 
-    In a worker thread of a running pipeline it runs on that pipeline's loop; otherwise on a background loop.
+    In a worker thread of a run (see `run_in_thread`) it runs on the loop of that run, otherwise on a
+    background loop. A thread of the caller's own may be one of the loop's default executor, and enough of
+    those that waited for the loop would leave it none for looking up hosts. `home` is the only loop that
+    the call can run on, where there is one; it counts if the surrounding run is on it.
 
     Raises:
         RunningLoopError: this thread runs an event loop, which waiting here would block.
@@ -75,9 +170,30 @@ def run_blocking(call: Callable[[], Coroutine[Any, Any, T]], *, called: str, ins
     else:
         raise RunningLoopError(called, instead)
     scope = current_scope()
-    if scope is not None and scope.loop is not None and scope.loop.is_running():
-        return _Handover(_run_within(scope, call)).wait(scope.loop)
-    return _Handover(call()).wait(_background.get())
+    around = _loop_around(scope, home)
+    if around is not None:
+        return _Handover(call, scope, around).wait()
+    with _loops.for_calls(depth()).running() as loop:
+        return _Handover(call, scope, loop).wait()
+
+
+def run_on_loop_of_run(call: Callable[[], Coroutine[Any, Any, T]], *, called: str, instead: str) -> T:
+    """`run_blocking` for what belongs to a step, and so to the loop of its run, whichever thread calls it."""
+    scope = current_scope()
+    return run_blocking(
+        call, called=called, instead=instead, home=None if scope is None else _called_on.get() or scope.loop
+    )
+
+
+def _loop_around(
+    scope: Scope | None, home: asyncio.AbstractEventLoop | None
+) -> asyncio.AbstractEventLoop | None:
+    """The loop of the surrounding run, if the call may run on it."""
+    own = loop_of_this_thread()
+    if own is not None and own.is_running():
+        return own
+    around = None if scope is None else _called_on.get() or scope.loop
+    return around if around is not None and around is home and around.is_running() else None
 
 
 class _Exit:
@@ -90,14 +206,21 @@ class _Exit:
 class _Handover(Generic[T]):
     """A coroutine that another thread's loop runs while this thread waits."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
-        self._coroutine = coroutine
-        self._ended = threading.Event()
+    def __init__(
+        self,
+        call: Callable[[], Coroutine[Any, Any, T]],
+        scope: Scope | None,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._call, self._scope, self._loop = call, scope, loop
+        self._depth = depth()
+        self._task: asyncio.Task[Any] | None = None
+        self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._error: BaseException | None = None
 
-    def wait(self, loop: asyncio.AbstractEventLoop) -> T:
+    def wait(self) -> T:
         """Its result. An interrupt cancels it, waits for its end, and has what it spent."""
-        future = asyncio.run_coroutine_threadsafe(self._carry(), loop)
+        future = asyncio.run_coroutine_threadsafe(self._carry(), self._loop)
         try:
             outcome = future.result()
         except concurrent.futures.CancelledError:
@@ -105,7 +228,7 @@ class _Handover(Generic[T]):
         except BaseException as error:
             if not future.done():
                 future.cancel()
-                self._ended.wait(timeout=10.0)
+                concurrent.futures.wait([self._ended], timeout=10.0)
                 if self._error is not None and (spent := usage_of(self._error)) is not None:
                     attach_usage(error, spent, records_of(self._error))
             raise
@@ -115,25 +238,40 @@ class _Handover(Generic[T]):
 
     async def _carry(self) -> T | _Exit:
         """Hand an exit over as a value: a task that raises it stops its loop, and nobody would be told."""
+        self._task = asyncio.current_task()
+        go_deeper(self._depth)
+        _called_on.set(self._loop)
+        holder = self._holder()
+        if holder is not None:
+            holder.on_close(self._end)
         try:
-            return await self._coroutine
+            return await self._call()
         except (SystemExit, KeyboardInterrupt) as error:
             return _Exit(error)
         except BaseException as error:
             self._error = error
             raise
         finally:
-            self._ended.set()
+            if holder is not None:
+                holder.forget_closer(self._end)
+            self._ended.set_result(None)
 
+    def _holder(self) -> Scope | None:
+        """The scope that it ends with at the latest, as the thread itself cannot be ended."""
+        if self._scope is None:
+            return None
+        return next((scope for scope in self._scope.lineage() if not scope.closed), self._scope.root)
 
-async def _run_within(scope: Scope, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a call of a worker thread so that it ends with its scope, as the thread itself cannot be ended."""
-    task = asyncio.current_task()
-    assert task is not None
-    holder = next((scope for scope in scope.lineage() if not scope.closed), scope.root)
-    end = functools.partial(end_task, task)
-    holder.on_close(end)
-    try:
-        return await call()
-    finally:
-        holder.forget_closer(end)
+    async def _end(self) -> None:
+        """Cancel it and wait for its end, from any loop, however often that is cancelled meanwhile."""
+        assert self._task is not None
+        ended = asyncio.wrap_future(self._ended)
+        cancelled: asyncio.CancelledError | None = None
+        while not ended.done():
+            self._loop.call_soon_threadsafe(self._task.cancel)
+            try:
+                await asyncio.wait([ended])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled

@@ -4,6 +4,7 @@ from fastroai.steps.base import BaseStep, FunctionStep, step
 from fastroai.steps.config import ExecutionConfig, PipelineConfig, ResolvedConfig, StepConfig
 from fastroai.steps.context import StepContext
 from fastroai.steps.conversation import ConversationState, ConversationStatus
+from fastroai.steps.reserving import Spend, spend
 from fastroai.steps.usage import StepUsage
 
 __all__ = [
@@ -14,8 +15,10 @@ __all__ = [
     "FunctionStep",
     "PipelineConfig",
     "ResolvedConfig",
+    "Spend",
     "StepConfig",
     "StepContext",
     "StepUsage",
+    "spend",
     "step",
 ]

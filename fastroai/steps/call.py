@@ -76,8 +76,10 @@ class AgentCall:
     """Seconds that the step's configuration allows an agent call; the agent's own may be shorter."""
     request_retries: int | None = None
     """Extra attempts at each request; `None` for the agent's own setting."""
+    request_retry_delay: float | None = None
+    """Seconds; the base of the backoff between attempts at a request; `None` for that of all requests."""
     retry: RetryPolicies | None = None
-    """What holds for each request instead of `request_retries`."""
+    """What holds for each request instead of `request_retries` and `request_retry_delay`."""
     classifiers: tuple[Classifier, ...] = ()
     limits: Limits | None = None
     call: str | None = None

@@ -144,6 +144,8 @@ class ResolvedConfig:
     """`retries` where it was given, which then holds for requests too; otherwise the agent's own does. Under
     `retry`, both are the extra attempts of all classes together."""
     retry_delay: float = DEFAULT_RETRY_DELAY
+    request_retry_delay: float | None = None
+    """`retry_delay` where it was given, which then holds for requests too; otherwise their own does."""
     retry: RetryPolicies | None = None
     """The policies, where they hold and not `retries`."""
     classifiers: tuple[Classifier, ...] = field(default=(), hash=False)
@@ -171,7 +173,9 @@ class ResolvedConfig:
         return ExecutionConfig(
             timeout=self.timeout,
             retries=self.request_retries if counted and self.request_retries is not None else NOT_GIVEN,
-            retry_delay=self.retry_delay if counted else NOT_GIVEN,
+            retry_delay=(
+                self.request_retry_delay if counted and self.request_retry_delay is not None else NOT_GIVEN
+            ),
             retry=NOT_GIVEN if self.retry is None else self.retry,
             classifiers=self.classifiers,
             trace=self.trace,
@@ -232,10 +236,16 @@ def _most_specific_limits(own: Sequence[StepConfig]) -> Limits | None:
 
 
 def _most_specific_policies(chain: Sequence[ExecutionConfig]) -> RetryPolicies | None:
-    """Policies, unless plain `retries` are said at the same level or more specifically."""
+    """Policies, unless plain `retries` are said at the same level or more specifically.
+
+    A `retry_delay` that is said more specifically is their backoff.
+    """
+    delay: float | NotGiven = NOT_GIVEN
     for config in chain:
         if isinstance(config.retry, RetryPolicies):
-            return config.retry
+            return config.retry if isinstance(delay, NotGiven) else config.retry.with_backoff(delay)
+        if isinstance(delay, NotGiven):
+            delay = config.retry_delay
         if not isinstance(config.retries, NotGiven):
             return None
     return None
@@ -244,6 +254,7 @@ def _most_specific_policies(chain: Sequence[ExecutionConfig]) -> RetryPolicies |
 def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:
     """The settings of a step: its own configs, most specific first, then what it inherits."""
     chain = (*own, pipeline)
+    delay: float | None = first_given(*(config.retry_delay for config in chain), default=None)
     retry = _most_specific_policies(chain)
     retries: int | None = (
         first_given(*(config.retries for config in chain), default=None)
@@ -255,7 +266,8 @@ def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:
         total_timeout=first_given(*(config.total_timeout for config in own), default=None),
         retries=retries or 0,
         request_retries=retries,
-        retry_delay=first_given(*(config.retry_delay for config in chain), default=DEFAULT_RETRY_DELAY),
+        retry_delay=DEFAULT_RETRY_DELAY if delay is None else delay,
+        request_retry_delay=delay,
         retry=retry,
         classifiers=tuple(classifier for config in chain for classifier in config.classifiers),
         hooks=Hooks.of(*own),

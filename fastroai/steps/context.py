@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -13,10 +11,9 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
-import anyio.to_thread
 from typing_extensions import TypeVar
 
-from fastroai.errors import ConfigurationError, MissingInputError, ScopeClosedError
+from fastroai.errors import BudgetExceeded, ConfigurationError, MissingInputError, ScopeClosedError
 from fastroai.places import without_attempts
 from fastroai.records import NOT_GIVEN, NotGiven, RequestRecord, Tokens
 from fastroai.runtime import (
@@ -26,9 +23,12 @@ from fastroai.runtime import (
     RetryRules,
     Scope,
     record_spending,
-    run_blocking,
 )
+from fastroai.runtime.events import BudgetRefused
 from fastroai.runtime.options import check_count, check_seconds
+from fastroai.runtime.spending import SharedCharge, charge_shared
+from fastroai.runtime.sync import run_on_loop_of_run
+from fastroai.runtime.threads import run_in_thread
 from fastroai.steps.base import BaseStep
 from fastroai.steps.call import AgentCall, AgentLike, Prompt, check_agent
 from fastroai.steps.config import ResolvedConfig, RetryLike, policies_of, resolve, rules_for
@@ -48,16 +48,18 @@ from fastroai.steps.fanout import run_bounded
 from fastroai.steps.once import IfInterrupted, OnceRegister, idempotency_key
 from fastroai.steps.outputs import Outputs, check_type
 from fastroai.steps.reporting import StepReports
+from fastroai.steps.reserving import Spend, spend_in
 from fastroai.steps.retrying import retry_calls
 from fastroai.steps.shared import Shared, StepLogger
+from fastroai.steps.spend_price import Units
 from fastroai.steps.spending import price_record
-from fastroai.steps.threads import thread_limiter
 from fastroai.steps.usage import StepUsage
 from fastroai.steps.visits import NodeVisit
 from fastroai.store.runs import current_durable_run
 from fastroai.tracing import NoOpTracer, Tracer
 from fastroai.usage import BudgetLike, CostCalculator
 from fastroai.usage.limits import Limits, limits_of
+from fastroai.usage.money import Amount
 
 if TYPE_CHECKING:
     from pydantic_ai import AgentModelSettings, UsageLimits
@@ -71,7 +73,6 @@ T = TypeVar("T")
 OutputT = TypeVar("OutputT")
 DepsT_co = TypeVar("DepsT_co", default=Any, covariant=True)
 
-logger = logging.getLogger("fastroai.steps")
 
 DEFAULT_MAP_CONCURRENCY: Final = 10
 _NO_TRACER: Final = NoOpTracer()
@@ -107,6 +108,7 @@ class StepContext(Generic[DepsT_co]):
         "_facts",
         "_maps",
         "_scope",
+        "_shared_charges",
         "_started",
         "config",
         "deps",
@@ -123,6 +125,8 @@ class StepContext(Generic[DepsT_co]):
         self._clock: Clock | None = None
         self._ended = False
         self._calls = self._maps = 0
+        self._shared_charges: list[SharedCharge] = []
+        """What was recorded and is not yet known to be within the spend limits."""
         if facts.visit is not None:
             facts.visit.begin_attempt()
 
@@ -360,9 +364,9 @@ class StepContext(Generic[DepsT_co]):
             usage_limits,
             timeout,
             retries,
+            retry_delay,
             retry,
             limits_of(budget, cost_budget),
-            retry_delay,
         )
         base = self.config.retry_delay if isinstance(retry_delay, NotGiven) else retry_delay
         rules = rules_for(call.retry, call.request_retries, base, call.classifiers)
@@ -410,6 +414,7 @@ class StepContext(Generic[DepsT_co]):
         usage_limits: UsageLimits | None = None,
         timeout: float | NotGiven | None = NOT_GIVEN,
         retries: int | NotGiven = NOT_GIVEN,
+        retry_delay: float | NotGiven = NOT_GIVEN,
         retry: RetryLike | NotGiven = NOT_GIVEN,
         cost_budget: int | None = None,
         budget: BudgetLike | None = None,
@@ -417,7 +422,7 @@ class StepContext(Generic[DepsT_co]):
         """Call an agent and stream its answer, with `async for` or `async with`.
 
         Its usage is on the step when the stream ends or is left, at the latest when the step ends. `retries`
-        apply to each request before its first chunk.
+        and `retry_delay` apply to each request before its first chunk.
         """
         call = self._call(
             agent,
@@ -429,6 +434,7 @@ class StepContext(Generic[DepsT_co]):
             usage_limits,
             timeout,
             retries,
+            retry_delay,
             retry,
             limits_of(budget, cost_budget),
         )
@@ -461,7 +467,7 @@ class StepContext(Generic[DepsT_co]):
         name: str | None = None,
     ) -> ChatResponse[OutputT]:
         """`run` for steps that are not `async`: it runs on the pipeline's loop, and this thread waits."""
-        return run_blocking(
+        return run_on_loop_of_run(
             lambda: self.run(
                 agent,
                 message,
@@ -493,9 +499,9 @@ class StepContext(Generic[DepsT_co]):
         usage_limits: UsageLimits | None,
         timeout: float | NotGiven | None,
         retries: int | NotGiven,
+        retry_delay: float | NotGiven,
         retry: RetryLike | NotGiven,
         limits: Limits | None,
-        retry_delay: float | NotGiven = NOT_GIVEN,
     ) -> AgentCall:
         self._check_open()
         check_agent(agent)
@@ -505,7 +511,10 @@ class StepContext(Generic[DepsT_co]):
             check_count("retries", retries, required=True)
         if not isinstance(retry_delay, NotGiven):
             check_seconds("retry_delay", retry_delay, zero=True)
+        delay = self.config.request_retry_delay if isinstance(retry_delay, NotGiven) else retry_delay
         policies = self.config.retry if isinstance(retries, NotGiven) else None
+        if policies is not None and not isinstance(retry_delay, NotGiven):
+            policies = policies.with_backoff(retry_delay)
         extra = self.config.request_retries if isinstance(retries, NotGiven) else retries
         if not isinstance(retry, NotGiven):
             policies = policies_of(retry, retries, retry_delay)
@@ -520,6 +529,7 @@ class StepContext(Generic[DepsT_co]):
             timeout=None if isinstance(timeout, NotGiven) else timeout,
             default_timeout=self.config.timeout if isinstance(timeout, NotGiven) else None,
             request_retries=extra,
+            request_retry_delay=delay,
             retry=policies,
             classifiers=self.config.classifiers,
             limits=limits,
@@ -668,7 +678,7 @@ class StepContext(Generic[DepsT_co]):
         if_interrupted: IfInterrupted = "repeat",
     ) -> T:
         """`once` for steps that are not `async`."""
-        return run_blocking(
+        return run_on_loop_of_run(
             lambda: self.once(name, effect, returns=returns, if_interrupted=if_interrupted),
             called="ctx.once_sync",
             instead="ctx.once",
@@ -688,7 +698,11 @@ class StepContext(Generic[DepsT_co]):
         cost_usd: Decimal | str | int | None = None,
         cost_calculator: CostCalculator | None = None,
     ) -> RequestRecord:
-        """Charge spending of another SDK or a paid API to this step, priced like a model request.
+        """Charge spending of another SDK or a paid API that has happened, priced like a model request.
+
+        It is charged whatever budgets say; where one is crossed, this raises, and the run or the step ends
+        as if a request had been refused. Spend limits are charged in the background, and raise at the next
+        call of this, at the latest when the step ends. `spend` reserves first, so that nothing is crossed.
 
         Args:
             model: What was used, with or without its provider (`openai:gpt-5-mini`).
@@ -701,6 +715,7 @@ class StepContext(Generic[DepsT_co]):
             cost_calculator: Prices; those of genai-prices unless given.
 
         Raises:
+            BudgetExceeded: a budget is crossed now; the spending is charged.
             ConfigurationError: a negative amount, or a cost that is not an exact number.
         """
         counts = {
@@ -714,10 +729,74 @@ class StepContext(Generic[DepsT_co]):
         record = price_record(
             cost_calculator or self._facts.calculator, model, provider, Tokens(**counts), cost_usd
         )
+        scope = self._scope.in_this_process()
+        scope.check_process()
         record = replace(record, step_id=self.step_id)
-        record_spending(self._scope, record)
-        record_own_spending(self._scope, record)
+        stop = record_spending(scope, record)
+        record_own_spending(scope, record)
+        stop = stop or self._shared_stop()
+        self._shared_charges += charge_shared(scope, record)
+        if stop is not None:
+            raise stop
         return record
+
+    def spend(
+        self,
+        usd: Amount | None = None,
+        *,
+        model: str = "",
+        provider: str = "",
+        units: Units | None = None,
+        price_usd: Amount | None = None,
+        cost_calculator: CostCalculator | None = None,
+    ) -> Spend:
+        """Set money aside in every budget and spend limit around this step, before it is spent on something.
+
+        With `async with`, or with `with` in sync steps. See `fastroai.spend`, which takes the same and works
+        in tools and in any other code too.
+
+            async with ctx.spend("0.02", model="acme:search") as purchase:
+                found = await search(question)
+                purchase.settle(found.price)
+
+        Raises:
+            ConfigurationError: an amount or a unit that cannot be meant.
+            BudgetExceeded: on entering, a budget or a spend limit cannot pay for it.
+        """
+        self._check_open()
+        calculator = cost_calculator or self._facts.calculator
+        scope = self._scope.in_this_process()
+        return spend_in(scope, usd, model, provider, units, price_usd, calculator)
+
+    @property
+    def has_recorded(self) -> bool:
+        """Whether something was recorded that is not yet known to be within the spend limits."""
+        return bool(self._shared_charges)
+
+    async def check_spending(self) -> None:
+        """Wait until what was recorded is in the books of spend limits.
+
+        Raises:
+            SpendLimitExceeded: one of them is crossed now.
+        """
+        await self.in_the_books()
+        if (stop := self._shared_stop()) is not None:
+            await self._scope.tell()
+            raise stop
+
+    async def in_the_books(self) -> None:
+        """Wait until what was recorded is in the books of spend limits, so that whoever is told finds it."""
+        for charge in self._shared_charges:
+            await charge.wait()
+
+    def _shared_stop(self) -> BudgetExceeded | None:
+        """The stop of a spend limit of which it is known by now that recorded spending has crossed it."""
+        done = [charge for charge in self._shared_charges if charge.is_done]
+        self._shared_charges = [charge for charge in self._shared_charges if charge not in done]
+        stop = next((stop for charge in done if (stop := charge.stop(self._scope)) is not None), None)
+        if stop is not None:
+            self._scope.note(BudgetRefused(**self._scope.place(), error=stop))
+        return stop
 
     # --- for the runner and for steps of other kinds ---
 
@@ -727,23 +806,7 @@ class StepContext(Generic[DepsT_co]):
         When the attempt is cancelled or times out the thread cannot be stopped: it is left alone, a
         warning is logged, and its later calls on this context raise.
         """
-        begun = False
-
-        def call() -> T:
-            nonlocal begun
-            begun = True
-            return function(self)
-
-        try:
-            return await anyio.to_thread.run_sync(
-                call, abandon_on_cancel=True, limiter=thread_limiter(self._scope)
-            )
-        except asyncio.CancelledError:
-            if begun:
-                logger.warning(
-                    "step %r: its thread could not be stopped and runs on unattended", self.step_id
-                )
-            raise
+        return await run_in_thread(functools.partial(function, self), what=f"step {self.step_id!r}")
 
     def attach_clock(self, clock: Clock) -> None:
         """The clock of this attempt, which calls to agents pause."""

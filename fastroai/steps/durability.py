@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import JsonValue
@@ -114,6 +116,38 @@ def record_own_spending(scope: Scope, record: RequestRecord) -> None:
     durable = current_durable_run.get()
     if durable is not None:
         durable.journal.note(SpendingRecorded(place=durable.place(scope), record=record))
+
+
+@dataclass(frozen=True, slots=True)
+class SpendingOnRecord:
+    """Spending that is on record before it happens, in a run that is."""
+
+    run: DurableRun
+    place: str
+    id: str
+
+    @classmethod
+    async def begin(cls, scope: Scope, record: RequestRecord) -> SpendingOnRecord | None:
+        """Put on record what counts if nothing more is heard of it. `None` outside of any run on record.
+
+        Raises:
+            RunStoreUnavailable: the store fails, and has failed each time.
+            RunTakenOver: another process has taken up the run.
+            ScopeClosedError: the run has ended.
+        """
+        durable = current_durable_run.get()
+        if durable is None:
+            return None
+        spending = cls(durable, durable.place(scope), uuid.uuid4().hex)
+        await durable.journal.commit(spending._entry(record))
+        return spending
+
+    def ended(self, record: RequestRecord) -> None:
+        """It has ended in the account. Written soon, as until then its bound counts."""
+        self.run.journal.note(self._entry(record))
+
+    def _entry(self, record: RequestRecord) -> SpendingRecorded:
+        return SpendingRecorded(place=self.place, record=record, id=self.id)
 
 
 def failure_facts(error: BaseException, failure_class: str) -> FailureFacts:

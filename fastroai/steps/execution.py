@@ -111,8 +111,13 @@ async def _attempt(
             output.close()
             raise ConfigurationError("output", output, "a value; await the coroutine: `return await ...`")
         if contract is not None and type(output) is not contract.exact:
-            return cast("OutputT", await contract.check_after(context, output))
+            output = cast("OutputT", await contract.check_after(context, output))
+        if context.has_recorded:
+            await context.check_spending()
         return output
+    except Exception:
+        await context.in_the_books()
+        raise
     finally:
         context.end()
         if context.scope.is_open_inside:

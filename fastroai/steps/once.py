@@ -7,6 +7,7 @@ import functools
 import hashlib
 import inspect
 import logging
+import os
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from typing import Any, Final, Literal, TypeVar, cast
 from pydantic import ValidationError
 
 from fastroai.errors import ConfigurationError, OnceInterrupted, RunCorrupt
+from fastroai.runtime.threads import depth, work_for
 from fastroai.store.entries import OnceDone, OnceFailed, OnceStarted
 from fastroai.store.payloads import seal, unseal
 from fastroai.store.runs import DurableRun
@@ -27,8 +29,12 @@ T = TypeVar("T")
 
 _current: Final[ContextVar[OnceRegister | None]] = ContextVar("fastroai_once", default=None)
 
-_threads: Final = ThreadPoolExecutor(32, thread_name_prefix="fastroai-once")
-"""Its own, since what is left running here has to come to its end: nobody may do it again meanwhile."""
+_threads: Final[dict[int, ThreadPoolExecutor]] = {}
+"""Its own, since what is left running here has to come to its end: nobody may do it again meanwhile. By the
+depth of what waits, as side effects may run agents and pipelines that have side effects."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.clear)  # the threads are those of the parent
 
 logger = logging.getLogger("fastroai.steps")
 
@@ -143,8 +149,11 @@ class _Effect:
         """A coroutine function on the loop, any other in a worker thread, as steps are."""
         if inspect.iscoroutinefunction(effect):
             return await effect()
-        call = functools.partial(copy_context().run, effect)
-        thread: asyncio.Future[object] = asyncio.get_running_loop().run_in_executor(_threads, call)
+        loop, here = asyncio.get_running_loop(), depth()
+        if here not in _threads:
+            _threads[here] = ThreadPoolExecutor(32, thread_name_prefix="fastroai-once")
+        call = functools.partial(copy_context().run, work_for, loop, effect)
+        thread: asyncio.Future[object] = loop.run_in_executor(_threads[here], call)
         try:
             await asyncio.wait([thread])
         except asyncio.CancelledError:

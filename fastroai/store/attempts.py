@@ -197,8 +197,12 @@ class Attempts:
                     draft.sent.append((entry, spent))
             case RequestEnded() if entry.id in self._sent:
                 self._sent[entry.id].record = entry.record
+            case SpendingRecorded() if entry.id in self._sent:
+                self._sent[entry.id].record = entry.record
             case SpendingRecorded():
-                self._spend(entry.place, entry.record, entry.at)
+                spent = self._spend(entry.place, entry.record, entry.at)
+                if entry.id:
+                    self._sent[entry.id] = spent
             case CallRetry():
                 if (draft := self._at(entry.place, entry.at)) is not None:
                     draft.call_retries.append(entry)

@@ -289,11 +289,14 @@ class RequestEnded(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendingRecorded(Entry):
-    """A step recorded spending that no agent made."""
+    """A step recorded spending that no agent made, or reserves it."""
 
     kind: Literal["spending_recorded"] = "spending_recorded"
     place: str
     record: RequestRecord
+    """Of what is only reserved: what counts if nothing more is heard of it."""
+    id: str = ""
+    """Of spending that was reserved. A later entry with the same id says what became of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

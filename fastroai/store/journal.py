@@ -73,6 +73,11 @@ class Journal:
         """Why nothing more can be written, if that is so."""
         return self._failure
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run has ended, so that nothing more is written."""
+        return self._closed or self._loop.is_closed()
+
     def note(self, entry: AnyEntry) -> None:
         """Write it soon, at the latest with the next that is committed. From any thread.
 
@@ -150,7 +155,7 @@ class Journal:
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
-        if self._closed or self._loop.is_closed():
+        if self.has_ended:
             raise ScopeClosedError((f"run {self._run_id!r}",))
 
     async def _stored(self, number: int) -> None:

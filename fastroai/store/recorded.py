@@ -106,6 +106,8 @@ class RecordedRun:
         self._in_tools: dict[str, list[Exchange]] = defaultdict(list)
         self._tools: dict[tuple[str, str], deque[ToolEnded]] = defaultdict(deque)
         self._once: dict[tuple[str, str], OnceStarted | OnceDone | OnceFailed] = {}
+        self._reserved: dict[str, Charge] = {}
+        """Spending that was reserved before, by id."""
         self._spent: dict[str, list[Charge]] = defaultdict(list)
         self._agent_calls: dict[str, int] = defaultdict(int)
         self._begun: set[_Call] = set()
@@ -144,7 +146,7 @@ class RecordedRun:
             case RequestEnded():
                 self._read_end(entry)
             case SpendingRecorded():
-                self._spend(entry.place, Charge(entry.record))
+                self._read_spending(entry)
             case ToolEnded():
                 self._tools[entry.place, entry.tool].append(entry)
             case OnceStarted() | OnceDone() | OnceFailed():
@@ -177,6 +179,15 @@ class RecordedRun:
             self._begun.add(call_of)
             for around in _places_around(request.place):
                 self._agent_calls[around] += 1
+
+    def _read_spending(self, entry: SpendingRecorded) -> None:
+        if (reserved := self._reserved.get(entry.id)) is not None:
+            reserved.record = entry.record
+            return
+        charge = Charge(entry.record)
+        self._spend(entry.place, charge)
+        if entry.id:
+            self._reserved[entry.id] = charge
 
     def _read_end(self, entry: RequestEnded) -> None:
         exchange = self._sent[entry.id]

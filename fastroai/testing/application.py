@@ -24,10 +24,10 @@ logger = logging.getLogger("fastroai.testing")
 
 
 def make_application(
-    rules: Rules, ledger: Ledger, *, latency: float, hang_up: Callable[[Scope], None]
+    rules: Rules, ledger: Ledger, *, latency: float, keep_alive: bool, hang_up: Callable[[Scope], None]
 ) -> Starlette:
     """One endpoint for each protocol. `hang_up` closes the connection that a request came by."""
-    endpoints = [_Endpoint(wire, rules, ledger, latency, hang_up) for wire in WIRES]
+    endpoints = [_Endpoint(wire, rules, ledger, latency, keep_alive, hang_up) for wire in WIRES]
     return Starlette(
         routes=[Route(endpoint.wire.path, endpoint, methods=["POST"]) for endpoint in endpoints],
         exception_handlers={404: _not_found},
@@ -46,12 +46,19 @@ class _Endpoint:
     """The endpoint of one protocol: an ASGI application."""
 
     def __init__(
-        self, wire: Wire, rules: Rules, ledger: Ledger, latency: float, hang_up: Callable[[Scope], None]
+        self,
+        wire: Wire,
+        rules: Rules,
+        ledger: Ledger,
+        latency: float,
+        keep_alive: bool,
+        hang_up: Callable[[Scope], None],
     ) -> None:
         self.wire = wire
         self._rules = rules
         self._ledger = ledger
         self._latency = latency
+        self._keep_alive = keep_alive
         self._hang_up = hang_up
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -141,12 +148,11 @@ class _Endpoint:
         basic = {
             "content-type": "application/json",
             self.wire.request_id_header: entry.request_id,
-            # One request for each connection: then a client that nobody closes leaves no open socket behind.
-            "connection": "close",
+            "connection": "keep-alive" if self._keep_alive else "close",
         }
         return Delivery(
             status=entry.status or 200,
-            headers=basic | dict(headers),
+            headers=basic | dict(headers) | dict(reply.headers),
             chunks=chunks,
             on_end=end,
             hang_up=self._hang_up,

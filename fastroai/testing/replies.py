@@ -1,7 +1,7 @@
 """What the server answers: a reply, its usage, and what is to go wrong with it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Literal, TypeAlias
@@ -194,6 +194,8 @@ class Reply:
     """The model that the answer names, such as a dated snapshot. Default: the one that was asked for."""
     service_tier: str | None = None
     """Default: the one that was asked for."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Response headers besides the server's own, such as the cost that a gateway states."""
 
     def __post_init__(self) -> None:
         if self.text and self.data is not None:

@@ -37,12 +37,15 @@ class ModelServer:
         host: str = "127.0.0.1",
         port: int = 0,
         latency: float = 0.0,
+        keep_alive: bool = False,
         allow_remote: bool = False,
     ) -> None:
         """Set up a server that does not run yet.
 
         `port=0` takes a free one. `latency` is the seconds before the first byte of every answer.
-        `allow_remote` permits a host that is not loopback: the server asks nobody for a key.
+        `keep_alive` keeps connections open between requests, as providers do; by default there is one request
+        for each, so that a client that nobody closes leaves no open socket behind. `allow_remote` permits a
+        host that is not loopback: the server asks nobody for a key.
 
         Raises:
             ValueError: for a host that is not loopback, or a negative latency.
@@ -55,6 +58,7 @@ class ModelServer:
                 "allow_remote=True lets other machines in"
             )
         self._host, self._port, self._latency = host, port, latency
+        self._keep_alive = keep_alive
         self._rules = Rules()
         self._running: BackgroundServer | None = None
         self._address: tuple[str, int] | None = None
@@ -90,7 +94,11 @@ class ModelServer:
         running = BackgroundServer(
             listener,
             lambda hang_up: make_application(
-                self._rules, self.ledger, latency=self._latency, hang_up=hang_up
+                self._rules,
+                self.ledger,
+                latency=self._latency,
+                keep_alive=self._keep_alive,
+                hang_up=hang_up,
             ),
         )
         running.start()

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias, TypeVar
 from fastroai.errors import ConfigurationError, TimeLimitExceeded
 from fastroai.runtime import Clock, may_retry
 from fastroai.runtime.options import check_count, check_seconds
+from fastroai.steps.reserving import Spend
 from fastroai.tools.control import passes_through
 
 T = TypeVar("T")
@@ -60,13 +61,21 @@ class Guard:
             "on_error", self.on_error, arguments=1, expected="a text, or a function (exception) -> str"
         )
 
-    async def call(self, tool: str, attempt: Callable[[], Awaitable[T]]) -> T | str:
-        """The result of the first attempt that succeeds; else what to tell the model of the last one."""
+    async def call(
+        self, tool: str, attempt: Callable[[], Awaitable[T]], cost: Callable[[], Spend] | None = None
+    ) -> T | str:
+        """The result of the first attempt that succeeds; else what to tell the model of the last one.
+
+        What each attempt costs, if it costs anything, is set aside before it begins.
+        """
         attempts = self.retries + 1
         number = 0
         while True:
             number += 1
-            result = await self._try(tool, attempt)
+            if cost is None:
+                result = await self._try(tool, attempt)
+            else:
+                result = await self._pay(tool, attempt, cost)
             if not isinstance(result, _Failure):
                 return result
             summary = f"{type(result.error).__name__}: {result.error}"
@@ -74,6 +83,16 @@ class Guard:
             _logger.debug("tool %r failed here", tool, exc_info=result.error)
             if number == attempts or not may_retry(result.error):
                 return self._answer(tool, result)
+
+    async def _pay(
+        self, tool: str, attempt: Callable[[], Awaitable[T]], cost: Callable[[], Spend]
+    ) -> T | _Failure:
+        """The wait for the money is no part of the attempt, whose time does not run yet."""
+        async with cost() as spend:
+            result = await self._try(tool, attempt)
+            if not isinstance(result, _Failure):
+                spend.settle()
+        return result
 
     async def _try(self, tool: str, attempt: Callable[[], Awaitable[T]]) -> T | _Failure:
         cancellations = _cancellations()

@@ -5,15 +5,20 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
-
-import anyio.to_thread
+from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 from fastroai.errors import ConfigurationError
+from fastroai.runtime.threads import run_in_thread
+from fastroai.steps.reserving import spend
+from fastroai.steps.spend_price import usd_of
 from fastroai.tools.guard import DEFAULT_TIMEOUT, Guard, OnError, OnTimeout
+from fastroai.usage.money import Amount
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+Cost: TypeAlias = Amount | Callable[..., Amount]
+"""US dollars that one attempt of a tool costs, or a function of the call's arguments that says so."""
 
 _SAFE_ATTRIBUTE = "__fastroai_safe_tool__"
 
@@ -45,6 +50,7 @@ def safe_tool(
     retries: int = 0,
     on_timeout: OnTimeout | None = None,
     on_error: OnError | None = None,
+    cost: Cost | None = None,
 ) -> SafeToolDecorator: ...
 
 
@@ -56,6 +62,7 @@ def safe_tool(
     retries: int = 0,
     on_timeout: OnTimeout | None = None,
     on_error: OnError | None = None,
+    cost: Cost | None = None,
 ) -> object:
     """Make a function a tool that returns a message for the model when it fails or takes too long.
 
@@ -74,6 +81,10 @@ def safe_tool(
         on_timeout: What the model reads after a timeout: a text, or a function that writes it.
         on_error: What the model reads after a failure: a text, or a function of the exception. The default
             names tool, exception and message, never a traceback; that goes to the log.
+        cost: US dollars that each attempt costs, or a function of the call's arguments that says it. They are
+            set aside in all budgets and spend limits around before the tool runs, and charged under the
+            tool's name. An attempt that fails may have been billed, so it counts as unmeasured, at this cost.
+            For a price that is known only afterwards, use `fastroai.spend` in the tool.
 
     Cancellation, PydanticAI's control exceptions (`ModelRetry`, `ToolFailed`, `CallDeferred`,
     `ApprovalRequired`, ...) and FastroAI's own stops, such as a used-up budget, pass through.
@@ -82,7 +93,9 @@ def safe_tool(
         ConfigurationError: an option has a value that cannot be meant.
     """
     guard = Guard(timeout=timeout, retries=retries, on_timeout=on_timeout, on_error=on_error)
-    return functools.partial(_guarded, guard) if function is None else _guarded(guard, function)
+    if cost is not None and not callable(cost):
+        usd_of("cost", cost)
+    return functools.partial(_guarded, guard, cost) if function is None else _guarded(guard, cost, function)
 
 
 def is_safe_tool(function: object) -> bool:
@@ -90,7 +103,9 @@ def is_safe_tool(function: object) -> bool:
     return getattr(function, _SAFE_ATTRIBUTE, False) is True
 
 
-def _guarded(guard: Guard, function: Callable[P, object]) -> Callable[P, Coroutine[Any, Any, object]]:
+def _guarded(
+    guard: Guard, cost: Cost | None, function: Callable[P, object]
+) -> Callable[P, Coroutine[Any, Any, object]]:
     if not callable(function):
         raise ConfigurationError(
             "safe_tool", function, "a function; options go by name: safe_tool(timeout=30)"
@@ -100,16 +115,18 @@ def _guarded(guard: Guard, function: Callable[P, object]) -> Callable[P, Corouti
     @functools.wraps(function)
     async def safe(*args: P.args, **kwargs: P.kwargs) -> object:
         call = functools.partial(function, *args, **kwargs)
-        return await guard.call(name, functools.partial(_run, call))
+        run = functools.partial(_run, call, f"tool {name!r}")
+        if cost is None:
+            return await guard.call(name, run)
+        usd = cost(*args, **kwargs) if callable(cost) else cost
+        return await guard.call(name, run, lambda: spend(usd, model=name))
 
     safe.__dict__[_SAFE_ATTRIBUTE] = True
     return safe
 
 
-async def _run(call: functools.partial[object]) -> object:
+async def _run(call: functools.partial[object], what: str) -> object:
     if inspect.iscoroutinefunction(call.func) or inspect.iscoroutinefunction(type(call.func).__call__):
         return await cast("Awaitable[object]", call())
-    # anyio rather than asyncio.to_thread, whose few threads a handful of hanging tools would occupy for
-    # good, name resolution included.
-    result = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+    result = await run_in_thread(call, what=what)
     return await result if inspect.isawaitable(result) else result

@@ -2,9 +2,10 @@
 
 from fastroai.usage.bounds import RequestBound, base_url_of, prepare_bound, request_bound
 from fastroai.usage.budget import Budget, ModelFallback, OnUncertain
+from fastroai.usage.endpoints import Endpoint
 from fastroai.usage.limits import BudgetLike
+from fastroai.usage.model_pricing import PriceTier, PricingOverride
 from fastroai.usage.money import dollars_to_microcents, format_cost, microcents_to_dollars
-from fastroai.usage.overrides import PricingOverride
 from fastroai.usage.pricing import CostCalculator, UnpricedModelWarning
 from fastroai.usage.quote import Quote
 from fastroai.usage.references import ModelReference, model_reference
@@ -29,9 +30,11 @@ __all__ = [
     "Budget",
     "BudgetLike",
     "CostCalculator",
+    "Endpoint",
     "ModelFallback",
     "ModelReference",
     "OnUncertain",
+    "PriceTier",
     "PricingOverride",
     "Quote",
     "RequestBound",

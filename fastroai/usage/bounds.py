@@ -15,22 +15,36 @@ provider or gateway that bills more than the prices that are known here, or othe
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, localcontext
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic_ai.messages import CachePoint, ModelRequest, UserPromptPart
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.native_tools import WebSearchTool
 
-from fastroai.usage.endpoints import base_url_of, is_first_party
-from fastroai.usage.input_bounds import InputRules, most_input_tokens
+from fastroai.usage.facts import (
+    HARMLESS_IN_BODY,
+    HARMLESS_SETTINGS,
+    SERVER_SIDE_INPUT_SETTINGS,
+    asked_geography,
+)
+from fastroai.usage.hosts import base_url_of
+from fastroai.usage.input_bounds import InputBound, InputRules, hears, most_input
+from fastroai.usage.known_inputs import KNOWN_INPUTS
 from fastroai.usage.list_prices import is_local
-from fastroai.usage.output_bounds import output_limit
-from fastroai.usage.settings import HARMLESS_SETTINGS, SERVER_SIDE_INPUT_SETTINGS
-from fastroai.usage.tokenizers import Count, Tokenizer, bytes_of, encoding_of, is_loaded, tokenizer_of
+from fastroai.usage.output_bounds import output_limit, thinks_besides
+from fastroai.usage.tokenizers import (
+    Count,
+    Tokenizer,
+    bytes_of,
+    encoding_of,
+    in_tokenizer_thread,
+    is_loaded,
+    tokenizer_of,
+)
 from fastroai.usage.upper_prices import PriceConditions, UpperPrices
 
 if TYPE_CHECKING:
@@ -38,18 +52,10 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model, ModelRequestParameters
     from pydantic_ai.settings import ModelSettings
 
+    from fastroai.usage.hosts import Host
     from fastroai.usage.pricing import CostCalculator
 
-__all__ = ["RequestBound", "base_url_of", "prepare_bound", "request_bound"]
-
-_SEARCH_ROUNDS: Final = 10
-"""How often, at most, Anthropic asks the model in one request with tools of its own. Each time it may read a
-full context window: https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons#pause-turn
-"""
-_STANDARD_TIERS: Final = frozenset({"default", "flex"})
-"""Service tiers that are never billed as a faster one. Without any, OpenAI takes that of the project:
-https://developers.openai.com/api/docs/api-reference/responses/create#service_tier
-"""
+__all__ = ["RequestBound", "base_url_of", "note_input", "prepare_bound", "request_bound"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +70,10 @@ class RequestBound:
     """What a token costs at most; `None` if that is not known."""
     least_output_tokens: int | None = None
     """The smallest `max_tokens` that the provider accepts for it; `None` where it cannot be lowered."""
+    most_output_tokens: int | None = None
+    """The largest `max_tokens` that makes sense, by the name of the model; `None` if that is not known."""
+    why: str | None = field(default=None, compare=False)
+    """Why there is no bound, or one far above what the request is likely to cost, and what helps."""
 
     @property
     def tokens(self) -> int | None:
@@ -85,7 +95,7 @@ class RequestBound:
             return self
         if self.least_output_tokens is None:
             return None
-        limits = [self.output_tokens]
+        limits = [self.output_tokens, self.most_output_tokens]
         if tokens is not None:
             limits.append(0 if self.input_tokens is None else tokens - self.input_tokens)
         if usd is not None:
@@ -112,51 +122,117 @@ def request_bound(
     messages: Sequence[ModelMessage],
     settings: ModelSettings | None,
     parameters: ModelRequestParameters,
+    *,
+    added_input: int = 0,
 ) -> RequestBound:
     """The most that a request can use and cost. Takes what `Model.request` takes, of a model of one provider.
+
+    `added_input` are the most tokens of what else is sent or added to the input.
 
     Most native tools are billed in ways that tokens do not bound, and so may be what `extra_body`, beta
     headers and unusual settings ask for: no bound. Where the input is not only text and images that are in
     the body, the model's context window bounds it, if that is known. `prepare_bound` makes it tight.
     """
     model = _leaf(model)
-    name, provider, url = model.model_name, model.system, base_url_of(model)
+    host = calculator.host(model)
+    name, provider, url = model.model_name, host.provider, host.url
     if is_local(name, provider) and calculator.upper_prices(name, provider) == UpperPrices():
         return RequestBound(input_tokens=None, output_tokens=None, cost_usd=Decimal(0))
+    asked_settings, asked_parameters = settings, parameters
     prepared, parameters = model.prepare_request(settings, parameters)
     given = {setting: value for setting, value in (prepared or {}).items() if value is not None}
-    if not _only_tokens_are_billed(given):
-        return RequestBound(input_tokens=None, output_tokens=None, cost_usd=None)
+    more = _more_than_tokens(provider, given)
+    if more is not None:
+        return RequestBound(input_tokens=None, output_tokens=None, cost_usd=None, why=more)
+    rules, window = InputRules.of(host, _count_of(host), given), host.window
+    counted = most_input(rules, messages, given, parameters)
+    conditions = _price_conditions(host, messages, given)
     if parameters.native_tools:
-        return _bound_of_searches(calculator, model, given, parameters)
-    rules = InputRules.of(provider, url, name, _count_of(model))
-    window = model.context_window
-    input_tokens = _least(most_input_tokens(rules, messages, given, parameters), window)
-    limit = output_limit(model, given, parameters)
-    conditions = _price_conditions(provider, url, messages, given)
+        asked = replace(conditions, cache_write="1h" if conditions.cache_write == "1h" else "5m")
+        return _bound_of_searches(
+            calculator, host, model, given, parameters, _least(counted.tokens, window), asked
+        )
+    known = KNOWN_INPUTS.longest(host, model, messages, asked_settings, asked_parameters)
+    if known is not None and not added_input:
+        continued = most_input(rules, messages, given, parameters, known)
+        if counted.tokens is None or (continued.tokens or counted.tokens) < counted.tokens:
+            counted = continued
+    most = counted.tokens
+    input_tokens = _least(None if most is None else most + added_input, window)
+    limit = output_limit(host, model, given, parameters)
     prices = calculator.upper_prices(name, provider, url, input_tokens, conditions)
+    cost = prices.cost(input_tokens, limit.tokens) if prices is not None else None
     return RequestBound(
         input_tokens=input_tokens,
         output_tokens=limit.tokens,
-        cost_usd=prices.cost(input_tokens, limit.tokens) if prices is not None else None,
+        cost_usd=cost,
         prices=prices,
         least_output_tokens=limit.floor,
+        most_output_tokens=host.longest_answer_by_name,
+        why=_why(host, model, given, parameters, counted, limit.tokens, prices),
     )
 
 
+def note_input(
+    calculator: CostCalculator,
+    model: Model,
+    messages: Sequence[ModelMessage],
+    settings: ModelSettings | None,
+    parameters: ModelRequestParameters,
+    input_tokens: int,
+) -> None:
+    """Remember what a provider reported for the input of a request: it bounds later ones that begin alike.
+
+    Takes what `request_bound` takes.
+    """
+    model = _leaf(model)
+    KNOWN_INPUTS.note(calculator.host(model), model, messages, settings, parameters, input_tokens)
+
+
+def _why(
+    host: Host,
+    model: Model,
+    settings: Mapping[str, object],
+    parameters: ModelRequestParameters,
+    counted: InputBound,
+    output_tokens: int | None,
+    prices: UpperPrices | None,
+) -> str | None:
+    """What makes a bound large, or is missing for one."""
+    reasons = []
+    if prices is None:
+        reasons.append("more than tokens is billed, or no price is known, perhaps of a region")
+    if counted.why is not None:
+        size = "which is not known" if host.window is None else f"of {host.window:,} tokens"
+        reasons.append(f"{counted.why}, so its input counts as a whole context window, {size}")
+    if thinks_besides(model, settings, parameters):
+        limit = "without a limit" if output_tokens is None else f"up to {output_tokens:,} tokens"
+        reasons.append(
+            f"{model.model_name} thinks beyond max_tokens, {limit}: set thinking=False if it can be told so"
+        )
+    elif output_tokens is None:
+        reasons.append("nothing limits the answer: set max_tokens")
+    return "; ".join(reasons) or None
+
+
 async def prepare_bound(
-    model: Model, messages: Sequence[ModelMessage], parameters: ModelRequestParameters
+    calculator: CostCalculator,
+    model: Model,
+    messages: Sequence[ModelMessage],
+    parameters: ModelRequestParameters,
 ) -> None:
     """Do beforehand, in a thread, what would hold up the event loop in `request_bound`.
 
     Loads the tokenizer of the model, and tokenizes long texts. Without it the bound holds as well, but texts
     count as bytes: all of them before the tokenizer is loaded, then the long ones that it has not seen.
     """
-    model = _leaf(model)
-    if not _has_tokenizer(model):
+    host = calculator.host(_leaf(model))
+    name = host.encoded_model
+    if name is None or encoding_of(name) is None:
         return
-    name = model.model_name
-    tokenizer = tokenizer_of(name) if is_loaded(name) else await asyncio.to_thread(tokenizer_of, name)
+    tokenizer = (
+        tokenizer_of(name) if is_loaded(name) else await in_tokenizer_thread(partial(tokenizer_of, name))
+    )
     if tokenizer is None:
         return
     texts: list[str] = []
@@ -165,10 +241,9 @@ async def prepare_bound(
         texts.append(text)
         return 0
 
-    rules = InputRules.of(model.system, base_url_of(model), name, collect)
-    most_input_tokens(rules, messages, {}, parameters)
+    most_input(InputRules.of(host, collect), messages, {}, parameters)
     if tokenizer.is_long(texts):
-        await asyncio.to_thread(tokenizer.prepare, texts)
+        await in_tokenizer_thread(partial(tokenizer.prepare, texts))
 
 
 def _leaf(model: Model) -> Model:
@@ -177,71 +252,112 @@ def _leaf(model: Model) -> Model:
     return model
 
 
-def _has_tokenizer(model: Model) -> bool:
-    """Whether it is one of OpenAI's models, asked through OpenAI or Azure, with a known encoding."""
-    return (
-        model.system in ("azure", "openai")
-        and is_first_party(model.system, base_url_of(model))
-        and encoding_of(model.model_name) is not None
-    )
-
-
-def _count_of(model: Model) -> Count:
+def _count_of(host: Host) -> Count:
     """How to count: loading a tokenizer takes a second, which `prepare_bound` waits for in a thread."""
-    name = model.model_name
-    tokenizer: Tokenizer | None = tokenizer_of(name) if _has_tokenizer(model) and is_loaded(name) else None
+    name = host.encoded_model
+    tokenizer: Tokenizer | None = tokenizer_of(name) if name is not None and is_loaded(name) else None
     return bytes_of if tokenizer is None else tokenizer.count
 
 
-def _only_tokens_are_billed(settings: Mapping[str, object]) -> bool:
-    headers = settings.get("extra_headers", {})
-    beta = isinstance(headers, Mapping) and any("beta" in str(header).lower() for header in headers)
-    return not beta and settings.keys() <= HARMLESS_SETTINGS | SERVER_SIDE_INPUT_SETTINGS
+def _more_than_tokens(provider: str, settings: Mapping[str, object]) -> str | None:
+    """Which setting may ask for what tokens of the request and its answer do not bound."""
+    headers, body = settings.get("extra_headers"), settings.get("extra_body")
+    unknown = [name for name in settings if name not in HARMLESS_SETTINGS | SERVER_SIDE_INPUT_SETTINGS]
+    if isinstance(headers, Mapping):
+        unknown += [f"extra_headers[{name!r}]" for name in headers if "beta" in str(name).lower()]
+    if isinstance(body, Mapping):
+        unknown.remove("extra_body")
+        harmless = HARMLESS_IN_BODY.get(provider, frozenset())
+        unknown += [f"extra_body[{key!r}]" for key in body if key not in harmless]
+    if not unknown:
+        return None
+    names = ", ".join(unknown)
+    return f"{names} may ask for more than the tokens of the request and its answer: leave it out"
 
 
 def _bound_of_searches(
     calculator: CostCalculator,
+    host: Host,
     model: Model,
     settings: Mapping[str, object],
     parameters: ModelRequestParameters,
+    input_tokens: int | None,
+    conditions: PriceConditions,
 ) -> RequestBound:
     """Of a request with native tools: there is one for Anthropic's web search with `max_uses`, no other."""
-    unbounded = RequestBound(input_tokens=None, output_tokens=None, cost_usd=None)
-    provider, url, window = model.system, base_url_of(model), model.context_window
-    if provider != "anthropic" or window is None or not is_first_party(provider, url):
-        return unbounded
+    window, rounds = host.window, None if host.rules is None else host.rules.search_rounds
+    searches = _most_searches(parameters) if rounds is not None else None
+    if rounds is None or window is None or searches is None:
+        tools = ", ".join(tool.kind for tool in parameters.native_tools)
+        return RequestBound(
+            input_tokens=None, output_tokens=None, cost_usd=None, why=_UNBOUNDED_TOOLS % tools
+        )
+    # The first time the model reads the request, and then what it found as well. Prices of large inputs are
+    # for those of one time. It writes to a cache for 5 minutes unasked, as in the examples of the page:
+    # https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool#usage-and-pricing
+    output = output_limit(host, model, settings, parameters).tokens
+    prices = calculator.upper_prices(model.model_name, host.provider, host.url, window, conditions)
+    total = (input_tokens or window) + (rounds - 1) * window
+    output_tokens = None if output is None else rounds * output
+    cost = None if prices is None else prices.cost(total, output_tokens)
+    if cost is not None and prices is not None:
+        cost = None if prices.per_web_search is None else cost + searches * prices.per_web_search
+    return RequestBound(
+        input_tokens=total,
+        output_tokens=output_tokens,
+        cost_usd=cost,
+        why=f"with web search, the model may be asked {rounds} times in one request, and may read a whole "
+        f"context window of {window:,} tokens each time",
+    )
+
+
+_UNBOUNDED_TOOLS: Final = (
+    "tools of the provider (%s) are billed by how often it uses them, which nothing limits, but for "
+    "WebSearchTool(max_uses=...) at Anthropic: search with a tool of your own"
+)
+
+
+def _most_searches(parameters: ModelRequestParameters) -> int | None:
+    """How many searches a request can pay for; `None` if it has other tools, or no limit."""
     searches = 0
     for tool in parameters.native_tools:
         if not isinstance(tool, WebSearchTool) or tool.max_uses is None:
-            return unbounded
+            return None
         searches += tool.max_uses
-    output = output_limit(model, settings, parameters).tokens
-    input_tokens = _SEARCH_ROUNDS * window
-    output_tokens = None if output is None else _SEARCH_ROUNDS * output
-    prices = calculator.upper_prices(model.model_name, provider, url, input_tokens)
-    if prices is None or prices.per_web_search is None:
-        return replace(unbounded, input_tokens=input_tokens, output_tokens=output_tokens)
-    tokens_usd = prices.cost(input_tokens, output_tokens)
-    cost = None if tokens_usd is None else tokens_usd + searches * prices.per_web_search
-    return RequestBound(input_tokens=input_tokens, output_tokens=output_tokens, cost_usd=cost)
+    return searches
 
 
 def _price_conditions(
-    provider: str, url: str | None, messages: Sequence[ModelMessage], settings: Mapping[str, object]
+    host: Host, messages: Sequence[ModelMessage], settings: Mapping[str, object]
 ) -> PriceConditions:
-    """What the request rules out of the prices of its model, at the provider's own address."""
-    if not is_first_party(provider, url):
-        return PriceConditions()
-    if provider == "anthropic":
-        # Nothing is written to the cache unasked, and for 5 minutes where an hour is not asked for.
-        # https://platform.claude.com/docs/en/build-with-claude/prompt-caching
-        cached = list(_cached_for(messages, settings))
-        write: Literal["no", "5m", "1h"] = "1h" if "1h" in cached else "5m" if cached else "no"
-        return PriceConditions(fast=settings.get("anthropic_speed") == "fast", cache_write=write)
-    tier = settings.get("openai_service_tier") or settings.get("service_tier")
-    if provider == "openai" and tier in _STANDARD_TIERS:
-        return PriceConditions(service_tiers=_STANDARD_TIERS)
-    return PriceConditions()
+    """What the request, and the owner of the host, rule out of the prices of its model."""
+    audio, tiers = hears(messages, settings), _possible_tiers(host, settings)
+    if host.maker != "anthropic":
+        return PriceConditions(service_tiers=tiers, audio=audio)
+    # Nothing is written to the cache unasked, and for 5 minutes where an hour is not asked for.
+    # https://platform.claude.com/docs/en/build-with-claude/prompt-caching
+    cached = list(_cached_for(messages, settings))
+    write: Literal["no", "5m", "1h"] = "1h" if "1h" in cached else "5m" if cached else "no"
+    fast = settings.get("anthropic_speed") == "fast"
+    return PriceConditions(
+        service_tiers=tiers,
+        fast=fast,
+        cache_write=write,
+        audio=audio,
+        inference_geo=asked_geography(settings),
+    )
+
+
+def _possible_tiers(host: Host, settings: Mapping[str, object]) -> frozenset[str] | None:
+    """The service tiers at whose prices a request can be billed; `None` for any."""
+    asked = settings.get("openai_service_tier") or settings.get("service_tier")
+    tier = host.service_tier if asked in (None, "auto") else asked
+    standard = (None if host.rules is None else host.rules.standard_tiers) or frozenset()
+    if tier in standard:
+        return standard
+    # The owner of a host knows the tier of requests that name none; what others are billed as, nobody says.
+    owned = host.service_tier
+    return frozenset({owned}) if owned is not None and tier == owned else None
 
 
 def _cached_for(

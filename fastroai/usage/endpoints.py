@@ -1,39 +1,219 @@
-"""Whose API a model is asked through."""
+"""Gateways, proxies and servers of the user, as their owner describes them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic_ai.exceptions import UserError
+from fastroai.errors import ConfigurationError, nearest_hint
+from fastroai.usage.facts import PROVIDERS, most_regional_factor, regional_factor
+from fastroai.usage.hosts import Host, base_url_of, is_first_party
+from fastroai.usage.model_pricing import PricingOverride
+from fastroai.usage.money import Amount, exact_decimal, whole_number
+from fastroai.usage.overrides import PricingOverrides
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-_OWN_HOSTS: Final = {
-    "anthropic": ("api.anthropic.com",),
-    "azure": (".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"),
-    "google": ("generativelanguage.googleapis.com",),
-    "google-cloud": ("aiplatform.googleapis.com", "-aiplatform.googleapis.com"),
-    "openai": ("api.openai.com", ".api.openai.com"),  # with regions: eu.api.openai.com
-}
+_PORTS: Final = {"http": 80, "https": 443}
+
+COST_HEADERS: Final = (
+    "x-litellm-response-cost",  # https://docs.litellm.ai/docs/proxy/response_headers
+    "x-aimlapi-usd-spent",  # https://docs.aimlapi.com/capabilities/request-tracing-and-cost
+)
+"""Response headers in which gateways state what this request cost, in US dollars."""
 
 
-def base_url_of(model: Model) -> str | None:
-    """The URL that a model sends to, if it has one."""
-    try:
-        return model.base_url
-    except (AttributeError, UserError):  # what PydanticAI's models raise that have none
-        return None
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """A gateway, a proxy or a server of your own, as `CostCalculator(endpoints={url: Endpoint(…)})` takes it.
 
+        gateway = Endpoint(like="openai", service_tier="default")
+        calculator = CostCalculator(endpoints={"http://litellm.internal": gateway})
 
-def is_first_party(provider: str, url: str | None) -> bool:
-    """Whether requests go to the API of OpenAI, Azure, Anthropic or Google itself, with documented rules.
+    Without it, nothing is known of a host that is not the maker's own: bounds allow for tokens that it may
+    add, and for its highest price.
 
-    A gateway or a local server under the same name may add text, and may serve another model.
+    Raises:
+        ConfigurationError: naming the field.
     """
-    host = urlsplit(url).hostname if url else None
-    return host is not None and any(
-        host.endswith(own) if own.startswith((".", "-")) else host == own
-        for own in _OWN_HOSTS.get(provider, ())
-    )
+
+    like: str | None = None
+    """The provider whose documented rules hold there: how it counts tokens, images and prompts of its own,
+    how long answers can be, and what it does unasked. They hold for the models of that provider, not for one
+    that is named like another's (`claude-…` at an endpoint like OpenAI's). `None`: those of the host's owner
+    if it is one of these providers, else nobody's.
+    """
+    service_tier: str | None = None
+    """The service tier of requests that name none, such as `"default"`. `None`: it can be any."""
+    allowance: int | None = None
+    """The most tokens that it adds to each request. `None`: none where the rules of `like` hold, else as many
+    as at a host that nothing is known of.
+    """
+    prices: Mapping[str, PricingOverride] = field(default_factory=dict)
+    """Prices that hold there, as in `CostCalculator(pricing_overrides=…)`; they come before those."""
+    regional_factor: Amount | None = None
+    """What tokens cost there, as a multiple of list prices. `None`: as documented for the host."""
+    cost_headers: Sequence[str] = COST_HEADERS
+    """Response headers in which it states the cost of a request in US dollars; `()` to read none."""
+
+    def __post_init__(self) -> None:
+        if self.like is not None and self.like not in PROVIDERS:
+            names = ", ".join(map(repr, PROVIDERS))
+            expected = f"None or one of {names}.{nearest_hint(str(self.like), PROVIDERS)}"
+            raise ConfigurationError("like", self.like, expected)
+        if self.service_tier is not None and not (isinstance(self.service_tier, str) and self.service_tier):
+            raise ConfigurationError("service_tier", self.service_tier, "None or a name such as 'default'")
+        if self.allowance is not None:
+            whole_number("allowance", self.allowance, "None or a whole number of tokens, 0 or more")
+        if self.regional_factor is not None:
+            _factor(self.regional_factor)
+        if isinstance(self.cost_headers, str) or not all(
+            isinstance(name, str) and name for name in self.cost_headers
+        ):
+            expected = "names of response headers, such as ('x-litellm-response-cost',)"
+            raise ConfigurationError("cost_headers", self.cost_headers, expected)
+        PricingOverrides(self.prices, option="prices")
+
+
+class RegionalFactor(NamedTuple):
+    """What tokens cost at a host, as a multiple of list prices."""
+
+    known: Decimal | None
+    """`None` if a premium may apply, and nothing tells."""
+    most: Decimal | None
+    """The highest that can apply; `None` if nothing bounds it."""
+
+
+class _Address(NamedTuple):
+    scheme: str
+    host: str
+    port: int | None
+    path: tuple[str, ...]
+
+    @classmethod
+    def of(cls, url: str) -> _Address:
+        parts = urlsplit(url)
+        port = parts.port or _PORTS.get(parts.scheme)
+        path = tuple(segment for segment in parts.path.split("/") if segment)
+        return cls(parts.scheme, parts.hostname or "", port, path)
+
+    def is_within(self, other: _Address) -> bool:
+        return self[:3] == other[:3] and self.path[: len(other.path)] == other.path
+
+
+class _Described(NamedTuple):
+    address: _Address
+    endpoint: Endpoint
+    prices: PricingOverrides
+
+
+class Endpoints:
+    """The endpoints that a user has described, by URL: scheme, host, port, and the longest path that fits.
+
+    Raises:
+        ConfigurationError: naming the URL.
+    """
+
+    def __init__(self, given: Mapping[str, Endpoint] | None = None) -> None:
+        if given is not None and not isinstance(given, Mapping):
+            raise ConfigurationError("endpoints", given, "a mapping from URLs to their Endpoint")
+        described = [_described(url, endpoint) for url, endpoint in (given or {}).items()]
+        self._described = sorted(described, key=lambda each: -len(each.address.path))
+        if len({each.address for each in described}) < len(described):
+            raise ConfigurationError("endpoints", list(given or {}), "each URL once")
+
+    def at(self, url: str | None) -> Endpoint | None:
+        """Return the endpoint at a URL, if it was described."""
+        found = self._at(url)
+        return None if found is None else found.endpoint
+
+    def prices(self, url: str | None) -> PricingOverrides | None:
+        """Return the prices that were given for the endpoint at a URL."""
+        found = self._at(url)
+        return None if found is None else found.prices
+
+    def host(self, model: Model) -> Host:
+        """Return what is known of the host that serves a model."""
+        endpoint = self.at(base_url_of(model))
+        if endpoint is None:
+            return Host.of(model)
+        return Host.of(
+            model,
+            like=endpoint.like,
+            service_tier=endpoint.service_tier,
+            allowance=endpoint.allowance,
+        )
+
+    def service_tier(self, url: str | None) -> str | None:
+        """Return the service tier that was given for responses at a URL that name none."""
+        endpoint = self.at(url)
+        return None if endpoint is None else endpoint.service_tier
+
+    def listings(
+        self, model: str, provider: str | None, url: str | None
+    ) -> Iterator[tuple[str, str | None, str | None]]:
+        """Yield where to look for the list price of a model: at its provider, then at the one it is like."""
+        yield model, provider, url
+        endpoint = self.at(url)
+        if endpoint is not None and endpoint.like is not None:
+            yield model.rpartition("/")[2], endpoint.like, None
+
+    def region(self, url: str | None, provider: str, model: str, inference_geo: str | None) -> RegionalFactor:
+        """Return what tokens of a model cost at a URL, as a multiple of list prices.
+
+        `inference_geo` is the region that the request asks Anthropic for.
+        """
+        endpoint = self.at(url)
+        if endpoint is not None and endpoint.regional_factor is not None:
+            given = _factor(endpoint.regional_factor)
+            return RegionalFactor(given, given)
+        asked = provider, url, model, inference_geo
+        return RegionalFactor(regional_factor(*asked), most_regional_factor(*asked))
+
+    def cost_headers(self, url: str | None) -> Sequence[str]:
+        """Return the response headers that state the cost of a request at a URL.
+
+        A maker bills by its price list, so no header of its own is taken for a bill.
+        """
+        if url is None or any(is_first_party(provider, url) for provider in PROVIDERS):
+            return ()
+        endpoint = self.at(url)
+        return COST_HEADERS if endpoint is None else endpoint.cost_headers
+
+    def _at(self, url: str | None) -> _Described | None:
+        if not self._described or url is None:
+            return None
+        address = _Address.of(url)
+        return next((each for each in self._described if address.is_within(each.address)), None)
+
+
+def _factor(given: Amount) -> Decimal:
+    expected = "None or a number above 0, such as '1.1'"
+    factor = exact_decimal("regional_factor", given, expected)
+    if not factor:
+        raise ConfigurationError("regional_factor", given, expected)
+    return factor
+
+
+def _described(url: object, endpoint: object) -> _Described:
+    if not isinstance(url, str) or not _is_base_url(url):
+        expected = "URLs as keys, such as 'http://litellm.internal' or 'https://gateway.example/v1'"
+        raise ConfigurationError("endpoints", url, expected)
+    where = f"endpoints[{url!r}]"
+    if not isinstance(endpoint, Endpoint):
+        raise ConfigurationError(where, endpoint, "an Endpoint, such as Endpoint(like='openai')")
+    return _Described(_Address.of(url), endpoint, PricingOverrides(endpoint.prices, option=f"{where}.prices"))
+
+
+def _is_base_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:  # brackets that do not close, a port that is no number
+        return False
+    is_plain = not (parts.query or parts.fragment or parts.username)
+    return parts.scheme in _PORTS and bool(parts.hostname) and port != 0 and is_plain

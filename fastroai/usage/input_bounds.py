@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic_ai.messages import (
     BinaryContent,
     CachePoint,
+    DocumentUrl,
     ImageUrl,
     ModelMessagesTypeAdapter,
     ModelRequest,
@@ -29,20 +30,23 @@ from pydantic_ai.messages import (
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
+    UploadedFile,
     UserPromptPart,
 )
 from pydantic_core import PydanticSerializationError
 
-from fastroai.usage.allowances import Allowances, allowances_of
 from fastroai.usage.definitions import definition_tokens
-from fastroai.usage.images import image_tokens
-from fastroai.usage.settings import SERVER_SIDE_INPUT_SETTINGS
+from fastroai.usage.facts import SERVER_SIDE_INPUT_SETTINGS, Allowances, ModelFacts
+from fastroai.usage.image_sizes import image_size
 from fastroai.usage.tokenizers import Count, bytes_of
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponse, UserContent
     from pydantic_ai.models import ModelRequestParameters
     from pydantic_ai.tools import ToolDefinition
+
+    from fastroai.usage.hosts import Host
+    from fastroai.usage.known_inputs import KnownBeginning
 
 _FRAME: Final = 256
 """More than what PydanticAI puts around a text that it renders: tags, and a line that says who speaks."""
@@ -53,7 +57,7 @@ _SHORT_DETAILS: Final = frozenset({"logprobs", "phase"})
 
 
 class _NotInBody(Exception):
-    """Some input is at the provider already, or of a size that nothing here tells."""
+    """Some input is at the provider already, or of a size that nothing here tells. Says which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,40 +65,84 @@ class InputRules:
     """How to count the input of requests to one model."""
 
     provider: str
-    url: str | None
-    model: str
     count: Count
     allowances: Allowances
+    facts: ModelFacts | None
+    """What is documented of the model."""
+    resolution: str = "auto"
+    """The media resolution for all files of a request to Google."""
 
     @classmethod
-    def of(cls, provider: str, url: str | None, model: str, count: Count) -> InputRules:
-        """The rules for a model at a URL, where `count` counts the tokens of a text."""
+    def of(cls, host: Host, count: Count, settings: Mapping[str, object] | None = None) -> InputRules:
+        """The rules for a host, where `count` counts the tokens of a text."""
+        asked = (settings or {}).get("google_video_resolution")
         return cls(
-            provider=provider, url=url, model=model, count=count, allowances=allowances_of(provider, url)
+            provider=host.provider,
+            count=count,
+            allowances=host.allowances,
+            facts=host.facts,
+            resolution="auto" if asked is None else str(getattr(asked, "value", asked)),
         )
 
 
-def most_input_tokens(
+@dataclass(frozen=True, slots=True)
+class InputBound:
+    """No fewer tokens than a request has as input."""
+
+    tokens: int | None
+    """`None` if that cannot be told from the request."""
+    why: str | None = None
+    """What cannot be told, and of what."""
+
+
+def most_input(
     rules: InputRules,
     messages: Sequence[ModelMessage],
     settings: Mapping[str, object],
     parameters: ModelRequestParameters,
-) -> int | None:
-    """No fewer tokens than a request has as input; `None` if that cannot be told from the request.
+    known: KnownBeginning | None = None,
+) -> InputBound:
+    """The most input of a request.
 
-    Takes what a model is given, with settings and parameters as `Model.prepare_request` leaves them.
+    Takes what a model is given, with settings and parameters as `Model.prepare_request` leaves them. Of what
+    a request begins with, the count that the provider reported for it is taken, if it is `known`.
     """
-    if not SERVER_SIDE_INPUT_SETTINGS.isdisjoint(settings):
-        return None
+    remembered = SERVER_SIDE_INPUT_SETTINGS.intersection(settings)
+    if remembered:
+        return InputBound(None, f"{min(remembered)} adds input that is at the provider already")
     try:
-        return (
-            rules.allowances.request
-            + sum(_message(rules, message) for message in messages)
-            + _instructions(rules, messages, parameters)
-            + _definitions(rules, parameters)
-        )
-    except (_NotInBody, PydanticSerializationError, UnicodeError):  # the latter two cannot be sent either
-        return None
+        tokens = rules.allowances.request
+        if known is None:
+            tokens += _instructions(rules, messages, parameters) + _definitions(rules, parameters)
+        else:
+            messages, tokens = messages[known.messages :], tokens + known.tokens
+        return InputBound(tokens + sum(_message(rules, message) for message in messages))
+    except _NotInBody as error:
+        return InputBound(None, str(error))
+    except (PydanticSerializationError, UnicodeError) as error:
+        return InputBound(None, f"it cannot be sent: {error}")
+
+
+def hears(messages: Sequence[ModelMessage], settings: Mapping[str, object]) -> bool:
+    """Whether some of the input may be audio or video, which can cost more than text."""
+    if not SERVER_SIDE_INPUT_SETTINGS.isdisjoint(settings):
+        return True
+    parts = [part for message in messages for part in message.parts]
+    files: list[object] = [item for part in parts if isinstance(part, ToolReturnPart) for item in part.files]
+    for part in parts:
+        if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
+            files += part.content
+    return any(part.part_kind in _SOUNDS for part in parts) or any(map(_can_be_heard, files))
+
+
+_SOUNDS: Final = frozenset({"speech", "file"})
+_SILENT: Final = ("image/", "text/", "application/pdf")
+
+
+def _can_be_heard(item: object) -> bool:
+    if isinstance(item, str | TextContent | CachePoint):
+        return False
+    return not _media_type(item).startswith(_SILENT)
 
 
 def _message(rules: InputRules, message: ModelMessage) -> int:
@@ -111,7 +159,7 @@ def _request_part(rules: InputRules, part: ModelRequestPart) -> int:
     if isinstance(part, SystemPromptPart):
         return _texts(rules, [part.content])
     if part.part_kind == "speech":
-        raise _NotInBody
+        raise _NotInBody("the size of speech in tokens is not documented")
     # PydanticAI renders all others as text of its own before they are sent.
     rendered = _FRAME + bytes_of(_dumped(part))
     if isinstance(part, RetryFeedbackPart | RetryPromptPart):
@@ -137,18 +185,47 @@ def _user_prompt(rules: InputRules, content: Iterable[UserContent]) -> int:
         if isinstance(item, str | TextContent):
             texts.append(item if isinstance(item, str) else item.content)
         elif not isinstance(item, CachePoint):
-            tokens += _image(rules, item)
+            tokens += _file(rules, item)
     return tokens + _texts(rules, texts)
 
 
-def _image(rules: InputRules, item: object) -> int:
-    if not isinstance(item, ImageUrl | BinaryContent) or not (isinstance(item, ImageUrl) or item.is_image):
-        raise _NotInBody
-    detail = str((item.vendor_metadata or {}).get("detail", "auto"))
-    tokens = image_tokens(rules.provider, rules.url, rules.model, detail)
+def _file(rules: InputRules, item: object) -> int:
+    """A file, inline or by its URL: an image, a PDF, or a text."""
+    media_type, tokens = _media_type(item), None
+    if isinstance(item, BinaryContent) and media_type.startswith("text/"):
+        tokens = _FRAME + bytes_of(item.data.decode(errors="replace")) + bytes_of(item.identifier)
+    elif isinstance(item, ImageUrl) or (isinstance(item, BinaryContent) and item.is_image):
+        images = None if rules.facts is None else rules.facts.images
+        if images is not None:
+            size = image_size(item.data, media_type) if isinstance(item, BinaryContent) else None
+            tokens = images.most_tokens(size, _detail(rules, item))
+    elif isinstance(item, DocumentUrl | BinaryContent) and media_type == "application/pdf":
+        pdf = None if rules.facts is None else rules.facts.pdf
+        if pdf is not None:
+            tokens = pdf.most_tokens(_detail(rules, item))
     if tokens is None:
-        raise _NotInBody
+        raise _NotInBody(f"no documented rule tells how many tokens a file of type {media_type!r} is")
     return tokens + rules.allowances.message
+
+
+def _media_type(item: object) -> str:
+    if isinstance(item, UploadedFile):
+        return "uploaded"
+    try:
+        return str(getattr(item, "media_type", "unknown"))
+    except ValueError:  # what PydanticAI raises for a URL whose ending it does not know
+        return "unknown"
+
+
+def _detail(rules: InputRules, item: ImageUrl | DocumentUrl | BinaryContent) -> str:
+    """How closely a file is to be looked at, in the words of the provider."""
+    asked = item.vendor_metadata or {}
+    if rules.provider in ("google", "google-cloud"):
+        detail = asked.get("media_resolution", rules.resolution)
+        if isinstance(detail, Mapping):
+            detail = detail.get("level", "")
+        return str(getattr(detail, "value", detail))
+    return str(asked.get("detail", "auto"))
 
 
 def _tool_return(rules: InputRules, part: ToolReturnPart) -> int:
@@ -159,7 +236,7 @@ def _tool_return(rules: InputRules, part: ToolReturnPart) -> int:
         if isinstance(item, str):  # as it is, or as an item of a list in JSON
             tokens += max(rules.count(item), rules.count(json.dumps(item, ensure_ascii=False)))
         else:
-            tokens += _image(rules, item) + _FRAME + bytes_of(part.tool_name) + bytes_of(part.tool_call_id)
+            tokens += _file(rules, item) + _FRAME + bytes_of(part.tool_name) + bytes_of(part.tool_call_id)
     return tokens
 
 
@@ -181,7 +258,7 @@ def _response(rules: InputRules, message: ModelResponse) -> int:
             tokens += rules.count(part.content) + rules.allowances.message + _FRAME // 8
             hidden |= part.provider_name in (None, rules.provider)  # others' thoughts are sent as text
         else:
-            raise _NotInBody
+            raise _NotInBody(f"nothing documented tells the size of {part.part_kind!r} in an earlier answer")
     return tokens + _texts(rules, texts) + (_hidden(rules, message) if hidden else 0)
 
 
@@ -201,7 +278,7 @@ def _hidden(rules: InputRules, message: ModelResponse) -> int:
     """What comes back with a response besides its text: its thoughts, once billed as output."""
     usage = message.usage
     if not usage.output_tokens:
-        raise _NotInBody
+        raise _NotInBody("an earlier answer holds thoughts of the model, and not the usage that bounds them")
     if rules.allowances.tells_reasoning and usage.output_reasoning_tokens:
         return min(usage.output_tokens, usage.output_reasoning_tokens + _REASONING_STEP)
     return usage.output_tokens

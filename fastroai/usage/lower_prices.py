@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
 from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
 
+from fastroai.records import EXACT
 from fastroai.usage.list_prices import listed_model
-from fastroai.usage.overrides import ModelPricing
+from fastroai.usage.model_pricing import ModelPricing, TokenPrices
 from fastroai.usage.price_units import PRICE_UNITS
 from fastroai.usage.rate_card import without_noise
 
@@ -28,8 +29,27 @@ class LowerPrices:
 
     def cost(self, input_tokens: int, output_tokens: int) -> Decimal:
         """The least that a request with so many tokens can cost."""
-        tokens = input_tokens * self.input_per_mtok + output_tokens * self.output_per_mtok
-        return tokens / _TOKENS_PER_MTOK + self.per_request
+        tokens = EXACT.add(
+            EXACT.multiply(input_tokens, self.input_per_mtok),
+            EXACT.multiply(output_tokens, self.output_per_mtok),
+        )
+        return EXACT.add(EXACT.divide(tokens, _TOKENS_PER_MTOK), self.per_request)
+
+    def charged(self, share: Decimal, *, fee: Decimal = _ZERO) -> LowerPrices:
+        """Return a share of these prices, and a fee for each request besides."""
+        return LowerPrices(
+            input_per_mtok=EXACT.multiply(self.input_per_mtok, share),
+            output_per_mtok=EXACT.multiply(self.output_per_mtok, share),
+            per_request=EXACT.add(EXACT.multiply(self.per_request, share), fee),
+        )
+
+    def in_region(self, factor: Decimal) -> LowerPrices:
+        """Return these prices with a regional premium, which is for tokens only."""
+        return replace(
+            self,
+            input_per_mtok=EXACT.multiply(self.input_per_mtok, factor),
+            output_per_mtok=EXACT.multiply(self.output_per_mtok, factor),
+        )
 
     @classmethod
     def lowest(cls, prices: Iterable[LowerPrices]) -> LowerPrices:
@@ -42,21 +62,37 @@ class LowerPrices:
         )
 
 
-def lower_override(pricing: ModelPricing) -> LowerPrices:
-    """The lowest of a user's own prices for a model."""
+def lower_override(pricing: ModelPricing, listed: LowerPrices | None) -> LowerPrices | None:
+    """Return the lowest of a user's own prices for a model.
+
+    `listed` are the lowest list prices, which hold where the user gives none; `None` if they are needed and
+    not known.
+    """
+    lowest = []
+    for variant in pricing.variants():
+        if variant.prices is None:
+            if listed is None:
+                return None
+            tokens = listed
+        else:
+            tokens = LowerPrices.lowest(map(_lower, variant.prices_within()))
+        lowest.append(tokens.charged(variant.share, fee=variant.per_request))
+    return LowerPrices.lowest(lowest)
+
+
+def _lower(prices: TokenPrices) -> LowerPrices:
     input_prices = (
-        pricing.input_per_mtok,
-        pricing.cache_read_per_mtok,
-        pricing.cache_write_per_mtok,
-        pricing.cache_write_1h_per_mtok,
-        pricing.input_audio_per_mtok,
-        pricing.cache_audio_read_per_mtok,
+        prices.input_per_mtok,
+        prices.cache_read_per_mtok,
+        prices.cache_write_per_mtok,
+        prices.cache_write_1h_per_mtok,
+        prices.input_audio_per_mtok,
+        prices.cache_audio_read_per_mtok,
     )
-    output_prices = (pricing.output_per_mtok, pricing.output_audio_per_mtok)
+    output_prices = (prices.output_per_mtok, prices.output_audio_per_mtok)
     return LowerPrices(
         input_per_mtok=min(price for price in input_prices if price is not None),
         output_per_mtok=min(price for price in output_prices if price is not None),
-        per_request=pricing.per_request or _ZERO,
     )
 
 
@@ -74,8 +110,8 @@ def lower_list_prices(model: str, provider: str | None, provider_url: str | None
     for kind, price in _prices(listed.info):
         lowest[kind] = min(price, lowest.get(kind, price))
     return LowerPrices(
-        input_per_mtok=lowest.get("input", _ZERO) * _TOKENS_PER_MTOK,
-        output_per_mtok=lowest.get("output", _ZERO) * _TOKENS_PER_MTOK,
+        input_per_mtok=EXACT.multiply(lowest.get("input", _ZERO), _TOKENS_PER_MTOK),
+        output_per_mtok=EXACT.multiply(lowest.get("output", _ZERO), _TOKENS_PER_MTOK),
     )
 
 
@@ -86,7 +122,7 @@ def _prices(model: ModelInfo) -> Iterator[tuple[str, Decimal]]:
         for key, value in vars(prices).items():
             if value is not None and (unit := PRICE_UNITS.get(key)) is not None:
                 for price in _tiers(value):
-                    yield unit.kind, without_noise(price) / unit.per
+                    yield unit.kind, EXACT.divide(without_noise(price), unit.per)
 
 
 def _tiers(price: Decimal | TieredPrices) -> Iterator[Decimal]:

@@ -21,6 +21,18 @@ def exact_decimal(option: str, value: object, expected: str) -> Decimal:
     Raises:
         ConfigurationError: naming `option`, for anything else.
     """
+    number = signed_decimal(option, value, expected)
+    if number < 0:
+        raise ConfigurationError(option, value, expected)
+    return number
+
+
+def signed_decimal(option: str, value: object, expected: str) -> Decimal:
+    """Return the finite number that was written, exactly; it may be negative.
+
+    Raises:
+        ConfigurationError: naming `option`, for anything else.
+    """
     if isinstance(value, bool) or not isinstance(value, Decimal | int | float | str):
         raise ConfigurationError(option, value, expected)
     try:
@@ -28,7 +40,7 @@ def exact_decimal(option: str, value: object, expected: str) -> Decimal:
         number = Decimal(float.__repr__(value) if isinstance(value, float) else value)
     except InvalidOperation:
         raise ConfigurationError(option, value, expected) from None
-    if not number.is_finite() or number < 0:
+    if not number.is_finite():
         raise ConfigurationError(option, value, expected)
     return number
 

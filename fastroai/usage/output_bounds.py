@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pydantic_ai.profiles.anthropic import ANTHROPIC_THINKING_BUDGET_MAP
 
-from fastroai.usage.endpoints import base_url_of, is_first_party
+from fastroai.usage.facts import THINKS_BESIDES
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model, ModelRequestParameters
 
-_LIMITS: Final = (
-    # https://developers.openai.com/api/docs/models: "max output tokens" on the page of each model
-    ("openai", "gpt-3.5", 4_096),
-    ("openai", "gpt-4-turbo", 4_096),
-    ("openai", "gpt-4o", 16_384),
-    ("openai", "chatgpt-4o", 16_384),
-    ("openai", "gpt-4.1", 32_768),
-    ("openai", "gpt-5-pro", 272_000),
-    ("openai", "gpt-5-", 128_000),
-    ("openai", "gpt-5.", 128_000),
-    ("openai", "gpt-6-", 128_000),
-    ("openai", "o1", 100_000),
-    ("openai", "o3", 100_000),
-    ("openai", "o4", 100_000),
-    # https://ai.google.dev/gemini-api/docs/models: "output token limit"
-    ("google", "gemini-2.0", 8_192),
-    ("google", "gemini-2.5", 65_536),
-    ("google", "gemini-3", 65_536),
-)
-"""By provider and name: the most output tokens of an answer. The first that fits counts."""
-_SAME_AS: Final = {"azure": "openai", "google-cloud": "google"}
+    from fastroai.usage.hosts import Host
+
 _ANTHROPIC_DEFAULT: Final = 16_384
 """What PydanticAI sends as `max_tokens`, which Anthropic requires, where nothing says how much, ..."""
 _ANTHROPIC_AFTER_THINKING: Final = 4_096
 """... and at least beyond a budget for thinking."""
-_THINKS_BESIDES: Final = frozenset({"xai"})
-"""Providers that count reasoning tokens apart from the completion that `max_tokens` is for:
-https://docs.cloud.google.com/vertex-ai/generative-ai/docs/partner-models/grok/capabilities/reasoning
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +32,7 @@ class OutputLimit:
 
 
 def output_limit(
-    model: Model, settings: Mapping[str, object], parameters: ModelRequestParameters
+    host: Host, model: Model, settings: Mapping[str, object], parameters: ModelRequestParameters
 ) -> OutputLimit:
     """What limits the output of a request; takes what `Model.prepare_request` gives.
 
@@ -65,18 +42,21 @@ def output_limit(
     (https://github.com/googleapis/python-genai/issues/2062).
     """
     claude_limit = _positive(_profile(model).get("anthropic_max_output_tokens"))
-    limits = [model.context_window, claude_limit, _documented_limit(model)]
+    facts = host.facts
+    limits = [host.window, claude_limit, None if facts is None else facts.output_tokens]
     budget = _thinking_budget(model, settings, parameters)
     if model.system == "anthropic" and not _positive(settings.get("max_tokens")):
         limits.append(max(claude_limit or _ANTHROPIC_DEFAULT, budget + _ANTHROPIC_AFTER_THINKING))
-    honoured = _honours_max_tokens(model, settings)
+    honoured = _honours_max_tokens(model, settings, parameters)
     if honoured:
         limits.append(_positive(settings.get("max_tokens")))
     known = [limit for limit in limits if limit is not None]
     return OutputLimit(min(known, default=None), _floor(model, budget) if honoured else None)
 
 
-def _honours_max_tokens(model: Model, settings: Mapping[str, object]) -> bool:
+def _honours_max_tokens(
+    model: Model, settings: Mapping[str, object], parameters: ModelRequestParameters
+) -> bool:
     """Whether `max_tokens` is sent and limits everything that is billed as output."""
     ignored = {
         *model.unsupported_settings,
@@ -87,9 +67,22 @@ def _honours_max_tokens(model: Model, settings: Mapping[str, object]) -> bool:
     # https://developers.openai.com/api/docs/guides/predicted-outputs#limitations
     return (
         "max_tokens" not in ignored
-        and model.system not in _THINKS_BESIDES
+        and not thinks_besides(model, settings, parameters)
         and not settings.get("openai_prediction")
     )
+
+
+def thinks_besides(model: Model, settings: Mapping[str, object], parameters: ModelRequestParameters) -> bool:
+    """Whether a model may think beyond `max_tokens`.
+
+    Grok does, but in answers of the Responses API, and where it is told not to think and can be told so.
+    """
+    if not THINKS_BESIDES.names.match(model.model_name) or _is_responses(model):
+        return False
+    efforts = _profile(model).get("grok_reasoning_efforts")
+    effort = settings.get("xai_reasoning_effort")
+    asked_not_to = effort == "none" if effort is not None else parameters.thinking is False
+    return not (model.system == "xai" and asked_not_to and "none" in _strings(efforts))
 
 
 def _floor(model: Model, thinking_budget: int) -> int:
@@ -119,13 +112,6 @@ def _thinking_budget(model: Model, settings: Mapping[str, object], parameters: M
     return ANTHROPIC_THINKING_BUDGET_MAP.get(parameters.thinking, 0)
 
 
-def _documented_limit(model: Model) -> int | None:
-    if not is_first_party(model.system, base_url_of(model)):
-        return None
-    owner, name = _SAME_AS.get(model.system, model.system), f"{model.model_name}-"
-    return next((most for by, prefix, most in _LIMITS if by == owner and name.startswith(prefix)), None)
-
-
 def _profile(model: Model) -> Mapping[str, object]:
     return model.profile
 
@@ -135,4 +121,4 @@ def _positive(value: object) -> int | None:
 
 
 def _strings(value: object) -> Sequence[str]:
-    return [str(item) for item in value] if isinstance(value, Sequence) else []
+    return [str(item) for item in value] if isinstance(value, Sequence | Set) else []

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Final, overload
+from typing import TYPE_CHECKING, Final, Unpack, overload
 
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage, RunUsage
@@ -15,11 +16,14 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from fastroai.errors import ConfigurationError, UnpricedModelError
 from fastroai.records import Tokens, usd_to_microcents
 from fastroai.usage.bought import used_units
-from fastroai.usage.list_prices import is_local, listed_model
+from fastroai.usage.endpoints import Endpoint, Endpoints
+from fastroai.usage.hosts import Host
+from fastroai.usage.list_prices import ListedModel, is_local, listed_model
 from fastroai.usage.lower_prices import LowerPrices, lower_list_prices, lower_override
-from fastroai.usage.money import Amount, whole_number
-from fastroai.usage.overrides import PricingOverride, PricingOverrides, canonical_provider
-from fastroai.usage.rate_card import ContradictoryUsage, add_up, check_parts
+from fastroai.usage.model_pricing import ModelPricing, PricingOverride
+from fastroai.usage.money import whole_number
+from fastroai.usage.overrides import PricingOverrides, canonical_provider
+from fastroai.usage.rate_card import ContradictoryUsage, Used, add_up, check_parts
 from fastroai.usage.references import first_party_provider, model_reference
 from fastroai.usage.request_cost import (
     FREE,
@@ -28,6 +32,7 @@ from fastroai.usage.request_cost import (
     RequestCost,
     by_list_price,
     by_override,
+    served_under,
 )
 from fastroai.usage.updates import refresh_prices, refresh_prices_async, update_prices_in_background
 from fastroai.usage.upper_prices import (
@@ -38,8 +43,13 @@ from fastroai.usage.upper_prices import (
     upper_override,
 )
 
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
 logger = logging.getLogger("fastroai.usage")
 
+_LIST_PRICES: Final = ModelPricing()
+_ONE: Final = Decimal(1)
 _ROUNDING: Final = Decimal("0.000001")
 """US dollars by which a bill may differ from prices without being told: a microcent."""
 
@@ -55,9 +65,12 @@ class CostCalculator:
         calculator = CostCalculator(pricing_overrides=prices)
         calculator.calculate_cost("gpt-4o", 1_000, 200)  # 3600 microcents
 
-    Keys are `model` or `provider:model`; the more specific one wins. They match exactly, and the dated
-    snapshots of a model (`gpt-4o-2024-08-06`) as well. Prices are US dollars per million tokens, and a
-    price of 0 means free. Without `cache_read_per_mtok`, cached input costs what other input costs.
+    Keys are `model`, `provider:model`, or have a wildcard (`ollama:*`); the most specific one wins. They
+    stand for the dated snapshots of a model as well (`gpt-4o-2024-08-06`). Prices are US dollars per million
+    tokens, and a price of 0 means free. Without `cache_read_per_mtok`, cached input costs what other input
+    costs. `PricingOverride` has tiers by the size of the input, discounts and fees for each request, too.
+
+    `endpoints` says what gateways and servers of your own are, by their URLs; see `Endpoint`.
 
     List prices belong to the process and are those that genai-prices ships, until they are updated.
     `TestModel` and `FunctionModel` are free unless they have a price.
@@ -66,8 +79,14 @@ class CostCalculator:
         ConfigurationError: naming the model and the field, for prices that cannot be meant.
     """
 
-    def __init__(self, pricing_overrides: Mapping[str, PricingOverride] | None = None) -> None:
+    def __init__(
+        self,
+        pricing_overrides: Mapping[str, PricingOverride] | None = None,
+        *,
+        endpoints: Mapping[str, Endpoint] | None = None,
+    ) -> None:
         self._overrides = PricingOverrides(pricing_overrides)
+        self._endpoints = Endpoints(endpoints)
         self._warned: set[tuple[str, str]] = set()
         self._differing: set[tuple[str, str | None]] = set()
 
@@ -75,26 +94,12 @@ class CostCalculator:
     refresh_prices_async = staticmethod(refresh_prices_async)
     update_prices_in_background = staticmethod(update_prices_in_background)
 
-    def add_pricing_override(
-        self,
-        model: str,
-        *,
-        input_per_mtok: Amount,
-        output_per_mtok: Amount,
-        cache_read_per_mtok: Amount | None = None,
-        cache_write_per_mtok: Amount | None = None,
-        cache_write_1h_per_mtok: Amount | None = None,
-        input_audio_per_mtok: Amount | None = None,
-        output_audio_per_mtok: Amount | None = None,
-        cache_audio_read_per_mtok: Amount | None = None,
-        per_request: Amount | None = None,
-    ) -> None:
-        """Set the prices of a model for this calculator, in US dollars; see `PricingOverride` for each.
+    def add_pricing_override(self, model: str, **prices: Unpack[PricingOverride]) -> None:
+        """Set the prices of a model for this calculator, or replace them.
 
         Raises:
             ConfigurationError: naming the model and the field.
         """
-        prices = {name: value for name, value in locals().items() if name not in ("self", "model")}
         self._overrides.add(model, prices)
 
     def calculate_cost(
@@ -249,23 +254,65 @@ class CostCalculator:
         if not add_up(used):
             return OVERLAPPING
         try:
-            pricing = self._overrides.find((model, response.model_name), (provider, response.provider_name))
-            if pricing is not None:
-                return by_override(pricing, response.usage, used)
-            listed = by_list_price(response, used, model, provider, conditions)
-            if listed is UNKNOWN_COST and is_local(response.model_name, provider or response.provider_name):
-                return FREE
-            return listed
+            return self._by_prices(response, used, model, provider, conditions)
         except ContradictoryUsage:
             return OVERLAPPING
+
+    def _by_prices(
+        self,
+        response: ModelResponse,
+        used: Used,
+        model: str | None,
+        provider: str | None,
+        conditions: Mapping[str, str],
+    ) -> RequestCost:
+        url, asked = response.provider_url, response.provider_name or provider
+        served = served_under(response, conditions, service_tier=self._endpoints.service_tier(url))
+        inference_geo = served.pop("inference_geo", None)  # it is no condition of list prices
+        found = self._find((model, response.model_name), (provider, response.provider_name), url)
+        pricing = (found or _LIST_PRICES).in_service_tier(served.get("service_tier"))
+        if pricing.prices is not None:
+            return by_override(pricing, response.usage, used)
+        name = _full_name(response.model_name, model)
+        listed = self._listed(name, canonical_provider(asked) if asked else None, url)
+        if listed is not None:
+            # The asked name tells the region where the model's own does not (`eu.anthropic.claude-…`).
+            region = self._endpoints.region(url, asked or "", model or name or "", inference_geo)
+            cost = by_list_price(listed, response, used, served, region)
+        elif is_local(response.model_name, provider or response.provider_name):
+            cost = FREE
+        else:
+            return UNKNOWN_COST
+        return cost if found is None else cost.charged(pricing.share, fee=pricing.per_request)
+
+    def _find(
+        self, models: Sequence[str | None], providers: Sequence[str | None], url: str | None
+    ) -> ModelPricing | None:
+        """The user's own prices; those that were given for an endpoint come first there."""
+        at_endpoint = self._endpoints.prices(url)
+        pricing = None if at_endpoint is None else at_endpoint.find(models, providers)
+        return pricing or self._overrides.find(models, providers)
+
+    def _listed(self, model: str | None, provider: str | None, url: str | None) -> ListedModel | None:
+        found = (listed_model(*listing) for listing in self._endpoints.listings(model or "", provider, url))
+        return next((listed for listed in found if listed is not None), None)
+
+    def host(self, model: Model) -> Host:
+        """Return what is known of whoever serves a model: whose rules hold, and what it adds."""
+        return self._endpoints.host(model)
+
+    def cost_headers(self, url: str | None) -> Sequence[str]:
+        """Return the response headers in which a gateway at a URL states the cost of a request."""
+        return self._endpoints.cost_headers(url)
 
     def has_price(self, model: str, provider: str | None = None, provider_url: str | None = None) -> bool:
         """Whether requests to a model can be priced: by an override, a list price, or as free."""
         provider, model = _provider_and_name(model, provider)
-        if self._overrides.find((model,), (provider,)) is not None:
+        pricing = self._find((model,), (provider,), provider_url)
+        if pricing is not None and pricing.prices is not None:
             return True
         name = canonical_provider(provider) if provider else None
-        return listed_model(model, name, provider_url) is not None or is_local(model, provider)
+        return self._listed(model, name, provider_url) is not None or is_local(model, provider)
 
     def upper_prices(
         self,
@@ -281,32 +328,49 @@ class CostCalculator:
         service tiers and cache writes only what the `conditions` leave.
         """
         provider, model = _provider_and_name(model, provider)
-        if (pricing := self._overrides.find([model], [provider])) is not None:
-            asked: UpperPrices | None = upper_override(pricing, conditions)
-        else:
+        pricings = self._pricings(model, provider, provider_url)
+        listed: UpperPrices | None = None
+        if any(pricing.uses_list_prices for pricing in pricings):
             name = canonical_provider(provider) if provider else None
-            asked = upper_list_prices(model, name, provider_url, input_tokens, conditions)
-            if asked is None and is_local(model, provider):
-                asked = UpperPrices()
-        if asked is None:
-            return None
-        snapshots = self._overrides.of_snapshots(model)
-        return UpperPrices.highest([asked, *(upper_override(pricing, conditions) for pricing in snapshots)])
+            listings = self._endpoints.listings(model, name, provider_url)
+            found = (upper_list_prices(*listing, input_tokens, conditions) for listing in listings)
+            listed = next((prices for prices in found if prices is not None), None)
+            region = self._endpoints.region(provider_url, provider or "", model, conditions.inference_geo)
+            if listed is not None:
+                listed = None if region.most is None else listed.in_region(region.most)
+            elif is_local(model, provider):
+                listed = UpperPrices()
+        possible = [upper_override(pricing, listed, input_tokens, conditions) for pricing in pricings]
+        known = [prices for prices in possible if prices is not None]
+        return UpperPrices.highest(known) if len(known) == len(possible) else None
 
     def lower_prices(
         self, model: str, provider: str | None = None, provider_url: str | None = None
     ) -> LowerPrices | None:
         """Prices below which no token of a request to a model is billed; `None` if no price is known."""
         provider, model = _provider_and_name(model, provider)
-        if (pricing := self._overrides.find([model], [provider])) is not None:
-            return lower_override(pricing)
-        name = canonical_provider(provider) if provider else None
-        asked = lower_list_prices(model, name, provider_url)
-        if asked is None and is_local(model, provider):
-            asked = LowerPrices()
-        if asked is None:
-            return None
-        return LowerPrices.lowest([asked, *map(lower_override, self._overrides.of_snapshots(model))])
+        pricings = self._pricings(model, provider, provider_url)
+        listed: LowerPrices | None = None
+        if any(pricing.uses_list_prices for pricing in pricings):
+            name = canonical_provider(provider) if provider else None
+            listings = self._endpoints.listings(model, name, provider_url)
+            found = (lower_list_prices(*listing) for listing in listings)
+            listed = next((prices for prices in found if prices is not None), None)
+            region = self._endpoints.region(provider_url, provider or "", model, None)
+            if listed is not None:
+                listed = listed.in_region(region.known or _ONE)
+            elif is_local(model, provider):
+                listed = LowerPrices()
+        possible = [lower_override(pricing, listed) for pricing in pricings]
+        known = [prices for prices in possible if prices is not None]
+        return LowerPrices.lowest(known) if len(known) == len(possible) else None
+
+    def _pricings(self, model: str, provider: str | None, url: str | None) -> list[ModelPricing]:
+        """The pricings that can apply when a model is asked: its own, and those of its snapshots."""
+        asked = self._find([model], [provider], url) or _LIST_PRICES
+        at_endpoint = self._endpoints.prices(url)
+        of_snapshots = [] if at_endpoint is None else at_endpoint.of_snapshots(model)
+        return [asked, *of_snapshots, *self._overrides.of_snapshots(model)]
 
     def warn_incomplete(self, cost: RequestCost, model: str, provider: str | None) -> None:
         """Say why a cost is not complete: one `UnpricedModelWarning` for each reason and model."""
@@ -337,6 +401,17 @@ def _provider_and_name(model: str, provider: str | None) -> tuple[str | None, st
         provider, _, model = model.partition(":")
         return provider, model
     return provider or first_party_provider(model), model
+
+
+def _full_name(answered: str | None, asked: str | None) -> str | None:
+    """The name by which a model is listed where it answers with a part of its id, as Claude on Bedrock does.
+
+    `eu.anthropic.claude-haiku-4-5-20251001-v1:0` answers as `claude-haiku-4-5-20251001`.
+    """
+    if not answered:
+        return asked
+    is_part = asked and re.fullmatch(rf".+\.{re.escape(answered)}(-v\d+)?(:\d+)?", asked)
+    return asked if is_part else answered
 
 
 def _request_usage(tokens: Tokens) -> RequestUsage:

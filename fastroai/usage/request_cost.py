@@ -6,22 +6,31 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from fastroai.records import EXACT, CostSource
-from fastroai.usage.list_prices import ListedModel, listed_model
-from fastroai.usage.overrides import canonical_provider
-from fastroai.usage.rate_card import TOKEN_UNITS, ContradictoryUsage, Used
+from fastroai.usage.rate_card import TOKEN_UNITS, ContradictoryUsage, RateCard, Used
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse
     from pydantic_ai.usage import RequestUsage
 
-    from fastroai.usage.overrides import ModelPricing
+    from fastroai.usage.endpoints import RegionalFactor
+    from fastroai.usage.list_prices import ListedModel
+    from fastroai.usage.model_pricing import ModelPricing
 
+_ONE: Final = Decimal(1)
 _CONDITIONS: Final = ("service_tier", "traffic_type", "speed", "processing")
 """What prices depend on besides the model, by the names of genai-prices and of PydanticAI's responses."""
 _STANDARD: Final = frozenset({"auto", "default", "on_demand", "standard", "standard_only"})
 """Values that name the service at its plain list price, in lower case."""
+
+
+_REGIONAL: Final = "regional pricing of"
+_SAY_REGION: Final = (
+    "say what tokens cost there, as a multiple of list prices: "
+    "CostCalculator(endpoints={'https://...': Endpoint(regional_factor=1)})"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +42,8 @@ class RequestCost:
     source: CostSource = "unknown"
     priced_usd: Decimal | None = None
     """What it costs by the prices known here, in US dollars; `None` if they do not cover it."""
+    most_usd: Decimal | None = None
+    """The most that it can be, if it is not complete; `None` if prices do not tell."""
     stated_usd: Decimal | None = None
     """What the provider or a gateway says that it bills, in US dollars."""
     unpriced_units: tuple[str, ...] = ()
@@ -54,7 +65,28 @@ class RequestCost:
 
     def billed(self, stated_usd: Decimal) -> RequestCost:
         """The same with the bill that the provider states, which covers everything."""
-        return replace(self, cost_usd=stated_usd, source="stated", stated_usd=stated_usd, unpriced_units=())
+        return replace(
+            self,
+            cost_usd=stated_usd,
+            source="stated",
+            stated_usd=stated_usd,
+            most_usd=None,
+            unpriced_units=(),
+        )
+
+    def charged(self, share: Decimal, *, fee: Decimal) -> RequestCost:
+        """The same at a share of its prices, and with a fee besides, as the user says."""
+
+        def of(usd: Decimal | None) -> Decimal | None:
+            return None if usd is None else EXACT.add(EXACT.multiply(usd, share), fee)
+
+        return replace(
+            self,
+            cost_usd=of(self.cost_usd),
+            priced_usd=of(self.priced_usd),
+            most_usd=of(self.most_usd),
+            source="override",
+        )
 
     def why_incomplete(self, model: str) -> str:
         """Say why the cost of a request to `model` is not complete, and what to do about it."""
@@ -62,7 +94,8 @@ class RequestCost:
             return f"the usage that {model!r} reported contradicts itself ({self.contradiction})"
         if self.unpriced_units:
             units = ", ".join(self.unpriced_units)
-            return f"no price is known for what {model!r} used besides: {units}"
+            reason = f"no price is known for what {model!r} used besides: {units}"
+            return f"{reason}; {_SAY_REGION}" if _REGIONAL in units else reason
         return (
             f"no price is known for {model!r}; add one: CostCalculator(pricing_overrides="
             f"{{{model!r}: {{'input_per_mtok': ..., 'output_per_mtok': ...}}}})"
@@ -94,29 +127,50 @@ def by_override(pricing: ModelPricing, usage: RequestUsage, used: Used) -> Reque
 
 
 def by_list_price(
+    listed: ListedModel,
     response: ModelResponse,
     used: Used,
-    model: str | None,
-    provider: str | None,
-    conditions: Mapping[str, str],
+    served: Mapping[str, str],
+    region: RegionalFactor,
 ) -> RequestCost:
-    """What a request costs by the list prices of the model that answered: `model`, where it does not say.
+    """Work out what a request costs by the list prices of the model that answered, in a region.
 
     Raises:
         ContradictoryUsage: parts of a count exceed it.
     """
-    asked = response.provider_name or provider
-    name = canonical_provider(asked) if asked else None
-    listed = listed_model(response.model_name or model, name, response.provider_url)
-    if listed is None:
-        return UNKNOWN_COST
-    served = {**_texts(response.provider_details or {}), **conditions}
     card = listed.card(response.timestamp, served)
-    cost = card.cost(used)
+    list_usd = card.cost(used)
+    cost = _in_region(card, used, list_usd, region.known or _ONE)
     beside = (*card.uncovered(used), *card.unknown, *_unlisted(listed, served))
+    if region.known is not None:
+        priced, most = None if beside else cost, None
+    else:
+        priced = None
+        most = None if beside or region.most is None else _in_region(card, used, list_usd, region.most)
+        beside = (*beside, f"{_REGIONAL} {urlsplit(response.provider_url or '').hostname}")
     return RequestCost(
-        cost_usd=cost, source="priced", priced_usd=None if beside else cost, unpriced_units=beside
+        cost_usd=cost, source="priced", priced_usd=priced, most_usd=most, unpriced_units=beside
     )
+
+
+def _in_region(card: RateCard, used: Used, list_usd: Decimal, factor: Decimal) -> Decimal:
+    """The cost with a regional premium, which is for tokens and not for searches and the like."""
+    if factor == _ONE:
+        return list_usd
+    without_tokens = card.cost({name: count for name, count in used.items() if name not in TOKEN_UNITS})
+    tokens_usd = EXACT.subtract(list_usd, without_tokens)
+    return EXACT.add(without_tokens, EXACT.multiply(tokens_usd, factor))
+
+
+def served_under(
+    response: ModelResponse, conditions: Mapping[str, str], *, service_tier: str | None = None
+) -> dict[str, str]:
+    """Tell under which conditions a request was served, as far as prices depend on them.
+
+    `service_tier` is that of responses that name none.
+    """
+    default = {} if service_tier is None else {"service_tier": service_tier}
+    return {**default, **_texts(response.provider_details or {}), **conditions}
 
 
 def _texts(details: Mapping[str, object]) -> dict[str, str]:

@@ -13,7 +13,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from threading import Lock
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from anyio.lowlevel import RunVar
+
+T = TypeVar("T")
 
 Count = Callable[[str], int]
 """No fewer tokens than a text has, whatever it is part of."""
@@ -24,7 +30,23 @@ milliseconds. Longer ones are tokenized in a thread beforehand, by `Tokenizer.pr
 """
 _KEPT: Final = 4_000_000
 """Letters of the texts whose counts are kept, so that a growing conversation is tokenized once."""
+_TOKENIZED_AT_ONCE: Final = 4
 _ENCODINGS: Final = frozenset({"cl100k_base", "o200k_base"})
+
+
+_limiter: Final[RunVar[CapacityLimiter]] = RunVar("fastroai_tokenizer_threads")
+
+
+async def in_tokenizer_thread(call: Callable[[], T]) -> T:
+    """Call what would hold up the event loop: loading a tokenizer, and tokenizing long texts.
+
+    Not in a thread of the loop's default executor, nor of anyio's: those may all be in use by code that
+    waits for the request which is to be bounded.
+    """
+    limiter = _limiter.get(None)
+    if limiter is None:
+        _limiter.set(limiter := CapacityLimiter(_TOKENIZED_AT_ONCE))
+    return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
 
 
 class _Encoding(Protocol):

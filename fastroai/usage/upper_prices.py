@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, Literal
@@ -13,15 +12,15 @@ from genai_prices.data_snapshot import DataSnapshot, get_snapshot
 from genai_prices.data_units import unit_data
 from genai_prices.types import ModelInfo, ModelPrice, StartDateConstraint, TieredPrices
 
+from fastroai.records import EXACT
+from fastroai.usage.facts import SEARCHES_UNASKED
 from fastroai.usage.list_prices import listed_model
-from fastroai.usage.overrides import ModelPricing
+from fastroai.usage.model_pricing import ModelPricing, TokenPrices
 from fastroai.usage.price_units import PRICE_UNITS
 from fastroai.usage.rate_card import without_noise
 
 _TOKENS_PER_MTOK: Final = 1_000_000
 _CLOCK_SLACK: Final = timedelta(days=1)
-_SEARCHES_UNASKED: Final = re.compile(r"search|sonar|:online")
-"""Models that search the web without being given a tool for it, for fees that no token count bounds."""
 _WEB_SEARCHES: Final = "web_searches_kcount"
 
 
@@ -35,6 +34,10 @@ class PriceConditions:
     """Whether it can be served at the price of a fast mode."""
     cache_write: Literal["no", "5m", "1h"] = "1h"
     """For how long its input can be written to a cache, at most."""
+    inference_geo: str | None = None
+    """The region that it asks Anthropic for."""
+    audio: bool = True
+    """Whether some of its input can be audio or video."""
 
 
 ANY_PRICE: Final = PriceConditions()
@@ -57,8 +60,26 @@ class UpperPrices:
             if per_mtok:
                 if tokens is None:
                     return None
-                total += tokens * per_mtok / _TOKENS_PER_MTOK
+                total = EXACT.add(total, EXACT.divide(EXACT.multiply(tokens, per_mtok), _TOKENS_PER_MTOK))
         return total
+
+    def charged(self, share: Decimal, *, fee: Decimal = Decimal(0)) -> UpperPrices:
+        """Return a share of these prices, and a fee for each request besides."""
+        search = self.per_web_search
+        return UpperPrices(
+            input_per_mtok=EXACT.multiply(self.input_per_mtok, share),
+            output_per_mtok=EXACT.multiply(self.output_per_mtok, share),
+            per_request=EXACT.add(EXACT.multiply(self.per_request, share), fee),
+            per_web_search=None if search is None else EXACT.multiply(search, share),
+        )
+
+    def in_region(self, factor: Decimal) -> UpperPrices:
+        """Return these prices with a regional premium, which is for tokens only."""
+        return replace(
+            self,
+            input_per_mtok=EXACT.multiply(self.input_per_mtok, factor),
+            output_per_mtok=EXACT.multiply(self.output_per_mtok, factor),
+        )
 
     @classmethod
     def highest(cls, prices: Iterable[UpperPrices]) -> UpperPrices:
@@ -74,20 +95,43 @@ class UpperPrices:
         )
 
 
-def upper_override(pricing: ModelPricing, conditions: PriceConditions = ANY_PRICE) -> UpperPrices:
-    """The highest of a user's own prices for a model."""
+def upper_override(
+    pricing: ModelPricing,
+    listed: UpperPrices | None,
+    input_tokens: int | None = None,
+    conditions: PriceConditions = ANY_PRICE,
+) -> UpperPrices | None:
+    """Return the highest of a user's own prices that can apply to a request of at most `input_tokens`.
+
+    `listed` are the highest list prices, which hold where the user gives none; `None` if they are needed and
+    not known.
+    """
+    highest = []
+    for variant in pricing.variants(conditions.service_tiers):
+        if variant.prices is None:
+            if listed is None:
+                return None
+            tokens = listed
+        else:
+            tokens = UpperPrices.highest(
+                _upper(each, conditions) for each in variant.prices_within(input_tokens)
+            )
+        highest.append(tokens.charged(variant.share, fee=variant.per_request))
+    return UpperPrices.highest(highest)
+
+
+def _upper(prices: TokenPrices, conditions: PriceConditions) -> UpperPrices:
     input_prices = (
-        pricing.input_per_mtok,
-        pricing.cache_read_per_mtok,
-        pricing.cache_write_per_mtok if conditions.cache_write != "no" else None,
-        pricing.cache_write_1h_per_mtok if conditions.cache_write == "1h" else None,
-        pricing.input_audio_per_mtok,
-        pricing.cache_audio_read_per_mtok,
+        prices.input_per_mtok,
+        prices.cache_read_per_mtok,
+        prices.cache_write_per_mtok if conditions.cache_write != "no" else None,
+        prices.cache_write_1h_per_mtok if conditions.cache_write == "1h" else None,
+        prices.input_audio_per_mtok if conditions.audio else None,
+        prices.cache_audio_read_per_mtok if conditions.audio else None,
     )
     return UpperPrices(
         input_per_mtok=max(price for price in input_prices if price is not None),
-        output_per_mtok=max(pricing.output_per_mtok, pricing.output_audio_per_mtok or Decimal(0)),
-        per_request=pricing.per_request or Decimal(0),
+        output_per_mtok=max(prices.output_per_mtok, prices.output_audio_per_mtok or Decimal(0)),
     )
 
 
@@ -112,8 +156,8 @@ def upper_list_prices(
         if (input_tokens is None or input_tokens > start) and price > highest[kind]:
             highest[kind] = price
     return UpperPrices(
-        input_per_mtok=highest["input"] * _TOKENS_PER_MTOK,
-        output_per_mtok=highest["output"] * _TOKENS_PER_MTOK,
+        input_per_mtok=EXACT.multiply(highest["input"], _TOKENS_PER_MTOK),
+        output_per_mtok=EXACT.multiply(highest["output"], _TOKENS_PER_MTOK),
         per_request=highest["requests"],
         per_web_search=highest["web_search"] or None,
     )
@@ -159,7 +203,7 @@ def _find_rates(
     model: str, provider: str | None, url: str | None, conditions: PriceConditions, now: datetime
 ) -> _ModelRates | None:
     listed = listed_model(model, provider, url)
-    if listed is None or _SEARCHES_UNASKED.search(model):
+    if listed is None or SEARCHES_UNASKED.search(model):
         return None
     flat = dict.fromkeys(("input", "output", "requests", "web_search"), Decimal(0))
     tiers: list[tuple[str, int, Decimal]] = []
@@ -176,10 +220,13 @@ def _find_rates(
                 return None
             if _CACHE_WRITES_OF.get(key, 0) > _CACHE_WRITES[conditions.cache_write]:
                 continue
+            if key in _AUDIBLE and not conditions.audio:
+                continue
             base = without_noise(value if isinstance(value, Decimal) else value.base)
-            flat[kind] = max(flat[kind], base / unit.per)
+            flat[kind] = max(flat[kind], EXACT.divide(base, unit.per))
             if isinstance(value, TieredPrices):
-                tiers.extend((kind, tier.start, without_noise(tier.price) / unit.per) for tier in value.tiers)
+                for tier in value.tiers:
+                    tiers.append((kind, tier.start, EXACT.divide(without_noise(tier.price), unit.per)))
     return _ModelRates(flat, tiers)
 
 
@@ -215,3 +262,10 @@ _CACHE_WRITES_OF: Final = {
     if unit["dimensions"].get("token_type") == "cache_write"
 }
 """Prices that apply to cache writes only, and what kind of writes it takes."""
+_AUDIBLE: Final = frozenset(
+    unit["price_key"]
+    for unit in unit_data.values()
+    if unit["dimensions"].get("direction") == "input"
+    and unit["dimensions"].get("modality") in ("audio", "video")
+)
+"""Prices that apply to input of audio and video only."""

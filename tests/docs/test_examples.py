@@ -92,6 +92,11 @@ PRINTS = {
         r"^0 requests sent so far$",
         r"^it cost \$0\.0000\d+; the next one is expected to: \$0\.0000",
     ],
+    "spend": [
+        r"^spend: text-embedding-3-small, \$0\.00000024$",
+        r"^spend: search, \$0\.01$",
+        r"^2 requests to models, \$0\.0101 in all$",
+    ],
     "record_usage": [r"search: search-engine, \$0\.005$", r"total: \$0\.0050"],
     "retries_and_timeouts": [
         r"\['released', 'released', 'settled'\]",

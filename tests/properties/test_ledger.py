@@ -73,6 +73,17 @@ def total(amounts: Iterable[Amounts]) -> Amounts:
     )
 
 
+def unheard(amounts: Amounts) -> RequestRecord:
+    """A request of which nothing more is heard."""
+    return RequestRecord(
+        model="m",
+        provider="p",
+        outcome="unmeasured",
+        bound_usd=amounts.usd,
+        bound_tokens=amounts.tokens,
+    )
+
+
 def reserved(account: Account) -> Amounts:
     return Amounts(account.reserved_usd, account.reserved_tokens, account.reserved_requests)
 
@@ -118,7 +129,7 @@ class Bookkeeping:
                 hold.stalled = not hold.stalled
                 self.check(None, hold.review())
             case "close":  # while requests that were made in it are in flight
-                self.accounts[operation.where % len(self.accounts)].closed = True
+                self.close(self.accounts[operation.where % len(self.accounts)])
             case _:
                 return
         self.check_laws()
@@ -154,6 +165,15 @@ class Bookkeeping:
         self.check(claim, self.ledger.amend(claim, Amounts(usd, tokens)))
         assert claim.state == "granted", "it was alone, and asks for what there is"
 
+    def close(self, account: Account) -> None:
+        """What is in flight counts there at its bound, and goes on in the accounts around it."""
+        changed: list[Claim] = []
+        for hold in [hold for hold in self.holds if account in hold.accounts]:
+            account.usage.add(unheard(hold.amounts))
+            changed += hold.leave(account)
+        changed += account.close()
+        self.check(None, list(dict.fromkeys(changed)))
+
     def end(self, hold: Hold, outcome: RequestOutcome, *, spent: int) -> None:
         """A request ends, and has cost no more than it held: so many quarters of it."""
         usd, tokens = hold.amounts.usd * spent / 4, hold.amounts.tokens * spent // 4
@@ -183,7 +203,8 @@ class Bookkeeping:
         for claim in granted:
             assert claim.hold is not None
             self.line.remove(claim)
-            self.holds[claim.hold] = claim.around
+            if claim.hold.accounts:  # else all of them have closed while it waited, and nothing limits it
+                self.holds[claim.hold] = claim.around
         alone = set(self.alone)
         assert alone <= {*self.told_that_they_are_alone, *changed, asking}, "alone, and not told"
         self.told_that_they_are_alone = alone

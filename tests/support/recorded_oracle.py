@@ -572,13 +572,14 @@ def _explain(reading: Reading, answer: Json, kind: str, provider: str | None) ->
     if (body.get("performanceConfig") or {}).get("latency") == "optimized":
         reading.unpriced.append("latency=optimized")
         why.append("Latency-optimized inference has rates of its own, which are not listed.")
-    if region := re.match(r"([a-z]+-[a-z]+\d)-aiplatform", host):
-        reading.unpriced.append(f"region={region[1]}")
-        why.append(
-            "The list price is that of the global endpoint; no factor for regions is documented for Gemini."
-        )
+    if re.match(r"([a-z]+-[a-z]+\d)-aiplatform", host):
+        why.append("Regions of Vertex cost more for Gemini 3 and later alone.")
     if "/openai/deployments/" in path or host.endswith("azure.com"):
-        why.append("Priced as a global deployment: the answer does not tell the type of the deployment.")
+        reading.unpriced.append(f"regional pricing of {host}")
+        why.append("Data zones cost more than global deployments, and the answer does not tell which it was.")
+    if host == "bedrock-runtime.us-east-2.amazonaws.com":
+        reading.unpriced.append(f"regional pricing of {host}")
+        why.append("Bedrock's prices differ by region, and those of us-east-1 are listed.")
     if told == "models/gemini-2.5-pro":
         why.append("models/ is Google's form of a name, not another model.")
     elif isinstance(told, str) and asked and not told.startswith(asked) and provider is not None:

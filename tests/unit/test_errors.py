@@ -20,6 +20,7 @@ from fastroai.errors import (
     ExpressionError,
     ExpressionProblem,
     FastroAIError,
+    ForkedScopeError,
     GraphProblem,
     GraphStopped,
     GraphValidationError,
@@ -57,6 +58,7 @@ from fastroai.errors import (
     UnboundedRequestError,
     UnknownModelError,
     UnknownPipelineError,
+    UnmeteredRequestError,
     UnpricedModelError,
     ValueNotStorable,
     attach_usage,
@@ -207,6 +209,10 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (UnpricedModelError("m", "p"), "CostCalculator(pricing_overrides={'p:m': {'input_per_mtok': ..."),
     (UnboundedRequestError("m", "p"), "set max_tokens on the agent"),
     (
+        UnmeteredRequestError("a batch of openai:m", ("p", "s"), "make it outside of any run"),
+        "a batch of openai:m cannot be counted in p / s, so it was not made; make it outside of any run",
+    ),
+    (
         PriceUpdateError("http://prices", "404"),
         "no newer prices from http://prices: 404; the prices in use stay in use",
     ),
@@ -229,6 +235,9 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (JudgeNotSatisfied("s", "too long", 1, "draft"), "did not accept the output; of the last it said"),
     (LangGraphStopped("s", "recursion limit", "25"), "its recursion limit (25); see that it ends"),
     (ScopeClosedError(("p", "s")), "a request was made under p / s after that run had ended"),
+    (ScopeClosedError(("p", "s"), in_flight=True), "a request under p / s was ended, as its run ended"),
+    (ForkedScopeError("budget", ("p",), 7, 8), "opened in process 7, and this is process 8, forked from it"),
+    (ForkedScopeError("run", ("p", "s"), 7, 8), "the run of p / s is on record by process 7, and this is"),
     (RunningLoopError("run_sync", "agent.run"), "use: await agent.run(...)"),
 ]
 

@@ -28,7 +28,7 @@ from fastroai import (
     budget_scope,
     step,
 )
-from fastroai.graphs import Edge, Graph, GraphResult
+from fastroai.graphs import Edge, Graph, GraphResult, Node
 from fastroai.testing import Fault, ModelServer, Reply, Usage
 
 WIDTH = 8
@@ -285,3 +285,52 @@ async def test_a_decision_that_is_cancelled_is_paid_and_takes_no_edge() -> None:
     assert (result.status, result.path, now()) == ("cancelled", ["a"], 1)
     assert result.usage.unmeasured_requests == 1
     assert_adds_up(result)
+
+
+def loop(usd: str, *, reserves: bool) -> Graph[Any, Any]:
+    """A node that spends so much, up to 25 times."""
+
+    @step
+    async def search(ctx: StepContext) -> dict[str, int]:
+        if reserves:
+            async with ctx.spend(usd, model="search-api") as purchase:
+                purchase.settle()
+        else:
+            ctx.record_usage(model="search-api", cost_usd=usd)
+        return {"n": ctx.visit}
+
+    return Graph(
+        "loop",
+        nodes={"search": Node(search, writes=["n"]), "end": end},
+        edges=[Edge("search", "search", "conditional", condition="n < 25"), Edge("search", "end")],
+        entry="search",
+        budget=Budget(usd="0.10"),
+    )
+
+
+@pytest.mark.parametrize(("reserves", "visits", "spent"), [(False, 3, "0.12"), (True, 3, "0.08")])
+async def test_spending_outside_of_model_requests_ends_a_graph(
+    reserves: bool, visits: int, spent: str
+) -> None:
+    result = await loop("0.04", reserves=reserves).run()
+    assert (result.status, result.quality) == ("budget_exceeded", "failed")
+    assert (result.visits["search"], result.usage.total_cost_usd) == (visits, Decimal(spent))
+    assert isinstance(result.error, CostBudgetExceeded)
+    assert result.error.stopped == ("spend" if reserves else "recorded")
+
+
+async def test_a_node_s_own_budget_is_its_own_failure_whatever_it_spends_on() -> None:
+    @step(budget=Budget(usd="0.01"))
+    async def search(ctx: StepContext) -> None:
+        ctx.record_usage(model="search-api", cost_usd="0.04")
+
+    @step
+    async def other(ctx: StepContext) -> str:
+        return "did without"
+
+    graph: Graph[Any, Any] = Graph(
+        "g", nodes={"search": search, "other": other}, edges=[Edge("search", "other", "on_failure")]
+    )
+    result = await graph.run()
+    assert (result.status, result.output) == ("completed", "did without")
+    assert result.usage.total_cost_usd == Decimal("0.04")

@@ -402,10 +402,16 @@ async def test_a_wrapper_of_the_users_own_may_send_any_number_of_requests() -> N
         ),
         (
             {"model": OpenAIResponsesModel("gpt-4o-search-preview", provider=OPENAI)},
-            "gpt-4o-search-preview is billed by more than tokens",
+            "gpt-4o-search-preview: more than tokens is billed",
         ),
-        ({"capabilities": [NativeTool(WebSearchTool())]}, "the provider's own tools are billed"),
-        ({"model_settings": {"extra_body": {"n": 5}}}, "can ask for more than tokens of the request"),
+        (
+            {"capabilities": [NativeTool(WebSearchTool())]},
+            "tools of the provider (web_search) are billed by how often it uses them",
+        ),
+        (
+            {"model_settings": {"extra_body": {"n": 5}}},
+            "extra_body['n'] may ask for more than the tokens of the request",
+        ),
     ],
 )
 async def test_a_request_without_a_bound_leaves_a_call_without_limit(
@@ -437,11 +443,11 @@ async def test_without_a_context_window_nothing_bounds_a_second_request() -> Non
     assert "its context window is not known" in await reasons(windowless(retries=1))
     image = BinaryContent(data=b"x", media_type="image/png")
     quote = await windowless().estimate(["hi", image])
-    assert "nothing bounds the input of paid" in quote.upper_reasons[0]
+    assert "no documented rule tells how many tokens" in quote.upper_reasons[0]
 
 
 async def test_without_max_tokens_nothing_may_bound_an_answer() -> None:
-    assert "nothing bounds the answer of paid: set max_tokens" in await reasons(windowless(max_tokens=None))
+    assert "paid: nothing limits the answer: set max_tokens" in await reasons(windowless(max_tokens=None))
 
 
 async def test_models_for_tests_are_free() -> None:
@@ -659,8 +665,8 @@ async def counted(
     model: Any, *messages: ModelMessage, agent: FastroAgent[Any, Any] | None = None
 ) -> tuple[int, int]:
     parameters = await parameters_of(agent or once())
-    await prepare_bound(model, messages, parameters)
-    tokens = input_tokens(model, messages, parameters)
+    await prepare_bound(CostCalculator(), model, messages, parameters)
+    tokens = input_tokens(CostCalculator().host(model), messages, parameters)
     return tokens.least, tokens.likely
 
 

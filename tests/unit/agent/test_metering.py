@@ -9,14 +9,18 @@ from decimal import Decimal
 from typing import Any, Self
 
 import pytest
-from pydantic_ai import RunContext
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
-from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai import BinaryContent, RunContext
+from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, FileUnderstanding
+from pydantic_ai.direct import model_request
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart
+from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.concurrency import ConcurrencyLimitedModel
 from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
@@ -115,16 +119,12 @@ async def test_a_whole_response_is_settled() -> None:
         {"state": "incomplete"},
         {"state": "interrupted"},
         {"state": "suspended", "finish_reason": None},
+        {"state": "suspended", "finish_reason": None, "usage": RequestUsage()},
     ],
     ids=repr,
 )
 async def test_a_response_that_is_not_whole_is_unmeasured(cut: dict[str, Any]) -> None:
     assert await outcome(RemoteModel(response(**cut))) == ("unmeasured", None)
-
-
-async def test_a_response_that_is_suspended_without_usage_is_counted_when_it_goes_on() -> None:
-    suspended = response(state="suspended", usage=RequestUsage(), finish_reason=None)
-    assert await outcome(RemoteModel(suspended)) == ("released", None)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,8 @@ def test_every_leaf_is_metered_and_the_models_of_the_user_stay_as_they_were() ->
 def test_a_model_that_is_metered_already_is_left_alone() -> None:
     once = Metered().get_wrapper_model(TestModel())
     assert once is not None
-    assert Metered().get_wrapper_model(once) is once
+    assert Metered().get_wrapper_model(once) is None
+    assert Metered().get_wrapper_model(WrapperModel(FallbackModel(once, once))) is None
 
 
 def test_a_model_is_wrapped_once_and_many_models_are_forgotten_again() -> None:
@@ -310,3 +311,64 @@ def test_what_was_not_streamed_is_whole_unless_it_says_otherwise() -> None:
     assert not is_cut(response, streamed=False, model=chat())
     response.state = "incomplete"
     assert is_cut(response, streamed=False, model=chat())
+
+
+# --- models without an agent ---
+
+
+async def test_a_model_with_a_meter_is_charged_where_it_is_asked_directly() -> None:
+    model = Metered(PRICES).model(RemoteModel(response()))
+    async with Scope("step", "s", parent=None) as scope:
+        await model_request(model, [ModelRequest.user_text_prompt("?")])
+    assert scope.usage.cost_usd == Decimal("0.00002")
+
+
+async def test_a_model_with_a_meter_is_charged_where_a_capability_asks_it() -> None:
+    describer = Metered(PRICES).model(RemoteModel(response()))
+    blind = ModelProfile(supports_document_input=False)
+    agent = FastroAgent(
+        FunctionModel(lambda messages, info: ModelResponse(parts=[TextPart("ok")]), profile=blind),
+        capabilities=[FileUnderstanding(fallback_subagent_model=describer)],
+    )
+    answer = await agent.run(["?", BinaryContent(b"x", media_type="application/pdf")])
+    assert [record.provider for record in answer.records] == ["remote", "function"]
+    assert answer.cost_usd == Decimal("0.00002")
+
+
+async def test_a_model_that_a_hook_puts_there_is_metered_too() -> None:
+    class Swap(AbstractCapability[Any]):
+        async def before_model_request(
+            self, ctx: RunContext[Any], request_context: ModelRequestContext
+        ) -> ModelRequestContext:
+            request_context.model = FallbackModel(RemoteModel(response()))
+            return request_context
+
+    agent = FastroAgent(TestModel(), capabilities=[Swap()], cost_calculator=PRICES)
+    answer = await agent.run("?")
+    assert [record.provider for record in answer.records] == ["remote"]
+
+
+async def test_hooks_of_others_come_after_the_meter_wherever_the_meter_is_given() -> None:
+    seen: list[type[Model]] = []
+
+    class Look(AbstractCapability[Any]):
+        def get_ordering(self) -> CapabilityOrdering:
+            return CapabilityOrdering(position="outermost")
+
+        async def before_model_request(
+            self, ctx: RunContext[Any], request_context: ModelRequestContext
+        ) -> ModelRequestContext:
+            seen.append(type(request_context.model))
+            return request_context
+
+    await FastroAgent(TestModel(), capabilities=[Look()]).run("?")
+    await FastroAgent(TestModel()).run("?", capabilities=[Look()])
+    assert seen == [MeteredModel, MeteredModel]
+
+
+async def test_the_meter_of_the_run_counts_where_a_model_has_another_one() -> None:
+    """As in a tool that gives `ctx.model` to an agent of its own."""
+    dear = CostCalculator(pricing_overrides={"remote:model": {"input_per_mtok": 100, "output_per_mtok": 0}})
+    agent = FastroAgent(Metered(dear).model(RemoteModel(response())), cost_calculator=PRICES)
+    answer = await agent.run("?")
+    assert (answer.usage.request_count, answer.cost_usd) == (1, Decimal("0.00002"))

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -24,8 +24,9 @@ from fastroai.errors import (
     TokenBudgetExceeded,
     UnboundedRequestError,
     UnpricedModelError,
+    usage_of,
 )
-from fastroai.records import RequestRecord, Tokens
+from fastroai.records import RequestRecord, Tokens, Usage
 from fastroai.runtime import (
     BudgetRefused,
     BudgetView,
@@ -60,6 +61,7 @@ class Terms:
     model: str = "m"
     provider: str = "p"
     is_local: bool = False
+    is_request: bool = True
     streamed: bool = False
     priced: bool = True
     other_is_priced: bool = True
@@ -67,6 +69,9 @@ class Terms:
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Terms | None:
         bound = self.bound.lowered(usd=usd, tokens=tokens)
         return None if bound is None else replace(self, bound=bound)
+
+    def counted_again(self) -> Terms:
+        return self
 
     def stepped_down(self, fallback: ModelFallback) -> Terms:
         """Every other model does it for half."""
@@ -458,7 +463,8 @@ async def test_a_request_that_waits_is_not_held_up_by_the_end_of_its_own_scope()
     step.close()
     first.settle(settled(30))
     (await second).settle(settled(60))
-    assert (step.usage.request_count, run.usage.cost_usd) == (0, MICROCENT * 90)
+    assert (step.usage.unmeasured_requests, step.usage.cost_usd) == (1, 0)
+    assert run.usage.cost_usd == MICROCENT * 90
 
 
 # --- asking for less ---
@@ -982,10 +988,10 @@ async def test_what_was_waiting_when_the_run_ended_is_not_admitted_any_more() ->
     first = await admit(run, request(90))
     second = await waiting(run, request(90))
     run.close()
-    first.release(RELEASED)
     with pytest.raises(ScopeClosedError):
         await second
-    assert left(run) == 100
+    first.release(RELEASED)
+    assert left(run) == 10, "what was in flight stays charged at its bound"
 
 
 async def test_what_comes_after_the_end_of_a_scope_draws_on_the_budgets_that_are_left() -> None:
@@ -1004,9 +1010,179 @@ async def test_a_request_that_outlives_its_scope_is_charged_above_and_frees_what
     step = step_in(run, Budget(microcents=100))
     reservation = await admit(step, request(60))
     step.close()
+    assert (left(step), left(run)) == (40, 40)
     reservation.settle(settled(30))
-    assert (step.usage.request_count, run.usage.request_count) == (0, 1)
+    assert run.usage == Usage.of([settled(30)])
     assert left(run) == 70
+
+
+# --- in flight when a scope closes ---
+
+
+def unheard(microcents: int) -> RequestRecord:
+    """What a scope has of a request that had not ended when it closed."""
+    return replace(LOST, use="failed", bound_usd=MICROCENT * microcents, bound_tokens=microcents)
+
+
+async def test_a_scope_that_closes_charges_what_is_in_flight_at_its_bound() -> None:
+    run = run_with(Budget(microcents=200))
+    step = step_in(run, Budget(microcents=100))
+    reservation = await admit(step_in(step, name="inner"), request(60))
+    error = ValueError("a sibling failed")
+    step.close(error)
+    assert step.records == [unheard(60)]
+    assert usage_of(error) == Usage.of([unheard(60)])
+    assert not step.usage.cost_complete
+    assert (step.account.room.usd, run.account.room.usd) == (MICROCENT * 40, MICROCENT * 140)  # type: ignore[union-attr]
+    assert run.records == [], "it goes on"
+    reservation.settle(settled(10))
+    assert run.records == [settled(10)]
+    assert step.records == [unheard(60)], "once and for all"
+    assert left(run) == 190
+
+
+@pytest.mark.parametrize("end", ["settle", "release", "charge_unmeasured"])
+async def test_each_scope_counts_a_request_once_whichever_closes_first(end: str) -> None:
+    run, ends = run_with(), {"settle": settled(10), "release": RELEASED, "charge_unmeasured": LOST}
+    outer = step_in(run)
+    inner = step_in(outer)
+    reservation = await admit(inner, request(60))
+    outer.close()
+    getattr(reservation, end)(ends[end])
+    record = unheard(60) if end == "charge_unmeasured" else ends[end]
+    told = replace(record, use="kept")
+    assert [replace(one, use="kept") for one in inner.records] == [told]
+    assert outer.records == [unheard(60)]
+    assert [replace(one, use="kept") for one in run.records] == [told]
+    inner.close()
+    run.close()
+    assert (len(inner.records), len(outer.records), len(run.records)) == (1, 1, 1)
+
+
+async def test_a_request_of_which_nothing_is_known_is_described_by_whoever_makes_it() -> None:
+    run = run_with()
+    reservation = await admit(run, request(60))
+    reservation.describe = lambda: replace(LOST, agent="writer", error="nothing more was heard of it")
+    run.write_off_in_flight()
+    assert [(record.agent, record.bound_usd) for record in run.records] == [("writer", MICROCENT * 60)]
+    reservation.settle(settled(20))
+    run.close()
+    assert len(run.records) == 1
+
+
+async def test_what_waits_for_the_budget_of_a_scope_that_closes_waits_no_longer_for_that_one() -> None:
+    run = run_with()
+    step = step_in(run, Budget(microcents=100))
+    first = await admit(step, request(80))
+    second = await waiting(step, request(60))
+    step.close()
+    (await second).settle(settled(60))
+    first.settle(settled(70))
+    assert run.usage.cost_usd == MICROCENT * 130
+    assert step.usage.committed_usd == MICROCENT * 80
+    assert step.account is not None
+    assert step.account.ledger.is_idle
+
+
+@asynccontextmanager
+async def sent(scope: Scope, until: asyncio.Event) -> AsyncGenerator[asyncio.Task[str]]:
+    """A task of somebody who awaits a provider, and tells what became of that."""
+
+    async def ask() -> str:
+        reservation = await admit(scope, request(60))
+        try:
+            with reservation.around():
+                await until.wait()
+        except ScopeClosedError as error:
+            reservation.charge_unmeasured(LOST)
+            await asyncio.sleep(0)  # an ordinary exception: the task goes on
+            return str(error)
+        except asyncio.CancelledError:
+            reservation.charge_unmeasured(LOST)
+            raise
+        reservation.settle(settled(10))
+        return "answered"
+
+    task = asyncio.create_task(ask())
+    await let_all_wait()
+    yield task
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_at_the_end_of_the_run_a_request_in_flight_is_ended_and_its_task_is_not_cancelled() -> None:
+    run = run_with(Budget(microcents=100))
+    async with sent(step_in(run), asyncio.Event()) as task:
+        run.close()
+        assert run.records == [unheard(60)]
+        message = await task
+        assert message == (
+            "a request under run / step was ended, as its run ended before it; "
+            "await everything that a step starts before it returns"
+        )
+        assert (task.cancelling(), task.cancelled()) == (0, False)
+    assert len(run.records) == 1
+
+
+async def test_the_end_of_a_step_ends_no_request() -> None:
+    run, answered = run_with(), asyncio.Event()
+    step = step_in(run)
+    async with sent(step, answered) as task:
+        step.close()
+        await let_all_wait()
+        answered.set()
+        assert await task == "answered"
+    assert (step.records, run.records) == ([unheard(60)], [settled(10)])
+
+
+async def test_a_task_that_is_cancelled_as_the_run_ends_stays_cancelled() -> None:
+    run = run_with()
+    async with sent(run, asyncio.Event()) as task:
+        task.cancel()
+        run.close()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_an_answer_that_came_as_the_run_ended_leaves_no_cancellation_behind() -> None:
+    """The provider's SDK may catch the cancellation, and answer all the same."""
+    run = run_with()
+
+    async def ask() -> int:
+        reservation = await admit(run, request(60))
+        with reservation.around(), suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        reservation.settle(settled(10))
+        task = asyncio.current_task()
+        assert task is not None
+        return task.cancelling()
+
+    task = asyncio.create_task(ask())
+    await let_all_wait()
+    run.close()
+    assert await task == 0
+
+
+def test_a_request_on_the_loop_of_another_thread_is_ended_too() -> None:
+    run, sent_one, heard = run_with(), threading.Event(), list[str]()
+
+    async def ask() -> None:
+        reservation = await admit(run, request(60))
+        try:
+            with reservation.around():
+                asyncio.get_running_loop().call_soon(sent_one.set)
+                await asyncio.Event().wait()
+        except ScopeClosedError as error:
+            reservation.charge_unmeasured(LOST)
+            heard.append(str(error))
+
+    thread = threading.Thread(target=asyncio.run, args=(ask(),), daemon=True)
+    thread.start()
+    assert sent_one.wait(10)
+    run.close()
+    thread.join(10)
+    assert len(heard) == len(run.records) == 1
 
 
 # --- spend limits, which are kept in a store ---

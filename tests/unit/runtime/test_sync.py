@@ -1,6 +1,6 @@
 import asyncio
 import concurrent.futures
-import os
+import functools
 import subprocess
 import sys
 import threading
@@ -13,6 +13,8 @@ from support.leftovers import assert_no_task_is_left
 
 from fastroai.errors import RunningLoopError
 from fastroai.runtime import Scope, current_scope, run_blocking
+from fastroai.runtime.sync import background_loop, run_on_loop_of_run
+from fastroai.runtime.threads import run_in_thread
 
 T = TypeVar("T")
 WHO: ContextVar[str] = ContextVar("who", default="nobody")
@@ -20,6 +22,19 @@ WHO: ContextVar[str] = ContextVar("who", default="nobody")
 
 def blocking(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
     return run_blocking(call, called="thing.run_sync", instead="thing.run")
+
+
+Start = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
+
+
+async def of_the_run(call: Callable[[], Any]) -> Any:
+    """In a worker thread of FastroAI."""
+    return await run_in_thread(call, what="test")
+
+
+async def of_their_own(call: Callable[[], Any]) -> Any:
+    """In a thread that somebody else has started."""
+    return await asyncio.to_thread(call)
 
 
 async def name_of_the_thread() -> str:
@@ -40,21 +55,85 @@ def test_all_calls_of_a_process_share_one_loop() -> None:
     assert others == {first}
 
 
-def test_a_fork_gets_a_loop_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def loop() -> asyncio.AbstractEventLoop:
-        return asyncio.get_running_loop()
+async def this_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
 
-    parents = blocking(loop)
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    childs = blocking(loop)
-    assert childs is not parents
-    for running in (parents, childs):
-        running.call_soon_threadsafe(running.stop)
-    for thread in threading.enumerate():
-        if thread.name == "fastroai-sync":
-            thread.join(10)
-    for running in (parents, childs):
-        running.close()
+
+def test_the_loop_runs_only_while_somebody_needs_it() -> None:
+    """So that PydanticAI can give the clients that were used on it to another loop."""
+    loop = blocking(this_loop)
+    assert not loop.is_running()
+    assert blocking(this_loop) is loop
+    begun, may_end = threading.Event(), threading.Event()
+
+    async def wait() -> None:
+        begun.set()
+        await loop.run_in_executor(None, may_end.wait, 10)
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(blocking, wait)
+        assert begun.wait(10)
+        assert blocking(this_loop) is loop
+        assert loop.is_running()
+        may_end.set()
+        waiting.result(10)
+    assert not loop.is_running()
+
+
+def test_calls_that_come_and_go_all_at_once_all_come_to_their_end() -> None:
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        loops = set(pool.map(lambda _: blocking(this_loop), range(500)))
+    assert len(loops) == 1
+    assert not loops.pop().is_running()
+
+
+async def test_the_loop_for_chores_goes_on_after_every_call() -> None:
+    chores = background_loop()
+    assert chores is background_loop()
+    assert await asyncio.to_thread(blocking, this_loop) is not chores
+    ended = asyncio.run_coroutine_threadsafe(this_loop(), chores)
+    assert await asyncio.wrap_future(ended) is chores
+
+
+FORKED = """
+import asyncio, os
+from fastroai.runtime import run_blocking
+from fastroai.runtime.sync import background_loop
+
+async def loop():
+    return asyncio.get_running_loop()
+
+def blocking():
+    return run_blocking(loop, called="run_sync", instead="run")
+
+parents, chores = blocking(), background_loop()
+if not os.fork():
+    os._exit(0 if blocking() is not parents and background_loop() is not chores else 1)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_a_fork_gets_loops_of_its_own() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["0"]
+
+
+LATE = """
+import atexit
+from fastroai.runtime import run_blocking
+
+async def late():
+    print("late")
+
+atexit.register(run_blocking, late, called="run_sync", instead="run")
+run_blocking(late, called="run_sync", instead="run")
+"""
+
+
+def test_a_call_can_be_made_while_the_process_exits() -> None:
+    command = [sys.executable, "-X", "dev", "-c", LATE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.stdout.split(), done.stderr) == (["late", "late"], "")
 
 
 def test_the_callers_context_variables_are_there() -> None:
@@ -111,7 +190,7 @@ async def test_an_exit_in_a_call_of_a_worker_thread_reaches_that_thread() -> Non
         return "nothing"
 
     async with Scope("step", "s", parent=None):
-        assert await asyncio.to_thread(in_the_thread) == "exit 3"
+        assert await of_the_run(in_the_thread) == "exit 3"
 
 
 async def test_on_a_running_loop_it_says_what_to_await_instead() -> None:
@@ -124,13 +203,61 @@ async def test_a_worker_thread_of_a_run_uses_the_runs_loop_and_scope() -> None:
         return asyncio.get_running_loop(), current_scope()
 
     async with Scope("step", "s", parent=None) as scope:
-        found = await asyncio.to_thread(blocking, where)
+        found = await of_the_run(lambda: blocking(where))
         assert not scope.is_open_inside
     assert found == (asyncio.get_running_loop(), scope)
 
 
-async def test_a_call_of_a_thread_ends_with_its_scope() -> None:
-    started, cancelled = asyncio.Event(), asyncio.Event()
+async def test_another_thread_uses_a_background_loop_in_the_runs_scope() -> None:
+    """Its loop may need the thread in which it waits: to look up a host, for example."""
+
+    async def where() -> tuple[object, object]:
+        return asyncio.get_running_loop(), current_scope()
+
+    async with Scope("step", "s", parent=None) as scope:
+        loop, there = await asyncio.to_thread(blocking, where)
+        assert not scope.is_open_inside
+    assert there is scope
+    assert loop is not asyncio.get_running_loop()
+
+
+async def test_another_thread_uses_the_runs_loop_for_what_is_at_home_there() -> None:
+    here = asyncio.get_running_loop()
+
+    def call() -> object:
+        return run_blocking(this_loop, called="thing.run_sync", instead="thing.run", home=here)
+
+    assert await asyncio.to_thread(call) is not here, "a loop that no run is on may be blocked"
+    async with Scope("step", "s", parent=None):
+        assert await asyncio.to_thread(call) is here
+
+
+async def test_what_belongs_to_a_step_runs_on_the_loop_of_its_run() -> None:
+    def call() -> object:
+        return run_on_loop_of_run(this_loop, called="ctx.run_sync", instead="ctx.run")
+
+    async with Scope("step", "s", parent=None):
+        assert await asyncio.to_thread(call) is asyncio.get_running_loop()
+
+
+def test_each_thread_that_waits_for_a_background_loop_waits_for_another_one() -> None:
+    """Otherwise that loop would wait for its own threads."""
+
+    async def loops(*around: asyncio.AbstractEventLoop) -> list[asyncio.AbstractEventLoop]:
+        loop = asyncio.get_running_loop()
+        if len(around) == 4:
+            return [*around, loop]
+        inner = functools.partial(loops, *around, loop)
+        if len(around) % 2:
+            return await asyncio.to_thread(blocking, inner)
+        return await loop.run_in_executor(None, blocking, inner)  # without context variables
+
+    assert len(set(blocking(loops))) == 5
+
+
+@pytest.mark.parametrize("start", [of_the_run, of_their_own], ids=["of the run", "of its own"])
+async def test_a_call_of_a_thread_ends_with_its_scope(start: Start) -> None:
+    started, cancelled = threading.Event(), threading.Event()
 
     async def never() -> None:
         started.set()
@@ -141,16 +268,17 @@ async def test_a_call_of_a_thread_ends_with_its_scope() -> None:
             raise
 
     async with Scope("step", "s", parent=None):
-        thread = asyncio.create_task(asyncio.to_thread(blocking, never))
-        await started.wait()
+        thread = asyncio.create_task(start(lambda: blocking(never)))
+        await asyncio.to_thread(started.wait, 10)
     assert cancelled.is_set()
     with pytest.raises(asyncio.CancelledError):
         await thread
     assert_no_task_is_left()
 
 
-async def test_a_call_made_after_its_scope_has_ended_ends_with_the_nearest_that_is_open() -> None:
-    started = asyncio.Event()
+@pytest.mark.parametrize("start", [of_the_run, of_their_own], ids=["of the run", "of its own"])
+async def test_a_call_made_after_its_scope_has_ended_ends_with_the_nearest_that_is_open(start: Start) -> None:
+    started = threading.Event()
 
     async def never() -> None:
         started.set()
@@ -159,8 +287,8 @@ async def test_a_call_made_after_its_scope_has_ended_ends_with_the_nearest_that_
     async with Scope("pipeline", "p", parent=None) as run:
         async with Scope("step", "s", parent=run) as step:
             step.close()
-            thread = asyncio.create_task(asyncio.to_thread(blocking, never))
-            await started.wait()
+            thread = asyncio.create_task(start(lambda: blocking(never)))
+            await asyncio.to_thread(started.wait, 10)
         assert not thread.done()
     with pytest.raises(asyncio.CancelledError):
         await thread

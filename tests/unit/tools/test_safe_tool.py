@@ -4,6 +4,7 @@ import functools
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from decimal import Decimal
 from typing import Annotated, Any, assert_type
 
 import anyio
@@ -22,6 +23,7 @@ from pydantic_ai.exceptions import (
     UsageLimitExceeded,
     UserError,
 )
+from support.virtual_time import in_virtual_time
 
 from fastroai.errors import (
     ConfigurationError,
@@ -31,8 +33,10 @@ from fastroai.errors import (
     TimeLimitExceeded,
     UnpricedModelError,
 )
-from fastroai.runtime import mark_exhausted
+from fastroai.runtime import budget_scope, mark_exhausted
+from fastroai.steps import spend
 from fastroai.tools import safe_tool
+from fastroai.usage import Budget
 
 SHORT = 0.01
 
@@ -527,3 +531,87 @@ def test_an_option_that_cannot_be_meant_is_refused_where_the_tool_is_defined(
 def test_an_option_given_by_position_is_refused_with_the_way_to_write_it() -> None:
     with pytest.raises(ConfigurationError, match=r"options go by name: safe_tool\(timeout=30\)"):
         safe_tool(30)  # type: ignore[call-overload]
+
+
+# --- what tools cost ---
+
+
+async def test_each_attempt_of_a_tool_spends_what_it_costs() -> None:
+    failures = [ValueError("down")]
+
+    @safe_tool(cost="0.005", retries=1)
+    async def search(query: str) -> str:
+        if failures:
+            raise failures.pop()
+        return query
+
+    async with budget_scope(Budget(usd=1)) as scope:
+        assert await search("a") == "a"
+        assert await search("b") == "b"
+    first, *others = scope.records
+    assert (first.outcome, first.bound_usd, first.kind) == ("unmeasured", Decimal("0.005"), "spend")
+    assert [(record.model, record.cost_usd) for record in others] == [("search", Decimal("0.005"))] * 2
+    assert scope.usage.committed_usd == Decimal("0.015")
+
+
+async def test_the_cost_of_a_tool_can_depend_on_its_arguments() -> None:
+    @safe_tool(cost=lambda query, pages=1: Decimal("0.01") * pages)
+    def search(query: str, pages: int = 1) -> str:
+        return query * pages
+
+    async with budget_scope(Budget(usd=1)) as scope:
+        await search("a")
+        await search("a", pages=3)
+    assert scope.usage.cost_usd == Decimal("0.04")
+
+
+async def test_a_tool_that_the_budget_cannot_pay_for_is_not_called() -> None:
+    called: list[str] = []
+
+    @safe_tool(cost="0.6")
+    async def search(query: str) -> str:
+        called.append(query)
+        return query
+
+    with pytest.raises(CostBudgetExceeded):
+        async with budget_scope(Budget(usd=1)):
+            await search("a")
+            await search("b")
+    assert called == ["a"]
+
+
+@in_virtual_time
+async def test_the_wait_for_money_does_not_use_up_the_time_of_a_tool() -> None:
+    @safe_tool(cost="0.6", timeout=2)
+    async def search(query: str) -> str:
+        await asyncio.sleep(1)
+        return query
+
+    async with budget_scope(Budget(usd="1.2")) as scope:
+        answers = await asyncio.gather(bought_nothing(5), search("a"), search("b"))
+    assert answers[1:] == ["a", "b"]
+    assert scope.usage.cost_usd == Decimal("1.2")
+
+
+async def bought_nothing(seconds: float) -> None:
+    """Hold some of the money for so long."""
+    async with spend("0.6") as purchase:
+        await asyncio.sleep(seconds)
+        purchase.release()
+
+
+async def test_a_tool_that_times_out_may_have_been_billed() -> None:
+    @safe_tool(cost="0.1", timeout=SHORT)
+    async def search(query: str) -> str:
+        await asyncio.Event().wait()
+        return query
+
+    async with budget_scope(Budget(usd=1)) as scope:
+        assert "timed out" in await search("a")
+    assert (scope.usage.committed_usd, scope.usage.cost_complete) == (Decimal("0.1"), False)
+
+
+@pytest.mark.parametrize("cost", [-1, "much", True, float("nan")])
+def test_a_cost_that_is_none_is_refused(cost: Any) -> None:
+    with pytest.raises(ConfigurationError, match="^cost="):
+        safe_tool(cost=cost)

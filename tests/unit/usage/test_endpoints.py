@@ -1,54 +1,308 @@
+from decimal import Decimal
+from typing import Any
+
 import pytest
-from pydantic_ai.models.openai import OpenAIResponsesModel
+from pydantic_ai.messages import ModelResponse
+from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.usage import RequestUsage
 
-from fastroai.usage.allowances import ANTHROPIC, GATEWAY, OPENAI, OTHER, Allowances, allowances_of
-from fastroai.usage.endpoints import base_url_of, is_first_party
+from fastroai.errors import ConfigurationError
+from fastroai.usage import CostCalculator, Endpoint, PricingOverride
+from fastroai.usage.endpoints import COST_HEADERS, Endpoints
+from fastroai.usage.upper_prices import PriceConditions
 
-
-@pytest.mark.parametrize(
-    ("provider", "url", "own"),
-    [
-        ("openai", "https://api.openai.com/v1/", True),
-        ("openai", "https://eu.api.openai.com/v1", True),
-        ("openai", "https://api.openai.com.evil.example/v1", False),
-        ("openai", "https://notapi.openai.com/v1", False),
-        ("openai", "http://localhost:4000/v1", False),
-        ("openai", None, False),
-        ("azure", "https://acme.openai.azure.com/openai/v1/", True),
-        ("azure", "https://acme.services.ai.azure.com/models", True),
-        ("azure", "https://acme.example.com", False),
-        ("anthropic", "https://api.anthropic.com", True),
-        ("anthropic", "https://bedrock-runtime.us-east-1.amazonaws.com", False),
-        ("google", "https://generativelanguage.googleapis.com/", True),
-        ("google-cloud", "https://europe-west1-aiplatform.googleapis.com/", True),
-        ("groq", "https://api.groq.com", False),
-    ],
-)
-def test_the_providers_own_address_is_known(provider: str, url: str | None, own: bool) -> None:
-    assert is_first_party(provider, url) is own
+GATEWAY = "http://litellm.internal"
+BASIC: PricingOverride = {"input_per_mtok": 1, "output_per_mtok": 1}
 
 
 @pytest.mark.parametrize(
-    ("provider", "url", "allowances"),
+    ("given", "message"),
     [
-        ("openai", "https://api.openai.com/v1/", OPENAI),
-        ("azure", "https://acme.openai.azure.com/", OPENAI),
-        ("anthropic", "https://api.anthropic.com", ANTHROPIC),
-        ("openai", "http://localhost:4000/v1", GATEWAY),
-        ("anthropic", None, GATEWAY),
-        ("google", "https://generativelanguage.googleapis.com/", GATEWAY),
-        ("groq", "https://api.groq.com", OTHER),
+        (
+            {"like": "opanai"},
+            r"like='opanai': expected None or one of 'anthropic', .* Did you mean 'openai'\?",
+        ),
+        ({"like": 5}, "like=5: expected None or one of"),
+        ({"service_tier": ""}, "service_tier='': expected None or a name such as 'default'"),
+        ({"service_tier": 5}, "service_tier=5"),
+        ({"allowance": -1}, "allowance=-1: expected None or a whole number of tokens"),
+        ({"allowance": 1.5}, "allowance=1.5"),
+        ({"regional_factor": 0}, "regional_factor=0: expected None or a number above 0"),
+        ({"regional_factor": "much"}, "regional_factor='much'"),
+        ({"cost_headers": "x-cost"}, r"cost_headers='x-cost': expected names of response headers"),
+        ({"cost_headers": (5,)}, r"cost_headers=\(5,\)"),
+        (
+            {"prices": {"m": {"input_per_mtok": 1}}},
+            r"prices\['m'\]\['output_per_mtok'\]=None: expected a price",
+        ),
+        ({"prices": [1]}, r"prices=\[1\]: expected a mapping from model names to their prices"),
     ],
 )
-def test_who_is_not_known_may_add_more(provider: str, url: str | None, allowances: Allowances) -> None:
-    assert allowances_of(provider, url) is allowances
+def test_what_cannot_be_meant_is_refused_by_field(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Endpoint(**given)
 
 
-def test_a_model_without_an_address_has_none() -> None:
-    class Homeless(OpenAIResponsesModel):
-        @property
-        def base_url(self) -> str:
-            raise AttributeError("no address")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "litellm.internal",
+        "ftp://litellm.internal",
+        "http://",
+        "http://x?a=1",
+        "http://x#a",
+        "http://me@x",
+        "http://x:y",
+        "http://[",
+        5,
+    ],
+)
+def test_an_endpoint_has_a_url(url: object) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"expected URLs as keys, such as 'http://litellm\.internal'"
+    ):
+        CostCalculator(endpoints={url: Endpoint()})  # type: ignore[dict-item]
 
-    assert base_url_of(Homeless("gpt-5-mini", provider=OpenAIProvider(api_key="none"))) is None
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([GATEWAY], "a mapping from URLs to their Endpoint"),
+        ({GATEWAY: "openai"}, r"endpoints\['http://litellm.internal'\]='openai': expected an Endpoint"),
+        ({GATEWAY: Endpoint(), f"{GATEWAY}:80/": Endpoint()}, "expected each URL once"),
+    ],
+)
+def test_endpoints_are_a_mapping_from_urls(given: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        CostCalculator(endpoints=given)
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("http://litellm.internal", "all"),
+        ("http://litellm.internal/", "all"),
+        ("http://litellm.internal:80/v1/", "all"),
+        ("HTTP://LiteLLM.internal/v1/chat", "all"),
+        ("http://litellm.internal/team", "team"),
+        ("http://litellm.internal/team/v1/", "team"),
+        ("http://litellm.internal/team/blue/v1/", "blue"),
+        ("http://litellm.internal/teams/v1/", "all"),
+        ("https://litellm.internal/v1/", None),
+        ("http://litellm.internal:4000/v1/", "port"),
+        ("http://litellm.internal.example/v1/", None),
+        ("http://other.internal", None),
+        (None, None),
+    ],
+)
+def test_the_longest_path_of_the_same_host_counts(url: str | None, found: str | None) -> None:
+    endpoints = Endpoints(
+        {
+            "http://litellm.internal": Endpoint(service_tier="all"),
+            "http://litellm.internal/team/": Endpoint(service_tier="team"),
+            "http://litellm.internal/team/blue": Endpoint(service_tier="blue"),
+            "http://litellm.internal:4000": Endpoint(service_tier="port"),
+        }
+    )
+    endpoint = endpoints.at(url)
+    assert (endpoint and endpoint.service_tier) == found
+
+
+def test_what_the_owner_says_is_known_of_the_host() -> None:
+    calculator = CostCalculator(
+        endpoints={GATEWAY: Endpoint(like="openai", service_tier="default", allowance=7)}
+    )
+    provider = OpenAIProvider(api_key="none", base_url=f"{GATEWAY}/v1")
+    host = calculator.host(OpenAIChatModel("gpt-4o", provider=provider))
+    assert (host.maker, host.service_tier, host.allowance) == ("openai", "default", 7)
+    elsewhere = calculator.host(OpenAIChatModel("gpt-4o", provider=OpenAIProvider(api_key="none")))
+    assert (elsewhere.maker, elsewhere.service_tier, elsewhere.allowance) == ("openai", None, None)
+
+
+@pytest.mark.parametrize(
+    ("url", "headers"),
+    [
+        ("http://other.internal/v1", COST_HEADERS),
+        (f"{GATEWAY}/v1", ("x-cost",)),
+        ("http://quiet.internal", ()),
+        ("https://api.openai.com/v1", ()),
+        ("https://acme.openai.azure.com/openai", ()),
+        (None, ()),
+    ],
+)
+def test_who_bills_may_state_costs_in_headers_but_no_maker(url: str | None, headers: tuple[str, ...]) -> None:
+    endpoints = {
+        GATEWAY: Endpoint(cost_headers=("x-cost",)),
+        "http://quiet.internal": Endpoint(cost_headers=()),
+        "https://api.openai.com": Endpoint(cost_headers=("x-cost",)),
+    }
+    assert CostCalculator(endpoints=endpoints).cost_headers(url) == headers
+
+
+def answer(
+    model: str, *, url: str | None = f"{GATEWAY}/v1/", provider: str = "openai", tier: str | None = None
+) -> ModelResponse:
+    return ModelResponse(
+        parts=[],
+        usage=RequestUsage(input_tokens=1_000, output_tokens=100),
+        model_name=model,
+        provider_name=provider,
+        provider_url=url,
+        provider_details=None if tier is None else {"service_tier": tier},
+    )
+
+
+@pytest.mark.usefixtures("list_prices")
+class TestPrices:
+    """`gpt-plain` costs 2 and 8 dollars a million tokens, `gpt-variants` too, and more at priority."""
+
+    def test_those_of_an_endpoint_hold_there_and_come_first(self) -> None:
+        calculator = CostCalculator(
+            {"gpt-plain": {"input_per_mtok": 3, "output_per_mtok": 0}},
+            endpoints={GATEWAY: Endpoint(prices={"gpt-*": BASIC})},
+        )
+        assert calculator.price(answer("gpt-plain")) == Decimal("0.0011")
+        assert calculator.price(answer("gpt-plain", url="https://api.openai.com/v1")) == Decimal("0.003")
+        for url, price in ((f"{GATEWAY}/v1", 1), ("https://api.openai.com/v1", 3)):
+            upper = calculator.upper_prices("gpt-plain", "openai", url)
+            lower = calculator.lower_prices("gpt-plain", "openai", url)
+            assert upper is not None
+            assert lower is not None
+            assert upper.input_per_mtok == lower.input_per_mtok == price
+
+    def test_a_model_without_a_price_has_one_there(self) -> None:
+        calculator = CostCalculator(endpoints={GATEWAY: Endpoint(prices={"*": BASIC})})
+        assert calculator.has_price("in-house", "openai", GATEWAY)
+        assert not calculator.has_price("in-house", "openai", "http://other.internal")
+
+    def test_a_discount_without_a_list_price_is_no_price(self) -> None:
+        calculator = CostCalculator(endpoints={GATEWAY: Endpoint(prices={"*": {"discount": "0.5"}})})
+        assert calculator.has_price("gpt-plain", "openai", GATEWAY)
+        assert calculator.price(answer("gpt-plain")) == Decimal("0.0014")
+        assert not calculator.has_price("in-house", "openai", GATEWAY)
+        assert calculator.price(answer("in-house")) is None
+        assert calculator.upper_prices("in-house", "openai", GATEWAY) is None
+
+    def test_the_list_price_is_that_of_the_provider_it_is_like(self) -> None:
+        calculator = CostCalculator(endpoints={GATEWAY: Endpoint(like="openai")})
+        for model, provider in (("openai/gpt-plain", "litellm"), ("gpt-plain", "unheard-of")):
+            assert calculator.price(answer(model, provider=provider)) == Decimal("0.0028")
+            assert calculator.has_price(model, provider, GATEWAY)
+            upper = calculator.upper_prices(model, provider, GATEWAY)
+            assert upper is not None
+            assert upper.output_per_mtok == 8
+            lower = calculator.lower_prices(model, provider, GATEWAY)
+            assert lower is not None
+            assert lower.output_per_mtok == 8
+
+    @pytest.mark.parametrize(
+        ("tier", "reported", "usd"),
+        [
+            (None, None, "0.0028"),
+            ("priority", None, "0.0058"),
+            ("priority", "flex", "0.0024"),
+            ("default", None, "0.0028"),
+        ],
+    )
+    def test_its_service_tier_is_that_of_answers_that_name_none(
+        self, tier: str | None, reported: str | None, usd: str
+    ) -> None:
+        calculator = CostCalculator(endpoints={GATEWAY: Endpoint(service_tier=tier)})
+        cost = calculator.cost_of(answer("gpt-variants", tier=reported))
+        assert (cost.cost_usd, cost.unpriced_units) == (Decimal(usd), ())
+
+    def test_prices_of_a_service_tier_hold_in_it(self) -> None:
+        prices: dict[str, PricingOverride] = {"*": {**BASIC, "service_tiers": {"flex": {"discount": "0.5"}}}}
+        calculator = CostCalculator(endpoints={GATEWAY: Endpoint(service_tier="flex", prices=prices)})
+        assert calculator.price(answer("gpt-plain")) == Decimal("0.00055")
+        upper = calculator.upper_prices("gpt-plain", "openai", GATEWAY, conditions=PriceConditions())
+        assert upper is not None
+        assert upper.input_per_mtok == 1
+
+
+@pytest.mark.usefixtures("list_prices")
+class TestRegions:
+    EU = "https://eu.api.openai.com/v1"
+
+    def test_a_regional_premium_is_in_the_cost_and_in_the_bound(self) -> None:
+        url, model = "https://us.api.x.ai/v1", "gpt-plain"
+        calculator = CostCalculator()
+        cost = calculator.cost_of(answer(model, url=url))
+        assert (cost.cost_usd, cost.complete) == (Decimal("0.00308"), True)
+        upper, lower = (
+            calculator.upper_prices(model, "openai", url),
+            calculator.lower_prices(model, "openai", url),
+        )
+        assert upper is not None
+        assert lower is not None
+        assert upper.output_per_mtok == lower.output_per_mtok == Decimal("8.8")
+
+    def test_it_is_for_tokens_and_not_for_fees(self) -> None:
+        cost = CostCalculator().cost_of(answer("gpt-fees", url="https://us.api.x.ai/v1"))
+        assert cost.cost_usd == Decimal("0.00308") + Decimal("0.005")
+
+    def test_one_that_may_apply_is_named_and_bounded_by_the_highest(self) -> None:
+        calculator = CostCalculator()
+        cost = calculator.cost_of(answer("gpt-plain", url=self.EU))
+        assert (cost.cost_usd, cost.complete) == (Decimal("0.0028"), False)
+        assert cost.unpriced_units == ("regional pricing of eu.api.openai.com",)
+        assert cost.most_usd == Decimal("0.00308")
+        upper, lower = (
+            calculator.upper_prices("gpt-plain", "openai", self.EU),
+            calculator.lower_prices("gpt-plain", "openai", self.EU),
+        )
+        assert upper is not None
+        assert lower is not None
+        assert (upper.output_per_mtok, lower.output_per_mtok) == (Decimal("8.8"), 8)
+
+    def test_one_of_which_no_limit_is_known_has_no_bound(self) -> None:
+        url = "https://mars-central1-aiplatform.googleapis.com/v1"
+        assert CostCalculator().cost_of(answer("gpt-plain", url=url)).most_usd is None
+        assert CostCalculator().upper_prices("gpt-plain", "openai", url) is None
+
+    def test_the_owner_can_say_what_it_is(self) -> None:
+        calculator = CostCalculator(endpoints={self.EU: Endpoint(regional_factor="1.05")})
+        cost = calculator.cost_of(answer("gpt-plain", url=self.EU))
+        assert (cost.cost_usd, cost.complete) == (Decimal("0.00294"), True)
+        upper = calculator.upper_prices("gpt-plain", "openai", self.EU)
+        assert upper is not None
+        assert upper.input_per_mtok == Decimal("2.1")
+
+    def test_a_discount_is_taken_off_the_regional_price(self) -> None:
+        calculator = CostCalculator({"*": {"discount": "0.5"}})
+        assert calculator.cost_of(answer("gpt-plain", url=self.EU)).most_usd == Decimal("0.00154")
+        assert calculator.price(answer("gpt-plain", url="https://us.api.x.ai/v1")) == Decimal("0.00154")
+
+    @pytest.mark.parametrize(
+        ("asked", "usd", "units"),
+        [
+            ({}, "0.0028", ()),
+            ({"inference_geo": "us"}, "0.00308", ()),
+            ({"inference_geo": "global"}, "0.0028", ()),
+            ({"inference_geo": "mars"}, "0.0028", ("regional pricing of api.anthropic.com",)),
+        ],
+    )
+    def test_a_region_that_a_request_asks_for_is_priced(
+        self, asked: dict[str, str], usd: str, units: tuple[str, ...]
+    ) -> None:
+        response = answer("gpt-plain", url="https://api.anthropic.com", provider="anthropic")
+        endpoints = {"https://api.anthropic.com": Endpoint(like="openai")}
+        calculator = CostCalculator(endpoints=endpoints)
+        cost = calculator.cost_of(response, conditions=asked)
+        assert (cost.cost_usd, cost.unpriced_units) == (Decimal(usd), units)
+        bound = calculator.upper_prices(
+            "gpt-plain",
+            "anthropic",
+            "https://api.anthropic.com",
+            conditions=PriceConditions(inference_geo=asked.get("inference_geo")),
+        )
+        if units:
+            assert bound is None
+        else:
+            assert bound is not None
+            assert bound.cost(1_000, 100) == (Decimal("0.00308") if not asked else Decimal(usd))
+
+    def test_prices_of_the_user_are_what_is_paid(self) -> None:
+        cost = CostCalculator({"*": BASIC}).cost_of(answer("gpt-plain", url=self.EU))
+        assert (cost.cost_usd, cost.complete) == (Decimal("0.0011"), True)

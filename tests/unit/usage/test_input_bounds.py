@@ -34,15 +34,20 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models.google import GoogleModel
+from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.providers.google import GoogleProvider
+from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 from support.bodies import body_of, chat_model, claude_model, responses_model, strings_in
 from support.cookbook import function_tokens, message_tokens, tokens
+from support.pictures import jpeg
 
-from fastroai.usage.allowances import ANTHROPIC, OPENAI, OTHER
-from fastroai.usage.endpoints import base_url_of
-from fastroai.usage.input_bounds import InputRules, most_input_tokens
+from fastroai.usage.facts import ANTHROPIC, GATEWAY, OPENAI, OTHER
+from fastroai.usage.hosts import Host
+from fastroai.usage.input_bounds import InputRules, most_input
 from fastroai.usage.tokenizers import Count, bytes_of
 
 CHAT, RESPONSES, CLAUDE = chat_model(), responses_model(), claude_model()
@@ -60,8 +65,8 @@ def most(
     count: Count = tokens,
     settings: dict[str, object] | None = None,
 ) -> int | None:
-    rules = InputRules.of(model.system, base_url_of(model), model.model_name, count)
-    return most_input_tokens(rules, messages, settings or {}, parameters or ModelRequestParameters())
+    rules = InputRules.of(Host.of(model), count, settings)
+    return most_input(rules, messages, settings or {}, parameters or ModelRequestParameters()).tokens
 
 
 def known(*args: Any, **options: Any) -> int:
@@ -130,9 +135,15 @@ class TestTexts:
         assert aliased >= plain + 150
 
     def test_a_provider_that_nothing_is_known_of_may_add_more(self) -> None:
-        rules = InputRules.of("groq", "https://api.groq.com", "llama", bytes_of)
-        found = most_input_tokens(rules, ask("x"), {}, ModelRequestParameters())
-        assert found == OTHER.request + OTHER.message + 1
+        class Groq(OpenAIChatModel):
+            """Has the name of the other class, which needs an SDK of its own."""
+
+            @property
+            def system(self) -> str:
+                return "groq"
+
+        groq = Groq("llama", provider=OpenAIProvider(base_url="https://api.groq.com", api_key="none"))
+        assert most(ask("x"), model=groq, count=bytes_of) == OTHER.request + OTHER.message + 1
 
 
 class TestInstructions:
@@ -230,7 +241,7 @@ class TestImages:
     @pytest.mark.parametrize("image", [PICTURE, LINK])
     def test_they_count_alike_inline_and_by_url(self, image: UserContent) -> None:
         assert known(ask("look", image), model=CLAUDE) == known(ask("look"), model=CLAUDE) + 1_600 + 16
-        assert known(ask("look", image)) == known(ask("look")) + 2_489 + 8
+        assert known(ask("look", image)) == known(ask("look")) + 9_954 + 8
 
     def test_the_level_of_detail_counts(self) -> None:
         low = ImageUrl("https://example.com/x.png", vendor_metadata={"detail": "low"})
@@ -244,7 +255,41 @@ class TestImages:
         assert returned(PICTURE) >= 1_600
 
     def test_where_no_rule_is_documented_they_have_no_bound(self) -> None:
-        assert most(ask(LINK), model=responses_model("gpt-5.6-sol")) is None
+        assert most(ask(LINK), model=responses_model("gpt-6-sol")) is None
+
+    @pytest.mark.parametrize(("model", "tokens"), [(CLAUDE, 1_369), (responses_model("gpt-5.5"), 1_229)])
+    def test_the_size_of_one_that_is_sent_along_counts(self, model: Model, tokens: int) -> None:
+        photo = BinaryContent(jpeg(1_024, 1_024), media_type="image/jpeg")
+        without = known(ask("look"), model=model)
+        assert tokens <= known(ask("look", photo), model=model) - without <= tokens + 64
+
+    def test_gemini_counts_by_the_resolution_of_the_file_or_of_the_request(self) -> None:
+        gemini = GoogleModel("gemini-3.5-flash", provider=GoogleProvider(api_key="none"))
+        low = ImageUrl("https://example.com/x.png", vendor_metadata={"media_resolution": {"level": "LOW"}})
+        highest = {"google_video_resolution": "MEDIA_RESOLUTION_ULTRA_HIGH"}
+
+        def tokens_of(image: UserContent, settings: dict[str, object] | None = None) -> int:
+            without = known(ask("look"), model=gemini)
+            return known(ask("look", image), model=gemini, settings=settings) - without
+
+        allowed = GATEWAY.message
+        assert tokens_of(LINK) == 1_120 + allowed
+        assert tokens_of(low) == 280 + allowed
+        assert tokens_of(LINK, highest) == 2_240 + allowed
+        assert tokens_of(low, highest) == 280 + allowed
+
+    def test_the_pages_of_a_pdf_count_where_they_are_documented(self) -> None:
+        gemini = GoogleModel("gemini-3.5-flash", provider=GoogleProvider(api_key="none"))
+        for pdf in (
+            BinaryContent(b"%PDF-1.4 /Count 1", media_type="application/pdf"),
+            DocumentUrl("https://example.com/x.pdf"),
+        ):
+            assert known(ask(pdf), model=gemini) == known(ask(), model=gemini) + 560_000 + GATEWAY.message
+
+    def test_files_of_text_count_as_text(self) -> None:
+        text = BinaryContent(b"a,b\n" * 500, media_type="text/csv")
+        without = known(ask("read"), model=CLAUDE)
+        assert without + 2_000 < known(ask("read", text), model=CLAUDE) < without + 2_500
 
 
 class TestWhatIsNotInTheBody:
@@ -265,6 +310,9 @@ class TestWhatIsNotInTheBody:
     )
     def test_it_has_no_bound(self, messages: list[ModelMessage]) -> None:
         assert most(messages) is None
+
+    def test_a_file_of_an_unknown_kind_has_no_bound(self) -> None:
+        assert most(ask(DocumentUrl("https://example.com/x.unheardof"))) is None
 
     @pytest.mark.parametrize("setting", ["openai_previous_response_id", "google_cached_content"])
     def test_what_the_provider_remembers_has_no_bound(self, setting: str) -> None:

@@ -13,6 +13,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 from support.bodies import body_of, claude_model, responses_model
 
+from fastroai.usage.hosts import Host
 from fastroai.usage.output_bounds import OutputLimit, output_limit
 
 OPENAI = OpenAIProvider(api_key="none")
@@ -32,7 +33,7 @@ def limit_of(model: Model, **settings: Any) -> OutputLimit:
         ModelSettings(**settings) if settings else None,  # type: ignore[typeddict-item]
         ModelRequestParameters(),
     )
-    return output_limit(model, dict(prepared or {}), parameters)
+    return output_limit(Host.of(model), model, dict(prepared or {}), parameters)
 
 
 class TestLimits:

@@ -45,7 +45,7 @@ def price(model: Model, input_tokens: int, output_tokens: int) -> Decimal:
 @pytest.mark.parametrize("model", [chat_model("gpt-4.1-mini"), responses_model("gpt-5-mini")])
 async def test_for_models_of_openai_little_more_is_reserved_than_spent(model: Model) -> None:
     for exchange in EXCHANGES:
-        await prepare_bound(model, exchange.messages, exchange.parameters)
+        await prepare_bound(CALCULATOR, model, exchange.messages, exchange.parameters)
     sizes = [await openai_input_tokens(model, exchange) for exchange in EXCHANGES]
     for size, exchange in zip(sizes, EXCHANGES, strict=True):
         assert (bound(model, exchange).input_tokens or 0) >= size

@@ -3,15 +3,16 @@
 Those that change prices are harmless where `bounds` takes the price that they lead to: service tiers, cache
 writes, Claude's fast mode. So is a prediction, whose rejected tokens are billed as output: `output_bounds`.
 
+`openai_background` is, too: the work goes on after the request has returned, and so does its reservation.
+
 Not here, on purpose, with what each can do:
 
-- `extra_body`, `openai_native_tools`, `openrouter_preset`: anything, as several answers (`n`), or tools of
-  the provider's own.
+- `extra_body`, but for the keys below, `openai_native_tools`, `openrouter_preset`: anything, as several
+  answers (`n`), or tools of the provider's own.
 - `anthropic_betas`: more than `max_tokens` (interleaved thinking), or a larger window at a price of its own.
 - `anthropic_context_management`, `openai_context_management`: further passes of the model over the input.
 - `openrouter_models`, `openrouter_provider`: another model, or a dearer provider of it.
-- `openai_reasoning_mode`, `openai_background`, `openai_moderation`, `google_model_armor_config`: work that is
-  billed apart, or goes on after the request.
+- `openai_reasoning_mode`, `openai_moderation`, `google_model_armor_config`: work that is billed apart.
 - `anthropic_container`, `anthropic_task_budget`, `citations`: input that nothing documents the size of.
 """
 
@@ -39,6 +40,7 @@ HARMLESS_SETTINGS: Final = frozenset(
         "cache",
         "service_tier",
         "extra_headers",
+        "openai_background",
         "openai_reasoning_effort",
         "openai_logprobs",
         "openai_top_logprobs",
@@ -114,3 +116,14 @@ SERVER_SIDE_INPUT_SETTINGS: Final = frozenset(
     }
 )
 """Settings that add input which is at the provider already, and not in the body."""
+
+HARMLESS_IN_BODY: Final = {
+    "anthropic": frozenset({"inference_geo"}),
+    "cerebras": frozenset({"clear_thinking"}),
+    "openrouter": frozenset({"reasoning", "transforms", "usage"}),
+    "snowflake": frozenset({"reasoning"}),
+    "zai": frozenset({"reasoning_effort", "thinking"}),
+}
+"""Keys of `extra_body` that add nothing but tokens of the answer, by provider; PydanticAI puts most of them
+there itself. `inference_geo` changes the price (`regions`).
+"""

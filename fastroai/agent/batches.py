@@ -1,0 +1,102 @@
+"""Requests in batches: each is admitted and settled in its own run, and they are sent together.
+
+PydanticAI's `BatchModelRequests` collects the requests of many runs, sends them in a task that belongs to
+none of them, and shows each run its own result. The reservation of a request travels with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from pydantic_ai.messages import ModelResponse
+from pydantic_ai.models import Model
+from pydantic_ai.models.batch import Batch, BatchRequest, BatchResult, EncodedBatchRequest
+
+from fastroai.agent.request_attempt import RequestAttempt
+from fastroai.errors import ScopeClosedError
+from fastroai.tracing import attributes
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeteredBatchRequest(EncodedBatchRequest):
+    """An encoded request, and what is reserved for it."""
+
+    encoded: EncodedBatchRequest = field(repr=False, compare=False)
+    """As its model has encoded it."""
+    attempt: RequestAttempt = field(repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Whoever puts it into a batch makes a copy with the id that it has there.
+        self.attempt.job = self.custom_id
+
+
+async def encode(attempt: RequestAttempt, request: BatchRequest) -> MeteredBatchRequest:
+    """Reserve what a request can cost at most, and encode it as it was admitted."""
+    attempt.sent = False
+    await attempt.admit()
+    terms = attempt.terms
+    try:
+        encoded = await terms.wrapped.batch_encode(replace(request, model_settings=terms.settings))
+    except BaseException as error:
+        attempt.fail_unsent(f"not sent: {attributes.error_summary(error)}")
+        await attempt.conclude("", error=error)
+        raise
+    return MeteredBatchRequest(
+        custom_id=encoded.custom_id,
+        group=encoded.group,
+        body=encoded.body,
+        encoded=encoded,
+        attempt=attempt,
+    )
+
+
+async def create(model: Model, requests: Sequence[EncodedBatchRequest]) -> Batch:
+    """Send a batch, without those whose runs have ended meanwhile.
+
+    Raises:
+        ScopeClosedError: none is left.
+    """
+    going: list[EncodedBatchRequest] = []
+    attempts: list[RequestAttempt] = []
+    for request in requests:
+        if not isinstance(request, MeteredBatchRequest):
+            going.append(request)  # made outside of any run
+        elif request.attempt.may_go:
+            attempts.append(request.attempt)
+            going.append(replace(request.encoded, custom_id=request.custom_id))
+        else:
+            closed = request.attempt.scope.path
+    if requests and not going:
+        raise ScopeClosedError(closed)
+    for attempt in attempts:
+        attempt.sent = True
+    try:
+        return await model.batch_create(going)
+    except BaseException as error:
+        for attempt in attempts:
+            if attempt.charge is None:
+                attempt.fail(error)
+                attempt.conclude_at_once()
+        raise
+
+
+def decode(attempt: RequestAttempt, result: BatchResult, request: BatchRequest) -> ModelResponse:
+    """The response of a request, charged. One that its provider did not run is not billed.
+
+    See https://platform.claude.com/docs/en/build-with-claude/batch-processing and
+    https://developers.openai.com/api/docs/guides/batch#batch-expiration.
+    """
+    try:
+        response = attempt.terms.wrapped.batch_decode(result, request)
+    except BaseException as error:
+        if result.status in ("expired", "canceled"):
+            attempt.fail_unsent(attributes.error_summary(error))
+        else:
+            attempt.fail(error)
+        attempt.conclude_at_once()
+        raise
+    attempt.settle(response)
+    attempt.conclude_at_once()
+    attempt.check_whole_at_once(response)
+    return response

@@ -1,0 +1,95 @@
+"""The cost of a request, as a gateway states it in a header of its response.
+
+PydanticAI does not pass headers on, so a hook of the HTTP client reads them, in models that FastroAI builds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from fastroai.agent.stated_cost import usd_amount
+from fastroai.records import exact_sum
+
+if TYPE_CHECKING:
+    import httpx
+    import httpx2
+    from pydantic_ai.providers import Provider
+
+_EVENT_STREAM: Final = "text/event-stream"
+
+
+class StatedInHeaders:
+    """Reads the cost of one request from the headers of the responses to it."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """Read the first of the headers `names` that a response has."""
+        self._names = names
+        self._costs: list[Decimal | None] = []
+
+    @contextmanager
+    def listen(self) -> Iterator[None]:
+        """Read the headers of all responses that arrive meanwhile, in this task and those it starts."""
+        token = _listening.set(self)
+        try:
+            yield
+        finally:
+            _listening.reset(token)
+
+    @property
+    def usd(self) -> Decimal | None:
+        """What all responses together state, in US dollars; `None` if one of them states nothing."""
+        known = [cost for cost in self._costs if cost is not None]
+        return exact_sum(known) if known and len(known) == len(self._costs) else None
+
+    def note(self, response: httpx.Response | httpx2.Response) -> None:
+        """Read the headers of a response.
+
+        Those of a stream arrive before its answer is written, so they cannot tell its cost.
+        """
+        is_stream = response.headers.get("content-type", "").startswith(_EVENT_STREAM)
+        if response.request.method != "POST" or not response.is_success or is_stream:
+            return
+        stated = (usd_amount(response.headers[name]) for name in self._names if name in response.headers)
+        self._costs.append(next(stated, None))
+
+
+_listening: Final[ContextVar[StatedInHeaders | None]] = ContextVar("fastroai_cost_headers", default=None)
+
+
+async def _read_headers(response: httpx.Response | httpx2.Response) -> None:
+    listening = _listening.get()
+    if listening is not None:
+        listening.note(response)
+
+
+def read_cost_headers(provider: Provider[Any] | None) -> None:
+    """Let the HTTP client of a provider read cost headers, and those that replace it on other event loops.
+
+    Providers without an HTTP client of PydanticAI's (Bedrock) are left alone.
+    """
+    # PydanticAI has no public way to hook into the clients that it makes; its own gateway does it like this.
+    client = None if provider is None else provider._own_http_client
+    make = None if provider is None else provider._http_client_factory
+    if provider is None or client is None or make is None:
+        return
+    _add_hook(client)
+    provider._http_client_factory = _hooked(make)
+
+
+def _hooked(
+    make: Callable[[], httpx.AsyncClient | httpx2.AsyncClient],
+) -> Callable[[], httpx.AsyncClient | httpx2.AsyncClient]:
+    def make_with_hook() -> httpx.AsyncClient | httpx2.AsyncClient:
+        client = make()
+        _add_hook(client)
+        return client
+
+    return make_with_hook
+
+
+def _add_hook(client: httpx.AsyncClient | httpx2.AsyncClient) -> None:
+    client.event_hooks["response"].append(_read_headers)

@@ -1,0 +1,119 @@
+"""Ending a request that is in flight from outside, without cancelling the task that has made it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from fastroai.errors import ScopeClosedError
+from fastroai.runtime.wakeup import running_loop
+
+if TYPE_CHECKING:
+    from fastroai.runtime.scope import Scope
+
+Stop = Callable[[], Coroutine[Any, Any, None]]
+
+logger = logging.getLogger("fastroai.runtime")
+
+
+class Interruption:
+    """Ends one request from outside: when it is `set`, the request raises `ScopeClosedError`.
+
+    As with `asyncio.timeout`, the task is cancelled, and the cancellation ends where the request does: code
+    around the request sees an ordinary exception.
+    """
+
+    __slots__ = ("_cancelled", "_is_set", "_loop", "_scope", "_sender", "_stop", "_stopping")
+
+    def __init__(self, scope: Scope) -> None:
+        """Of a request that was made in `scope`."""
+        self._scope = scope
+        self._is_set = self._cancelled = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sender: asyncio.Task[Any] | None = None
+        self._stop: Stop | None = None
+        self._stopping: asyncio.Task[None] | None = None
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the run has ended."""
+        return self._is_set
+
+    def set(self) -> None:
+        """End the request; from any thread."""
+        self._is_set = True
+        if (loop := self._loop) is None:
+            return
+        if loop is running_loop():
+            self._end()
+        else:
+            with suppress(RuntimeError):  # the loop is closed, and the request with it
+                loop.call_soon_threadsafe(self._end)
+
+    @contextmanager
+    def of_task(self) -> Iterator[None]:
+        """Inside, the running task awaits the provider, and nothing but that."""
+        self._check()
+        task = asyncio.current_task()
+        assert task is not None
+        cancellations = task.cancelling()
+        self._sender, self._loop = task, task.get_loop()
+        try:
+            yield
+        except asyncio.CancelledError as error:
+            if self._uncancelled(task) <= cancellations:
+                raise self._closed() from error
+            raise
+        finally:
+            self._sender = None
+            self._uncancelled(task)
+
+    @contextmanager
+    def of_reader(self) -> Iterator[None]:
+        """Inside, a stream is read by any code, which is not cancelled: the stream ends at its source."""
+        self._check()
+        self._loop = asyncio.get_running_loop()
+        try:
+            yield
+        except Exception as error:
+            if self._is_set:
+                raise self._closed() from error
+            raise
+        self._check()
+
+    def stop_by(self, stop: Stop) -> None:
+        """Note how the source of a stream is closed."""
+        self._stop = stop
+
+    def _uncancelled(self, task: asyncio.Task[Any]) -> float:
+        """Take back our cancellation. Returns how many are left, of others; without ours, any number."""
+        if not self._cancelled:
+            return float("inf")
+        self._cancelled = False
+        return task.uncancel()
+
+    def _check(self) -> None:
+        if self._is_set:
+            raise self._closed()
+
+    def _closed(self) -> ScopeClosedError:
+        return ScopeClosedError(self._scope.path, in_flight=True)
+
+    def _end(self) -> None:
+        if self._sender is not None:
+            if self._sender is not asyncio.current_task():
+                self._cancelled = self._sender.cancel()
+        elif self._stop is not None:
+            self._stopping = asyncio.get_running_loop().create_task(_stopped(self._stop))
+
+
+async def _stopped(stop: Stop) -> None:
+    try:
+        await stop()
+    except NotImplementedError:
+        pass  # of a model that cannot do it, the stream is read to its end, and then fails
+    except Exception:
+        logger.warning("a stream could not be closed at the end of its run", exc_info=True)

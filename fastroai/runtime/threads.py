@@ -1,0 +1,140 @@
+"""Worker threads for code that is not `async`: steps, tools and other functions of an agent.
+
+Such a thread may wait for agents and pipelines, whose own steps and tools need threads too. If they all
+shared one limit, enough threads that wait would leave none for what they wait for. So each depth of waiting
+has threads of its own, and a thread only ever waits for a greater depth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextvars import ContextVar
+from typing import Any, Final, ParamSpec, TypeVar
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from anyio.lowlevel import RunVar
+
+from fastroai.runtime.scope import current_scope
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+logger = logging.getLogger("fastroai.runtime")
+
+THREADS_AT_EACH_DEPTH: Final = 40
+"""How many worker threads an event loop has at each depth; anyio's own number for all."""
+
+_limiters: Final[RunVar[dict[int, CapacityLimiter]]] = RunVar("fastroai_threads")
+_depth: Final[ContextVar[int]] = ContextVar("fastroai_thread_depth", default=0)
+
+
+class _ThisThread(threading.local):
+    """What is known of the running thread."""
+
+    loop: asyncio.AbstractEventLoop | None = None
+    """The event loop that has it call something now, and gives it what it may wait for."""
+    depth: int = 0
+    """The least depth of what runs here."""
+
+
+_this_thread: Final = _ThisThread()
+
+
+def depth() -> int:
+    """How many threads, one inside the other, wait for the running code."""
+    return max(_depth.get(), _this_thread.depth)
+
+
+def go_deeper(waiting: int) -> None:
+    """Note that a thread at depth `waiting` waits for the running task."""
+    _depth.set(waiting + 1)
+
+
+def mark_thread(at_depth: int) -> None:
+    """Note that everything in this thread is at least that deep, also without context variables."""
+    _this_thread.depth = at_depth
+
+
+def loop_of_this_thread() -> asyncio.AbstractEventLoop | None:
+    """The event loop that this thread works for; `None` for a thread that FastroAI has not started."""
+    return _this_thread.loop
+
+
+def work_for(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) -> T:
+    """Call a blocking function in this thread, whose sync calls then run on `loop`."""
+    _this_thread.loop = loop
+    try:
+        return call()
+    finally:
+        _this_thread.loop = None
+
+
+async def run_in_thread(call: Callable[[], T], *, what: str) -> T:
+    """Call a blocking function in a worker thread, with the context variables that are set here.
+
+    When this is cancelled, the thread cannot be stopped: it is left alone, which a warning says of `what`,
+    and another may take its place.
+    """
+    loop, begun = asyncio.get_running_loop(), False
+
+    def work() -> T:
+        nonlocal begun
+        begun = True
+        return work_for(loop, call)
+
+    try:
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=_limiter())
+    except asyncio.CancelledError:
+        if begun:
+            logger.warning("%s: its thread could not be stopped and runs on unattended", what)
+        raise
+
+
+def _limiter() -> CapacityLimiter:
+    """What bounds the threads at the depth of the running code, on the running loop."""
+    limiters = _limiters.get(None)
+    if limiters is None:
+        _limiters.set(limiters := {})
+    here = depth()
+    if here not in limiters:
+        limiters[here] = CapacityLimiter(THREADS_AT_EACH_DEPTH)
+    return limiters[here]
+
+
+class WorkerThreads(Executor):
+    """`run_in_thread` for code that takes an executor, such as PydanticAI for its sync functions."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Have the running event loop call it in a worker thread. Cancelling it leaves the thread alone."""
+        loop = asyncio.get_running_loop()
+        future: Future[T] = Future()
+        task = loop.create_task(_fulfil(future, functools.partial(fn, *args, **kwargs)))
+
+        def end_task(ended: Future[T]) -> None:
+            if ended.cancelled():
+                task.cancel()
+
+        future.add_done_callback(end_task)
+        return future
+
+
+async def _fulfil(future: Future[Any], call: Callable[[], Any]) -> None:
+    scope = current_scope()
+    what = (
+        "a function that is not async" if scope is None else f"a sync function of {scope.kind} {scope.name!r}"
+    )
+    try:
+        result = await run_in_thread(call, what=what)
+    except asyncio.CancelledError:
+        future.cancel()
+        raise
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

@@ -1,0 +1,305 @@
+"""Money that is reserved before it is spent on something other than a model request.
+
+`spend` works wherever a run is: in steps (as `ctx.spend`), in tools, inside of `budget_scope`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from time import perf_counter
+from types import TracebackType
+from typing import Final, Literal, Self
+
+from fastroai.errors import ConfigurationError
+from fastroai.records import RequestRecord, Tokens
+from fastroai.runtime import Reservation, Scope, admit, crossing, current_scope, run_blocking
+from fastroai.runtime.wakeup import running_loop
+from fastroai.steps.durability import SpendingOnRecord
+from fastroai.steps.spend_price import SpendPrice, Units, checked_units, tokens_of, usd_of
+from fastroai.usage import CostCalculator, ModelFallback, RequestBound
+from fastroai.usage.money import Amount
+from fastroai.usage.request_cost import RequestCost
+
+_UNSAID: Final = "whoever reserved it did not say what it cost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendTerms:
+    """What admission wants to know of spending: it is taken as it is, or refused."""
+
+    model: str
+    provider: str
+    most: RequestCost
+    """What it can cost at most."""
+    tokens: Tokens
+    is_local: Literal[False] = False
+    is_request: Literal[False] = False
+    streamed: Literal[False] = False
+
+    @property
+    def priced(self) -> bool:
+        """Whether a price is known."""
+        return self.most.complete
+
+    @property
+    def bound(self) -> RequestBound:
+        """What it can use and cost at most."""
+        return RequestBound(
+            input_tokens=self.tokens.input_tokens,
+            output_tokens=self.tokens.output_tokens,
+            cost_usd=self.most.cost_usd if self.most.complete else None,
+        )
+
+    def lowered(self, *, usd: Decimal | None, tokens: int | None) -> SpendTerms | None:
+        """The same if so much pays for it: there is no less of it."""
+        bound = self.bound.lowered(usd=usd, tokens=tokens)
+        return None if bound is None else self
+
+    def counted_again(self) -> SpendTerms:
+        """The same: nothing makes it cheaper."""
+        return self
+
+    def stepped_down(self, fallback: ModelFallback) -> SpendTerms:
+        """The same: nothing stands in for it."""
+        return self
+
+
+class Spend:
+    """Spending that has its money set aside; made by `spend` and `ctx.spend`.
+
+    Entered with `async with`, or with `with` in code that is not async, such as sync steps and tools. Inside,
+    buy it and say what it has cost, once: `settle` or `release`. Where neither is said, it counts as
+    unmeasured, at the most that it can have cost, however the block is left.
+    """
+
+    def __init__(self, scope: Scope | None, terms: SpendTerms, price: SpendPrice, units: Units) -> None:
+        """Made by `spend`."""
+        self._scope = scope or Scope("call", "spend", parent=None)
+        self._is_root = scope is None
+        self._terms, self._price, self._units = terms, price, units
+        self._inside = ExitStack()
+        self._reservation: Reservation[SpendTerms] | None = None
+        self._on_record: SpendingOnRecord | None = None
+        self._started_at, self._started = datetime.now(UTC), perf_counter()
+        self._waited_ms = 0.0
+        self.record: RequestRecord | None = None
+        """What is in the account of it, once it has ended."""
+
+    @property
+    def bound_usd(self) -> Decimal | None:
+        """The most that it can cost, in US dollars; `None` if no price is known."""
+        return self._terms.bound.cost_usd
+
+    def settle(self, usd: Amount | None = None, *, units: Units | None = None) -> RequestRecord:
+        """Say what it has cost: `usd` in US dollars, or the `units` that were used, or all that was reserved.
+
+        Raises:
+            BudgetExceeded: it has cost more than was reserved, so that a budget is crossed. It is charged.
+            ConfigurationError: an amount that cannot be meant, units without a price, or it has ended.
+        """
+        used = self._units if units is None else checked_units(units)
+        if usd is not None:
+            if units is not None:
+                raise ConfigurationError("usd", usd, "nothing beside units=")
+            cost, units_used = SpendPrice.stated(usd), self._units
+        else:
+            cost, units_used = (self._terms.most if units is None else self._price.of(used)), used
+        record = replace(
+            self._record("settled"),
+            tokens=tokens_of(units_used),
+            units=units_used,
+            cost_usd=cost.cost_usd,
+            cost_source=cost.source,
+            stated_usd=cost.stated_usd,
+            priced_usd=cost.priced_usd,
+            unpriced_units=cost.unpriced_units,
+        )
+        ended = self._end(lambda reservation: reservation.settle(record).record)
+        if (stop := crossing(self._scope)) is not None:
+            raise stop
+        return ended
+
+    def release(self) -> RequestRecord:
+        """Say that nothing was bought: nothing is charged.
+
+        Raises:
+            ConfigurationError: it has ended already.
+        """
+        record = replace(self._record("released"), error="nothing was bought")
+        return self._end(lambda reservation: reservation.release(record).record)
+
+    # --- its life ---
+
+    async def __aenter__(self) -> Self:
+        await self._begin()
+        self._enter()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave(exc)
+        # Whoever is cancelled has no time to wait for stores and listeners: they are told later.
+        if exc is None or isinstance(exc, Exception):
+            await self._conclude()
+
+    def __enter__(self) -> Self:
+        if running_loop() is not None:
+            raise ConfigurationError("spend", "with", "`async with`, since an event loop runs here")
+        run_blocking(self._begin, called="spend", instead="spend")
+        self._enter()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave(exc)
+        run_blocking(self._conclude, called="spend", instead="spend")
+
+    async def _begin(self) -> None:
+        if self._reservation is not None:
+            raise ConfigurationError("spend", self, "a new one for each time that something is bought")
+        started = perf_counter()
+        reservation = await admit(self._scope, self._terms)
+        self._waited_ms = (perf_counter() - started) * 1000
+        self._started_at, self._started = datetime.now(UTC), perf_counter()
+        reservation.describe = self._unheard
+        try:
+            self._on_record = await SpendingOnRecord.begin(self._scope, reservation.bounded(self._unheard()))
+        except BaseException:
+            reservation.give_back()
+            raise
+        self._reservation = reservation
+
+    def _enter(self) -> None:
+        assert self._reservation is not None
+        self._inside.enter_context(self._reservation.inside())
+
+    def _leave(self, error: BaseException | None) -> None:
+        self._inside.close()
+        if self.record is None:
+            record = self._unheard() if error is None else replace(self._unheard(), error=_summary(error))
+            self._end(lambda reservation: reservation.charge_unmeasured(record).record)
+        if self._is_root:
+            self._scope.close(error)
+
+    async def _conclude(self) -> None:
+        assert self._reservation is not None
+        await self._reservation.conclude()
+
+    def _end(self, end: Callable[[Reservation[SpendTerms]], RequestRecord]) -> RequestRecord:
+        if self._reservation is None or self.record is not None:
+            expected = "to be settled or released once, inside of its `with` block"
+            raise ConfigurationError("spend", self, expected)
+        self.record = end(self._reservation)
+        if self._on_record is not None:
+            self._on_record.ended(self.record)
+        return self.record
+
+    def _unheard(self) -> RequestRecord:
+        return replace(self._record("unmeasured"), error=_UNSAID, use="failed")
+
+    def _record(self, outcome: Literal["settled", "unmeasured", "released"]) -> RequestRecord:
+        return RequestRecord(
+            model=self._terms.model,
+            provider=self._terms.provider,
+            outcome=outcome,
+            kind="spend",
+            units=self._units,
+            agent=self._scope.name if self._scope.kind == "agent" else None,
+            step_id=self._scope.step_id,
+            waited_ms=self._waited_ms,
+            started_at=self._started_at,
+            duration_ms=(perf_counter() - self._started) * 1000,
+        )
+
+    def __repr__(self) -> str:
+        bound = "an unknown amount" if self.bound_usd is None else f"${self.bound_usd}"
+        return f"<Spend of up to {bound} on {self._terms.model!r}>"
+
+
+def spend(
+    usd: Amount | None = None,
+    *,
+    model: str = "",
+    provider: str = "",
+    units: Units | None = None,
+    price_usd: Amount | None = None,
+    cost_calculator: CostCalculator | None = None,
+) -> Spend:
+    """Set money aside in every budget and spend limit around, before it is spent on something.
+
+    For what no agent does: embeddings, images, speech, searches, paid APIs. It waits where others' requests
+    stand in the way, as a request does, and is refused where the money is not there.
+
+        async with spend("0.02", model="acme:search") as purchase:
+            found = await search(question)
+            purchase.settle(found.price)
+
+        embed = spend(model="openai:text-embedding-3-small", units={"input_tokens": 8_000})
+
+    Say the most that it can cost, in one of two ways: `usd`, or `units` with their price. `Budget(requests=)`
+    does not count it, since it is no request to a model; `Budget(tokens=)` counts its tokens.
+
+    Args:
+        usd: The most that it can cost, in US dollars.
+        model: What is paid for, with or without its provider, as reports show it.
+        provider: Its provider, where `model` does not say.
+        units: The most that is used, by the names of genai-prices' units: `input_tokens`, `audio_seconds`,
+            `input_characters`, `input_document_pages`, `web_searches`, ... The list price of `model`, or an
+            override of the calculator, says what they cost. With `price_usd`, one unit of any name.
+        price_usd: The price of one unit, in US dollars.
+        cost_calculator: Prices; those of genai-prices unless given.
+
+    Raises:
+        ConfigurationError: an amount or a unit that cannot be meant, or nothing that says what it costs.
+        BudgetExceeded: on entering, a budget or a spend limit cannot pay for it.
+        UnpricedModelError: on entering, there is a budget of money, and no price is known.
+    """
+    calculator = cost_calculator or CostCalculator()
+    return spend_in(current_scope(), usd, model, provider, units, price_usd, calculator)
+
+
+def spend_in(
+    scope: Scope | None,
+    usd: Amount | None,
+    model: str,
+    provider: str,
+    units: Units | None,
+    price_usd: Amount | None,
+    calculator: CostCalculator,
+) -> Spend:
+    """`spend` in a scope; in one of its own, where there is none."""
+    if ":" in model and not provider:
+        provider, model = model.split(":", 1)
+    known = {} if units is None else checked_units(units)
+    own = None if price_usd is None else usd_of("price_usd", price_usd)
+    price = SpendPrice(calculator, model, provider, own)
+    most = _most(price, usd, units, known)
+    terms = SpendTerms(model=model or "spend", provider=provider, most=most, tokens=tokens_of(known))
+    return Spend(scope, terms, price, known)
+
+
+def _most(price: SpendPrice, usd: Amount | None, units: Units | None, known: Units) -> RequestCost:
+    if usd is not None:
+        if price.price_usd is not None:
+            raise ConfigurationError("price_usd", price.price_usd, "units= instead of usd=")
+        return SpendPrice.stated(usd)
+    if units is None:
+        expected = "the most that it can cost: usd=, or units= with model= or price_usd="
+        raise ConfigurationError("usd", None, expected)
+    return price.of(known)
+
+
+def _summary(error: BaseException) -> str:
+    return f"{_UNSAID}: {type(error).__name__}"

@@ -1,0 +1,84 @@
+"""What units of anything cost: by list prices, by overrides, or by a price of the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from typing import Final, TypeAlias
+
+from pydantic_ai.usage import RequestUsage
+
+from fastroai.errors import ConfigurationError, nearest_hint
+from fastroai.records import EXACT, Tokens
+from fastroai.usage import CostCalculator
+from fastroai.usage.money import Amount, exact_decimal
+from fastroai.usage.rate_card import UNITS
+from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
+
+Units: TypeAlias = Mapping[str, int | float]
+"""How much of something, by the names of its units, as in `{"audio_seconds": 90.5}`."""
+
+_UNIT_OF_FIELD: Final = {field.name: field.name for field in fields(Tokens)} | {
+    "reasoning_tokens": "output_reasoning_tokens"
+}
+"""What genai-prices calls each count of `Tokens`."""
+
+
+def usd_of(option: str, amount: Amount) -> Decimal:
+    """Return an amount in exact US dollars. Raises `ConfigurationError` for what is none."""
+    return exact_decimal(option, amount, "a finite number of US dollars, 0 or more")
+
+
+def checked_units(units: Units) -> dict[str, int | float]:
+    """Return a copy of some units. Raises `ConfigurationError` for counts that cannot be meant."""
+    if not isinstance(units, Mapping):
+        raise ConfigurationError("units", units, "a mapping, as in {'web_searches': 3}")
+    for name, count in units.items():
+        number = isinstance(count, int | float) and not isinstance(count, bool)
+        if not isinstance(name, str) or not number or not 0 <= count < float("inf"):
+            raise ConfigurationError("units", {name: count}, "names of units, each with a number, 0 or more")
+    return dict(units)
+
+
+def tokens_of(units: Units) -> Tokens:
+    """Return the token counts among some units."""
+    return Tokens(**{field: int(units.get(unit, 0)) for field, unit in _UNIT_OF_FIELD.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class SpendPrice:
+    """What one unit costs: `price_usd`, if it is given, else the price that a calculator has for a model."""
+
+    calculator: CostCalculator
+    model: str
+    provider: str
+    price_usd: Decimal | None
+
+    @staticmethod
+    def stated(usd: Amount) -> RequestCost:
+        """Return the cost that somebody says."""
+        return UNKNOWN_COST.billed(usd_of("usd", usd))
+
+    def of(self, units: Units) -> RequestCost:
+        """Work out what some units cost.
+
+        Raises:
+            ConfigurationError: the units are not those that the price is for.
+        """
+        if self.price_usd is not None:
+            if len(units) != 1:
+                raise ConfigurationError("units", units, "one unit, which price_usd= is the price of")
+            (count,) = units.values()
+            cost = EXACT.multiply(self.price_usd, Decimal(str(count)))
+            return RequestCost(cost_usd=cost, source="override", priced_usd=cost)
+        if not self.model:
+            raise ConfigurationError("model", self.model, "the model that the units are of, or price_usd=")
+        for name in units:
+            if name not in UNITS:
+                expected = f"a unit of genai-prices, or price_usd= for it.{nearest_hint(name, UNITS)}"
+                raise ConfigurationError("units", name, expected)
+        usage = RequestUsage()
+        for name, count in units.items():
+            setattr(usage, name, count)
+        return self.calculator.cost_of_usage(usage, model=self.model, provider=self.provider or None)

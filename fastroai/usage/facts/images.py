@@ -1,0 +1,161 @@
+"""Rules by which providers count the tokens of an image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from fastroai.usage.facts.source import Source
+
+Detail = Literal["low", "high", "original", "auto"]
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Width and height in pixels, in either order."""
+
+    width: int
+    height: int
+
+    def tiles(self, side: int) -> int:
+        """How many squares of that side cover it."""
+        return -(-self.width // side) * -(-self.height // side)
+
+
+class ImageRule(Protocol):
+    """How many tokens an image can be."""
+
+    @property
+    def source(self) -> Source:
+        """Where the rule is documented."""
+        ...
+
+    def most_tokens(self, size: Size | None, detail: str) -> int | None:
+        """No fewer tokens than an image has; `None` if nothing documented bounds it.
+
+        `size` is `None` where it is not known. `detail` is what the request asks for, in the words of the
+        provider: `low`, `high`, `original` or `auto` for OpenAI, a media resolution for Google.
+        """
+        ...
+
+
+_TILE = 512
+_FIT = 2_048
+_SHORT_SIDE = 768
+_MOST_TILES = 8
+_ROUNDING = 4
+"""Pixels that rounding can add to a side between two steps of scaling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """OpenAI: an image is fitted into 2,048 pixels, its short side into 768, and cut into tiles of 512."""
+
+    base: int
+    """Tokens of each image, all of them at `detail="low"`."""
+    tile: int
+    source: Source
+
+    def most_tokens(self, size: Size | None, detail: str) -> int:
+        """No fewer tokens than an image has."""
+        if detail == "low":
+            return self.base
+        return self.base + self.tile * (_MOST_TILES if size is None else self._tiles(size))
+
+    @staticmethod
+    def _tiles(size: Size) -> int:
+        # The page does not say that small images are not scaled up to 768, so they count as if they were.
+        short, long = sorted((size.width, size.height))
+        scaled = min(_FIT, -(-_SHORT_SIDE * long // short) + _ROUNDING)
+        return min(_MOST_TILES, 2 * -(-scaled // _TILE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patches:
+    """OpenAI: an image is covered with patches of 32 x 32 pixels, and scaled down to a budget of them."""
+
+    per_hundred: int
+    """Tokens for 100 patches."""
+    high: int
+    """The most patches at `detail="high"`, and at `low`."""
+    original: int | None = None
+    """The most patches at `detail="original"`, beyond which images are scaled down or refused; `None` if the
+    model does not document it."""
+    auto: Literal["high", "original"] = "high"
+    """Which of these `auto` is."""
+    source: Source
+
+    def most_tokens(self, size: Size | None, detail: str) -> int | None:
+        """No fewer tokens than an image has; `None` where the budget is not documented."""
+        if detail in ("low", "high") or (detail == "auto" and self.auto == "high"):
+            budget: int | None = self.high
+        else:
+            budget = self.original
+        if budget is None:
+            return None
+        patches = budget if size is None else min(budget, size.tiles(32))
+        return -(-patches * self.per_hundred // 100)
+
+
+@dataclass(frozen=True, slots=True)
+class VisualTokens:
+    """Anthropic: a token for each patch of 28 x 28 pixels, of which there are at most so many."""
+
+    most: int
+    source: Source
+
+    def most_tokens(self, size: Size | None, detail: str) -> int:
+        """No fewer tokens than an image has."""
+        if size is None:
+            return self.most
+        # Until 2026 the page said width x height / 750.
+        return min(self.most, max(size.tiles(28), -(-size.width * size.height // 750)))
+
+
+@dataclass(frozen=True, slots=True)
+class Crops:
+    """Google, before Gemini 3: 258 tokens for an image up to 384 x 384 pixels, else for each crop of it."""
+
+    source: Source
+
+    def most_tokens(self, size: Size | None, detail: str) -> int | None:
+        """No fewer tokens than an image has; `None` if its size is not known."""
+        if size is None:
+            return None
+        if max(size.width, size.height) <= 384:
+            return 258
+        crop = min(768, max(256, min(size.width, size.height) * 2 // 3))
+        return 258 * (
+            1 + size.tiles(crop)
+        )  # the image as a whole is counted once more: 1,290 for 1,024 x 1,024
+
+
+@dataclass(frozen=True, slots=True)
+class MediaResolution:
+    """Google, from Gemini 3 on: the resolution that is asked for says how many tokens there are at most."""
+
+    source: Source
+
+    def most_tokens(self, size: Size | None, detail: str) -> int:
+        """No fewer tokens than an image has."""
+        return _RESOLUTIONS.get(detail.lower().removeprefix("media_resolution_"), _ULTRA_HIGH)
+
+
+_ULTRA_HIGH = 2_240
+_RESOLUTIONS = {"auto": 1_120, "unspecified": 1_120, "low": 280, "medium": 560, "high": 1_120}
+
+
+@dataclass(frozen=True, slots=True)
+class PdfPages:
+    """A PDF is so many tokens for each page, whatever is on it."""
+
+    most_pages: int
+    """Of one file; larger ones are refused."""
+    tokens: dict[str, int]
+    """For a page, by media resolution; any other one is the largest of these."""
+    source: Source
+
+    def most_tokens(self, detail: str) -> int:
+        """No fewer tokens than a file has. What a file says of its number of pages is not taken for true."""
+        resolution = detail.lower().removeprefix("media_resolution_")
+        return self.most_pages * self.tokens.get(resolution, max(self.tokens.values()))

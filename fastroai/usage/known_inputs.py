@@ -1,0 +1,190 @@
+"""What providers reported for the input of earlier requests: a bound for what later ones begin with.
+
+A request that begins with the same tools, instructions, settings and messages as an earlier one begins
+with no more tokens than the earlier one had in all. That holds where a provider tokenizes the same
+beginning the same each time, on which cached prefixes rest (`ProviderFacts.same_prefix`), within limits:
+
+- The same model at the same URL, within an hour: an alias can be given to another model.
+- Everything is in the request, and none of it by URL, for a URL can bring something else each time.
+- Thoughts of the model are dropped from turns that are over. So a beginning that holds any counts only for
+  what continues the whole request that was measured: of it no thoughts come back that were dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic_ai.messages import (
+    FileUrl,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UploadedFile,
+    UserPromptPart,
+)
+from pydantic_core import PydanticSerializationError, to_json
+
+from fastroai.usage.facts import SERVER_SIDE_INPUT_SETTINGS
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage
+    from pydantic_ai.models import Model, ModelRequestParameters
+    from pydantic_ai.settings import ModelSettings
+
+    from fastroai.usage.hosts import Host
+
+_REMEMBERED: Final = 16_384
+"""Beginnings that are remembered, each with some hundred bytes."""
+_SECONDS: Final = 3_600.0
+_NO_INPUT: Final = frozenset({"max_tokens", "timeout", "temperature", "top_p", "seed"})
+"""Settings that say nothing about the input."""
+_DROPS_INPUT: Final = SERVER_SIDE_INPUT_SETTINGS | {"openai_truncation"}
+"""Settings with which the input that is reported may not be that of the messages."""
+_NOT_SENT: Final = {"timestamp", "run_id", "conversation_id"}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBeginning:
+    """What a request begins with, and no fewer tokens than that is."""
+
+    messages: int
+    """How many of its messages, besides tools and instructions."""
+    tokens: int
+
+
+class KnownInputs:
+    """Counts of tokens that were reported for beginnings of requests. For several threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: OrderedDict[bytes, tuple[int, float]] = OrderedDict()
+        self._lock = Lock()
+
+    def note(
+        self,
+        host: Host,
+        model: Model,
+        messages: Sequence[ModelMessage],
+        settings: ModelSettings | None,
+        parameters: ModelRequestParameters,
+        input_tokens: int,
+    ) -> None:
+        """Remember the input that was reported for a request; takes what `Model.request` takes."""
+        if input_tokens <= 0 or not messages or not isinstance(messages[-1], ModelRequest):
+            return  # after an answer, it may be what was reported for the request that this one continues
+        thoughts, now, last = False, self._clock(), len(messages)
+        with self._lock:
+            for number, digest in enumerate(_beginnings(host, model, messages, settings, parameters)):
+                thoughts = thoughts or (number > 0 and _holds_thoughts(messages[number - 1]))
+                if thoughts and number < last:
+                    continue
+                known, noted = self._known.pop(digest, (input_tokens, now))
+                # A whole request has the tokens that were reported for it. What others begin with has no
+                # more than any of them, and it stays known for an hour after the one that says so.
+                lowest = known < input_tokens and number < last and now - noted <= _SECONDS
+                self._known[digest] = (known, noted) if lowest else (input_tokens, now)
+            while len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+
+    def longest(
+        self,
+        host: Host,
+        model: Model,
+        messages: Sequence[ModelMessage],
+        settings: ModelSettings | None,
+        parameters: ModelRequestParameters,
+    ) -> KnownBeginning | None:
+        """The longest beginning of a request of which the tokens are known; `None` if there is none."""
+        if not self._known:
+            return None
+        found, now = None, self._clock()
+        for number, digest in enumerate(_beginnings(host, model, messages, settings, parameters)):
+            with self._lock:
+                known = self._known.get(digest)
+            if known is not None and now - known[1] <= _SECONDS:
+                found = KnownBeginning(number, known[0])
+        return found
+
+
+KNOWN_INPUTS: Final = KnownInputs()
+"""Those of this process."""
+
+
+def _beginnings(
+    host: Host,
+    model: Model,
+    messages: Sequence[ModelMessage],
+    settings: ModelSettings | None,
+    parameters: ModelRequestParameters,
+) -> Iterator[bytes]:
+    """A digest of tools, instructions and settings alone, then with one message more each time.
+
+    None where they do not say all that is sent, or where a count says nothing of other requests.
+    """
+    given: Mapping[str, object] = {**(model.settings or {}), **(settings or {})}
+    if host.rules is None or host.rules.same_prefix is None:
+        return
+    if parameters.native_tools or any(given.get(setting) is not None for setting in _DROPS_INPUT):
+        return
+    asked = {name: value for name, value in given.items() if name not in _NO_INPUT}
+    tools = {name: _in_order(value) for name, value in vars(parameters).items() if not name.startswith("_")}
+    instructions: set[str | None] = set()
+    if parameters.instruction_parts is None:  # those of one of the last two requests are sent
+        requests = [message for message in messages if isinstance(message, ModelRequest)]
+        instructions = {message.instructions for message in requests[-2:]}
+    if len(instructions) > 1:
+        return
+    served_by = [type(model).__qualname__, host.provider, host.url, model.model_name]
+    base = [*served_by, asked, tools, list(instructions)]
+    try:
+        digest = hashlib.blake2b(to_json(base, inf_nan_mode="constants"), digest_size=16)
+    except PydanticSerializationError:  # such as the metadata of a tool: nothing tells whether it is the same
+        return
+    yield digest.digest()
+    for message in messages:
+        if _is_elsewhere(message):
+            return
+        try:
+            digest.update(ModelMessagesTypeAdapter.dump_json([message], exclude=_VOLATILE))
+        except (PydanticSerializationError, ValueError):  # it cannot be sent either
+            return
+        yield digest.digest()
+
+
+_VOLATILE: Final[Mapping[str, Any]] = {
+    "__all__": {**dict.fromkeys(_NOT_SENT, True), "parts": {"__all__": {"timestamp": True}}}
+}
+
+
+def _in_order(value: object) -> object:
+    """Sets have another order in each process."""
+    return sorted(value) if isinstance(value, set | frozenset) else value
+
+
+def _holds_thoughts(message: ModelMessage) -> bool:
+    """Whether something of an answer is kept or dropped according to what follows it."""
+    return isinstance(message, ModelResponse) and any(
+        not isinstance(part, TextPart | ToolCallPart) or part.provider_details for part in message.parts
+    )
+
+
+def _is_elsewhere(message: ModelMessage) -> bool:
+    """Whether a message names files that are not part of it."""
+    if not isinstance(message, ModelRequest):
+        return False
+    return any(isinstance(item, FileUrl | UploadedFile) for part in message.parts for item in _items(part))
+
+
+def _items(part: object) -> Sequence[object]:
+    if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
+        return part.content
+    return part.files if isinstance(part, ToolReturnPart) else ()

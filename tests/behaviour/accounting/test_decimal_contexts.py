@@ -1,0 +1,89 @@
+"""An application counts with six digits, or with traps: the account and the budgets do not notice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from decimal import ROUND_DOWN, Context, Decimal, FloatOperation, localcontext
+
+import httpx2
+import pytest
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from fastroai import Budget, BudgetExceeded, CostCalculator, FastroAgent, SpendLimit, budget_scope
+from fastroai.records import EXACT
+from fastroai.store import MemorySpendStore
+from fastroai.usage import format_cost
+
+CONTEXTS = [
+    Context(prec=6),
+    Context(prec=1, rounding=ROUND_DOWN),
+    Context(prec=6, traps=[FloatOperation]),
+]
+PRICES = {"odd": {"input_per_mtok": "0.123456789", "output_per_mtok": "1.000000001", "per_request": "1e-15"}}
+COST = (
+    Decimal("1000003") * Decimal("0.123456789") / 10**6
+    + 7 * Decimal("1.000000001") / 10**6
+    + Decimal("1e-15")
+)
+ALMOST_THREE = COST * 3 - Decimal("1e-14")
+"""What is left for the third request differs from its cost in the 14th digit."""
+
+
+def answer(request: httpx2.Request) -> httpx2.Response:
+    body = {
+        "id": "x",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "odd",
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}],
+        "usage": {"prompt_tokens": 1_000_003, "completion_tokens": 7, "total_tokens": 1_000_010},
+    }
+    return httpx2.Response(200, content=json.dumps(body), headers={"content-type": "application/json"})
+
+
+def odd_agent(budget: Budget | SpendLimit | None = None) -> FastroAgent[None, str]:
+    client = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+    model = OpenAIChatModel("odd", provider=OpenAIProvider(api_key="key", http_client=client))
+    calculator = CostCalculator(PRICES)  # type: ignore[arg-type]
+    return FastroAgent(model, cost_calculator=calculator, max_tokens=7, budget=budget)
+
+
+@pytest.mark.parametrize("context", CONTEXTS, ids=str)
+async def test_sums_are_exact(context: Context) -> None:
+    with localcontext(context):
+        async with budget_scope(Budget(usd=100, on_unbounded="allow")) as scope:
+            await asyncio.gather(*(odd_agent().run("q") for _ in range(3)))
+        report, text = scope.report(), format_cost(scope.usage.cost_usd)
+    assert scope.usage.cost_usd == 3 * COST
+    assert scope.usage.committed_usd == 3 * COST
+    assert report.total.cost_usd == report.by_model["openai:odd"].cost_usd == 3 * COST
+    assert text == "$0.37"
+
+
+async def answers_until_a_stop(budget: Budget | SpendLimit) -> int:
+    agent, count = odd_agent(budget), 0
+    async with budget_scope(budget) as scope:
+        for _ in range(5):
+            try:
+                await agent.run("q")
+            except BudgetExceeded:
+                break
+            count += 1
+    assert scope.usage.cost_usd == EXACT.multiply(COST, count)
+    return count
+
+
+def ceilings() -> list[Budget | SpendLimit]:
+    return [
+        Budget(usd=ALMOST_THREE, on_unbounded="allow"),
+        SpendLimit(usd=ALMOST_THREE, window="total", key="k", store=MemorySpendStore(), on_unbounded="allow"),
+    ]
+
+
+@pytest.mark.parametrize("context", CONTEXTS, ids=str)
+async def test_budgets_and_limits_stop_at_the_same_request(context: Context) -> None:
+    expected = [await answers_until_a_stop(ceiling) for ceiling in ceilings()]
+    with localcontext(context):
+        assert [await answers_until_a_stop(ceiling) for ceiling in ceilings()] == expected

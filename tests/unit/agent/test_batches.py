@@ -1,0 +1,357 @@
+"""Requests in batches: under the budgets of the runs that make them, at the prices of batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, ModelHTTPError
+from pydantic_ai.capabilities import BatchModelRequests
+from pydantic_ai.direct import model_request_batch
+from pydantic_ai.exceptions import ModelAPIError
+from pydantic_ai.messages import ModelMessage, ModelRequest
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models.batch import BatchRequest, EncodedBatchRequest
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.output import PendingModelResponse
+from support.interruptions import entries_of, go_on, interrupt, nth
+from support.jobs import JobProvider
+
+from fastroai import (
+    Budget,
+    BudgetExceeded,
+    CostBudgetExceeded,
+    FastroAgent,
+    Pipeline,
+    RequestBudgetExceeded,
+    SpendLimit,
+    StepContext,
+    budget_scope,
+    step,
+)
+from fastroai.agent import Metered
+from fastroai.errors import UnmeteredRequestError
+from fastroai.runtime import Scope
+from fastroai.store import MemoryRunStore
+from fastroai.store.entries import RequestEnded, RequestSent, StepOutput
+
+SOON = timedelta(milliseconds=1)
+
+
+def batching(max_requests: int = 20, **options: Any) -> BatchModelRequests:
+    options = {"max_wait": timedelta(milliseconds=20), "max_resubmissions": 0, **options}
+    return BatchModelRequests(
+        max_requests=max_requests, poll_interval=SOON, max_poll_interval=timedelta(milliseconds=5), **options
+    )
+
+
+def batching_agent(provider: JobProvider, **options: Any) -> FastroAgent[Any, str]:
+    options = {"capabilities": [batching()], "max_tokens": 100, **options}
+    return FastroAgent(provider.model(), **options)
+
+
+async def ask(agent: FastroAgent[Any, str], count: int, **options: Any) -> list[object]:
+    """What comes of so many questions at once."""
+    runs = (agent.run(f"question {number}", **options) for number in range(count))
+    return list(await asyncio.gather(*runs, return_exceptions=True))
+
+
+def answers(outcomes: list[object]) -> int:
+    return sum(not isinstance(outcome, BaseException) for outcome in outcomes)
+
+
+@asynccontextmanager
+async def run_around() -> AsyncIterator[Scope]:
+    async with Scope("pipeline", "test", parent=None) as scope:
+        yield scope
+
+
+# --- the account ---
+
+
+async def test_every_request_of_a_batch_is_in_the_account_at_the_price_of_batches() -> None:
+    provider = JobProvider()
+    async with run_around() as scope:
+        outcomes = await ask(batching_agent(provider), 20)
+    assert answers(outcomes) == 20
+    assert [len(batch) for batch in provider.batches] == [20]
+    assert scope.usage.request_count == len(provider.ledger) == 20
+    assert scope.usage.cost_usd == provider.billed_usd == 20 * Decimal("0.00000975")
+    assert scope.usage.cost_complete
+    assert {record.response_id for record in scope.records} == {entry.id for entry in provider.ledger}
+
+
+async def test_each_run_is_charged_its_own_request() -> None:
+    provider = JobProvider()
+    agent = batching_agent(provider)
+    async with run_around() as one, asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(agent.run("?"))
+        async with Scope("pipeline", "other", parent=None) as two:
+            second = await agent.run("the other question")
+    assert [scope.usage.request_count for scope in (one, two)] == [1, 1]
+    assert first.result().cost_usd == second.cost_usd == Decimal("0.00000975")
+
+
+async def test_the_same_question_in_two_batches_is_charged_twice() -> None:
+    provider = JobProvider()
+    agent = batching_agent(provider, capabilities=[batching(max_requests=1)])
+    async with run_around() as scope:
+        await asyncio.gather(*(agent.run("?") for _ in range(4)))
+    assert len(provider.batches) == scope.usage.request_count == 4
+    assert scope.usage.cost_usd == provider.billed_usd
+
+
+async def test_a_streamed_run_in_a_batch_is_charged_alike() -> None:
+    provider = JobProvider()
+    agent = batching_agent(provider)
+    async with run_around() as scope, agent.run_stream("?") as stream:
+        text = "".join([chunk.content async for chunk in stream if chunk.content])
+    assert text == "answer"
+    assert scope.usage.cost_usd == provider.billed_usd > 0
+    assert [record.outcome for record in scope.records] == ["settled"]
+
+
+async def test_plain_agents_with_a_meter_are_charged_alike() -> None:
+    provider = JobProvider()
+    agent = Agent(provider.model(), capabilities=[Metered(), batching()])
+    async with run_around() as scope:
+        await asyncio.gather(*(agent.run(f"question {number}") for number in range(5)))
+        assert scope.usage.cost_usd == provider.billed_usd > 0
+    assert scope.usage.request_count == len(provider.ledger) == 5
+
+
+async def test_a_model_for_tests_batches_in_memory_and_costs_nothing() -> None:
+    agent = FastroAgent(TestModel(custom_output_text="hi"), capabilities=[batching()])
+    async with run_around() as scope:
+        outcomes = await ask(agent, 3, budget=Budget(usd="0.01", requests=1))
+    assert answers(outcomes) == 3
+    assert (scope.usage.request_count, scope.usage.cost_usd) == (3, 0)
+
+
+# --- budgets ---
+
+
+async def test_a_budget_of_requests_holds_in_a_batch() -> None:
+    provider = JobProvider()
+    async with budget_scope(Budget(requests=3)) as scope:
+        outcomes = await ask(batching_agent(provider), 20)
+    assert answers(outcomes) == len(provider.ledger) == scope.usage.request_count == 3
+    assert sum(isinstance(outcome, RequestBudgetExceeded) for outcome in outcomes) == 17
+
+
+async def test_a_budget_of_money_holds_in_a_batch() -> None:
+    provider = JobProvider(output_tokens=100)
+    async with budget_scope(Budget(usd="0.0003")) as scope:
+        outcomes = await ask(batching_agent(provider), 20)
+    assert 0 < answers(outcomes) <= len(provider.ledger) < 20
+    assert scope.usage.request_count == len(provider.ledger)
+    assert scope.usage.cost_usd == provider.billed_usd <= Decimal("0.0003")
+    assert all(
+        isinstance(outcome, CostBudgetExceeded) for outcome in outcomes if isinstance(outcome, Exception)
+    )
+
+
+async def test_a_spend_limit_holds_in_a_batch_and_has_what_was_billed() -> None:
+    provider = JobProvider(output_tokens=100)
+    limit = SpendLimit(usd="0.0003", window="total", key="batches")
+    outcomes = await ask(batching_agent(provider, budget=limit), 20)
+    assert 0 < answers(outcomes) <= len(provider.ledger) < 20
+    assert (await limit.status()).spent_usd == provider.billed_usd <= Decimal("0.0003")
+
+
+async def test_a_request_without_max_tokens_is_lowered_before_it_joins_a_batch() -> None:
+    provider = JobProvider(output_tokens=5_000)
+    async with budget_scope(Budget(usd="0.001")) as scope:
+        [outcome] = await ask(batching_agent(provider, max_tokens=None), 1)
+    assert isinstance(outcome, CostBudgetExceeded)  # what came is the beginning of an answer
+    assert outcome.partial_response is not None
+    [[body]] = provider.batches
+    assert body["max_output_tokens"] < 2_000  # type: ignore[index]
+    assert scope.usage.cost_usd == provider.billed_usd <= Decimal("0.001")
+
+
+# --- ends that bring no answer ---
+
+
+async def test_a_batch_that_is_refused_costs_nothing() -> None:
+    provider = JobProvider(refuse_batches=429)
+    async with budget_scope(Budget(requests=3)) as scope:
+        outcomes = await ask(batching_agent(provider), 3)
+        assert scope.remaining.requests == 3
+    assert all(isinstance(outcome, ModelHTTPError) for outcome in outcomes)
+    assert (scope.usage.request_count, scope.usage.failed_requests) == (0, 3)
+
+
+@pytest.mark.parametrize("outcome", ["expired", "400", "500"])
+async def test_a_request_that_the_provider_did_not_run_costs_nothing(outcome: str) -> None:
+    provider = JobProvider(outcome=lambda body: outcome if "question 0" in str(body) else "succeeded")
+    async with budget_scope(Budget(requests=2)) as scope:
+        failed, _ = await ask(batching_agent(provider), 2)
+    assert isinstance(failed, ModelAPIError)
+    assert (scope.usage.request_count, scope.usage.failed_requests) == (1, 1)
+    assert scope.usage.cost_usd == provider.billed_usd
+    assert scope.usage.cost_complete
+
+
+async def test_a_request_that_is_put_into_another_batch_is_counted_once_where_it_ran_once() -> None:
+    tries = iter(["500", "expired", "succeeded"])
+    provider = JobProvider(outcome=lambda body: next(tries))
+    async with budget_scope(Budget(requests=1)) as scope:
+        await batching_agent(provider, capabilities=[batching(max_resubmissions=2)]).run("?")
+    assert len(provider.batches) == 3
+    assert (scope.usage.request_count, scope.usage.failed_requests) == (1, 2)
+    assert scope.usage.cost_usd == provider.billed_usd
+
+
+async def test_a_result_that_is_missing_counts_at_its_bound_when_the_request_is_sent_again() -> None:
+    provider = JobProvider()
+    provider.lose_results = 1
+    async with budget_scope(Budget(requests=2)) as scope:
+        await batching_agent(provider, capabilities=[batching(max_resubmissions=1)]).run("?")
+    assert [record.outcome for record in scope.records] == ["unmeasured", "settled"]
+    assert scope.usage.committed_usd >= provider.billed_usd
+
+
+async def test_a_run_that_is_cancelled_in_line_for_a_batch_costs_nothing_and_makes_room() -> None:
+    provider = JobProvider()
+    capability = batching(max_wait=None)
+    agent = batching_agent(provider, capabilities=[capability])
+    async with budget_scope(Budget(requests=1)) as scope:
+        first = asyncio.create_task(agent.run("first"))
+        while scope.remaining.requests != 0:
+            await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        second = asyncio.create_task(agent.run("second"))
+        while not second.done():
+            await capability.flush()
+            await asyncio.sleep(0.001)
+    assert second.result().output == "answer"
+    assert [record.outcome for record in scope.records] == ["released", "settled"]
+    assert len(provider.ledger) == 1
+
+
+async def test_a_run_that_is_cancelled_after_its_batch_was_sent_is_charged_its_bound() -> None:
+    provider = JobProvider(held=asyncio.Event())
+    async with budget_scope(Budget(usd="0.01")) as scope:
+        run = asyncio.create_task(batching_agent(provider).run("?"))
+        while not provider.ledger:
+            await asyncio.sleep(0.001)
+        run.cancel()
+        await asyncio.wait([run])
+        assert [record.outcome for record in scope.records] == ["unmeasured"]
+    assert scope.usage.cost_usd == 0
+    assert scope.usage.committed_usd >= provider.billed_usd > 0
+    assert not scope.usage.cost_complete
+
+
+async def test_a_plain_run_that_is_cancelled_makes_room_before_the_step_around_it_ends() -> None:
+    provider = JobProvider()
+    capability = batching(max_wait=None)
+    agent = Agent(provider.model(), capabilities=[Metered(), capability])
+    async with budget_scope(Budget(requests=1)) as scope:
+        first = asyncio.create_task(agent.run("first"))
+        while scope.remaining.requests != 0:
+            await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        assert scope.remaining.requests == 1
+
+
+async def test_a_run_that_ends_while_its_batch_goes_on_is_charged_its_bound() -> None:
+    provider = JobProvider(held=asyncio.Event())
+    agent = Agent(
+        provider.model(), capabilities=[Metered(), batching()], output_type=[str, PendingModelResponse]
+    )
+    async with run_around() as scope:
+        pending = await agent.run("?")
+        assert isinstance(pending.output, PendingModelResponse)
+        assert [record.outcome for record in scope.records] == ["unmeasured"]
+    assert scope.usage.committed_usd >= provider.billed_usd > 0
+
+
+# --- what the account cannot follow ---
+
+
+async def test_a_batch_of_another_run_is_collected_outside_of_runs_only() -> None:
+    provider = JobProvider(held=asyncio.Event())
+    capability = batching()
+    first = Agent(provider.model(), capabilities=[capability], output_type=[str, PendingModelResponse])
+    pending = await first.run("?")
+    assert provider.held is not None
+    provider.held.set()
+    agent = FastroAgent(provider.model(), capabilities=[capability], output_type=str)
+    history: list[ModelMessage] = pending.all_messages()
+    with pytest.raises(UnmeteredRequestError, match="collect it outside of any run") as refused:
+        await agent.run(message_history=history)
+    assert refused.value.usage.request_count == 0
+    assert (await first.run(message_history=history)).output == "answer"
+
+
+async def test_batches_of_the_users_own_are_refused_in_a_scope_and_free_outside() -> None:
+    provider = JobProvider()
+    model = Metered().get_wrapper_model(provider.model())
+    assert model is not None
+    request = BatchRequest(custom_id="mine", messages=[ModelRequest.user_text_prompt("?")])
+    async with run_around() as scope:
+        with pytest.raises(UnmeteredRequestError, match="BatchModelRequests"):
+            await model_request_batch(model, [request], poll_interval=SOON, max_poll_interval=SOON)
+    assert scope.records == []
+    assert provider.ledger == []
+    assert len(await model_request_batch(model, [request], poll_interval=SOON, max_poll_interval=SOON)) == 1
+
+
+async def test_a_batch_that_was_made_outside_of_runs_passes_beside_those_of_runs() -> None:
+    """A task that sends a batch belongs to whichever run was last; what it sends does not."""
+    provider = JobProvider()
+    model = Metered().get_wrapper_model(provider.model())
+    assert model is not None
+    outside = await model.batch_encode(
+        BatchRequest(custom_id="", messages=[ModelRequest.user_text_prompt("outside")])
+    )
+    assert type(outside) is EncodedBatchRequest
+    async with run_around() as scope:
+        inside = await model.batch_encode(
+            BatchRequest(
+                custom_id="",
+                messages=[ModelRequest.user_text_prompt("inside")],
+                model_request_parameters=ModelRequestParameters(),
+            )
+        )
+        await model.batch_create([outside, inside])
+    assert [record.outcome for record in scope.records] == ["unmeasured"]
+
+
+async def test_a_stop_is_told_by_all_kinds_of_runs() -> None:
+    provider = JobProvider()
+    with pytest.raises(BudgetExceeded):
+        await batching_agent(provider, budget=Budget(usd="0.000001")).run("?")
+    assert provider.batches == []
+
+
+# --- runs on record ---
+
+
+def alone(execute: Any) -> Pipeline[Any, Any]:
+    """A pipeline of one step, as a new process has it."""
+    return Pipeline("p", {"alone": step(execute)})
+
+
+async def test_a_batch_of_which_nothing_was_heard_counts_at_its_bound() -> None:
+    provider, store = JobProvider(), MemoryRunStore()
+
+    async def talk(ctx: StepContext[None]) -> str:
+        return (await ctx.run(batching_agent(provider), "?")).output
+
+    await interrupt(alone(talk), store, nth(StepOutput), written=False)
+    entries = [entry for entry in await entries_of(store) if isinstance(entry, RequestSent | RequestEnded)]
+    assert [type(entry).__name__ for entry in entries] == ["RequestSent"] or len(entries) == 2
+    result = await go_on(alone(talk), store)
+    assert result.output == "answer"
+    assert result.usage.total.request_count == len(provider.of("batch")) == 2
+    assert result.usage.total.committed_usd >= provider.billed_usd

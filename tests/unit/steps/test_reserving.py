@@ -1,0 +1,425 @@
+"""Money that is set aside before it is spent on something other than a model request."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import nullcontext
+from contextvars import copy_context
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from support.agents import paid_agent
+from support.steps import failure_of, run_alone
+
+from fastroai import BudgetRefused, SpendRecorded, budget_scope, spend
+from fastroai.errors import (
+    BudgetExceeded,
+    ConfigurationError,
+    CostBudgetExceeded,
+    SpendLimitExceeded,
+    UnpricedModelError,
+)
+from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
+from fastroai.records import RequestRecord
+from fastroai.runtime.budget_scopes import BudgetScope
+from fastroai.steps import Spend
+from fastroai.store import MemoryRunStore, MemorySpendStore
+from fastroai.usage import Budget, CostCalculator, SpendLimit, UsageReport
+
+DOLLAR = Budget(usd=1)
+
+
+def left(scope: BudgetScope) -> Decimal | None:
+    return scope.remaining.usd
+
+
+async def test_it_is_reserved_settled_and_in_the_account() -> None:
+    async with budget_scope(DOLLAR) as scope:
+        async with spend("0.60", model="acme:search", units={"queries": 3}) as purchase:
+            assert left(scope) == Decimal("0.40")
+            assert purchase.bound_usd == Decimal("0.60")
+            record = purchase.settle("0.25")
+        assert left(scope) == Decimal("0.75")
+        assert scope.records == (record,) == (purchase.record,)
+    assert (record.kind, record.outcome, record.provider, record.model) == (
+        "spend",
+        "settled",
+        "acme",
+        "search",
+    )
+    assert (record.cost_usd, record.cost_source, record.units) == (Decimal("0.25"), "stated", {"queries": 3})
+    assert record.started_at is not None
+    assert (scope.usage.request_count, scope.usage.cost_usd, scope.usage.cost_complete) == (
+        0,
+        Decimal("0.25"),
+        True,
+    )
+    assert UsageReport.of([record]).by_model["acme:search"].cost_usd == Decimal("0.25")
+
+
+async def test_without_another_word_it_cost_what_was_reserved() -> None:
+    async with budget_scope(DOLLAR) as scope, spend("0.60") as purchase:
+        purchase.settle()
+    assert (scope.usage.cost_usd, scope.usage.cost_complete) == (Decimal("0.60"), True)
+
+
+async def test_what_was_not_bought_is_not_charged() -> None:
+    async with budget_scope(DOLLAR) as scope, spend("0.60") as purchase:
+        assert purchase.release().outcome == "released"
+    assert (scope.usage.committed_usd, scope.usage.failed_requests, scope.usage.cost_complete) == (0, 1, True)
+
+
+@pytest.mark.parametrize("error", [None, ValueError("no"), asyncio.CancelledError()])
+async def test_where_nobody_says_what_it_cost_it_counts_at_the_most(error: BaseException | None) -> None:
+    scope = budget_scope(DOLLAR)
+    with nullcontext() if error is None else pytest.raises(type(error)):
+        async with scope, spend("0.60", model="acme:search"):
+            if error is not None:
+                raise error
+    [record] = scope.records
+    assert (record.outcome, record.bound_usd, record.cost_usd) == ("unmeasured", Decimal("0.60"), None)
+    assert record.error is not None
+    assert record.error.startswith("whoever reserved it did not say what it cost")
+    assert (scope.usage.committed_usd, scope.usage.cost_complete) == (Decimal("0.60"), False)
+
+
+async def test_what_the_budget_cannot_pay_for_is_refused_before_it_is_bought() -> None:
+    heard: list[Any] = []
+    with pytest.raises(CostBudgetExceeded) as caught:
+        async with budget_scope(DOLLAR, on_event=heard.append), spend("1.01"):
+            raise AssertionError("bought all the same")
+    error = caught.value
+    assert (error.limit, error.committed, error.requested) == (1_000_000, 0, 1_010_000)
+    assert (error.stopped, error.scope_path) == ("spend", ("budget_scope",))
+    assert "the spending, of up to 1,010,000, was not begun. Raise the budget ($1), or do less" in str(error)
+    assert [type(event) for event in heard] == [BudgetRefused]
+
+
+async def test_it_waits_for_others_and_for_no_shorter_answer() -> None:
+    async with budget_scope(DOLLAR) as scope:
+        order: list[str] = []
+
+        async def buy(name: str, least: str) -> None:
+            async with spend(least) as purchase:
+                order.append(name)
+                await asyncio.sleep(0)
+                purchase.settle("0.1")
+
+        await asyncio.gather(*(buy(str(number), "0.6") for number in range(5)))
+    assert order == ["0", "1", "2", "3", "4"]
+    assert scope.usage.cost_usd == Decimal("0.5")
+
+
+async def test_what_is_asked_of_a_model_inside_does_not_wait_for_it() -> None:
+    agent = paid_agent()
+    with pytest.raises(BudgetExceeded):
+        async with budget_scope(Budget(microcents=1_000)), spend("0.001"):
+            await agent.run("?")
+
+
+async def test_a_budget_of_requests_does_not_count_it_and_one_of_tokens_does() -> None:
+    async with budget_scope(Budget(requests=1, tokens=1_000)) as scope:
+        for _ in range(2):
+            async with spend(model="openai:text-embedding-3-small", units={"input_tokens": 400}) as purchase:
+                purchase.settle(units={"input_tokens": 300})
+        assert (scope.remaining.requests, scope.remaining.tokens) == (1, 400)
+        with pytest.raises(BudgetExceeded):
+            async with spend(model="openai:text-embedding-3-small", units={"input_tokens": 401}):
+                pass
+
+
+async def test_list_prices_are_those_of_the_units_of_genai_prices() -> None:
+    """https://platform.openai.com/docs/pricing: $0.02 per million tokens; $15 per million characters."""
+    async with budget_scope(DOLLAR) as scope:
+        async with spend(model="openai:text-embedding-3-small", units={"input_tokens": 8_000}) as embedding:
+            assert embedding.bound_usd == Decimal("0.00016")
+            record = embedding.settle(units={"input_tokens": 6_000})
+        assert (record.cost_usd, record.cost_source) == (Decimal("0.00012"), "priced")
+        assert record.tokens.input_tokens == 6_000
+        async with spend(model="openai:tts-1", units={"input_characters": 2_000}) as speech:
+            speech.settle()
+    assert scope.usage.cost_usd == Decimal("0.03012")
+    assert scope.usage.cost_complete
+
+
+async def test_overrides_and_own_prices_come_first() -> None:
+    prices = CostCalculator(pricing_overrides={"acme:embed": {"input_per_mtok": 3, "output_per_mtok": 0}})
+    async with budget_scope(DOLLAR) as scope:
+        units = {"input_tokens": 1_000}
+        async with spend(model="acme:embed", units=units, cost_calculator=prices) as purchase:
+            assert purchase.settle().cost_usd == Decimal("0.003")
+        async with spend(model="acme:search", units={"queries": 4}, price_usd="0.005") as purchase:
+            assert purchase.bound_usd == Decimal("0.020")
+            record = purchase.settle(units={"queries": 3})
+    assert (record.cost_usd, record.cost_source) == (Decimal("0.015"), "override")
+    assert record.units == {"queries": 3}
+    assert scope.usage.cost_usd == Decimal("0.018")
+
+
+async def test_without_a_price_a_budget_of_money_refuses_it() -> None:
+    units = {"input_tokens": 10}
+    with pytest.raises(UnpricedModelError):
+        async with budget_scope(DOLLAR), spend(model="acme:embed", units=units):
+            pass
+    async with budget_scope(Budget(tokens=100)) as scope, spend(model="acme:embed", units=units) as purchase:
+        assert purchase.bound_usd is None
+        purchase.settle()
+    assert (scope.usage.unpriced_requests, scope.usage.cost_complete) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({}, "usd"),
+        ({"model": "acme:search"}, "usd"),
+        ({"usd": -1}, "usd"),
+        ({"usd": "much"}, "usd"),
+        ({"usd": 1, "price_usd": 1}, "price_usd"),
+        ({"units": {"input_tokens": 1}}, "model"),
+        ({"model": "openai:tts-1", "units": {"input_letters": 1}}, "units"),
+        ({"model": "openai:tts-1", "units": {"input_characters": -1}}, "units"),
+        ({"model": "openai:tts-1", "units": {"input_characters": True}}, "units"),
+        ({"model": "openai:tts-1", "units": {"input_characters": float("inf")}}, "units"),
+        ({"units": 3, "price_usd": 1}, "units"),
+        ({"units": {"a": 1, "b": 1}, "price_usd": 1}, "units"),
+        ({"units": {"a": 1}, "price_usd": -1}, "price_usd"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_meant_is_refused_at_once(arguments: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{named}"):
+        spend(**arguments)
+
+
+async def test_it_ends_once_and_is_used_once() -> None:
+    purchase = spend("0.1")
+    with pytest.raises(ConfigurationError, match="inside of its `with` block"):
+        purchase.settle()
+    async with purchase:
+        purchase.settle()
+        with pytest.raises(ConfigurationError, match="settled or released once"):
+            purchase.release()
+    with pytest.raises(ConfigurationError, match="a new one for each time"):
+        async with purchase:
+            pass
+    with pytest.raises(ConfigurationError, match="nothing beside units="):
+        async with spend("0.1") as other:
+            other.settle("0.1", units={"queries": 1})
+    with pytest.raises(ConfigurationError, match="`async with`"), spend("0.1"):
+        pass
+
+
+async def test_a_bill_above_the_most_is_charged_and_stops_what_it_crosses() -> None:
+    scope = budget_scope(DOLLAR)
+    with pytest.raises(CostBudgetExceeded) as caught:
+        async with scope, spend("0.5") as purchase:
+            purchase.settle("1.5")
+    assert caught.value.stopped == "recorded"
+    assert scope.usage.cost_usd == Decimal("1.5")
+    assert "what was recorded last is charged, and went beyond it" in str(caught.value)
+
+
+def test_code_that_is_not_async_spends_too() -> None:
+    with budget_scope(DOLLAR) as scope:
+        with spend("0.3") as purchase:
+            assert left(scope) == Decimal("0.7")
+            purchase.settle("0.2")
+        with pytest.raises(CostBudgetExceeded), spend("0.9"):
+            pass
+    assert scope.usage.cost_usd == Decimal("0.2")
+
+
+def test_outside_of_any_run_it_is_only_counted_for_itself() -> None:
+    with spend("0.3", model="acme:search") as purchase:
+        purchase.settle("0.2")
+    assert purchase.record is not None
+    assert purchase.record.cost_usd == Decimal("0.2")
+
+
+def test_threads_spend_from_one_budget() -> None:
+    with budget_scope(DOLLAR) as scope:
+        ended = threading.Barrier(4, timeout=30)
+
+        def buy() -> None:
+            with spend("0.3") as purchase:
+                purchase.settle("0.3")
+            ended.wait()
+
+        threads = [threading.Thread(target=copy_context().run, args=(buy,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        ended.wait()
+    assert scope.usage.cost_usd == Decimal("0.9")
+
+
+# --- in steps ---
+
+
+async def test_a_step_spends_in_its_own_name() -> None:
+    async def search(ctx: StepContext) -> None:
+        async with ctx.spend("0.02", model="acme:search") as purchase:
+            assert isinstance(purchase, Spend)
+            purchase.settle("0.01")
+
+    result = await run_alone(search)
+    [record] = result.usage.records
+    assert (record.step_id, record.cost_usd) == ("alone", Decimal("0.01"))
+
+
+async def test_a_sync_step_spends_with_with() -> None:
+    def search(ctx: StepContext) -> None:
+        with ctx.spend("0.02") as purchase:
+            purchase.settle()
+
+    assert (await run_alone(search)).usage.total_cost_usd == Decimal("0.02")
+
+
+async def test_a_step_s_own_budget_is_its_own_failure_and_one_around_it_stops_the_run() -> None:
+    async def search(ctx: StepContext) -> None:
+        async with ctx.spend("0.02"):
+            pass
+
+    own = await failure_of(step(cost_budget=1_000)(search))
+    assert isinstance(own, CostBudgetExceeded)
+    with pytest.raises(CostBudgetExceeded) as caught:
+        await Pipeline("p", {"s": step(search)}, config=PipelineConfig(cost_budget=1_000)).execute()
+    assert caught.value.scope_path == ("p",)
+
+
+async def test_listeners_are_told_of_it() -> None:
+    heard: list[Any] = []
+    async with budget_scope(DOLLAR, on_event=heard.append), spend("0.02", model="acme:x") as purchase:
+        purchase.settle()
+    [event] = heard
+    assert isinstance(event, SpendRecorded)
+    assert event.record == purchase.record
+
+
+# --- spend limits ---
+
+
+async def test_spend_limits_hold_for_it_and_are_charged() -> None:
+    limit = SpendLimit(usd=1, store=MemorySpendStore())
+    async with budget_scope(limit):
+        async with spend("0.6") as purchase:
+            assert (await limit.status()).reserved_usd == Decimal("0.6")
+            purchase.settle("0.5")
+        status = await limit.status()
+        assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.5"))
+        with pytest.raises(SpendLimitExceeded) as caught:
+            async with spend("0.6"):
+                pass
+    assert caught.value.stopped == "spend"
+    assert "max_tokens" not in str(caught.value)
+
+
+async def test_recorded_usage_is_charged_to_spend_limits_and_stops_the_step_that_crosses_one() -> None:
+    limit = SpendLimit(usd=1, store=MemorySpendStore())
+
+    @step
+    async def search(ctx: StepContext) -> str:
+        ctx.record_usage(model="search", cost_usd="0.4")
+        return "found"
+
+    pipeline = Pipeline("p", {"search": search}, config=PipelineConfig(budget=limit))
+    for _ in range(2):
+        assert (await pipeline.execute()).output == "found"
+    assert (await limit.status()).spent_usd == Decimal("0.8")
+    with pytest.raises(SpendLimitExceeded) as caught:
+        await pipeline.execute()
+    assert (caught.value.stopped, caught.value.actual_microcents) == ("recorded", 1_200_000)
+    assert caught.value.usage.cost_usd == Decimal("0.4"), "it is charged all the same"
+    assert (await limit.status()).spent_usd == Decimal("1.2")
+
+
+async def test_recorded_usage_of_a_loop_stops_it_as_soon_as_the_limit_says_so() -> None:
+    limit = SpendLimit(usd=1, store=MemorySpendStore())
+
+    @step
+    async def search(ctx: StepContext) -> None:
+        for _ in range(100):
+            ctx.record_usage(model="search", cost_usd="0.4")
+            await asyncio.sleep(0.01)
+
+    with pytest.raises(SpendLimitExceeded) as caught:
+        await Pipeline("p", {"s": search}, config=PipelineConfig(budget=limit)).execute()
+    assert Decimal("1.2") <= caught.value.usage.cost_usd < 40
+    assert (await limit.status()).spent_usd == caught.value.usage.cost_usd
+
+
+# --- what is recorded after it has happened ---
+
+
+async def test_recorded_usage_that_crosses_a_budget_stops_its_step_and_is_charged() -> None:
+    did: list[int] = []
+
+    async def search(ctx: StepContext) -> None:
+        for number in range(5):
+            did.append(number)
+            ctx.record_usage(model="search", cost_usd="0.4")
+
+    error = await failure_of(step(budget=DOLLAR)(search))
+    assert isinstance(error, CostBudgetExceeded)
+    assert (error.stopped, error.committed, error.requested) == ("recorded", 1_200_000, None)
+    assert did == [0, 1, 2]
+    assert error.usage.cost_usd == Decimal("1.2")
+    assert str(error).endswith("Raise the budget ($1), or reserve before you spend: ctx.spend(...)")
+
+
+async def test_of_several_budgets_that_are_crossed_the_outermost_stops() -> None:
+    async def search(ctx: StepContext) -> None:
+        ctx.record_usage(model="search", cost_usd=2)
+
+    pipeline = Pipeline("p", {"s": step(budget=DOLLAR)(search)}, config=PipelineConfig(budget=DOLLAR))
+    with pytest.raises(CostBudgetExceeded) as caught:
+        await pipeline.execute()
+    assert caught.value.scope_path == ("p",)
+    assert caught.value.usage.cost_usd == 2
+
+
+async def test_what_just_fits_stops_nothing() -> None:
+    async def search(ctx: StepContext) -> str:
+        ctx.record_usage(model="search", cost_usd=1)
+        return "found"
+
+    pipeline = Pipeline("p", {"s": step(search)}, config=PipelineConfig(budget=DOLLAR))
+    assert (await pipeline.execute()).output == "found"
+
+
+# --- on record ---
+
+
+async def test_what_is_bought_while_the_process_dies_counts_at_its_most() -> None:
+    store, entered = MemoryRunStore(), asyncio.Event()
+    bought: list[RequestRecord] = []
+    dies = True
+
+    @step
+    async def search(ctx: StepContext) -> str:
+        async with ctx.spend("0.02", model="acme:search") as purchase:
+            if dies:
+                log = [entry async for entry in _log_of(store, "r")]
+                assert sum("spending_recorded" in entry for entry in log) == 1
+                entered.set()
+                raise KeyboardInterrupt
+            bought.append(purchase.settle("0.01"))
+        return "found"
+
+    pipeline = Pipeline("p", {"search": search})
+    with pytest.raises(KeyboardInterrupt):
+        await pipeline.execute(run_id="r", store=store)
+    dies = False
+    result = await pipeline.resume("r", store=store)
+    assert result.usage.total.committed_usd == Decimal("0.03")
+    assert (result.usage.total.unmeasured_requests, result.usage.total_cost_usd) == (1, Decimal("0.01"))
+    trace = result.log.trace
+    assert trace is not None
+    assert len([record for one in trace.attempts for record in one.records]) == 2
+
+
+async def _log_of(store: MemoryRunStore, run_id: str) -> Any:
+    read = await store.read(f"log:{run_id}")
+    for value in read.values:
+        yield value.decode()
