@@ -15,6 +15,7 @@ from fastroai import (
     Pipeline,
     PipelineConfig,
     PipelineResult,
+    Spend,
     SplitPipeline,
     StepConfig,
     StepContext,
@@ -116,6 +117,12 @@ async def asks(ctx: StepContext[Deps]) -> int:
     assert_type(await ctx.map(with_deps, range(3)), list[int])
     assert_type(ctx.record_usage(model="acme:x", cost_usd="0.1"), RequestRecord)
     ctx.record_usage(model="acme:x", cost_usd=0.1)  # type: ignore[arg-type]  # not exact
+    async with ctx.spend("0.1", model="acme:x") as purchase:
+        assert_type(purchase, Spend)
+        assert_type(purchase.settle("0.05"), RequestRecord)
+    with ctx.spend(model="acme:x", units={"queries": 2}, price_usd="0.01") as purchase:
+        assert_type(purchase.settle(units={"queries": 1}), RequestRecord)
+    ctx.spend(["0.1"])  # type: ignore[arg-type]  # not an amount
     return response.output
 
 
