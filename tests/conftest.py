@@ -1,4 +1,4 @@
-"""What holds for every test: its runs can be replayed, and its budgets hold nothing when it is over."""
+"""What holds for every test: its runs can be replayed, and it leaves nothing behind in budgets and bounds."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from support.servers import postgres_dsn, redis_url
 
 from fastroai.pipelines.machine import PipelineMachine
 from fastroai.runtime.ledger import Account
+from fastroai.usage.known_inputs import KnownInputs
 
 __all__ = ["postgres_dsn", "redis_url"]
 """Fixtures for all tests."""
@@ -20,6 +21,12 @@ __all__ = ["postgres_dsn", "redis_url"]
 def interrupts() -> None:
     """Ctrl-C works in the tests of it, also where the suite runs in the background, which ignores it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def nothing_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test's providers reported for inputs bounds no request of another test."""
+    monkeypatch.setattr("fastroai.usage.bounds.KNOWN_INPUTS", KnownInputs())
 
 
 @pytest.fixture(autouse=True)

@@ -8,13 +8,16 @@ import concurrent.futures
 import logging
 import os
 import threading
-from collections.abc import Coroutine
+from collections import deque
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass
 from decimal import Decimal
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from fastroai.errors import SpendStoreUnavailable
+from fastroai.runtime.owner import is_dead
 from fastroai.runtime.sync import background_loop
 from fastroai.runtime.turnstile import Turnstile
 
@@ -27,6 +30,9 @@ logger = logging.getLogger("fastroai.runtime")
 
 RENEWALS_PER_LEASE: Final = 3
 _SECONDS_AT_EXIT: Final = 5.0
+_FIRST_RETRY: Final = 0.1
+_LONGEST_RETRY: Final = 2.0
+"""Seconds between attempts to settle with a store that is unavailable."""
 
 
 class LeaseHolder(Protocol):
@@ -70,6 +76,8 @@ class SpendDesk:
         """With the time at which the lease was last renewed, at the latest."""
         self._turnstiles: WeakValueDictionary[SpendAccount, Turnstile] = WeakValueDictionary()
         self._renewing: set[float] = set()
+        self._unsettled: deque[_Ending] = deque()
+        """What the store could not be told. While there is anything, settling waits for its turn here."""
 
     def turnstile(self, account: SpendAccount) -> Turnstile:
         """What lets the requests of this process ask for an account one after the other."""
@@ -109,6 +117,13 @@ class SpendDesk:
             ]
         return sum(held_up, Decimal(0))
 
+    async def end_leases_of_dead(self, account: SpendAccount, holders: Iterable[str]) -> bool:
+        """End the leases of processes that are known to be dead. Returns whether there are any."""
+        dead = [holder for holder in holders if is_dead(holder)]
+        if dead:
+            await self.store.end_leases(account, dead)
+        return bool(dead)
+
     async def _renew_leases(self, lease: float) -> None:
         while True:
             with self._lock:
@@ -130,52 +145,83 @@ class SpendDesk:
 
     def settle(self, claim: SpendClaim, cost_usd: Decimal) -> concurrent.futures.Future[SpendBalance | None]:
         """Settle in the background. The future is done when that was tried once; then it is tried again."""
-        return _in_background(self._settle(claim, cost_usd), _endings)
+        return _in_background(self._settle(_Ending(claim, cost_usd)), _endings)
 
     def charge(self, claim: SpendClaim, cost_usd: Decimal) -> concurrent.futures.Future[SpendBalance | None]:
         """Count what was spent without being reserved, in the background. Done as `settle` is."""
-        return _in_background(self._charge(claim, cost_usd), _endings)
+        return _in_background(self._settle(_Ending(claim, cost_usd, is_known=False)), _endings)
 
-    async def _charge(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance | None:
-        try:
-            await self.store.reserve(claim)  # granted or in line, it is known, and can be settled
-        except SpendStoreUnavailable as error:
-            logger.warning("$%f of %r is not charged yet: %s", cost_usd, claim.account.key, error.reason)
-            _in_background(self._settle_late(claim, cost_usd, is_known=False), _endings)
-            return None
-        return await self._settle(claim, cost_usd)
-
-    async def _settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance | None:
-        try:
-            return await self.store.settle(claim, cost_usd)
-        except SpendStoreUnavailable as error:
-            log = logger.warning if cost_usd else logger.debug  # where nothing is to be paid, leases end
-            log("$%f of %r is not settled yet: %s", cost_usd, claim.account.key, error.reason)
-        _in_background(self._settle_late(claim, cost_usd), _endings)
+    async def _settle(self, ending: _Ending) -> SpendBalance | None:
+        if not self._unsettled:
+            try:
+                return await self._tell(ending)
+            except SpendStoreUnavailable as error:
+                log = logger.warning if ending.cost_usd else logger.debug  # nothing to be paid: leases end
+                log("$%f of %r is not settled yet: %s", ending.cost_usd, ending.key, error.reason)
+        self._unsettled.append(ending)
+        if len(self._unsettled) == 1:
+            _in_background(self._settle_late(), _endings)
         return None
 
-    async def _settle_late(self, claim: SpendClaim, cost_usd: Decimal, *, is_known: bool = True) -> None:
-        """Try again for as long as the lease lasts; after that, the store counts the bound it has."""
-        end = asyncio.get_running_loop().time() + claim.lease
-        pause = 0.1
-        while asyncio.get_running_loop().time() < end:
+    async def _tell(self, ending: _Ending) -> SpendBalance:
+        if not ending.is_known:
+            await self.store.reserve(ending.claim)  # granted or in line, it can be settled
+            ending.is_known = True
+        return await self.store.settle(ending.claim, ending.cost_usd)
+
+    async def _settle_late(self) -> None:
+        """Try again, one at a time, each for as long as its lease; then the store counts the bound it has."""
+        pause = _FIRST_RETRY
+        while self._unsettled:
             await asyncio.sleep(pause)
-            pause = min(pause * 2, 2.0)
-            try:
-                if not is_known:
-                    await self.store.reserve(claim)
-                    is_known = True
-                await self.store.settle(claim, cost_usd)
-            except SpendStoreUnavailable:
-                continue
-            return
-        log = logger.error if cost_usd else logger.debug
-        log(
-            "$%f of %r could not be settled; the store counts the bound of $%f once the lease has ended",
-            cost_usd,
-            claim.account.key,
-            claim.amount_usd,
-        )
+            if await self._settle_first():
+                pause = 0.0
+            else:
+                pause = min(max(pause * 2, _FIRST_RETRY), _LONGEST_RETRY)
+                self._give_up_late()
+
+    async def _settle_first(self) -> bool:
+        """Try the one that was not tried for longest. False if the store is unavailable."""
+        first = self._unsettled[0]
+        try:
+            await self._tell(first)
+        except SpendStoreUnavailable:
+            self._unsettled.rotate(-1)
+            return False
+        except Exception:  # of a store of the user's own, which must not keep the others from being settled
+            logger.exception("$%f of %r could not be settled", first.cost_usd, first.key)
+        self._unsettled.popleft()
+        return True
+
+    def _give_up_late(self) -> None:
+        for ending in [each for each in self._unsettled if each.until <= monotonic()]:
+            self._unsettled.remove(ending)
+            log = logger.error if ending.cost_usd else logger.debug
+            log(
+                "$%f of %r could not be settled; the store counts the bound of $%f once the lease has ended",
+                ending.cost_usd,
+                ending.key,
+                ending.claim.amount_usd,
+            )
+
+
+@dataclass(eq=False)
+class _Ending:
+    """What a store is to be told of a claim at its end."""
+
+    claim: SpendClaim
+    cost_usd: Decimal
+    is_known: bool = True
+    """Whether the store has the claim."""
+
+    def __post_init__(self) -> None:
+        self.until = monotonic() + self.claim.lease
+        """When to give up, if the store stays unavailable."""
+
+    @property
+    def key(self) -> str:
+        """Whose spending it is."""
+        return self.claim.account.key
 
 
 _renewals: Final[set[concurrent.futures.Future[None]]] = set()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from collections.abc import AsyncIterator
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from fastroai.errors import SpendLimitExceeded, SpendStoreUnavailable
 from fastroai.records import EXACT, Unbounded, usd_to_microcents
+from fastroai.runtime.owner import process_owner
 from fastroai.runtime.spend_desk import SpendDesk
 from fastroai.runtime.wakeup import Wakeup
 from fastroai.usage import SpendClaim
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from fastroai.records import RequestRecord
     from fastroai.runtime.ledger import Hold
     from fastroai.runtime.scope import Scope
+    from fastroai.runtime.turnstile import Turnstile
     from fastroai.usage import SpendBalance, SpendLimit
     from fastroai.usage.limits import Ceiling
 
@@ -57,6 +60,7 @@ def _new_claim(ceiling: Ceiling) -> SpendClaim:
         amount_usd=Decimal(0),
         limit_usd=limit.usd,
         lease=limit.lease,
+        holder=process_owner(),
     )
 
 
@@ -111,7 +115,8 @@ class SharedReservation:
         self.limit, self._hold = ceiling.limit, hold
         self.claim = _new_claim(ceiling)
         self._desk = SpendDesk.of(self.limit.store)
-        self._counted = True  # not where an unavailable store is allowed for
+        self._state: Literal["unasked", "asked", "uncounted"] = "unasked"
+        """`uncounted`: the store could not be asked, and the limit lets the request go out all the same."""
         self._charged_usd = Decimal(0)
 
     @property
@@ -119,13 +124,24 @@ class SharedReservation:
         """Whether its request will end by itself."""
         return self._hold.may_end and not self._hold.shared_dependents
 
-    def turn(self, *, inside: bool) -> AbstractAsyncContextManager[None]:
+    @asynccontextmanager
+    async def turn(self, *, inside: bool) -> AsyncIterator[None]:
         """This process's turn to ask for the account; to be held until it is granted or refused.
 
         A request that is made from `inside` of another does not stand behind those of this process that may
         be waiting for the end of that one.
+
+        Raises:
+            SpendStoreUnavailable: whoever had the turn found the store unavailable; unless the limit allows
+                for that.
         """
-        return nullcontext() if inside else self._desk.turnstile(self.claim.account)
+        async with AsyncExitStack() as held:
+            if not inside:
+                try:
+                    await held.enter_async_context(self._turnstile)
+                except SpendStoreUnavailable as error:
+                    self._go_uncounted(error)
+            yield
 
     async def acquire(self, amount_usd: Decimal) -> SpendBalance | None:
         """Reserve so much US dollars; wait while others' reservations stand in the way.
@@ -137,30 +153,37 @@ class SharedReservation:
             SpendStoreUnavailable: unless the limit allows for that.
         """
         self.claim = replace(self.claim, amount_usd=amount_usd)
+        if self._state == "uncounted":
+            return None
+        self._state = "asked"
         self._desk.add(self)
         pause = FIRST_POLL
         while True:
             try:
                 verdict = await self._desk.store.reserve(self.claim)
+                if verdict.granted:
+                    return None
+                if await self._desk.end_leases_of_dead(self.claim.account, verdict.holders):
+                    pause = FIRST_POLL
+                elif verdict.first and verdict.balance.reserved_usd <= self._desk.held_up(self.claim.account):
+                    return verdict.balance
             except SpendStoreUnavailable as error:
-                self._allow(error)
+                self._tell_the_line(error)
                 self._desk.remove(self)
-                self._counted = False
+                self._go_uncounted(error)
+                self._desk.settle(self.claim, Decimal(0))  # the store may have it all the same
                 return None
-            if verdict.granted:
-                return None
-            if verdict.first and verdict.balance.reserved_usd <= self._desk.held_up(self.claim.account):
-                return verdict.balance
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_POLL)
 
     async def mark_sent(self) -> bool:
         """Note that the request goes out now. False if its lease has ended: acquire it again."""
-        if not self._counted:
+        if self._state == "uncounted":
             return True
         try:
             return await self._desk.store.mark_sent(self.claim)
         except SpendStoreUnavailable as error:
+            self._tell_the_line(error)
             self._allow(error)
             return True  # it is reserved, and counted if the store is there again when the answer is
 
@@ -172,7 +195,7 @@ class SharedReservation:
         self._desk.remove(self)
         charged = self.claim.amount_usd if isinstance(committed_usd, Unbounded) else committed_usd
         self._charged_usd = charged
-        return self._desk.settle(self.claim, charged) if self._counted else None
+        return self._desk.settle(self.claim, charged) if self._state == "asked" else None
 
     def left_of(self, balance: SpendBalance) -> Decimal:
         """US dollars that the limit has left; in the units of stores, or what they round up would not fit."""
@@ -190,6 +213,24 @@ class SharedReservation:
     def refusal(self, scope: Scope, balance: SpendBalance) -> SpendLimitExceeded:
         """The error for a request that this limit cannot pay for."""
         return limit_stop(self.limit, self.claim, scope, balance, usd_to_microcents(self.claim.amount_usd))
+
+    @property
+    def _turnstile(self) -> Turnstile:
+        return self._desk.turnstile(self.claim.account)
+
+    def _tell_the_line(self, found: SpendStoreUnavailable) -> None:
+        """Have those who wait for their turn find the same, each with an error of its own."""
+
+        def again() -> SpendStoreUnavailable:
+            error = SpendStoreUnavailable(found.store, found.reason, found.advice)
+            error.__cause__ = found
+            return error
+
+        self._turnstile.turn_away(again)
+
+    def _go_uncounted(self, error: SpendStoreUnavailable) -> None:
+        self._allow(error)
+        self._state = "uncounted"
 
     def _allow(self, error: SpendStoreUnavailable) -> None:
         """Let a request go out without the store, where the limit says so; else raise `error`."""

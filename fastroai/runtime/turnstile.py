@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 
 from fastroai.runtime.wakeup import Wakeup
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """Somebody in line."""
+
+    turn: Wakeup
+    refusal: Exception | None = None
 
 
 class Turnstile:
@@ -14,7 +24,7 @@ class Turnstile:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._line: deque[Wakeup] = deque()
+        self._line: deque[_Waiting] = deque()
         self._taken = False
 
     async def __aenter__(self) -> None:
@@ -22,17 +32,28 @@ class Turnstile:
             if not self._taken:
                 self._taken = True
                 return
-            turn = Wakeup()
-            self._line.append(turn)
+            waiting = _Waiting(Wakeup())
+            self._line.append(waiting)
         try:
-            await turn.wait()
+            await waiting.turn.wait()
         except BaseException:
             with self._lock:
-                if turn in self._line:
-                    self._line.remove(turn)
+                if waiting in self._line:
+                    self._line.remove(waiting)
                     raise
-            self._next()  # it was our turn already
+            if waiting.refusal is None:
+                self._next()  # it was our turn already
             raise
+        if waiting.refusal is not None:
+            raise waiting.refusal
+
+    def turn_away(self, refusal: Callable[[], Exception]) -> None:
+        """Raise an error in each who waits now. Those who come later wait for their turn."""
+        with self._lock:
+            line, self._line = self._line, deque()
+        for waiting in line:
+            waiting.refusal = refusal()
+            waiting.turn.set()
 
     async def __aexit__(
         self,
@@ -47,5 +68,5 @@ class Turnstile:
             if not self._line:
                 self._taken = False
                 return
-            turn = self._line.popleft()
-        turn.set()
+            waiting = self._line.popleft()
+        waiting.turn.set()

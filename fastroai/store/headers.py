@@ -9,8 +9,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from fastroai.errors import RunCorrupt, RunFromNewerVersion, RunInProgress
+from fastroai.runtime.owner import is_dead
 from fastroai.store.entries import FORMAT, AnyEntry, RunHeader, decode_entry
-from fastroai.store.owner import is_dead
 from fastroai.store.run_store import RunStore
 
 

@@ -21,6 +21,7 @@ from fastroai.errors import (
 )
 from fastroai.records import Usage
 from fastroai.runtime import Scope
+from fastroai.runtime.owner import new_owner, release_owner
 from fastroai.runtime.tasks import end_task
 from fastroai.store.entries import (
     AnyEntry,
@@ -39,7 +40,6 @@ from fastroai.store.headers import (
     log_key,
 )
 from fastroai.store.journal import Durability, Journal
-from fastroai.store.owner import new_owner, release_owner
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore, StoredValues

@@ -61,8 +61,11 @@ class PostgresSpendStore(KeptAtPlace):
             spend_usd(spend_units(claim.amount_usd, "reservation")),
             spend_usd(spend_units(claim.limit_usd, "limit")),
             timedelta(seconds=claim.lease),
+            claim.holder,
         )
-        return SpendVerdict(granted=answer.yes, first=answer.first, balance=answer.balance)
+        return SpendVerdict(
+            granted=answer.yes, first=answer.first, balance=answer.balance, holders=answer.holders
+        )
 
     async def mark_sent(self, claim: SpendClaim) -> bool:
         """See `SpendStore`."""
@@ -82,6 +85,10 @@ class PostgresSpendStore(KeptAtPlace):
         for account, some in of_account.items():
             ids, leases = [claim.id for claim in some], [timedelta(seconds=claim.lease) for claim in some]
             await self._call("spend_renew_v1", account, ids, leases)
+
+    async def end_leases(self, account: SpendAccount, holders: Collection[str]) -> None:
+        """See `SpendStore`."""
+        await self._call("spend_end_leases_v1", account, list(holders))
 
     async def balance(self, account: SpendAccount) -> SpendBalance:
         """See `SpendStore`."""
@@ -108,6 +115,7 @@ class _Answer(NamedTuple):
     yes: bool
     first: bool
     balance: SpendBalance
+    holders: tuple[str, ...]
 
     @classmethod
     def of(
@@ -118,6 +126,7 @@ class _Answer(NamedTuple):
         reserved_usd: Decimal,
         seen: datetime,
         resets_at: datetime | None,
+        holders: list[str],
     ) -> _Answer:
         balance = SpendBalance(
             spent_usd=spend_usd(exact_units(spent_usd)),
@@ -125,4 +134,4 @@ class _Answer(NamedTuple):
             now=seen.astimezone(UTC),
             resets_at=resets_at and resets_at.astimezone(UTC),
         )
-        return cls(yes, first, balance)
+        return cls(yes, first, balance, tuple(holders))

@@ -1,19 +1,22 @@
 -- The rules of fastroai/usage/spend_rules.py, where Redis runs them as one atomic step.
 --
 -- KEYS  of one account, all in one hash slot:
---   account  hash    seen, closes (microseconds since 1970), spent, reserved, places
---   claims   hash    id -> "state amount closes"
+--   account  hash    seen, closes (microseconds since 1970), charged, places
+--   windows  hash    number -> "closes spent reserved"
+--   claims   hash    id -> "state amount window holder", the window 0 while it waits
 --   line     sorted  ids that wait, by their places
 --   leases   sorted  ids, by the end of their lease
+--   holders  hash    holder -> number of its claims that have not lapsed
 -- ARGV  operation, window, and what the operation takes
 --
 -- An amount is "microcents:rest", the rest in 1e-18 dollars: Lua's numbers are exact up to 2^53 only.
 
-local ACCOUNT, CLAIMS, LINE, LEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local ACCOUNT, WINDOWS, CLAIMS, LINE, LEASES, HOLDERS = unpack(KEYS)
 local OPERATION, WINDOW = ARGV[1], ARGV[2]
 local UNITS_PER_MICROCENT = 1e12
 local HOUR, DAY = 3600e6, 86400e6
 local CORRECTION_TIME, RETENTION = 7 * DAY, DAY
+local WINDOWS_KEPT = 4
 
 local function digits(number)
   return string.format('%.0f', number)
@@ -81,42 +84,58 @@ local function end_of_window(now)
   return 0 -- total: no end
 end
 
--- The account, and the claims on it
+-- The account, its windows, and the claims on it
 
-local now, closes, spent, reserved, places
+local now, closes, charged, places
+local windows, changed, latest = {}, {}, 0
 local NOTHING = {0, 0}
+
+local function window_of(claim)
+  changed[claim.window] = true
+  return windows[claim.window]
+end
+
+local function totals()
+  local spent, reserved = NOTHING, NOTHING
+  for number, window in pairs(windows) do
+    if number >= charged then
+      spent, reserved = plus(spent, window.spent), plus(reserved, window.reserved)
+    end
+  end
+  return spent, reserved
+end
 
 local function get(id)
   local text = redis.call('HGET', CLAIMS, id)
   if not text then
     return nil
   end
-  local state, held, closes_at = string.match(text, '^(%a+) (%S+) (%d+)$')
-  return {id = id, state = state, amount = amount(held), closes = tonumber(closes_at)}
+  local state, held, window, holder = string.match(text, '^(%a+) (%S+) (%d+) (.*)$')
+  return {id = id, state = state, amount = amount(held), window = tonumber(window), holder = holder}
 end
 
 local function put(claim, lease_until)
-  local text = claim.state .. ' ' .. text_of(claim.amount) .. ' ' .. digits(claim.closes)
+  local text = claim.state .. ' ' .. text_of(claim.amount) .. ' ' .. digits(claim.window) .. ' ' .. claim.holder
   redis.call('HSET', CLAIMS, claim.id, text)
   redis.call('ZADD', LEASES, digits(lease_until), claim.id)
-end
-
-local function counts(claim)
-  return claim.state ~= 'waiting' and claim.closes == closes
 end
 
 local function remove(claim)
   redis.call('HDEL', CLAIMS, claim.id)
   redis.call('ZREM', LINE, claim.id)
   redis.call('ZREM', LEASES, claim.id)
+  if claim.state ~= 'lapsed' and redis.call('HINCRBY', HOLDERS, claim.holder, -1) <= 0 then
+    redis.call('HDEL', HOLDERS, claim.holder)
+  end
 end
 
 local function take_out(claim)
   remove(claim)
-  if counts(claim) and claim.state == 'lapsed' then
-    spent = minus(spent, claim.amount)
-  elseif counts(claim) then
-    reserved = minus(reserved, claim.amount)
+  local window = window_of(claim)
+  if window and claim.state == 'lapsed' then
+    window.spent = minus(window.spent, claim.amount)
+  elseif window then
+    window.reserved = minus(window.reserved, claim.amount)
   end
 end
 
@@ -126,8 +145,9 @@ local function lease_over(claim)
     return
   end
   take_out(claim)
-  if claim.state == 'sent' and counts(claim) then
-    spent = plus(spent, claim.amount)
+  local window = window_of(claim)
+  if claim.state == 'sent' and window then
+    window.spent = plus(window.spent, claim.amount)
     claim.state = 'lapsed'
     put(claim, now + CORRECTION_TIME)
   end
@@ -137,36 +157,86 @@ local function first_in_line()
   return redis.call('ZRANGE', LINE, 0, 0)[1]
 end
 
+local function open_window(closes_at)
+  latest = latest + 1
+  charged = latest
+  windows[latest] = {closes = closes_at, spent = NOTHING, reserved = NOTHING}
+  changed[latest] = true
+  for number in pairs(windows) do
+    if number <= latest - WINDOWS_KEPT then
+      redis.call('HDEL', WINDOWS, digits(number))
+      windows[number] = nil
+    end
+  end
+end
+
+local function turn_to(closes_at)
+  if closes_at == closes then
+    return
+  end
+  for number, window in pairs(windows) do
+    if window.closes == closes_at then
+      charged, closes = number, closes_at
+      return
+    end
+  end
+  if closes_at > closes then
+    open_window(closes_at)
+  end
+  closes = closes_at
+end
+
+local function shift_leases(by)
+  for _, id in ipairs(redis.call('ZRANGE', LEASES, 0, -1)) do
+    redis.call('ZINCRBY', LEASES, digits(by), id)
+  end
+end
+
 local function open(create)
   local time = redis.call('TIME')
-  local clock = tonumber(time[1]) * 1e6 + tonumber(time[2])
-  local kept = redis.call('HMGET', ACCOUNT, 'seen', 'closes', 'spent', 'reserved', 'places')
+  now = tonumber(time[1]) * 1e6 + tonumber(time[2])
+  local kept = redis.call('HMGET', ACCOUNT, 'seen', 'closes', 'charged', 'places')
   if not kept[1] then
-    now, closes, spent, reserved, places = clock, end_of_window(clock), NOTHING, NOTHING, 0
+    closes, places = end_of_window(now), 0
+    open_window(closes)
     return create
   end
-  now = math.max(clock, tonumber(kept[1]))
-  closes, places = tonumber(kept[2]), tonumber(kept[5])
-  spent, reserved = amount(kept[3]), amount(kept[4])
+  local seen = tonumber(kept[1])
+  closes, charged, places = tonumber(kept[2]), tonumber(kept[3]), tonumber(kept[4])
+  local found = redis.call('HGETALL', WINDOWS)
+  for i = 1, #found, 2 do
+    local number = tonumber(found[i])
+    local ends, spent, reserved = string.match(found[i + 1], '^(%d+) (%S+) (%S+)$')
+    windows[number] = {closes = tonumber(ends), spent = amount(spent), reserved = amount(reserved)}
+    latest = math.max(latest, number)
+  end
+  if now < seen then
+    shift_leases(now - seen)
+  end
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(now))) do
     lease_over(get(id))
   end
-  if closes > 0 and closes <= now then
-    closes, spent, reserved = end_of_window(now), NOTHING, NOTHING
-  end
+  turn_to(end_of_window(now))
   return true
 end
 
 local function save()
-  redis.call('HSET', ACCOUNT, 'seen', digits(now), 'closes', digits(closes), 'spent', text_of(spent),
-    'reserved', text_of(reserved), 'places', digits(places))
+  redis.call('HSET', ACCOUNT, 'seen', digits(now), 'closes', digits(closes), 'charged', digits(charged),
+    'places', digits(places))
+  for number in pairs(changed) do
+    local window = windows[number]
+    if window then
+      local text = digits(window.closes) .. ' ' .. text_of(window.spent) .. ' ' .. text_of(window.reserved)
+      redis.call('HSET', WINDOWS, digits(number), text)
+    end
+  end
   if closes == 0 then
     return
   end
-  local latest = redis.call('ZREVRANGE', LEASES, 0, 0, 'WITHSCORES')[2]
-  local unused_from = math.max(closes, tonumber(latest or 0)) + RETENTION
+  local last_lease = redis.call('ZREVRANGE', LEASES, 0, 0, 'WITHSCORES')[2]
+  local unused_from = math.max(closes, tonumber(last_lease or 0)) + RETENTION
   for _, key in ipairs(KEYS) do
-    redis.call('PEXPIREAT', key, digits(math.ceil(unused_from / 1000)))
+    redis.call('PEXPIRE', key, digits(math.ceil((unused_from - now) / 1000)))
   end
 end
 
@@ -174,7 +244,7 @@ end
 
 local operations = {}
 
-function operations.reserve(id, asked, limit, lease)
+function operations.reserve(id, asked, limit, lease, holder)
   asked = amount(asked)
   local claim = get(id)
   if claim and claim.state == 'reserved' and not at_most(asked, claim.amount) then
@@ -183,21 +253,25 @@ function operations.reserve(id, asked, limit, lease)
   end
   if not claim then
     places = places + 1
-    claim = {id = id, state = 'waiting', amount = asked, closes = 0}
+    claim = {id = id, state = 'waiting', amount = asked, window = 0, holder = holder}
     redis.call('ZADD', LINE, digits(places), id)
+    redis.call('HINCRBY', HOLDERS, holder, 1)
   end
   local first = claim.state ~= 'waiting' or first_in_line() == id
   if claim.state == 'reserved' then
-    if counts(claim) then
-      reserved = minus(reserved, minus(claim.amount, asked))
+    local window = window_of(claim)
+    if window then
+      window.reserved = minus(window.reserved, minus(claim.amount, asked))
     end
     claim.amount = asked
     put(claim, now + lease)
   elseif claim.state == 'waiting' then
     claim.amount = asked
+    local spent, reserved = totals()
     if first and at_most(plus(plus(spent, reserved), asked), amount(limit)) then
-      claim.state, claim.closes = 'reserved', closes
-      reserved = plus(reserved, asked)
+      claim.state, claim.window = 'reserved', charged
+      local window = window_of(claim)
+      window.reserved = plus(window.reserved, asked)
       redis.call('ZREM', LINE, id)
     end
     put(claim, now + lease)
@@ -219,8 +293,12 @@ function operations.settle(id, cost)
   local claim = get(id)
   if claim then
     take_out(claim)
-    if claim.state == 'waiting' or counts(claim) then
-      spent = plus(spent, amount(cost))
+    if claim.state == 'waiting' then
+      claim.window = charged
+    end
+    local window = window_of(claim)
+    if window then
+      window.spent = plus(window.spent, amount(cost))
     end
   end
 end
@@ -235,6 +313,19 @@ function operations.renew(...)
   end
 end
 
+function operations.end_leases(...)
+  local dead = {}
+  for _, holder in ipairs({...}) do
+    dead[holder] = true
+  end
+  for _, id in ipairs(redis.call('HKEYS', CLAIMS)) do
+    local claim = get(id)
+    if claim.state ~= 'lapsed' and dead[claim.holder] then
+      lease_over(claim)
+    end
+  end
+end
+
 function operations.balance()
 end
 
@@ -243,7 +334,9 @@ if open(OPERATION == 'reserve') then
   granted, first = operations[OPERATION](unpack(ARGV, 3))
   save()
 end
+local spent, reserved = totals()
 return {
   granted and 1 or 0, first and 1 or 0, digits(now), digits(closes),
   digits(spent[1]), digits(spent[2]), digits(reserved[1]), digits(reserved[2]),
+  OPERATION == 'reserve' and not granted and redis.call('HKEYS', HOLDERS) or {},
 }

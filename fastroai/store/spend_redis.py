@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from fastroai.errors import SpendStoreUnavailable
 from fastroai.store.connections import Connections
@@ -19,9 +19,9 @@ _CONNECTIONS: Final = 4
 _RENEWED_AT_ONCE: Final = 1_000
 """Claims, each of which is two arguments: Lua takes no more than 8,000."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_PARTS: Final = ("account", "claims", "line", "leases")
+_PARTS: Final = ("account", "windows", "claims", "line", "leases", "holders")
 
-_Operation = Literal["reserve", "mark_sent", "settle", "renew", "balance"]
+_Operation = Literal["reserve", "mark_sent", "settle", "renew", "end_leases", "balance"]
 
 
 class RedisSpendStore(KeptAtPlace):
@@ -68,8 +68,11 @@ class RedisSpendStore(KeptAtPlace):
             _amount(spend_units(claim.amount_usd, "reservation")),
             _amount(spend_units(claim.limit_usd, "limit")),
             _microseconds(claim.lease),
+            claim.holder,
         )
-        return SpendVerdict(granted=reply.yes, first=reply.first, balance=reply.balance)
+        return SpendVerdict(
+            granted=reply.yes, first=reply.first, balance=reply.balance, holders=reply.holders
+        )
 
     async def mark_sent(self, claim: SpendClaim) -> bool:
         """See `SpendStore`."""
@@ -90,6 +93,10 @@ class RedisSpendStore(KeptAtPlace):
             for start in range(0, len(ids_and_leases), 2 * _RENEWED_AT_ONCE):
                 some = ids_and_leases[start : start + 2 * _RENEWED_AT_ONCE]
                 await self._perform("renew", account, *some)
+
+    async def end_leases(self, account: SpendAccount, holders: Collection[str]) -> None:
+        """See `SpendStore`."""
+        await self._perform("end_leases", account, *holders)
 
     async def balance(self, account: SpendAccount) -> SpendBalance:
         """See `SpendStore`."""
@@ -113,17 +120,19 @@ class _Reply(NamedTuple):
     yes: bool
     first: bool
     balance: SpendBalance
+    holders: tuple[str, ...]
 
     @classmethod
-    def of(cls, reply: list[bytes | int]) -> _Reply:
-        yes, first, now, closes, spent, rest_of_spent, reserved, rest_of_reserved = map(int, reply)
+    def of(cls, reply: list[Any]) -> _Reply:
+        *numbers, holders = reply
+        yes, first, now, closes, spent, rest_of_spent, reserved, rest_of_reserved = map(int, numbers)
         balance = SpendBalance(
             spent_usd=spend_usd(spent * UNITS_PER_MICROCENT + rest_of_spent),
             reserved_usd=spend_usd(reserved * UNITS_PER_MICROCENT + rest_of_reserved),
             now=_EPOCH + timedelta(microseconds=now),
             resets_at=_EPOCH + timedelta(microseconds=closes) if closes else None,
         )
-        return cls(bool(yes), bool(first), balance)
+        return cls(bool(yes), bool(first), balance, tuple(holder.decode() for holder in holders))
 
 
 def _amount(units: int) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, TypeVar, overload
@@ -16,7 +18,15 @@ from fastroai.store.place import KeptAtPlace
 from fastroai.store.sqlite_file import SQLiteFile, file_path
 from fastroai.usage.memory_spend_store import utc_now
 from fastroai.usage.spend_amounts import exact_units, spend_usd
-from fastroai.usage.spend_rules import RETENTION, AccountRow, ClaimRow, ClaimState, OpenAccount, new_account
+from fastroai.usage.spend_rules import (
+    RETENTION,
+    AccountRow,
+    ClaimRow,
+    ClaimState,
+    OpenAccount,
+    WindowRow,
+    new_account,
+)
 from fastroai.usage.spend_store import SpendAccount, SpendBalance, SpendClaim, SpendVerdict
 
 T = TypeVar("T")
@@ -25,11 +35,19 @@ _SCHEMA: Final = (
     """CREATE TABLE IF NOT EXISTS spend_account (
         account_key TEXT NOT NULL,
         time_window TEXT NOT NULL,
-        seen TEXT NOT NULL,
+        steady REAL NOT NULL,
+        closes_at TEXT,
+        charged INTEGER NOT NULL,
+        PRIMARY KEY (account_key, time_window)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS spend_window (
+        account_key TEXT NOT NULL,
+        time_window TEXT NOT NULL,
+        number INTEGER NOT NULL,
         closes_at TEXT,
         spent_usd TEXT NOT NULL,
         reserved_usd TEXT NOT NULL,
-        PRIMARY KEY (account_key, time_window)
+        PRIMARY KEY (account_key, time_window, number)
     ) WITHOUT ROWID""",
     """CREATE TABLE IF NOT EXISTS spend_claim (
         place INTEGER PRIMARY KEY,
@@ -38,8 +56,9 @@ _SCHEMA: Final = (
         id TEXT NOT NULL,
         state TEXT NOT NULL,
         amount_usd TEXT NOT NULL,
-        lease_until TEXT NOT NULL,
-        closes_at TEXT,
+        lease_until REAL NOT NULL,
+        holder TEXT NOT NULL,
+        window_number INTEGER,
         UNIQUE (account_key, time_window, id)
     )""",
     "CREATE INDEX IF NOT EXISTS spend_account_closed ON spend_account (closes_at)",
@@ -47,7 +66,7 @@ _SCHEMA: Final = (
     """CREATE INDEX IF NOT EXISTS spend_claim_line ON spend_claim (account_key, time_window, place)
         WHERE state = 'waiting'""",
 )
-_CLAIM_COLUMNS: Final = "id, state, amount_usd, lease_until, closes_at"
+_CLAIM_COLUMNS: Final = "id, state, amount_usd, lease_until, holder, window_number"
 _OF_ACCOUNT: Final = "account_key = ? AND time_window = ?"
 _FORGOTTEN_AT_ONCE: Final = 100
 
@@ -65,18 +84,21 @@ class SQLiteSpendStore(KeptAtPlace):
         *,
         timeout: float = 5.0,
         clock: Callable[[], datetime] = utc_now,
+        steady_clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Opens the file, and makes it if there is none, when it is first used.
 
         Args:
             path: The file; its folder exists.
             timeout: Seconds to wait for other processes, before the store counts as unavailable.
-            clock: Gives the time, with its time zone. The same for all processes, as that of a machine is.
+            clock: Gives the time of the calendar, with its time zone. It names windows.
+            steady_clock: Gives seconds that nobody sets. They end leases. Both clocks are the same for all
+                processes, as those of a machine are.
 
         Raises:
             ConfigurationError: `path` is no file's, or `timeout` is not above 0.
         """
-        self._clock = clock
+        self._clock, self._steady_clock = clock, steady_clock
         self._driver = SQLiteFile(
             file_path(path, "MemorySpendStore()"), timeout, _SCHEMA, "spend_claim_line", SpendStoreUnavailable
         )
@@ -108,6 +130,10 @@ class SQLiteSpendStore(KeptAtPlace):
 
         await self._connections.run(renew_all)
 
+    async def end_leases(self, account: SpendAccount, holders: Collection[str]) -> None:
+        """See `SpendStore`."""
+        await self._with(account, lambda opened: opened.end_leases(holders))
+
     async def balance(self, account: SpendAccount) -> SpendBalance:
         """See `SpendStore`."""
         return await self._with(account, OpenAccount.balance)
@@ -132,55 +158,84 @@ class SQLiteSpendStore(KeptAtPlace):
     ) -> Iterator[OpenAccount]:
         """The account, for one transaction."""
         with self._driver.transaction(connection):
-            now = self._clock().astimezone(UTC)
+            now, steady = self._clock().astimezone(UTC), self._steady_clock()
             kept = _read_account(connection, account)
-            row = kept or new_account(account.window, now)
-            closes_at = kept.closes_at if kept else None
-            yield OpenAccount(row, _SQLiteClaims(connection, account), account.window, now)
+            row = kept or new_account(account.window, now, steady)
+            closed = kept and kept.closes_at
+            windows = {} if kept is None else {window.number: replace(window) for window in kept.windows}
+            yield OpenAccount(row, _SQLiteClaims(connection, account), account.window, now, steady)
             if kept or create:
                 _write_account(connection, account, row)
-            if row.closes_at != closes_at:
-                _forget_old_accounts(connection, now)
+                _write_windows(connection, account, windows, row.windows)
+            if row.closes_at != closed:
+                _forget_old_accounts(connection, now, steady)
 
 
 def _read_account(connection: sqlite3.Connection, account: SpendAccount) -> AccountRow | None:
+    of_account = (account.key, account.window)
     found = connection.execute(
-        f"SELECT seen, closes_at, spent_usd, reserved_usd FROM spend_account WHERE {_OF_ACCOUNT}",
-        (account.key, account.window),
+        f"SELECT steady, closes_at, charged FROM spend_account WHERE {_OF_ACCOUNT}", of_account
     ).fetchone()
     if found is None:
         return None
-    seen, closes_at, spent, reserved = found
-    return AccountRow(
-        datetime.fromisoformat(seen), _to_time(closes_at), _to_units(spent), _to_units(reserved)
+    steady, closes_at, charged = found
+    windows = connection.execute(
+        "SELECT number, closes_at, spent_usd, reserved_usd FROM spend_window "
+        f"WHERE {_OF_ACCOUNT} ORDER BY number",
+        of_account,
     )
+    return AccountRow(steady, _to_time(closes_at), charged, [_window_row(*columns) for columns in windows])
 
 
 def _write_account(connection: sqlite3.Connection, account: SpendAccount, row: AccountRow) -> None:
     connection.execute(
-        "REPLACE INTO spend_account (account_key, time_window, seen, closes_at, spent_usd, reserved_usd) "
-        "VALUES (?, ?, ?, ?, ?, ?)",
-        (
-            account.key,
-            account.window,
-            _from_time(row.seen),
-            _from_time(row.closes_at),
-            _from_units(row.spent),
-            _from_units(row.reserved),
-        ),
+        "REPLACE INTO spend_account (account_key, time_window, steady, closes_at, charged) "
+        "VALUES (?, ?, ?, ?, ?)",
+        (account.key, account.window, row.steady, _from_time(row.closes_at), row.charged),
     )
 
 
-def _forget_old_accounts(connection: sqlite3.Connection, now: datetime) -> None:
-    """Delete accounts that are over and hold nothing: more than are opened, and never too many at once."""
+def _write_windows(
+    connection: sqlite3.Connection,
+    account: SpendAccount,
+    kept: Mapping[int, WindowRow],
+    windows: Sequence[WindowRow],
+) -> None:
+    """Write the windows that have changed, and delete those that are not kept any more."""
+    of_account = (account.key, account.window)
+    changed = [window for window in windows if kept.get(window.number) != window]
+    connection.executemany(
+        "REPLACE INTO spend_window "
+        "(account_key, time_window, number, closes_at, spent_usd, reserved_usd) VALUES (?, ?, ?, ?, ?, ?)",
+        [(*of_account, *_window_values(window)) for window in changed],
+    )
+    oldest = windows[0].number
+    connection.executemany(
+        f"DELETE FROM spend_window WHERE {_OF_ACCOUNT} AND number = ?",
+        [(*of_account, number) for number in kept if number < oldest],
+    )
+
+
+def _forget_old_accounts(connection: sqlite3.Connection, now: datetime, steady: float) -> None:
+    """Delete accounts that are over and hold nothing: more than are opened, and never too many at once.
+
+    The clock of the calendar alone may have jumped ahead, so the steady one must agree; or it has gone back,
+    because the machine was started again, which no process has survived.
+    """
     old = connection.execute(
-        "SELECT account_key, time_window FROM spend_account AS account WHERE closes_at <= ? AND NOT EXISTS ("
+        "SELECT account_key, time_window FROM spend_account AS account WHERE closes_at <= :closed_before "
+        "AND (steady > :steady OR steady <= :unused_since AND NOT EXISTS ("
         "SELECT 1 FROM spend_claim AS claim WHERE claim.account_key = account.account_key "
-        "AND claim.time_window = account.time_window AND claim.lease_until > ?) LIMIT ?",
-        (_from_time(now - RETENTION), _from_time(now), _FORGOTTEN_AT_ONCE),
+        "AND claim.time_window = account.time_window AND claim.lease_until > :steady)) LIMIT :at_once",
+        {
+            "closed_before": _from_time(now - RETENTION),
+            "steady": steady,
+            "unused_since": steady - RETENTION.total_seconds(),
+            "at_once": _FORGOTTEN_AT_ONCE,
+        },
     ).fetchall()
-    connection.executemany(f"DELETE FROM spend_claim WHERE {_OF_ACCOUNT}", old)
-    connection.executemany(f"DELETE FROM spend_account WHERE {_OF_ACCOUNT}", old)
+    for table in ("spend_claim", "spend_window", "spend_account"):
+        connection.executemany(f"DELETE FROM {table} WHERE {_OF_ACCOUNT}", old)
 
 
 class _SQLiteClaims:
@@ -200,14 +255,14 @@ class _SQLiteClaims:
     def add(self, row: ClaimRow) -> None:
         self._connection.execute(
             f"INSERT INTO spend_claim (account_key, time_window, {_CLAIM_COLUMNS}) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (*self._account, row.id, *_claim_values(row)),
         )
 
     def update(self, row: ClaimRow) -> None:
         self._connection.execute(
-            "UPDATE spend_claim SET state = ?, amount_usd = ?, lease_until = ?, closes_at = ? "
-            f"WHERE {_OF_ACCOUNT} AND id = ?",
+            "UPDATE spend_claim SET state = ?, amount_usd = ?, lease_until = ?, holder = ?, "
+            f"window_number = ? WHERE {_OF_ACCOUNT} AND id = ?",
             (*_claim_values(row), *self._account, row.id),
         )
 
@@ -223,24 +278,50 @@ class _SQLiteClaims:
         ).fetchone()
         return None if found is None else str(found[0])
 
-    def over(self, now: datetime) -> list[ClaimRow]:
+    def over(self, steady: float) -> list[ClaimRow]:
         found = self._connection.execute(
             f"SELECT {_CLAIM_COLUMNS} FROM spend_claim WHERE {_OF_ACCOUNT} AND lease_until <= ?",
-            (*self._account, _from_time(now)),
+            (*self._account, steady),
         )
         return [_claim_row(*columns) for columns in found]
 
+    def shift_leases(self, seconds: float) -> None:
+        self._connection.execute(
+            f"UPDATE spend_claim SET lease_until = lease_until + ? WHERE {_OF_ACCOUNT}",
+            (seconds, *self._account),
+        )
+
+    def holders(self) -> list[str]:
+        found = self._connection.execute(
+            f"SELECT DISTINCT holder FROM spend_claim WHERE {_OF_ACCOUNT} AND state <> 'lapsed'",
+            self._account,
+        )
+        return [str(holder) for (holder,) in found]
+
+    def held_by(self, holders: Collection[str]) -> list[ClaimRow]:
+        found = self._connection.execute(
+            f"SELECT {_CLAIM_COLUMNS} FROM spend_claim WHERE {_OF_ACCOUNT} AND state <> 'lapsed'",
+            self._account,
+        )
+        return [row for row in (_claim_row(*columns) for columns in found) if row.holder in holders]
+
+
+def _window_row(number: int, closes_at: str | None, spent: str, reserved: str) -> WindowRow:
+    return WindowRow(number, _to_time(closes_at), _to_units(spent), _to_units(reserved))
+
+
+def _window_values(row: WindowRow) -> tuple[int, str | None, str, str]:
+    return row.number, _from_time(row.closes_at), _from_units(row.spent), _from_units(row.reserved)
+
 
 def _claim_row(
-    claim_id: str, state: ClaimState, amount: str, lease_until: str, closes_at: str | None
+    claim_id: str, state: ClaimState, amount: str, lease_until: float, holder: str, window: int | None
 ) -> ClaimRow:
-    return ClaimRow(
-        claim_id, state, _to_units(amount), datetime.fromisoformat(lease_until), _to_time(closes_at)
-    )
+    return ClaimRow(claim_id, state, _to_units(amount), lease_until, holder, window)
 
 
-def _claim_values(row: ClaimRow) -> tuple[str, str, str, str | None]:
-    return row.state, _from_units(row.amount), _from_time(row.lease_until), _from_time(row.closes_at)
+def _claim_values(row: ClaimRow) -> tuple[str, str, float, str, int | None]:
+    return row.state, _from_units(row.amount), row.lease_until, row.holder, row.window
 
 
 def _from_units(units: int) -> str:

@@ -33,7 +33,7 @@ from fastroai.usage.facts import (
 )
 from fastroai.usage.hosts import base_url_of
 from fastroai.usage.input_bounds import InputBound, InputRules, hears, most_input
-from fastroai.usage.known_inputs import KNOWN_INPUTS
+from fastroai.usage.known_inputs import KNOWN_INPUTS, separated
 from fastroai.usage.list_prices import is_local
 from fastroai.usage.output_bounds import output_limit, thinks_besides
 from fastroai.usage.tokenizers import (
@@ -154,7 +154,7 @@ def request_bound(
         )
     known = KNOWN_INPUTS.longest(host, model, messages, asked_settings, asked_parameters)
     if known is not None and not added_input:
-        continued = most_input(rules, messages, given, parameters, known)
+        continued = most_input(rules, separated(messages), given, parameters, known)
         if counted.tokens is None or (continued.tokens or counted.tokens) < counted.tokens:
             counted = continued
     most = counted.tokens

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -44,8 +45,8 @@ class Endpoint:
     like: str | None = None
     """The provider whose documented rules hold there: how it counts tokens, images and prompts of its own,
     how long answers can be, and what it does unasked. They hold for the models of that provider, not for one
-    that is named like another's (`claude-…` at an endpoint like OpenAI's). `None`: those of the host's owner
-    if it is one of these providers, else nobody's.
+    that is named like another's (`claude-…` at an endpoint like OpenAI's). `None`: nobody's rules. At their
+    own hosts, the rules of these providers hold in any case.
     """
     service_tier: str | None = None
     """The service tier of requests that name none, such as `"default"`. `None`: it can be any."""
@@ -187,8 +188,11 @@ class Endpoints:
     def _at(self, url: str | None) -> _Described | None:
         if not self._described or url is None:
             return None
-        address = _Address.of(url)
+        address = _address(url)
         return next((each for each in self._described if address.is_within(each.address)), None)
+
+
+_address: Final = lru_cache(maxsize=256)(_Address.of)
 
 
 def _factor(given: Amount) -> Decimal:

@@ -16,7 +16,7 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,7 @@ from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
+    SystemPromptPart,
     TextPart,
     ToolCallPart,
     ToolReturnPart,
@@ -57,7 +58,7 @@ class KnownBeginning:
     """What a request begins with, and no fewer tokens than that is."""
 
     messages: int
-    """How many of its messages, besides tools and instructions."""
+    """How many of its messages, as `separated`, besides tools and instructions."""
     tokens: int
 
 
@@ -81,6 +82,7 @@ class KnownInputs:
         """Remember the input that was reported for a request; takes what `Model.request` takes."""
         if input_tokens <= 0 or not messages or not isinstance(messages[-1], ModelRequest):
             return  # after an answer, it may be what was reported for the request that this one continues
+        messages = separated(messages)
         thoughts, now, last = False, self._clock(), len(messages)
         with self._lock:
             for number, digest in enumerate(_beginnings(host, model, messages, settings, parameters)):
@@ -106,6 +108,7 @@ class KnownInputs:
         """The longest beginning of a request of which the tokens are known; `None` if there is none."""
         if not self._known:
             return None
+        messages = separated(messages)
         found, now = None, self._clock()
         for number, digest in enumerate(_beginnings(host, model, messages, settings, parameters)):
             with self._lock:
@@ -117,6 +120,18 @@ class KnownInputs:
 
 KNOWN_INPUTS: Final = KnownInputs()
 """Those of this process."""
+
+
+def separated(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
+    """The messages of a request, with the system prompt by itself, with which all calls of an agent begin."""
+    first = messages[0] if messages else None
+    if not isinstance(first, ModelRequest):
+        return messages
+    system = [part for part in first.parts if isinstance(part, SystemPromptPart)]
+    others = [part for part in first.parts if not isinstance(part, SystemPromptPart)]
+    if not system or not others:
+        return messages
+    return [replace(first, parts=system), replace(first, parts=others), *messages[1:]]
 
 
 def _beginnings(

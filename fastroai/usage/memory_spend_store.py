@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
 from fastroai.usage.spend_rules import RETENTION, AccountRow, ClaimRow, OpenAccount, new_account
 from fastroai.usage.spend_store import SpendAccount, SpendBalance, SpendClaim, SpendVerdict
 
-_SWEEP_EVERY: Final = timedelta(hours=1)
+_SWEEP_EVERY: Final = 3600.0
 
 
 def utc_now() -> datetime:
@@ -33,12 +34,17 @@ class MemorySpendStore:
     What it counts is gone when the process ends, and a forked process goes on with a count of its own.
     """
 
-    def __init__(self, *, clock: Callable[[], datetime] = utc_now) -> None:
-        """`clock` gives the time, with its time zone."""
-        self._clock = clock
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], datetime] = utc_now,
+        steady_clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`clock` gives the time, with its zone, for windows; `steady_clock` gives seconds, for leases."""
+        self._clock, self._steady_clock = clock, steady_clock
         self._lock = threading.Lock()
         self._accounts: dict[SpendAccount, tuple[AccountRow, _MemoryClaims]] = {}
-        self._swept_at: datetime | None = None
+        self._swept_at: float | None = None
 
     async def reserve(self, claim: SpendClaim) -> SpendVerdict:
         """See `SpendStore`."""
@@ -61,6 +67,11 @@ class MemorySpendStore:
             with self._open(claim.account) as account:
                 account.renew(claim)
 
+    async def end_leases(self, account: SpendAccount, holders: Collection[str]) -> None:
+        """See `SpendStore`."""
+        with self._open(account) as opened:
+            opened.end_leases(holders)
+
     async def balance(self, account: SpendAccount) -> SpendBalance:
         """See `SpendStore`."""
         with self._open(account) as opened:
@@ -69,20 +80,25 @@ class MemorySpendStore:
     @contextmanager
     def _open(self, account: SpendAccount, *, create: bool = False) -> Iterator[OpenAccount]:
         with self._lock:
-            now = self._clock().astimezone(UTC)
-            row, claims = self._accounts.get(account) or (new_account(account.window, now), _MemoryClaims())
+            now, steady = self._clock().astimezone(UTC), self._steady_clock()
+            row, claims = self._accounts.get(account) or (
+                new_account(account.window, now, steady),
+                _MemoryClaims(),
+            )
             if create:
-                self._sweep(now)
+                self._sweep(now, steady)
                 self._accounts[account] = row, claims
-            yield OpenAccount(row, claims, account.window, now)
+            yield OpenAccount(row, claims, account.window, now, steady)
 
-    def _sweep(self, now: datetime) -> None:
+    def _sweep(self, now: datetime, steady: float) -> None:
         """Forget accounts that nobody uses, once in a while."""
-        if self._swept_at is not None and now < self._swept_at + _SWEEP_EVERY:
+        if self._swept_at is not None and self._swept_at <= steady < self._swept_at + _SWEEP_EVERY:
             return
-        self._swept_at = now
+        self._swept_at = steady
+        unused_since = steady - RETENTION.total_seconds()
         for account, (row, claims) in list(self._accounts.items()):
-            if row.closes_at is not None and row.closes_at + RETENTION <= now and claims.all_over(now):
+            is_closed = row.closes_at is not None and row.closes_at + RETENTION <= now
+            if is_closed and row.steady <= unused_since and claims.all_over(steady):
                 del self._accounts[account]
 
 
@@ -92,7 +108,7 @@ class _MemoryClaims:
     def __init__(self) -> None:
         self._rows: dict[str, ClaimRow] = {}
         self._line: dict[str, None] = {}
-        self._none_over_before: datetime | None = None
+        self._none_over_before: float | None = None
 
     def get(self, claim_id: str) -> ClaimRow | None:
         return self._rows.get(claim_id)
@@ -116,13 +132,25 @@ class _MemoryClaims:
     def first_in_line(self) -> str | None:
         return next(iter(self._line), None)
 
-    def over(self, now: datetime) -> list[ClaimRow]:
-        if self._none_over_before is None or now < self._none_over_before:
+    def over(self, steady: float) -> list[ClaimRow]:
+        if self._none_over_before is None or steady < self._none_over_before:
             return []  # nearly always: looking at every claim each time would make a thousand of them slow
-        over = [row for row in self._rows.values() if row.lease_until <= now]
-        left = (row.lease_until for row in self._rows.values() if row.lease_until > now)
+        over = [row for row in self._rows.values() if row.lease_until <= steady]
+        left = (row.lease_until for row in self._rows.values() if row.lease_until > steady)
         self._none_over_before = min(left, default=None)
         return over
 
-    def all_over(self, now: datetime) -> bool:
-        return all(row.lease_until <= now for row in self._rows.values())
+    def shift_leases(self, seconds: float) -> None:
+        for row in self._rows.values():
+            row.lease_until += seconds
+        if self._none_over_before is not None:
+            self._none_over_before += seconds
+
+    def holders(self) -> list[str]:
+        return list({row.holder for row in self._rows.values() if row.state != "lapsed"})
+
+    def held_by(self, holders: Collection[str]) -> list[ClaimRow]:
+        return [row for row in self._rows.values() if row.holder in holders and row.state != "lapsed"]
+
+    def all_over(self, steady: float) -> bool:
+        return all(row.lease_until <= steady for row in self._rows.values())

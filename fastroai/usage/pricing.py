@@ -276,8 +276,7 @@ class CostCalculator:
         name = _full_name(response.model_name, model)
         listed = self._listed(name, canonical_provider(asked) if asked else None, url)
         if listed is not None:
-            # The asked name tells the region where the model's own does not (`eu.anthropic.claude-…`).
-            region = self._endpoints.region(url, asked or "", model or name or "", inference_geo)
+            region = self._endpoints.region(url, asked or "", name or "", inference_geo)
             cost = by_list_price(listed, response, used, served, region)
         elif is_local(response.model_name, provider or response.provider_name):
             cost = FREE

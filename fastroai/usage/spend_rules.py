@@ -8,12 +8,19 @@ where they must be atomic; the tests hold all four to one model.
 
 The first two are gone when their lease is over, a lapsed one after `CORRECTION_TIME`.
 
-An account keeps only its window of now. What was reserved in an earlier one is held on, but counts nowhere.
+There are two clocks. That of the calendar names windows, and may be set forward and back by any amount. The
+steady one, in seconds, ends leases; a store that has only one clock uses it for both. Where the steady clock
+goes back (the machine was started again, or a server has no other clock), leases go back with it.
+
+An account keeps its latest `WINDOWS_KEPT` windows. A clock that comes back to one of them makes it count
+again, together with those that were opened after it. A clock that goes back further leaves the window that
+counts as it is, until the end of the one that it shows. What was reserved in a window that is not kept any
+more is held on, but counts nowhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -29,21 +36,37 @@ CORRECTION_TIME: Final = timedelta(days=7)
 """How long a lapsed claim is kept for `settle` to correct."""
 
 RETENTION: Final = timedelta(days=1)
-"""How long after its window an account without claims is kept: a clock that is set back by less than this
-opens no window again."""
+"""How long after its window an account is kept that nobody uses and that has no claims."""
+
+WINDOWS_KEPT: Final = 4
+"""How many windows of an account are known, the one of now included: a clock can be set back to these."""
+
+
+@dataclass(slots=True)
+class WindowRow:
+    """What is kept of one window of an account."""
+
+    number: int
+    """Larger than that of every window that was opened before."""
+    closes_at: datetime | None
+    """Its end, in UTC; `None` for `total`."""
+    spent: int = 0
+    """In units of 1e-18 dollars."""
+    reserved: int = 0
 
 
 @dataclass(slots=True)
 class AccountRow:
     """What is kept of an account."""
 
-    seen: datetime
-    """The latest time that it was told, in UTC."""
+    steady: float
+    """The steady clock when it was used last."""
     closes_at: datetime | None
-    """The end of its window of now, which also tells windows apart; `None` for `total`."""
-    spent: int = 0
-    """In this window, in units of 1e-18 dollars."""
-    reserved: int = 0
+    """The end of the calendar window that the clock showed then; `None` for `total`."""
+    charged: int
+    """The number of the window that new claims belong to. It counts, and so do those with larger numbers."""
+    windows: list[WindowRow]
+    """In the order of their numbers."""
 
 
 @dataclass(slots=True)
@@ -54,10 +77,11 @@ class ClaimRow:
     state: ClaimState
     amount: int
     """In units of 1e-18 dollars."""
-    lease_until: datetime
-    """When it is given up; for a lapsed one, when it is forgotten."""
-    closes_at: datetime | None = None
-    """The end of the window that it was reserved in."""
+    lease_until: float
+    """When it is given up, by the steady clock; for a lapsed one, when it is forgotten."""
+    holder: str
+    window: int | None = None
+    """The number of the window that it was reserved in."""
 
 
 class ClaimRows(Protocol):
@@ -83,14 +107,27 @@ class ClaimRows(Protocol):
         """The id of the first one that waits."""
         ...
 
-    def over(self, now: datetime) -> Sequence[ClaimRow]:
+    def over(self, steady: float) -> Sequence[ClaimRow]:
         """Those whose lease has ended."""
         ...
 
+    def shift_leases(self, seconds: float) -> None:
+        """Let all leases end so much later, or sooner."""
+        ...
 
-def new_account(window: Window, now: datetime) -> AccountRow:
+    def holders(self) -> Sequence[str]:
+        """The processes with claims that have not lapsed, each once."""
+        ...
+
+    def held_by(self, holders: Collection[str]) -> Sequence[ClaimRow]:
+        """The claims of these processes that have not lapsed."""
+        ...
+
+
+def new_account(window: Window, now: datetime, steady: float) -> AccountRow:
     """An account of which nothing is spent."""
-    return AccountRow(seen=now, closes_at=end_of_window(window, now))
+    closes_at = end_of_window(window, now)
+    return AccountRow(steady, closes_at, 1, [WindowRow(1, closes_at)])
 
 
 def end_of_window(window: Window, now: datetime) -> datetime | None:
@@ -108,14 +145,17 @@ def end_of_window(window: Window, now: datetime) -> datetime | None:
 class OpenAccount:
     """One account at one moment, for one operation."""
 
-    def __init__(self, row: AccountRow, claims: ClaimRows, window: Window, now: datetime) -> None:
-        """Brings it up to date: time goes on, leases end, and a new window opens."""
-        self._row, self._claims = row, claims
-        row.seen = max(row.seen, now)
-        for claim in claims.over(row.seen):
+    def __init__(
+        self, row: AccountRow, claims: ClaimRows, window: Window, now: datetime, steady: float
+    ) -> None:
+        """Brings it up to date: leases end, and the window is that of now."""
+        self._row, self._claims, self._now = row, claims, now
+        if steady < row.steady:
+            claims.shift_leases(steady - row.steady)
+        row.steady = steady
+        for claim in claims.over(steady):
             self._lease_over(claim)
-        if row.closes_at is not None and row.closes_at <= row.seen:
-            row.closes_at, row.spent, row.reserved = end_of_window(window, row.seen), 0, 0
+        self._turn_to(end_of_window(window, now))
 
     def reserve(self, claim: SpendClaim) -> SpendVerdict:
         """`SpendStore.reserve`."""
@@ -125,7 +165,7 @@ class OpenAccount:
             self._take_out(held)
             held = None
         if held is None:
-            held = ClaimRow(claim.id, "waiting", amount, self._lease_of(claim))
+            held = ClaimRow(claim.id, "waiting", amount, self._lease_of(claim), claim.holder)
             self._claims.add(held)
         first = held.state != "waiting" or self._claims.first_in_line() == claim.id
         if held.state in ("waiting", "reserved"):
@@ -133,7 +173,8 @@ class OpenAccount:
             held.lease_until = self._lease_of(claim)
             self._claims.update(held)
         granted = held.state != "waiting" and amount <= held.amount
-        return SpendVerdict(granted=granted, first=first, balance=self.balance())
+        holders = () if granted else tuple(self._claims.holders())
+        return SpendVerdict(granted=granted, first=first, balance=self.balance(), holders=holders)
 
     def mark_sent(self, claim: SpendClaim) -> bool:
         """`SpendStore.mark_sent`."""
@@ -150,8 +191,9 @@ class OpenAccount:
         held = self._claims.get(claim.id)
         if held is not None:
             self._take_out(held)
-            if held.state == "waiting" or self._counts(held):
-                self._row.spent += cost
+            number = self._row.charged if held.window is None else held.window
+            if (window := self._window(number)) is not None:
+                window.spent += cost
         return self.balance()
 
     def renew(self, claim: SpendClaim) -> None:
@@ -161,46 +203,74 @@ class OpenAccount:
             held.lease_until = self._lease_of(claim)
             self._claims.update(held)
 
+    def end_leases(self, holders: Collection[str]) -> None:
+        """`SpendStore.end_leases`."""
+        for held in self._claims.held_by(holders):
+            self._lease_over(held)
+
     def balance(self) -> SpendBalance:
         """`SpendStore.balance`."""
+        spent, reserved = self._totals()
         return SpendBalance(
-            spent_usd=spend_usd(self._row.spent),
-            reserved_usd=spend_usd(self._row.reserved),
-            now=self._row.seen,
+            spent_usd=spend_usd(spent),
+            reserved_usd=spend_usd(reserved),
+            now=self._now,
             resets_at=self._row.closes_at,
         )
+
+    def _turn_to(self, closes_at: datetime | None) -> None:
+        """Go on with the calendar window that ends then."""
+        row = self._row
+        if closes_at is None or row.closes_at is None or closes_at == row.closes_at:
+            return
+        known = next((window for window in row.windows if window.closes_at == closes_at), None)
+        if known is not None:
+            row.charged = known.number
+        elif closes_at > row.closes_at:
+            row.charged = row.windows[-1].number + 1
+            row.windows = [*row.windows[1 - WINDOWS_KEPT :], WindowRow(row.charged, closes_at)]
+        row.closes_at = closes_at
 
     def _ask(self, held: ClaimRow, amount: int, first: bool, limit: int) -> None:
         """Change the amount of a claim, and reserve it if it waits and may go."""
         if held.state == "reserved":
-            if self._counts(held):
-                self._row.reserved -= held.amount - amount
-        elif first and self._row.spent + self._row.reserved + amount <= limit:
-            held.state, held.closes_at = "reserved", self._row.closes_at
-            self._row.reserved += amount
+            if (window := self._window(held.window)) is not None:
+                window.reserved -= held.amount - amount
+        elif first and sum(self._totals()) + amount <= limit:
+            held.state, held.window = "reserved", self._row.charged
+            if (window := self._window(held.window)) is not None:
+                window.reserved += amount
         held.amount = amount
+
+    def _totals(self) -> tuple[int, int]:
+        """What is spent and what is reserved in the windows that count."""
+        counting = [window for window in self._row.windows if window.number >= self._row.charged]
+        return sum(window.spent for window in counting), sum(window.reserved for window in counting)
 
     def _lease_over(self, held: ClaimRow) -> None:
         if held.state == "lapsed":
             self._claims.remove(held.id)
             return
         self._take_out(held)
-        if held.state == "sent" and self._counts(held):
-            self._row.spent += held.amount
-            held.state, held.lease_until = "lapsed", self._row.seen + CORRECTION_TIME
+        window = self._window(held.window)
+        if held.state == "sent" and window is not None:
+            window.spent += held.amount
+            held.state, held.lease_until = "lapsed", self._row.steady + CORRECTION_TIME.total_seconds()
             self._claims.add(held)
 
     def _take_out(self, held: ClaimRow) -> None:
-        """Forget a claim, and that its amount counts in this window."""
+        """Forget a claim, and that its amount counts in its window."""
         self._claims.remove(held.id)
-        if self._counts(held):
-            if held.state == "lapsed":
-                self._row.spent -= held.amount
-            else:
-                self._row.reserved -= held.amount
+        if (window := self._window(held.window)) is None:
+            return
+        if held.state == "lapsed":
+            window.spent -= held.amount
+        else:
+            window.reserved -= held.amount
 
-    def _counts(self, held: ClaimRow) -> bool:
-        return held.state != "waiting" and held.closes_at == self._row.closes_at
+    def _window(self, number: int | None) -> WindowRow | None:
+        """The window with this number; `None` for a claim that waits, and where it is kept no longer."""
+        return next((window for window in self._row.windows if window.number == number), None)
 
-    def _lease_of(self, claim: SpendClaim) -> datetime:
-        return self._row.seen + timedelta(seconds=claim.lease)
+    def _lease_of(self, claim: SpendClaim) -> float:
+        return self._row.steady + claim.lease

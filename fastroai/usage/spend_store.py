@@ -33,6 +33,8 @@ class SpendClaim:
     """What may be spent and reserved together in the window, in US dollars."""
     lease: float
     """Seconds after which a claim that was not renewed is given up."""
+    holder: str = ""
+    """The process that asks. Others on its machine can tell whether it is dead. Empty: nobody can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,8 @@ class SpendVerdict:
     """Whether no other claim is before it in line; only then may one that is too large give up or ask for
     less."""
     balance: SpendBalance
+    holders: tuple[str, ...] = ()
+    """If it was not granted: the processes that hold claims on the account or wait in line."""
 
 
 @runtime_checkable
@@ -71,12 +75,17 @@ class SpendStore(Protocol):
     that found the store unavailable may have taken effect, or may still; what it leaves ends with its lease.
 
     Amounts are exact to 18 decimals of a dollar; beyond these, reservations are rounded up, costs half to
-    even, and limits down. Windows are those of the calendar in UTC. Time is the store's own, and never goes
-    back within an account: if its clock is set back, time stands still there until the clock has caught up.
+    even, and limits down.
+
+    Windows are those of the calendar in UTC, by the store's own clock. Spending counts in the window that the
+    clock shows. If the clock is set back into a window that the store still knows (it keeps the latest four
+    of an account), the window counts again, together with all later ones. If it is set back further, the
+    window that was left goes on, until the clock comes to the end of the one that it shows.
 
     Claims of one account are granted in the order in which they came: while one waits in line, no later one
     overtakes it. A claim whose lease ends is given up: dropped if it was waiting or never marked sent, else
-    counted as spent with its full amount, until `settle` says better.
+    counted as spent with its full amount, until `settle` says better. A clock that is set back does not make
+    a lease longer.
 
     Raises:
         SpendStoreUnavailable: from every operation, if the store cannot be reached or does not answer.
@@ -106,6 +115,10 @@ class SpendStore(Protocol):
 
     async def renew(self, claims: Collection[SpendClaim]) -> None:
         """Extend the leases of claims that are still held or in line."""
+        ...
+
+    async def end_leases(self, account: SpendAccount, holders: Collection[str]) -> None:
+        """End the leases of processes that are dead, as if their time were over."""
         ...
 
     async def balance(self, account: SpendAccount) -> SpendBalance:

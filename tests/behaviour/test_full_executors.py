@@ -14,6 +14,7 @@ import pytest
 BEGINNING = """
 import asyncio, os
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from pydantic_ai import TextOutput
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
@@ -174,14 +175,19 @@ def effect(ctx: StepContext) -> str:
 
 @step
 async def outer_effect(ctx: StepContext) -> str:
-    return await ctx.once("run", lambda: Pipeline("inner", {"effect": effect}).execute_sync().output)
+    return await ctx.once("run", run_inner)
 
-steps = {str(number): outer_effect for number in range(50)}
-config = PipelineConfig(max_concurrency=50)
+def run_inner():
+    together.wait(10)  # as many as there are threads
+    return Pipeline("inner", {"effect": effect}).execute_sync().output
+
+together = Barrier(32)
+steps = {str(number): outer_effect for number in range(64)}
+config = PipelineConfig(max_concurrency=64)
 asyncio.run(Pipeline("p", steps, output_step="0", config=config).execute())
 print(len(server.ledger.entries))
 """,
-        50,
+        64,
     ),
 }
 

@@ -13,12 +13,15 @@ from typing import Final, Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.spend_stores import KINDS, Kept, make_kept
+from support.spend_stores import KINDS, Kept, KeptInMemory, make_kept
 
 from fastroai.usage import SpendAccount, SpendBalance, SpendClaim, Window
+from fastroai.usage.spend_rules import end_of_window
 
 LIMIT: Final = Decimal(10)
 WEEK: Final = timedelta(days=7)
+YEAR: Final = 365 * 86_400
+START: Final = datetime.now().year
 
 IDS = st.sampled_from("abcde")
 AMOUNTS = st.sampled_from(["0", "0.000000000000000001", "2.5", "3.999999999999999999", "6", "10", "11"]).map(
@@ -27,13 +30,16 @@ AMOUNTS = st.sampled_from(["0", "0.000000000000000001", "2.5", "3.99999999999999
 LEASES = st.sampled_from([1000, 2000])
 # No sum of pauses is a lease, so that the time that a test itself takes decides nothing.
 PAUSES = st.sampled_from([600, 1500, 6 * 86_400])
+JUMPS = st.sampled_from([-315_360_300, -200_100, -90_300, -3_900, 3_900, 90_300, 200_100, 315_360_300])
 
 Act = tuple[str, str, Decimal, int]
 ACTS = st.lists(
     st.tuples(st.sampled_from(["reserve", "mark_sent", "settle"]), IDS, AMOUNTS, LEASES)
     | st.tuples(st.just("reserve"), IDS, AMOUNTS, LEASES)
     | st.tuples(st.just("renew"), IDS, st.just(Decimal(0)), LEASES)
-    | st.tuples(st.sampled_from(["pass", "close"]), st.just(""), st.just(Decimal(0)), PAUSES),
+    | st.tuples(st.sampled_from(["pass", "close"]), st.just(""), st.just(Decimal(0)), PAUSES)
+    | st.tuples(st.just("set"), st.just(""), st.just(Decimal(0)), JUMPS)
+    | st.tuples(st.just("bury"), IDS, st.just(Decimal(0)), st.just(0)),
     max_size=40,
 )
 
@@ -42,7 +48,7 @@ ACTS = st.lists(
 class Held:
     state: Literal["waiting", "reserved", "sent", "lapsed"]
     amount: Decimal
-    until: datetime
+    until: float
     window: int = 0
 
 
@@ -50,29 +56,55 @@ class Held:
 class Model:
     """The rules, as plainly as they can be said."""
 
-    now: datetime
+    steady: float
+    """Seconds of the clock that ends leases."""
     closes: datetime | None
+    """The end of the window that the clock shows."""
     window: int = 0
+    """What is charged. It counts, and so does what was opened later."""
+    ends: dict[int, datetime | None] = field(default_factory=dict)
+    """The windows that are known."""
     costs: dict[int, Decimal] = field(default_factory=dict)
     """What was spent in each window, without the lapsed claims that can still be corrected."""
     claims: dict[str, Held] = field(default_factory=dict)
     """In the order in which they came."""
 
-    def advance(self, now: datetime, closes: datetime | None) -> None:
-        self.now = now
+    def __post_init__(self) -> None:
+        self.ends[0] = self.closes
+
+    def advance(self, steady: float, closes: datetime | None) -> None:
+        for held in self.claims.values():
+            held.until += min(steady - self.steady, 0)
+        self.steady = steady
         for name, held in list(self.claims.items()):
-            if held.until > now:
-                continue
-            if held.state == "sent" and held.window == self.window:
-                self.claims[name] = replace(held, state="lapsed", until=now + WEEK)
-                continue
-            if held.state == "lapsed":
-                self.spend(held.window, held.amount)
-            del self.claims[name]
-        if self.closes is not None and self.closes <= now:
-            self.window += 1
-            self.closes = closes
-        assert self.closes == closes
+            if held.until <= steady:
+                self.end_lease(name)
+        if closes != self.closes:
+            self.turn_to(closes)
+
+    def turn_to(self, closes: datetime | None) -> None:
+        assert closes is not None
+        assert self.closes is not None
+        known = [number for number, end in self.ends.items() if end == closes]
+        if known:
+            [self.window] = known
+        elif closes > self.closes:
+            self.window = max(self.ends) + 1
+            self.ends[self.window] = closes
+            self.ends.pop(self.window - 4, None)
+        self.closes = closes
+
+    def end_lease(self, name: str) -> None:
+        held = self.claims.pop(name)
+        if held.state == "lapsed":
+            self.spend(held.window, held.amount)
+        elif held.state == "sent" and held.window in self.ends:
+            until = self.steady + WEEK.total_seconds()
+            self.claims[name] = replace(held, state="lapsed", until=until)
+
+    def bury(self, name: str) -> None:
+        if name in self.claims and self.claims[name].state != "lapsed":
+            self.end_lease(name)
 
     def spend(self, window: int, cost: Decimal) -> None:
         self.costs[window] = self.costs.get(window, Decimal(0)) + cost
@@ -81,13 +113,14 @@ class Model:
         counted = [
             held.amount
             for held in self.claims.values()
-            if held.window == self.window and held.state in states
+            if held.window >= self.window and held.state in states
         ]
         return sum(counted, Decimal(0))
 
     @property
     def spent(self) -> Decimal:
-        return self.costs.get(self.window, Decimal(0)) + self.total("lapsed")
+        costs = [cost for window, cost in self.costs.items() if window >= self.window]
+        return sum(costs, Decimal(0)) + self.total("lapsed")
 
     @property
     def reserved(self) -> Decimal:
@@ -97,7 +130,7 @@ class Model:
         held = self.claims.get(name)
         if held and held.state in ("sent", "lapsed"):
             return amount <= held.amount, True
-        until = self.now + timedelta(seconds=lease)
+        until = self.steady + lease
         if held and held.state == "reserved" and amount <= held.amount:
             held.amount, held.until = amount, until
             return True, True
@@ -114,7 +147,7 @@ class Model:
         held = self.claims.get(name)
         if held is None or held.state not in ("reserved", "sent"):
             return False
-        held.state, held.until = "sent", self.now + timedelta(seconds=lease)
+        held.state, held.until = "sent", self.steady + lease
         return True
 
     def settle(self, name: str, cost: Decimal) -> None:
@@ -124,7 +157,7 @@ class Model:
     def renew(self, name: str, lease: int) -> None:
         held = self.claims.get(name)
         if held and held.state != "lapsed":
-            held.until = self.now + timedelta(seconds=lease)
+            held.until = self.steady + lease
 
 
 class Run:
@@ -146,13 +179,15 @@ class Run:
 
     async def compare(self, model: Model, act: str, name: str, amount: Decimal, seconds: int) -> None:
         store, claim = self.kept.store, self.claim(name, amount, seconds)
-        if act in ("pass", "close"):
-            self.pass_time(model, act, seconds)
+        if act in ("pass", "close", "set"):
+            await self.pass_time(act, seconds)
             model.advance(*self.times(await store.balance(self.account)))
         elif act == "reserve":
             verdict = await store.reserve(claim)
             model.advance(*self.times(verdict.balance))
             assert (verdict.granted, verdict.first) == model.reserve(name, amount, seconds)
+            living = {each for each, held in model.claims.items() if held.state != "lapsed"}
+            assert set(verdict.holders) == (set() if verdict.granted else living)
         elif act == "mark_sent":
             sent = await store.mark_sent(claim)
             model.advance(*self.times(await store.balance(self.account)))
@@ -161,6 +196,10 @@ class Run:
             balance = await store.settle(claim, amount)
             model.advance(*self.times(balance))
             model.settle(name, amount)
+        elif act == "bury":
+            await store.end_leases(self.account, [name])
+            model.advance(*self.times(await store.balance(self.account)))
+            model.bury(name)
         else:
             await store.renew([claim])
             model.advance(*self.times(await store.balance(self.account)))
@@ -168,19 +207,26 @@ class Run:
         balance = await store.balance(self.account)
         assert (balance.spent_usd, balance.reserved_usd) == (model.spent, model.reserved)
 
-    def pass_time(self, model: Model, act: str, seconds: int) -> None:
-        if act == "close" and model.closes is not None:
-            self.kept.pass_time((model.closes - model.now).total_seconds() + 1)
+    async def pass_time(self, act: str, seconds: int) -> None:
+        balance = await self.kept.store.balance(self.account)
+        if act == "set":
+            if abs(balance.now.year + seconds // YEAR - START) <= 40:
+                self.kept.set_clock(seconds)
+        elif act == "close" and balance.resets_at is not None:
+            self.kept.pass_time((balance.resets_at - balance.now).total_seconds() + 1)
         else:
             self.kept.pass_time(seconds)
 
-    def times(self, balance: SpendBalance) -> tuple[datetime, datetime | None]:
-        """Now, and the end of the window, on a clock that knows of all the time that has passed."""
-        skipped = self.kept.skipped
-        return balance.now + skipped, balance.resets_at and balance.resets_at + skipped
+    def times(self, balance: SpendBalance) -> tuple[float, datetime | None]:
+        """Of both clocks: seconds, and the end of the window."""
+        assert balance.resets_at == end_of_window(self.account.window, balance.now)
+        steady = self.kept.steady_clock() if isinstance(self.kept, KeptInMemory) else None
+        return balance.now.timestamp() if steady is None else steady, balance.resets_at
 
     def claim(self, name: str, amount: Decimal, lease: int) -> SpendClaim:
-        return SpendClaim(id=name, account=self.account, amount_usd=amount, limit_usd=LIMIT, lease=lease)
+        return SpendClaim(
+            id=name, account=self.account, amount_usd=amount, limit_usd=LIMIT, lease=lease, holder=name
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,4 +1,4 @@
-"""The four stores of spending, each with a way to let time pass for it."""
+"""The four stores of spending, each with clocks that tests set."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from time import monotonic
 from typing import Any, Protocol
 
 import psycopg
@@ -28,40 +29,58 @@ class Kept(Protocol):
     """A store under test."""
 
     store: Any
-    skipped: timedelta
-    """What the store's clock does not know of the time that has passed."""
+
+    @property
+    def steady(self) -> bool:
+        """Whether it has a clock for leases that nobody sets."""
+        ...
 
     def another(self) -> SpendStore:
         """The same data, as another process sees it."""
         ...
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass; if negative, set the clock back."""
+        """Let time pass."""
+        ...
+
+    def set_clock(self, seconds: float) -> None:
+        """Set the clock ahead by so much; if negative, back."""
         ...
 
     def clear(self) -> None:
-        """Forget everything, quickly."""
+        """Forget everything, quickly, and set the clock right."""
         ...
 
 
 @dataclass
 class KeptInMemory:
-    offset = timedelta(0)
-    skipped = timedelta(0)
+    ahead = timedelta(0)
+    """How far its clock is ahead of that of this machine."""
+    passed = 0.0
+    """Seconds that were let pass."""
+    steady = True
 
     def __post_init__(self) -> None:
-        self.store = MemorySpendStore(clock=self.clock)
+        self.store = MemorySpendStore(clock=self.clock, steady_clock=self.steady_clock)
 
     def clock(self) -> datetime:
-        return utc_now() + self.offset
+        return utc_now() + self.ahead
+
+    def steady_clock(self) -> float:
+        return monotonic() + self.passed
 
     def another(self) -> SpendStore:
         return self.store
 
     def pass_time(self, seconds: float) -> None:
-        self.offset += timedelta(seconds=seconds)
+        self.passed += seconds
+        self.set_clock(seconds)
 
-    def clear(self) -> None: ...
+    def set_clock(self, seconds: float) -> None:
+        self.ahead += timedelta(seconds=seconds)
+
+    def clear(self) -> None:
+        self.ahead = timedelta(0)
 
     def end(self) -> None: ...
 
@@ -69,16 +88,16 @@ class KeptInMemory:
 class KeptInSQLite(KeptInMemory):
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.store = SQLiteSpendStore(path, clock=self.clock)
+        self.store = self.another()
 
-    def another(self) -> SpendStore:
-        return SQLiteSpendStore(self.path, clock=self.clock)
+    def another(self) -> SQLiteSpendStore:
+        return SQLiteSpendStore(self.path, clock=self.clock, steady_clock=self.steady_clock)
 
 
 class KeptInRedis:
-    """The server has its own clock, so what is kept gets older instead."""
+    """Where the script asks the server for the time, it is told a later or an earlier one."""
 
-    skipped = timedelta(0)
+    steady = False
 
     def __init__(self, url: str) -> None:
         self.url, self.prefix = url, f"test-{uuid.uuid4().hex}"
@@ -86,31 +105,24 @@ class KeptInRedis:
         self.client = redis.Redis.from_url(url, decode_responses=True, protocol=2)
 
     def another(self) -> RedisSpendStore:
-        return RedisSpendStore(self.url, prefix=self.prefix)
+        store = RedisSpendStore(self.url, prefix=self.prefix)
+        source, time = store._driver._source, "redis.call('TIME')"
+        assert source.count(time) == 1
+        ahead = f"(redis.call('GET', '{self.prefix}-ahead') or 0)"
+        store._driver._source = source.replace(time, f"{{{time}[1], {time}[2] + {ahead}}}")
+        return store
 
     def names(self, part: str = "*") -> list[str]:
         return list(self.client.scan_iter(f"{self.prefix}:*:{part}"))
 
     def pass_time(self, seconds: float) -> None:
-        self.skipped += timedelta(seconds=seconds)
-        age = round(seconds * 1_000_000)
+        self.set_clock(seconds)
 
-        def older(time: str) -> int:
-            return int(time) - age if int(time) else 0
-
-        for key in self.names("account"):
-            kept = self.client.hgetall(key)
-            self.client.hset(key, mapping={name: older(kept[name]) for name in ("seen", "closes")})
-        for key in self.names("claims"):
-            for claim, text in self.client.hgetall(key).items():
-                state, amount, closes = text.split()
-                self.client.hset(key, claim, f"{state} {amount} {older(closes)}")
-        for key in self.names("leases"):
-            for claim, _ in self.client.zrange(key, 0, -1, withscores=True):
-                self.client.zincrby(key, -age, claim)
+    def set_clock(self, seconds: float) -> None:
+        self.client.incrby(f"{self.prefix}-ahead", round(seconds * 1_000_000))
 
     def clear(self) -> None:
-        for key in self.names():
+        for key in (*self.names(), f"{self.prefix}-ahead"):
             self.client.delete(key)
 
     def end(self) -> None:
@@ -119,12 +131,13 @@ class KeptInRedis:
 
 
 class KeptInPostgres:
-    """The server has its own clock, so what is kept gets older instead."""
+    """Its functions ask another one for the time, which is replaced by one that is ahead or behind."""
 
-    skipped = timedelta(0)
+    steady = False
 
     def __init__(self, dsn: str, schema: str | None = None) -> None:
         self.dsn, self.schema = dsn, schema or f"test_{uuid.uuid4().hex}"
+        self.ahead = timedelta(0)
         self.store = self.another()
         self.connection = psycopg.connect(dsn, autocommit=True)
 
@@ -133,18 +146,23 @@ class KeptInPostgres:
 
     def execute(self, statement: str, *parameters: object) -> psycopg.Cursor[tuple[Any, ...]]:
         self.connection.execute(SQL("SET search_path TO {}").format(Identifier(self.schema)))
-        return self.connection.execute(statement.encode(), parameters)
+        return self.connection.execute(statement.encode(), parameters or None)
 
     def pass_time(self, seconds: float) -> None:
-        age = timedelta(seconds=seconds)
-        self.skipped += age
-        self.execute("UPDATE spend_account SET seen = seen - %s, closes_at = closes_at - %s", age, age)
+        self.set_clock(seconds)
+
+    def set_clock(self, seconds: float) -> None:
+        self.ahead += timedelta(seconds=seconds)
+        ahead = self.ahead // timedelta(microseconds=1)
+        self.store._driver.connect().close()  # makes the functions where there are none
         self.execute(
-            "UPDATE spend_claim SET lease_until = lease_until - %s, closes_at = closes_at - %s", age, age
+            "CREATE OR REPLACE FUNCTION spend_clock_v1() RETURNS timestamptz LANGUAGE sql VOLATILE AS "
+            f"$$ SELECT clock_timestamp() + interval '{ahead} microseconds' $$"
         )
 
     def clear(self) -> None:
         self.execute("DELETE FROM spend_account")
+        self.set_clock(-self.ahead.total_seconds())
 
     def end(self) -> None:
         self.connection.execute(SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(Identifier(self.schema)))
@@ -184,6 +202,7 @@ def claim(
     limit: str | int = 10,
     of: SpendAccount | None = None,
     lease: float = 30,
+    holder: str = "",
 ) -> SpendClaim:
     return SpendClaim(
         id=claim_id,
@@ -191,4 +210,5 @@ def claim(
         amount_usd=Decimal(amount),
         limit_usd=Decimal(limit),
         lease=lease,
+        holder=holder,
     )

@@ -12,6 +12,7 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
+from fastroai.runtime.owner import process_owner
 from fastroai.store import PostgresSpendStore, RedisSpendStore, SQLiteSpendStore
 from fastroai.usage import SpendAccount, SpendClaim, SpendStore
 
@@ -57,6 +58,7 @@ class Task:
                 amount_usd=self.amount,
                 limit_usd=self.limit,
                 lease=30,
+                holder=process_owner(),
             )
             for number in range(self.count)
         ]

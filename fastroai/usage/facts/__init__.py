@@ -3,7 +3,7 @@
 Nothing here is a guess: what no page says is `None`, and what is asked of such a line has no bound.
 
 - `models`: limits, images and documents of models; `images`: the rules that it names.
-- `providers`: hosts, tokens around messages, service tiers, searches, finish reasons.
+- `providers`: hosts, tokens around messages, service tiers, searches.
 - `regions`: prices of regions.
 - `settings`: what settings of a request can add to the bill.
 """
@@ -12,7 +12,6 @@ from fastroai.usage.facts.images import ImageRule, Size
 from fastroai.usage.facts.models import MODELS, PROVIDERS_OF_MANY, ModelFacts, model_facts
 from fastroai.usage.facts.providers import (
     ANTHROPIC,
-    FINISH_REASONS,
     GATEWAY,
     OPENAI,
     OTHER,
@@ -37,7 +36,6 @@ from fastroai.usage.facts.source import Source
 
 __all__ = [
     "ANTHROPIC",
-    "FINISH_REASONS",
     "GATEWAY",
     "HARMLESS_IN_BODY",
     "HARMLESS_SETTINGS",

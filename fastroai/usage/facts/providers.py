@@ -1,11 +1,11 @@
-"""What providers document of their APIs: hosts, tokens around messages, tiers, searches, finish reasons."""
+"""What providers document of their APIs: hosts, tokens around messages, service tiers, searches."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from datetime import date
-from typing import Final, Literal
+from typing import Final
 
 from fastroai.usage.facts.source import Source
 
@@ -210,53 +210,3 @@ THINKS_BESIDES: Final = ThinksBesides(
         "includes reasoning; there is no limit on the length of an answer",
     ),
 )
-
-Ending = Literal["whole", "cut", "paused", "failed"]
-"""How an answer ended. `whole`, `cut` and `paused` ones come with their usage; `failed` ones may not."""
-
-FINISH_REASONS: Final[dict[str, dict[str, Ending]]] = {
-    "anthropic": {
-        "end_turn": "whole",
-        "stop_sequence": "whole",
-        "tool_use": "whole",
-        "compaction": "whole",
-        "refusal": "whole",
-        "max_tokens": "cut",
-        "model_context_window_exceeded": "cut",
-        "pause_turn": "paused",
-    },
-    "google": {
-        "STOP": "whole",
-        "MAX_TOKENS": "cut",
-        "CONTINUATION": "paused",
-        "SAFETY": "whole",
-        "RECITATION": "whole",
-        "LANGUAGE": "whole",
-        "BLOCKLIST": "whole",
-        "PROHIBITED_CONTENT": "whole",
-        "SPII": "whole",
-        "MALFORMED_FUNCTION_CALL": "whole",
-        "UNEXPECTED_TOOL_CALL": "whole",
-        "IMAGE_SAFETY": "whole",
-        "IMAGE_PROHIBITED_CONTENT": "whole",
-        "NO_IMAGE": "whole",
-        "MODEL_ARMOR": "whole",
-    },
-    "openai": {
-        "stop": "whole",
-        "tool_calls": "whole",
-        "function_call": "whole",
-        "content_filter": "whole",
-        "completed": "whole",
-        "length": "cut",
-        "max_output_tokens": "cut",
-        "cancelled": "failed",
-        "failed": "failed",
-    },
-}
-"""By provider, and the finish reason in the words of the provider:
-https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons,
-https://ai.google.dev/api/generate-content#FinishReason,
-https://developers.openai.com/api/docs/api-reference/chat/object,
-https://developers.openai.com/api/docs/api-reference/responses/object (checked on 2026-11-22).
-"""

@@ -48,17 +48,19 @@ class Store:
     """A store in memory that can be down, with a clock that is set, and that says what happens."""
 
     def __init__(self) -> None:
-        self.now = NOON
+        self.passed = timedelta(0)
         self.down = False
         self.waited = asyncio.Event()
         """A claim was not granted at once."""
         self.settled = threading.Event()
         self.renewals = 0
         self.on_renewal: Callable[[], None] = lambda: None
-        self._kept = MemorySpendStore(clock=lambda: self.now)
+        self._kept = MemorySpendStore(
+            clock=lambda: NOON + self.passed, steady_clock=lambda: self.passed.total_seconds()
+        )
 
     def pass_time(self, seconds: float) -> None:
-        self.now += timedelta(seconds=seconds)
+        self.passed += timedelta(seconds=seconds)
 
     async def reserve(self, claim: SpendClaim) -> SpendVerdict:
         self._check()
@@ -83,6 +85,10 @@ class Store:
         await self._kept.renew(claims)
         self.renewals += 1
         self.on_renewal()
+
+    async def end_leases(self, account: SpendAccount, holders: Collection[str]) -> None:
+        self._check()
+        await self._kept.end_leases(account, holders)
 
     async def balance(self, account: SpendAccount) -> SpendBalance:
         return await self._kept.balance(account)

@@ -20,9 +20,9 @@ from typer.testing import CliRunner, Result
 from fastroai.cli import forgetting, main
 from fastroai.cli.app import app
 from fastroai.errors import StepExecutionError
+from fastroai.runtime.owner import new_owner, release_owner
 from fastroai.store import RunTrace, SQLiteRunStore
 from fastroai.store.headers import header_key
-from fastroai.store.owner import new_owner, release_owner
 
 SHAPE = definition({"a": [], "b": ["a"]})
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from time import monotonic
 
 import pytest
 from support.spend_stores import account, claim
 
 from fastroai.errors import SpendStoreUnavailable
+from fastroai.runtime.owner import new_owner, process_owner, release_owner
 from fastroai.runtime.spend_desk import SpendDesk
-from fastroai.usage import SpendClaim
+from fastroai.usage import SpendBalance, SpendClaim
 from fastroai.usage.memory_spend_store import MemorySpendStore
 
 PATIENCE = 10.0
@@ -31,6 +34,10 @@ class Store(MemorySpendStore):
     renewed: set[str] = field(default_factory=set)
     down: int = 0
     """How often it cannot be reached."""
+    settlements: int = 0
+    """How often it was asked to settle."""
+    failing: str = ""
+    """The claim that it raises an error of its own for."""
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def __post_init__(self) -> None:
@@ -43,6 +50,21 @@ class Store(MemorySpendStore):
                 self.down -= 1
                 raise SpendStoreUnavailable("test", "is down")
             self.renewed.update(each.id for each in claims)
+
+    async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
+        self.settlements += 1
+        if self.down:
+            self.down -= 1
+            raise SpendStoreUnavailable("test", "is down")
+        if claim.id == self.failing:
+            raise ZeroDivisionError
+        return await super().settle(claim, cost_usd)
+
+    async def wait_until_spent(self, usd: int) -> None:
+        end = monotonic() + PATIENCE
+        while (await self.balance(account())).spent_usd != usd:
+            assert monotonic() < end
+            await asyncio.sleep(0.001)
 
     def wait_for_renewal_of(self, claim_id: str) -> None:
         with self.changed:
@@ -96,3 +118,75 @@ def test_what_is_held_up_counts_until_its_lease_has_ended(
     assert desk.held_up(account()) == Decimal(3)
     now += 1
     assert desk.held_up(account()) == 0
+
+
+# --- settling late ---
+
+
+@pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastroai.runtime.spend_desk._FIRST_RETRY", 0.001)
+    monkeypatch.setattr("fastroai.runtime.spend_desk._LONGEST_RETRY", 0.01)
+
+
+async def settle_all(store: Store, desk: SpendDesk, names: Sequence[str], lease: float = 30) -> None:
+    """Each with a cost of a dollar, once all are reserved and sent."""
+    claims = [claim(name, limit=100, lease=lease) for name in names]
+    for each in claims:
+        await store.reserve(each)
+        await store.mark_sent(each)
+    endings = [desk.settle(each, Decimal(1)) for each in claims]
+    await asyncio.gather(*map(asyncio.wrap_future, endings))
+
+
+@pytest.mark.usefixtures("quick_retries")
+async def test_that_the_store_cannot_settle_is_found_out_once_and_all_is_settled_when_it_can(
+    store: Store, desk: SpendDesk
+) -> None:
+    store.down = 4
+    names = [f"claim {number}" for number in range(20)]
+    await settle_all(store, desk, names)
+    await store.wait_until_spent(20)
+    assert store.settlements == 4 + 20
+    await settle_all(store, desk, ["afterwards"])
+    assert store.settlements == 4 + 20 + 1
+    await store.wait_until_spent(21)
+
+
+@pytest.mark.usefixtures("quick_retries")
+async def test_an_error_of_the_stores_own_keeps_no_other_claim_from_being_settled(
+    store: Store, desk: SpendDesk, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.down, store.failing = 2, "b"
+    await settle_all(store, desk, "abc")
+    await store.wait_until_spent(2)
+    assert "$1.000000 of 'acme' could not be settled" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.usefixtures("quick_retries")
+async def test_what_cannot_be_settled_for_a_whole_lease_is_given_up_with_an_error(
+    store: Store, desk: SpendDesk, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.down = 1_000_000
+    await settle_all(store, desk, "ab", lease=0.01)
+    end = monotonic() + PATIENCE
+    while desk._unsettled:
+        assert monotonic() < end
+        await asyncio.sleep(0.001)
+    assert caplog.text.count("the store counts the bound of $1.000000 once the lease has ended") == 2
+
+
+# --- processes that are dead ---
+
+
+async def test_only_the_leases_of_the_dead_are_ended(store: Store, desk: SpendDesk) -> None:
+    dead = new_owner()
+    release_owner(dead)
+    elsewhere = dead.replace(" (", " (elsewhere:")
+    for name, holder in (("a", dead), ("b", process_owner()), ("c", elsewhere), ("d", "")):
+        await store.reserve(claim(name, holder=holder))
+    verdict = await store.reserve(claim("e", 10))
+    assert await desk.end_leases_of_dead(account(), verdict.holders)
+    assert (await store.balance(account())).reserved_usd == 3
+    assert not await desk.end_leases_of_dead(account(), verdict.holders[:0])

@@ -5,6 +5,7 @@ import threading
 
 from support.leftovers import assert_no_task_is_left
 
+from fastroai.errors import SpendStoreUnavailable
 from fastroai.runtime.turnstile import Turnstile
 
 
@@ -74,6 +75,49 @@ async def test_an_error_inside_lets_the_next_one_through() -> None:
         ValueError,
         ValueError,
     ]
+
+
+async def test_all_who_wait_are_turned_away_and_who_comes_later_is_not() -> None:
+    turnstile, passed = Turnstile(), list[str]()
+    refusals = [SpendStoreUnavailable("redis", f"is down for {name}") for name in "abc"]
+
+    async def pass_through(name: str) -> None:
+        async with turnstile:
+            passed.append(name)
+
+    async with turnstile:
+        waiting = [asyncio.create_task(pass_through(name)) for name in "abc"]
+        await let_all_wait()
+        turnstile.turn_away(iter(refusals).__next__)
+        later = asyncio.create_task(pass_through("later"))
+        errors = await asyncio.gather(*waiting, return_exceptions=True)
+        assert passed == []
+    await later
+    assert passed == ["later"]
+    assert errors == refusals
+
+
+async def test_whoever_is_cancelled_while_turned_away_takes_nobodys_turn() -> None:
+    turnstile = Turnstile()
+
+    async def pass_through() -> None:
+        async with turnstile:
+            raise AssertionError
+
+    async with turnstile:
+        waiting = asyncio.create_task(pass_through())
+        await let_all_wait()
+        turnstile.turn_away(ValueError)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        other = asyncio.create_task(pass_through())
+        await let_all_wait()
+        assert not other.done(), "the turn is still taken"
+        other.cancel()
+        await asyncio.wait([other])
+    async with turnstile:
+        pass
 
 
 def test_it_lets_through_those_of_many_event_loops_one_at_a_time() -> None:

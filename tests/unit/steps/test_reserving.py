@@ -23,7 +23,7 @@ from fastroai.errors import (
 )
 from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
 from fastroai.records import RequestRecord
-from fastroai.runtime.budget_scope import BudgetScope
+from fastroai.runtime.budget_scopes import BudgetScope
 from fastroai.steps import Spend
 from fastroai.store import MemoryRunStore, MemorySpendStore
 from fastroai.usage import Budget, CostCalculator, SpendLimit, UsageReport

@@ -16,9 +16,9 @@ from fastroai.errors import (
     RunNotFound,
     RunStoreUnavailable,
 )
+from fastroai.runtime.owner import new_owner, release_owner
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
 from fastroai.store.headers import encode_header, header_key, log_key
-from fastroai.store.owner import new_owner, release_owner
 from fastroai.store.payloads import seal
 
 NOW = START + timedelta(days=10)

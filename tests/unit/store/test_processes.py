@@ -8,6 +8,9 @@ import pytest
 from support.spend_stores import Kept, KeptInPostgres, KeptInRedis, account, claim
 from support.spend_worker import Place, Task, Workers
 
+from fastroai.runtime.owner import process_owner
+from fastroai.runtime.spend_desk import SpendDesk
+
 PROCESSES = 4
 
 
@@ -48,12 +51,18 @@ async def test_processes_that_wait_for_each_other_are_all_served(shared: Kept, w
     assert (balance.spent_usd, balance.reserved_usd) == (40 * cost, 0)
 
 
-async def test_what_a_killed_process_held_is_free_if_unsent_and_spent_if_sent(shared: Kept) -> None:
-    killed = Workers(1)
+@pytest.fixture
+def killed(shared: Kept) -> None:
+    """A process that has reserved 7 and sent 3 of these, and is dead."""
+    workers = Workers(1)
     try:
-        assert killed.do(task(shared, "hold", "1", "10", count=7)) == [7]
+        assert workers.do(task(shared, "hold", "1", "10", count=7)) == [7]
     finally:
-        killed.end()
+        workers.end()
+
+
+@pytest.mark.usefixtures("killed")
+async def test_what_a_killed_process_held_is_free_if_unsent_and_spent_if_sent(shared: Kept) -> None:
     of = account(key="shared")
     held = await shared.store.balance(of)
     assert (held.spent_usd, held.reserved_usd) == (0, 7)
@@ -61,6 +70,20 @@ async def test_what_a_killed_process_held_is_free_if_unsent_and_spent_if_sent(sh
 
     shared.pass_time(31)
     assert (await shared.store.reserve(claim("mine", 7, of=of))).granted
+    left = await shared.store.balance(of)
+    assert (left.spent_usd, left.reserved_usd) == (3, 7)
+    late = claim("worker 0 1", of=of)
+    assert (await shared.store.settle(late, Decimal("0.5"))).spent_usd == Decimal("2.5")
+
+
+@pytest.mark.usefixtures("killed")
+async def test_that_a_process_is_dead_is_known_on_its_machine_before_its_leases_end(shared: Kept) -> None:
+    of = account(key="shared")
+    mine = claim("mine", 7, of=of, holder=process_owner())
+    verdict = await shared.store.reserve(mine)
+    assert not verdict.granted
+    assert await SpendDesk(shared.store).end_leases_of_dead(of, verdict.holders)
+    assert (await shared.store.reserve(mine)).granted
     left = await shared.store.balance(of)
     assert (left.spent_usd, left.reserved_usd) == (3, 7)
     late = claim("worker 0 1", of=of)

@@ -12,15 +12,29 @@ from support.spend_stores import account, claim
 
 from fastroai.errors import ConfigurationError, SpendStoreUnavailable
 from fastroai.store import SQLiteSpendStore
+from fastroai.usage import SpendClaim
 
 LOCKED = "database is locked|no answer"  # the latter on a machine that is slow to look
 
 
 class Clock:
+    """Both clocks of a machine, started at noon."""
+
     now = datetime(2026, 3, 10, 12, 30, tzinfo=UTC)
+    uptime = 1_800.0
 
     def __call__(self) -> datetime:
         return self.now
+
+    def steady(self) -> float:
+        return self.uptime
+
+    def pass_time(self, hours: float) -> None:
+        self.now += timedelta(hours=hours)
+        self.uptime += hours * 3_600
+
+    def open(self, path: Path) -> SQLiteSpendStore:
+        return SQLiteSpendStore(path, clock=self, steady_clock=self.steady)
 
 
 @pytest.fixture
@@ -51,12 +65,9 @@ async def test_amounts_and_times_can_be_read_by_people(path: Path) -> None:
     await store.reserve(claim("a", "0.000000000000000001", of=account("day")))
     await store.aclose()
     connection = sqlite3.connect(path)
-    found = connection.execute(
-        "SELECT seen, closes_at, spent_usd, reserved_usd FROM spend_account"
-    ).fetchall()
+    found = connection.execute("SELECT closes_at, spent_usd, reserved_usd FROM spend_window").fetchall()
     connection.close()
-    times = ("2026-03-10T12:30:00.000000+00:00", "2026-03-11T00:00:00.000000+00:00")
-    assert found == [(*times, "0", "0.000000000000000001")]
+    assert found == [("2026-03-11T00:00:00.000000+00:00", "0", "0.000000000000000001")]
 
 
 async def test_asking_for_the_balance_of_an_unknown_account_keeps_nothing(path: Path) -> None:
@@ -163,23 +174,67 @@ async def test_the_file_stays_the_same_when_the_folder_of_the_process_changes(
     await store.aclose()
 
 
-async def test_accounts_that_nobody_uses_are_forgotten_a_day_after_their_window(path: Path) -> None:
-    clock = Clock()
-    store = SQLiteSpendStore(path, clock=clock)
+async def open_many(store: SQLiteSpendStore) -> SpendClaim:
+    """Five accounts of an hour, one with a long lease, and one of a total."""
     for number in range(5):
-        of = account("hour", f"customer {number}")
-        await store.reserve(claim("a", of=of, lease=30))
+        await store.reserve(claim("a", of=account("hour", f"customer {number}"), lease=30))
     long = claim("a", of=account("hour", "long"), lease=5 * 86_400)
     await store.reserve(long)
     await store.reserve(claim("a", of=account("total", "for ever")))
+    return long
+
+
+async def test_accounts_that_nobody_uses_are_forgotten_a_day_after_their_window(path: Path) -> None:
+    clock = Clock()
+    store = clock.open(path)
+    long = await open_many(store)
     assert (rows(path, "spend_account"), rows(path, "spend_claim")) == (7, 7)
 
-    clock.now += timedelta(hours=20)
+    clock.pass_time(hours=20)
     await store.reserve(claim("a", of=account("hour", "new")))
     assert rows(path, "spend_account") == 8
 
-    clock.now += timedelta(hours=6)
+    clock.pass_time(hours=6)
     await store.reserve(claim("b", of=account("hour", "new")))
     assert (rows(path, "spend_account"), rows(path, "spend_claim")) == (3, 3)
+    assert rows(path, "spend_window") == 4
     assert await store.mark_sent(long)
+    await store.aclose()
+
+
+async def test_no_account_is_forgotten_because_the_clock_has_jumped_ahead(path: Path) -> None:
+    clock = Clock()
+    store = clock.open(path)
+    await open_many(store)
+    clock.now += timedelta(days=3_650)
+    await store.reserve(claim("b", of=account("hour", "new")))
+    assert rows(path, "spend_account") == 8
+    clock.now -= timedelta(days=3_650)
+    assert (await store.balance(account("hour", "customer 0"))).reserved_usd == 1
+    await store.aclose()
+
+
+async def test_after_a_restart_of_the_machine_leases_end_and_accounts_are_forgotten(path: Path) -> None:
+    clock = Clock()
+    clock.uptime = 9_000_000.0
+    store = clock.open(path)
+    await store.reserve(claim("a", 10, of=account("total")))
+    await open_many(store)
+    clock.now += timedelta(days=3)
+    clock.uptime = 5.0
+    assert (await store.balance(account("total"))).reserved_usd == 10
+    clock.uptime = 36.0
+    assert (await store.balance(account("total"))).reserved_usd == 0
+    await store.reserve(claim("b", of=account("hour", "new")))
+    assert rows(path, "spend_account") == 3, "two of a total, and the new one"
+    await store.aclose()
+
+
+async def test_windows_that_are_over_are_not_kept_for_ever(path: Path) -> None:
+    clock = Clock()
+    store = clock.open(path)
+    for _ in range(10):
+        await store.reserve(claim("a", of=account("hour"), lease=3_600 * 24))
+        clock.pass_time(hours=1)
+    assert rows(path, "spend_window") == 4
     await store.aclose()

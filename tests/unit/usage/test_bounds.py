@@ -282,6 +282,8 @@ class TestServiceTiers:
         opus = claude_model("claude-opus-4-8")
         # A workspace can process in the US by default, for 10 % more.
         assert input_price(bound(model=opus)) == Decimal("5.5")
+        anywhere = {"extra_body": {"inference_geo": "global"}}
+        assert input_price(bound(settings=anywhere, model=opus)) == 5
         assert input_price(bound(settings={"anthropic_speed": "fast"}, model=opus)) == 11
 
 

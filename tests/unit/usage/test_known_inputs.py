@@ -17,6 +17,7 @@ from pydantic_ai.messages import (
     ModelRequestPart,
     ModelResponse,
     ModelResponsePart,
+    SystemPromptPart,
     TextPart,
     ThinkingPart,
     ToolCallPart,
@@ -26,9 +27,11 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.google import GoogleModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.native_tools import WebSearchTool
 from pydantic_ai.providers.anthropic import AnthropicProvider
+from pydantic_ai.providers.google import GoogleProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
@@ -40,6 +43,8 @@ from fastroai.usage.hosts import Host
 from fastroai.usage.known_inputs import KnownBeginning, KnownInputs
 
 CLAUDE = claude_model()
+HOST = Host.of(CLAUDE)
+GEMINI = GoogleModel("gemini-2.5-flash", provider=GoogleProvider(api_key="none"))
 NONE = ModelRequestParameters()
 
 
@@ -89,6 +94,23 @@ class TestWhatIsKnown:
 
     def test_another_question_has_the_same_tools_and_instructions(self) -> None:
         assert after([FIRST], [ask("something else")]) == KnownBeginning(0, 1_000)
+
+    def test_so_has_another_question_after_the_same_system_prompt(self) -> None:
+        def begun(question: str) -> ModelRequest:
+            return ModelRequest(parts=[SystemPromptPart("You help."), UserPromptPart(question)])
+
+        assert after([begun("a")], [begun("b")]) == KnownBeginning(1, 1_000)
+        assert after([begun("a")], [begun("a"), answer(), ask("more")]) == KnownBeginning(2, 1_000)
+
+    def test_a_whole_request_has_what_was_last_reported_for_it(self) -> None:
+        known = KnownInputs()
+        for tokens in (900, 1_100):
+            known.note(HOST, CLAUDE, [FIRST], None, NONE, tokens)
+        assert known.longest(HOST, CLAUDE, [FIRST], None, NONE) == KnownBeginning(1, 1_100)
+        assert known.longest(HOST, CLAUDE, [ask("b")], None, NONE) == KnownBeginning(0, 900)
+
+    def test_what_continues_an_answer_reports_the_input_of_another_request(self) -> None:
+        assert after([FIRST, answer()], [FIRST, answer()]) is None
 
     def test_the_smallest_count_is_kept_of_what_many_requests_begin_with(self) -> None:
         known = KnownInputs()
@@ -272,10 +294,11 @@ turns = st.lists(
 )
 
 
-@given(turns)
+@pytest.mark.parametrize("model", [CLAUDE, GEMINI])
+@given(plan=turns)
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_request_of_any_conversation_has_more_input_than_its_bound(
-    monkeypatch: pytest.MonkeyPatch, plan: list[Any]
+    monkeypatch: pytest.MonkeyPatch, model: Model, plan: list[Any]
 ) -> None:
     known, provider, used = KnownInputs(), Provider(), 0
     monkeypatch.setattr(bounds, "KNOWN_INPUTS", known)
@@ -290,18 +313,19 @@ def test_no_request_of_any_conversation_has_more_input_than_its_bound(
         part: ModelRequestPart = UserPromptPart(text)
         if call is not None:
             part = ToolReturnPart(call.tool_name, text, tool_call_id=call.tool_call_id)
-        messages: list[ModelMessage] = [*history, ModelRequest(parts=[part])]
+        parts_now = [part] if history or back < 4 else [SystemPromptPart("You help. " * back), part]
+        messages: list[ModelMessage] = [*history, ModelRequest(parts=parts_now)]
         asked = ModelRequestParameters(function_tools=[tool(name) for name in names])
-        used += known.longest(Host.of(CLAUDE), CLAUDE, messages, given_settings, asked) is not None
-        found = request_bound(CostCalculator(), CLAUDE, messages, {**given_settings, "max_tokens": 50}, asked)
+        used += known.longest(Host.of(model), model, messages, given_settings, asked) is not None
+        found = request_bound(CostCalculator(), model, messages, {**given_settings, "max_tokens": 50}, asked)
         tokens = provider.count(messages, given_settings, asked.function_tools)
         assert found.input_tokens is not None
         assert tokens <= found.input_tokens
-        known.note(Host.of(CLAUDE), CLAUDE, messages, {**given_settings, "max_tokens": 50}, asked, tokens)
+        known.note(Host.of(model), model, messages, {**given_settings, "max_tokens": 50}, asked, tokens)
         parts: list[ModelResponsePart] = [TextPart(text[::-1])]
         billed = 4 + provider.tokens(text)
         if thinks:
-            parts.insert(0, ThinkingPart(text * 3, signature="s", provider_name="anthropic"))
+            parts.insert(0, ThinkingPart(text * 3, signature="s", provider_name=model.system))
             billed += 4 + provider.tokens(text * 3)
         if calls:
             parts.append(ToolCallPart("f", {"x": text}))

@@ -12,11 +12,23 @@ from fastroai.usage.spend_rules import end_of_window
 
 
 class Clock:
+    """Both clocks of a machine."""
+
     def __init__(self, now: datetime) -> None:
-        self.now = now
+        self.now, self.uptime = now, 0.0
 
     def __call__(self) -> datetime:
         return self.now
+
+    def steady(self) -> float:
+        return self.uptime
+
+    def pass_time(self, **time: float) -> None:
+        self.now += timedelta(**time)
+        self.uptime += timedelta(**time).total_seconds()
+
+    def store(self) -> MemorySpendStore:
+        return MemorySpendStore(clock=self, steady_clock=self.steady)
 
 
 def claim(key: str = "k", window: Window = "hour", lease: float = 30) -> SpendClaim:
@@ -65,26 +77,41 @@ async def test_the_last_moment_belongs_to_the_window_and_the_next_one_does_not()
 
 async def test_a_lease_is_over_when_its_time_has_come_and_not_before() -> None:
     clock = Clock(datetime(2026, 3, 10, tzinfo=UTC))
-    store = MemorySpendStore(clock=clock)
+    store = clock.store()
     await store.reserve(claim(lease=30))
-    clock.now += timedelta(seconds=30, microseconds=-1)
+    clock.pass_time(seconds=30, microseconds=-1)
     assert (await store.balance(claim().account)).reserved_usd == 1
-    clock.now += timedelta(microseconds=1)
+    clock.pass_time(microseconds=1)
     assert (await store.balance(claim().account)).reserved_usd == 0
 
 
 async def test_accounts_that_nobody_uses_are_forgotten() -> None:
     clock = Clock(datetime(2026, 3, 10, 12, 30, tzinfo=UTC))
-    store = MemorySpendStore(clock=clock)
+    store = clock.store()
     for key in ("a", "b", "total", "long"):
         lease = 5 * 86_400 if key == "long" else 30
         await store.reserve(claim(key, "total" if key == "total" else "hour", lease))
-    clock.now += timedelta(hours=20)
+    clock.pass_time(hours=20)
     await store.reserve(claim("c"))
     assert {account.key for account in store._accounts} == {"a", "b", "total", "long", "c"}
-    clock.now += timedelta(hours=6)
+    clock.pass_time(hours=6)
     await store.reserve(claim("d"))
     assert {account.key for account in store._accounts} == {"total", "long", "c", "d"}
+
+
+async def test_no_account_is_forgotten_because_the_clock_has_jumped_ahead() -> None:
+    clock = Clock(datetime(2026, 3, 10, 12, 30, tzinfo=UTC))
+    store = clock.store()
+    await store.reserve(claim("a"))
+    clock.now += timedelta(days=3650)
+    await store.reserve(claim("b"))
+    clock.now -= timedelta(days=3650)
+    clock.pass_time(hours=2)
+    await store.reserve(claim("c"))
+    assert {account.key for account in store._accounts} == {"a", "b", "c"}
+    clock.pass_time(days=3)
+    await store.reserve(claim("d"))
+    assert {account.key for account in store._accounts} == {"b", "d"}, "b was opened ten years ahead"
 
 
 async def test_asking_for_balances_keeps_nothing() -> None:

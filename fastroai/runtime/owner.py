@@ -6,9 +6,11 @@ import asyncio
 import os
 import socket
 import uuid
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
+
+from fastroai.runtime.wakeup import running_loop
 
 _ENDED: Final = frozenset({"Z", "X", "x"})
 """States of processes that are listed, and run nothing any more."""
@@ -19,12 +21,9 @@ _alive_here: Final[dict[str, asyncio.AbstractEventLoop | None]] = {}
 
 def new_owner() -> str:
     """A name for one run of something by this process, as `host pid 42 (…)`."""
-    # Here, because the command line asks who is dead, and does not load all of the runtime for it.
-    from fastroai.runtime.wakeup import running_loop
-
     token = uuid.uuid4().hex[:12]
     _alive_here[token] = running_loop()
-    return f"{socket.gethostname()} pid {os.getpid()} ({_machine()} {_start_of(os.getpid())} {token})"
+    return f"{process_owner().removesuffix(')')} {token})"
 
 
 def release_owner(owner: str) -> None:
@@ -32,13 +31,20 @@ def release_owner(owner: str) -> None:
     _alive_here.pop(_parts(owner)[3], None)
 
 
+def process_owner() -> str:
+    """The name of this process, for what it has until it ends."""
+    return _name_of(os.getpid())
+
+
 def is_dead(owner: str) -> bool:
     """Whether it is certain that this owner runs nothing any more. Of other machines nothing is certain."""
+    if owner == process_owner():
+        return False
     machine, start, pid, token = _parts(owner)
     if machine != _machine():
         return False
-    if pid == os.getpid():
-        return start == _start_of(pid) and not _runs_here(token)
+    if pid == os.getpid() and start == _start_of(pid):
+        return bool(token) and not _runs_here(token)
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -56,10 +62,15 @@ def _runs_here(token: str) -> bool:
 def _parts(owner: str) -> tuple[str, str, int, str]:
     try:
         front, _, back = owner.removesuffix(")").rpartition(" (")
-        machine, start, token = back.split(" ")
-        return machine, start, int(front.rpartition(" pid ")[2]), token
+        machine, start, *token = back.split(" ")
+        return machine, start, int(front.rpartition(" pid ")[2]), " ".join(token)
     except ValueError:
         return "", "", 0, ""
+
+
+@lru_cache(maxsize=1)  # another process after a fork
+def _name_of(pid: int) -> str:
+    return f"{socket.gethostname()} pid {pid} ({_machine()} {_start_of(pid)})"
 
 
 @cache

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from fastroai.store import owner as owners
-from fastroai.store.owner import is_dead, new_owner, release_owner
+from fastroai.runtime import owner as owners
+from fastroai.runtime.owner import is_dead, new_owner, process_owner, release_owner
 
-CHILD = "from fastroai.store.owner import new_owner; print(new_owner(), flush=True); input()"
+CHILD = "from fastroai.runtime.owner import new_owner; print(new_owner(), flush=True); input()"
 
 
 def changed(owner: str, part: int, to: str) -> str:
@@ -59,6 +59,30 @@ def test_what_ran_on_a_loop_that_is_closed_is_dead() -> None:
     assert is_dead(asyncio.run(begin()))
 
 
+def test_this_process_is_alive_and_an_earlier_one_with_its_number_is_dead() -> None:
+    owner = process_owner()
+    assert f"pid {os.getpid()}" in owner
+    assert not is_dead(owner)
+    assert is_dead(changed(owner, 1, "1"))
+    assert is_dead(changed(new_owner(), 1, "1"))
+
+
+def test_a_forked_process_has_a_name_of_its_own() -> None:
+    ours = process_owner()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, process_owner().encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        theirs = pipe.read()
+    assert not is_dead(ours)
+    assert f"pid {child} " in theirs
+    os.waitpid(child, 0)
+    assert is_dead(theirs)
+
+
 def test_another_process_is_alive_until_it_ends_even_if_nobody_has_looked_at_its_end() -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -90,8 +114,12 @@ def test_without_proc_a_process_is_known_by_its_number(monkeypatch: pytest.Monke
     def missing(*_: object, **__: object) -> str:
         raise FileNotFoundError
 
+    def forget() -> None:
+        owners._machine.cache_clear()
+        owners._name_of.cache_clear()
+
     monkeypatch.setattr(owners.Path, "read_text", missing)
-    owners._machine.cache_clear()
+    forget()
     try:
         owner = new_owner()
         assert " ? " in owner
@@ -99,4 +127,4 @@ def test_without_proc_a_process_is_known_by_its_number(monkeypatch: pytest.Monke
         release_owner(owner)
         assert is_dead(owner)
     finally:
-        owners._machine.cache_clear()
+        forget()
