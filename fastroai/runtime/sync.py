@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import Any, Final, Generic, TypeVar
 
 from fastroai.errors import RunningLoopError, attach_usage, records_of, usage_of
+from fastroai.runtime.process import this_process
 from fastroai.runtime.scope import Scope, current_scope
 from fastroai.runtime.threads import depth, go_deeper, loop_of_this_thread, mark_thread
 
@@ -140,10 +141,16 @@ def background_loop() -> asyncio.AbstractEventLoop:
     return _loops.for_chores()
 
 
-_called_on: Final[ContextVar[asyncio.AbstractEventLoop | None]] = ContextVar(
+_called_on: Final[ContextVar[tuple[asyncio.AbstractEventLoop, int] | None]] = ContextVar(
     "fastroai_called_on", default=None
 )
-"""The background loop that the running code was handed to, if it was."""
+"""The background loop that the running code was handed to, if it was, and its process."""
+
+
+def _loop_called_on() -> asyncio.AbstractEventLoop | None:
+    """That loop; none in a process that was forked since, where it seems to run and does not."""
+    loop, process = _called_on.get() or (None, 0)
+    return loop if process == this_process() else None
 
 
 def run_blocking(
@@ -181,7 +188,7 @@ def run_on_loop_of_run(call: Callable[[], Coroutine[Any, Any, T]], *, called: st
     """`run_blocking` for what belongs to a step, and so to the loop of its run, whichever thread calls it."""
     scope = current_scope()
     return run_blocking(
-        call, called=called, instead=instead, home=None if scope is None else _called_on.get() or scope.loop
+        call, called=called, instead=instead, home=None if scope is None else _loop_called_on() or scope.loop
     )
 
 
@@ -192,7 +199,7 @@ def _loop_around(
     own = loop_of_this_thread()
     if own is not None and own.is_running():
         return own
-    around = None if scope is None else _called_on.get() or scope.loop
+    around = None if scope is None else _loop_called_on() or scope.loop
     return around if around is not None and around is home and around.is_running() else None
 
 
@@ -240,7 +247,7 @@ class _Handover(Generic[T]):
         """Hand an exit over as a value: a task that raises it stops its loop, and nobody would be told."""
         self._task = asyncio.current_task()
         go_deeper(self._depth)
-        _called_on.set(self._loop)
+        _called_on.set((self._loop, this_process()))
         holder = self._holder()
         if holder is not None:
             holder.on_close(self._end)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -44,6 +45,15 @@ class _ThisThread(threading.local):
 
 
 _this_thread: Final = _ThisThread()
+
+
+def _after_fork() -> None:
+    """The loop that this thread worked for is in the process that forked this one."""
+    _this_thread.loop = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def depth() -> int:
