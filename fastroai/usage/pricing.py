@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Unpack, overload
 
 from pydantic_ai.messages import ModelResponse
@@ -402,6 +403,7 @@ def _provider_and_name(model: str, provider: str | None) -> tuple[str | None, st
     return provider or first_party_provider(model), model
 
 
+@lru_cache(maxsize=4096)
 def _full_name(answered: str | None, asked: str | None) -> str | None:
     """The name by which a model is listed where it answers with a part of its id, as Claude on Bedrock does.
 
