@@ -294,8 +294,10 @@ class CostCalculator:
         return pricing or self._overrides.find(models, providers)
 
     def _listed(self, model: str | None, provider: str | None, url: str | None) -> ListedModel | None:
-        found = (listed_model(*listing) for listing in self._endpoints.listings(model or "", provider, url))
-        return next((listed for listed in found if listed is not None), None)
+        for listing in self._endpoints.listings(model or "", provider, url):
+            if (listed := listed_model(*listing)) is not None:
+                return listed
+        return None
 
     def host(self, model: Model) -> Host:
         """Return what is known of whoever serves a model: whose rules hold, and what it adds."""
