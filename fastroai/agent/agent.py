@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Generic, TypeVar, cast, overload
 
 from pydantic_ai import (
@@ -893,9 +893,9 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         """
         return AgentStep(self, prompt, config or StepConfig(), type_of_outputs(self.agent.output_type))
 
-    async def dispatch(self, call: AgentCall) -> ChatResponse[OutputDataT]:
+    def dispatch(self, call: AgentCall) -> Coroutine[Any, Any, ChatResponse[OutputDataT]]:
         """Make one attempt at a call: what `run` and `StepContext.run` stand on."""
-        return await self._dispatcher.run(call)
+        return self._dispatcher.run(call)
 
     def dispatch_stream(self, call: AgentCall) -> ChatStream[OutputDataT]:
         """Make a call whose answer is streamed: what `run_stream` and `StepContext.run_stream` stand on."""
