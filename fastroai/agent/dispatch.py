@@ -186,13 +186,11 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         scope.reading = read_by_this_task()
         self._build_fallbacks(scope)
         model = call.model or self.agent.model
-        model_name = model
         if isinstance(model, Model):
             note_loop(model)
-            model_name = model.model_name
         dispatch = Dispatch(
             agent_name=self.name,
-            model=model_name,
+            model=model.model_name if isinstance(model, Model) else model,
             prompt=call.prompt,
             deps=call.deps,
             attempt=call.attempt,
