@@ -65,7 +65,8 @@ class RequestAttempt:
     """Called when it ends. Set while it is kept, as its provider works on it."""
     backoff_ms: float = 0.0
     waited_ms: float = 0.0
-    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    started_at: datetime | None = None
+    """When it was admitted."""
     started: float = field(default_factory=perf_counter)
 
     def listen(self) -> StatedInHeaders:
