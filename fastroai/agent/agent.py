@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Generic, TypeVar, cast, overload
 
 from pydantic_ai import (
-    Agent,
     AgentCapability,
     AgentModelSettings,
     AgentRetries,
@@ -35,6 +34,7 @@ from fastroai.agent.estimate import estimate_call
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
 from fastroai.agent.metering import Metered
 from fastroai.agent.output_types import type_of_outputs
+from fastroai.agent.own_agent import OwnAgent
 from fastroai.agent.response import ChatResponse
 from fastroai.agent.settings import merge_settings
 from fastroai.agent.step import AgentStep, PromptSource
@@ -187,7 +187,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                     deferred_model, model = model, None
                 else:
                     model = meter.models.get(model)
-            self.agent = Agent(
+            self.agent = OwnAgent(
                 model,
                 output_type=cast("OutputSpec[OutputDataT]", _first(output_type, None, str)),
                 instructions=cast(

@@ -30,6 +30,7 @@ from fastroai.agent.hooks import AfterDispatch, BeforeDispatch, Dispatch, call_h
 from fastroai.agent.learned import Learned
 from fastroai.agent.metering import Metered
 from fastroai.agent.models import loop_of, note_loop
+from fastroai.agent.own_agent import OwnAgent
 from fastroai.agent.replay import count_agent_call
 from fastroai.agent.response import ChatResponse, StreamChunk
 from fastroai.agent.stream import OnScope, ResponseEvent
@@ -314,7 +315,8 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         }
 
     def _capabilities(self, call: AgentCall) -> Sequence[AgentCapability[Any]] | None:
-        return [self.meter, *(call.capabilities or ())] if self.meter_each_run else call.capabilities
+        is_bare = self.meter_each_run or (isinstance(self.agent, OwnAgent) and self.agent.is_overridden)
+        return [self.meter, *(call.capabilities or ())] if is_bare else call.capabilities
 
     def _run_model(self, model: Model | str | None) -> Model | None:
         reference = self.deferred_model if model is None else model
