@@ -1,4 +1,4 @@
-"""`python -m benchmarks [word ...]`: all of them, or those whose name has one of the words."""
+"""`python -m benchmarks [word ...]`: all of them, or those with one of the words in their name or module."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ async def main(words: list[str]) -> None:
     console = Console(width=140)
     modules = (pipelines, graphs, agents, bounds, budgets, run_stores, spending, durable_runs, startup)
     for benchmark in (benchmark for module in modules for benchmark in module.BENCHMARKS):
-        if words and not any(word in benchmark.__name__ for word in words):
+        name = f"{benchmark.__module__.removeprefix('benchmarks.')}.{benchmark.__name__}"
+        if words and not any(word in name for word in words):
             continue
-        console.print(f"{benchmark.__name__} …", style="dim")
+        console.print(f"{name} …", style="dim")
         async for row in benchmark():
             verdict = "" if row.met is None else "met" if row.met else "missed"
             ratio = "" if row.ratio is None else f"{row.ratio:.2f}"

@@ -1,18 +1,26 @@
-"""What `FastroAgent` adds to a bare PydanticAI agent."""
+"""What `FastroAgent` adds to a bare PydanticAI agent, and what the price of a response takes."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 from pydantic_ai import Agent
 from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.usage import RequestUsage
 
-from benchmarks.measure import Row, medians
+from benchmarks.measure import Row, function_calls, medians
 from fastroai.agent import FastroAgent
+from fastroai.usage import CostCalculator
 
 CHUNKS = 200
+RESPONSES = 2_000
+MOST_CALLS = 1.03
+MOST_CALLS_OF_A_WRAPPED_AGENT = 1.06
+MOST_MICROSECONDS = 60
 
 
 class Nothing(AbstractCapability[object]):
@@ -49,6 +57,75 @@ async def agent_run() -> AsyncIterator[Row]:
     )
 
 
+async def agent_calls() -> AsyncIterator[Row]:
+    """The same as a count, which does not depend on what else the machine does."""
+    idle = await function_calls(partial(Agent(TestModel(), capabilities=[Nothing()]).run, "hi"))
+    agents = {
+        "FastroAgent(model)": (FastroAgent(TestModel()), MOST_CALLS),
+        "FastroAgent(agent=...)": (FastroAgent(agent=Agent(TestModel())), MOST_CALLS_OF_A_WRAPPED_AGENT),
+    }
+    for name, (agent, most) in agents.items():
+        ours = await function_calls(partial(agent.run, "hi"))
+        yield Row(
+            f"function calls of a run of {name}, beside an agent with a capability that does nothing",
+            f"{ours:.0f}",
+            f"{idle:.0f}",
+            ours / idle,
+            f"≤ {most} x",
+            ours <= most * idle,
+        )
+    nothing, bare = Nothing(), Agent(TestModel())
+    each_run = await function_calls(lambda: bare.run("hi", capabilities=[nothing]))
+    yield Row(
+        "  … of the latter, PydanticAI's own for a capability that comes with each run",
+        f"{each_run:.0f}",
+        f"{idle:.0f}",
+        each_run / idle,
+    )
+
+
+def response(number: int) -> ModelResponse:
+    return ModelResponse(
+        parts=[TextPart("An answer.")],
+        usage=RequestUsage(
+            input_tokens=1_000 + number,
+            output_tokens=100 + number,
+            cache_read_tokens=500,
+            output_reasoning_tokens=20,
+            details={"reasoning_tokens": 20},
+        ),
+        model_name="gpt-5-mini-2025-08-07",
+        provider_name="openai",
+        provider_url="https://api.openai.com/v1/",
+        provider_details={"service_tier": "default", "finish_reason": "completed"},
+        finish_reason="stop",
+    )
+
+
+async def priced_response() -> AsyncIterator[Row]:
+    calculator, responses = CostCalculator(), [response(number) for number in range(RESPONSES)]
+    assert calculator.price(responses[0]) == responses[0].cost().total_price
+
+    async def ours() -> None:
+        for each in responses:
+            calculator.cost_of(each, model="gpt-5-mini", provider="openai")
+
+    async def bare() -> None:
+        for each in responses:
+            each.cost()
+
+    took = await medians({"ours": ours, "bare": bare}, rounds=10)
+    each = took["ours"] / RESPONSES * 1e6
+    yield Row(
+        "cost of a response by list price, beside ModelResponse.cost()",
+        f"{each:.0f} µs",
+        f"{took['bare'] / RESPONSES * 1e6:.0f} µs",
+        took["ours"] / took["bare"],
+        f"≤ {MOST_MICROSECONDS} µs",
+        each <= MOST_MICROSECONDS,
+    )
+
+
 async def stream_chunks(messages: object, info: AgentInfo) -> AsyncIterator[str]:
     for _ in range(CHUNKS):
         yield "word "
@@ -76,4 +153,4 @@ async def streamed_chunk() -> AsyncIterator[Row]:
     )
 
 
-BENCHMARKS = (agent_run, streamed_chunk)
+BENCHMARKS = (agent_run, agent_calls, priced_response, streamed_chunk)

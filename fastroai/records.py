@@ -16,6 +16,7 @@ from decimal import (
     InvalidOperation,
     Overflow,
 )
+from operator import attrgetter
 from typing import Final, Literal, TypeVar
 
 EXACT: Final = Context(
@@ -328,7 +329,7 @@ class Usage:
 
     def copy(self) -> Usage:
         """A snapshot that later requests do not change."""
-        return Usage(**{name: getattr(self, name) for name in self.__slots__})
+        return Usage(*_counts(self))
 
     @classmethod
     def of(cls, records: list[RequestRecord]) -> Usage:
@@ -337,6 +338,10 @@ class Usage:
         for record in records:
             usage.add(record)
         return usage
+
+
+_counts: Final = attrgetter(*Usage.__slots__)
+"""The counts of a `Usage`, in the order in which it is made of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from support.servers import postgres_dsn, redis_url
 
 from fastroai.pipelines.machine import PipelineMachine
@@ -15,6 +16,10 @@ from fastroai.usage.known_inputs import KnownInputs
 
 __all__ = ["postgres_dsn", "redis_url"]
 """Fixtures for all tests."""
+
+# A busy machine makes any example slow: no test is timed.
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Generic, TypeVar, cast, overload
 
 from pydantic_ai import (
-    Agent,
     AgentCapability,
     AgentModelSettings,
     AgentRetries,
@@ -35,6 +34,7 @@ from fastroai.agent.estimate import estimate_call
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
 from fastroai.agent.metering import Metered
 from fastroai.agent.output_types import type_of_outputs
+from fastroai.agent.own_agent import OwnAgent
 from fastroai.agent.response import ChatResponse
 from fastroai.agent.settings import merge_settings
 from fastroai.agent.step import AgentStep, PromptSource
@@ -187,7 +187,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                     deferred_model, model = model, None
                 else:
                     model = meter.models.get(model)
-            self.agent = Agent(
+            self.agent = OwnAgent(
                 model,
                 output_type=cast("OutputSpec[OutputDataT]", _first(output_type, None, str)),
                 instructions=cast(
@@ -893,9 +893,9 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         """
         return AgentStep(self, prompt, config or StepConfig(), type_of_outputs(self.agent.output_type))
 
-    async def dispatch(self, call: AgentCall) -> ChatResponse[OutputDataT]:
+    def dispatch(self, call: AgentCall) -> Coroutine[Any, Any, ChatResponse[OutputDataT]]:
         """Make one attempt at a call: what `run` and `StepContext.run` stand on."""
-        return await self._dispatcher.run(call)
+        return self._dispatcher.run(call)
 
     def dispatch_stream(self, call: AgentCall) -> ChatStream[OutputDataT]:
         """Make a call whose answer is streamed: what `run_stream` and `StepContext.run_stream` stand on."""

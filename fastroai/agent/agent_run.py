@@ -46,19 +46,20 @@ class AgentRun:
     rejects_answer: bool = False
     """Whether the request that is made asks again for what that one was to give."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
-    """Tasks of this run that PydanticAI has made: for the hooks around it, and for each stream."""
+    """Tasks that this run was in, done or not: those of hooks around it, of each stream, and the caller's."""
 
     def add_task(self) -> None:
         """The running task is one of them."""
         task = asyncio.current_task()
         assert task is not None
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
 
     async def end_tasks(self) -> None:
         """End those that are left: PydanticAI forgets one that is cancelled just as it has begun."""
-        for task in self.tasks - {asyncio.current_task()}:
-            await end_task(task)
+        left = [task for task in self.tasks if not task.done()]
+        for task in left:
+            if task is not asyncio.current_task():
+                await end_task(task)
 
 
 current_agent_run: Final[ContextVar[AgentRun | None]] = ContextVar("fastroai_agent_run", default=None)

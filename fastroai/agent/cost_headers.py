@@ -5,8 +5,7 @@ PydanticAI does not pass headers on, so a hook of the HTTP client reads them, in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
@@ -23,21 +22,23 @@ _EVENT_STREAM: Final = "text/event-stream"
 
 
 class StatedInHeaders:
-    """Reads the cost of one request from the headers of the responses to it."""
+    """Reads the cost of one request from the headers of the responses to it.
+
+    Inside `with`, it reads those of all responses that arrive in this task and those that it starts.
+    """
+
+    __slots__ = ("_costs", "_names", "_token")
 
     def __init__(self, names: Sequence[str]) -> None:
         """Read the first of the headers `names` that a response has."""
         self._names = names
         self._costs: list[Decimal | None] = []
 
-    @contextmanager
-    def listen(self) -> Iterator[None]:
-        """Read the headers of all responses that arrive meanwhile, in this task and those it starts."""
-        token = _listening.set(self)
-        try:
-            yield
-        finally:
-            _listening.reset(token)
+    def __enter__(self) -> None:
+        self._token = _listening.set(self)
+
+    def __exit__(self, *error: object) -> None:
+        _listening.reset(self._token)
 
     @property
     def usd(self) -> Decimal | None:

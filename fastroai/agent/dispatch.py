@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Final, Generic, TypedDict
@@ -24,6 +30,7 @@ from fastroai.agent.hooks import AfterDispatch, BeforeDispatch, Dispatch, call_h
 from fastroai.agent.learned import Learned
 from fastroai.agent.metering import Metered
 from fastroai.agent.models import loop_of, note_loop
+from fastroai.agent.own_agent import OwnAgent
 from fastroai.agent.replay import count_agent_call
 from fastroai.agent.response import ChatResponse, StreamChunk
 from fastroai.agent.stream import OnScope, ResponseEvent
@@ -34,7 +41,7 @@ from fastroai.runtime.options import check_count, check_seconds
 from fastroai.runtime.threads import WorkerThreads
 from fastroai.steps.call import AgentCall
 from fastroai.store.runs import current_durable_run
-from fastroai.tracing import attributes, log_metrics
+from fastroai.tracing import Tracer, attributes, log_metrics
 from fastroai.usage.limits import Limits
 
 logger = logging.getLogger("fastroai.agent")
@@ -96,11 +103,12 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         """One attempt, to its response."""
         async with self._attempt(call) as attempt:
             attempt.run.refuses_cut_answers = True
-            with _watched(call.event_stream_handler or self.agent.event_stream_handler) as handler:
+            handler = call.event_stream_handler or self.agent.event_stream_handler
+            with nullcontext() if handler is None else _watched(handler) as watched:
                 result: AgentRunResult[OutputDataT] = await self.agent.run(
                     call.prompt,
                     output_type=call.output_type,
-                    event_stream_handler=handler,
+                    event_stream_handler=watched,
                     **self.arguments(call),
                 )
             return await attempt.respond(result)
@@ -183,7 +191,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             note_loop(model)
         dispatch = Dispatch(
             agent_name=self.name,
-            model=_model_name(model),
+            model=model.model_name if isinstance(model, Model) else model,
             prompt=call.prompt,
             deps=call.deps,
             attempt=call.attempt,
@@ -258,12 +266,12 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         except Exception:
             logger.exception("on_after_dispatch of agent %r failed; the call is not affected", self.name)
 
+    def _span(self, scope: Scope, dispatch: Dispatch) -> AbstractAsyncContextManager[str]:
+        """Its span; inside, its id, which is empty without a tracer."""
+        return nullcontext("") if scope.tracer is None else self._traced(scope.tracer, scope, dispatch)
+
     @asynccontextmanager
-    async def _span(self, scope: Scope, dispatch: Dispatch) -> AsyncGenerator[str]:
-        tracer = scope.tracer
-        if tracer is None:
-            yield ""
-            return
+    async def _traced(self, tracer: Tracer, scope: Scope, dispatch: Dispatch) -> AsyncGenerator[str]:
         async with tracer.span(
             attributes.agent_span(self.name),
             **attributes.agent_attributes(
@@ -278,8 +286,9 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     def _timeout(self, call: AgentCall) -> float | None:
         if call.timeout is not None:
             return call.timeout
-        limits = [limit for limit in (self.timeout, call.default_timeout) if limit is not None]
-        return min(limits, default=None)
+        if self.timeout is None or call.default_timeout is None:
+            return self.timeout if call.default_timeout is None else call.default_timeout
+        return min(self.timeout, call.default_timeout)
 
     def arguments(self, call: AgentCall) -> dict[str, Any]:
         """What every one of PydanticAI's run methods takes."""
@@ -306,7 +315,8 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         }
 
     def _capabilities(self, call: AgentCall) -> Sequence[AgentCapability[Any]] | None:
-        return [self.meter, *(call.capabilities or ())] if self.meter_each_run else call.capabilities
+        is_bare = self.meter_each_run or (isinstance(self.agent, OwnAgent) and self.agent.is_overridden)
+        return [self.meter, *(call.capabilities or ())] if is_bare else call.capabilities
 
     def _run_model(self, model: Model | str | None) -> Model | None:
         reference = self.deferred_model if model is None else model
@@ -321,14 +331,9 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
 
 
 @contextmanager
-def _watched(
-    handler: EventStreamHandler[AgentDepsT] | None,
-) -> Iterator[EventStreamHandler[AgentDepsT] | None]:
+def _watched(handle: EventStreamHandler[AgentDepsT]) -> Iterator[EventStreamHandler[AgentDepsT]]:
     """The same handler; while it is busy with something else, nobody waits for the requests made inside."""
-    if handler is None:
-        yield None
-        return
-    handle, flow = handler, Flow()
+    flow = Flow()
 
     async def watched(context: RunContext[AgentDepsT], events: AsyncIterable[AgentStreamEvent]) -> None:
         async with aclosing(flow.watched(events)) as watched_events:
@@ -353,7 +358,3 @@ def _to_go_on_with(messages: list[ModelMessage]) -> list[ModelMessage]:
     if last is not None and last.state == "interrupted" and (last.kind == "response" or not last.parts):
         return messages[:-1]
     return messages
-
-
-def _model_name(model: Model | str | None) -> str | None:
-    return model.model_name if isinstance(model, Model) else model

@@ -51,15 +51,16 @@ class Learned:
 
     def add(self, response: ChatResponse[Any]) -> None:
         """Remember a call, if all of its cost is known."""
-        if not response.records or not response.cost_complete:
+        records, usage = response.records, response.usage
+        if not records or not usage.cost_complete:
             return
-        model = response.records[0].model  # the first request of a call ends before any of its tools begins
-        own = [record for record in response.records if record.model == model and record.outcome == "settled"]
+        model = records[0].model  # the first request of a call ends before any of its tools begins
+        own = [record for record in records if record.model == model and record.outcome == "settled"]
         call = PastCall(
-            cost_usd=response.cost_usd,
+            cost_usd=usage.cost_usd,
             requests=len(own),
             input_tokens=own[0].tokens.input_tokens if own else 0,
-            output_tokens=response.output_tokens,
+            output_tokens=usage.output_tokens,
         )
         with self._lock:
             if model not in self._calls and len(self._calls) >= MODELS_REMEMBERED:

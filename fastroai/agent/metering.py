@@ -13,7 +13,7 @@ import copy
 import functools
 from asyncio import AbstractEventLoop
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
@@ -54,7 +54,7 @@ from fastroai.agent.request_terms import BatchTerms, CompactionTerms, Terms, rej
 from fastroai.agent.unanswered import Unanswered, continued_job, current_plain_run, works_on
 from fastroai.errors import CircuitOpenError, UnmeteredRequestError
 from fastroai.runtime import (
-    RetriesUsed,
+    NO_RETRIES_USED,
     Retry,
     RetryRules,
     Scope,
@@ -213,9 +213,11 @@ class Metered(AbstractCapability[Any]):
 
 
 def _is_metered(model: Model) -> bool:
+    if isinstance(model, MeteredModel):
+        return True
     if isinstance(model, FallbackModel):
         return all(map(_is_metered, model.models))
-    return isinstance(model, MeteredModel) or (isinstance(model, WrapperModel) and _is_metered(model.wrapped))
+    return isinstance(model, WrapperModel) and _is_metered(model.wrapped)
 
 
 class OwnedModel(WrapperModel):
@@ -304,11 +306,10 @@ class MeteredModel(OwnedModel):
                 before = await self._wait_or_raise(attempt, error)
 
     async def _send(self, attempt: RequestAttempt) -> ModelResponse:
-        async with AsyncExitStack() as stack:
-            trace_id = await self._open_span(stack, attempt)
+        async with self._span(attempt) as trace_id:
             reservation = await attempt.admit()
             try:
-                with reservation.around(), attempt.cost_headers.listen():
+                with reservation.around(), attempt.listen():
                     response = await attempt.terms.send()
             except BaseException as error:
                 attempt.fail(error)
@@ -339,8 +340,7 @@ class MeteredModel(OwnedModel):
         self, attempt: RequestAttempt, ask: Callable[[], Awaitable[ModelResponse]]
     ) -> ModelResponse:
         assert attempt.reservation is not None
-        async with AsyncExitStack() as stack:
-            trace_id = await self._open_span(stack, attempt)
+        async with self._span(attempt) as trace_id:
             with attempt.reservation.around():
                 response = await ask()
             if attempt.charge is not None or self._keeps(attempt, response):
@@ -385,7 +385,7 @@ class MeteredModel(OwnedModel):
         while True:
             attempt = waiting or self._attempt(scope, terms, before, on_record)
             async with AsyncExitStack() as stack:
-                trace_id = await self._open_span(stack, attempt)
+                trace_id = await stack.enter_async_context(self._span(attempt))
                 reservation = await attempt.admit() if waiting is None else attempt.reservation
                 assert reservation is not None
                 settings = attempt.terms.settings if waiting is None else model_settings
@@ -525,7 +525,7 @@ class MeteredModel(OwnedModel):
         self, scope: Scope, terms: Terms, before: Retry | None, on_record: RequestOnRecord | None
     ) -> RequestAttempt:
         if before is None:
-            used = RetriesUsed() if on_record is None else on_record.used
+            used = NO_RETRIES_USED if on_record is None else on_record.used
             return RequestAttempt(scope, step_down_if_due(scope, terms), self._run(), used, on_record)
         return RequestAttempt(
             scope,
@@ -595,19 +595,18 @@ class MeteredModel(OwnedModel):
         delay = REQUEST_RETRY_DELAY if run.retry_delay is None else run.retry_delay
         return RetryRules.counted(run.request_retries, delay, run.classifiers)
 
-    async def _open_span(self, stack: AsyncExitStack, attempt: RequestAttempt) -> str:
+    def _span(self, attempt: RequestAttempt) -> AbstractAsyncContextManager[str]:
+        """Its span; inside, its id, which is empty without a tracer."""
         tracer, terms = attempt.scope.tracer, attempt.terms
         if tracer is None:
-            return ""
-        return await stack.enter_async_context(
-            tracer.span(
-                attributes.request_span(terms.model),
-                **attributes.request_attributes(
-                    model=terms.model,
-                    provider=terms.provider,
-                    base_url=base_url_of(terms.wrapped),
-                    streamed=terms.streamed,
-                    attempt=attempt.used.attempt,
-                ),
-            )
+            return nullcontext("")
+        return tracer.span(
+            attributes.request_span(terms.model),
+            **attributes.request_attributes(
+                model=terms.model,
+                provider=terms.provider,
+                base_url=base_url_of(terms.wrapped),
+                streamed=terms.streamed,
+                attempt=attempt.used.attempt,
+            ),
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from time import perf_counter
 from typing import Literal
 
@@ -26,6 +25,7 @@ from fastroai.agent.stated_cost import stated_cost
 from fastroai.errors import AnswerCutError
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import (
+    NO_RETRIES_USED,
     BudgetRefused,
     BudgetView,
     Charge,
@@ -48,9 +48,10 @@ class RequestAttempt:
     scope: Scope
     terms: Terms
     run: AgentRun | None
-    used: RetriesUsed = field(default_factory=RetriesUsed)
+    used: RetriesUsed = NO_RETRIES_USED
     on_record: RequestOnRecord | None = None
     reservation: Reservation[Terms] | None = None
+    cost_headers: StatedInHeaders | None = None
     stream: StreamedResponse | None = None
     charge: Charge | None = None
     permit: RequestPermit | None = None
@@ -64,13 +65,15 @@ class RequestAttempt:
     """Called when it ends. Set while it is kept, as its provider works on it."""
     backoff_ms: float = 0.0
     waited_ms: float = 0.0
-    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    started_at: datetime | None = None
+    """When it was admitted."""
     started: float = field(default_factory=perf_counter)
 
-    @cached_property
-    def cost_headers(self) -> StatedInHeaders:
-        """What a gateway states in headers, of requests that are no streams."""
-        return StatedInHeaders(self.terms.meter.calculator.cost_headers(base_url_of(self.terms.wrapped)))
+    def listen(self) -> StatedInHeaders:
+        """Inside `with`, read what a gateway states in headers. Those of streams come too early to say it."""
+        terms = self.terms
+        self.cost_headers = StatedInHeaders(terms.meter.calculator.cost_headers(base_url_of(terms.wrapped)))
+        return self.cost_headers
 
     async def admit(self) -> Reservation[Terms]:
         """Wait until it may go out; then it is perhaps another request than was asked for."""
@@ -190,7 +193,7 @@ class RequestAttempt:
 
     def _cost(self, response: ModelResponse, *, measured: bool) -> RequestCost:
         stated_usd = stated_cost(response)
-        if stated_usd is None:
+        if stated_usd is None and self.cost_headers is not None:
             stated_usd = self.cost_headers.usd
         if not measured:  # a price for a part of its usage would pass for the cost
             return UNKNOWN_COST if stated_usd is None else UNKNOWN_COST.billed(stated_usd)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
 from pydantic_ai.messages import (
     ModelMessage,
@@ -58,11 +58,16 @@ class Terms:
     parameters: ModelRequestParameters
     streamed: bool
     known_bound: RequestBound | None = None
+    model: str = field(init=False)
+    """The model that is asked."""
+    provider: str = field(init=False)
+    """Its provider, as PydanticAI names it."""
 
-    @property
-    def kind(self) -> RequestKind:
-        """What it asks the model for."""
-        return "answer"
+    kind: ClassVar[RequestKind] = "answer"
+    """What it asks the model for."""
+
+    def __post_init__(self) -> None:
+        self.model, self.provider = self.wrapped.model_name, self.wrapped.system
 
     @property
     def asked_for(self) -> str:
@@ -72,16 +77,6 @@ class Terms:
     async def send(self) -> ModelResponse:
         """Send it, and wait for the response."""
         return await self.wrapped.request(self.messages, self.settings, self.parameters)
-
-    @property
-    def model(self) -> str:
-        """The model that is asked."""
-        return self.wrapped.model_name
-
-    @property
-    def provider(self) -> str:
-        """Its provider, as PydanticAI names it."""
-        return self.wrapped.system
 
     @property
     def is_local(self) -> bool:
@@ -165,10 +160,7 @@ class Terms:
 class BatchTerms(Terms):
     """A request that goes out in a batch with others, to one model."""
 
-    @property
-    def kind(self) -> RequestKind:
-        """What it asks the model for."""
-        return "batch"
+    kind: ClassVar[RequestKind] = "batch"
 
     @property
     def asked_for(self) -> str:
@@ -187,10 +179,7 @@ class CompactionTerms(Terms):
     context: ModelRequestContext
     instructions: str | None
 
-    @property
-    def kind(self) -> RequestKind:
-        """What it asks the model for."""
-        return "compaction"
+    kind: ClassVar[RequestKind] = "compaction"
 
     @property
     def asked_for(self) -> str:

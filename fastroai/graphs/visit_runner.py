@@ -21,13 +21,12 @@ from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.threads import Threads
 from fastroai.graphs.visits import VisitRecord, decision_name
 from fastroai.graphs.writes import writes_of
-from fastroai.runtime import Scope
+from fastroai.runtime import NO_RETRIES_USED, Scope
 from fastroai.runtime.isolation import InContext
 from fastroai.steps import BaseStep, ConversationState, ResolvedConfig
 from fastroai.steps.context import RunFacts
 from fastroai.steps.durability import restore_spending
 from fastroai.steps.execution import run_step
-from fastroai.steps.retrying import NO_RETRIES_USED
 from fastroai.steps.visits import NodeVisit
 from fastroai.tracing import NoOpTracer, Tracer
 

@@ -28,7 +28,15 @@ from fastroai.pipelines.plan import Plan
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.on_record import StepsOnRecord
 from fastroai.runs.usage import StepTiming
-from fastroai.runtime import RunFinished, Scope, StepFailed, StepFinished, StepSkipped, StepStarted
+from fastroai.runtime import (
+    NO_RETRIES_USED,
+    RunFinished,
+    Scope,
+    StepFailed,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+)
 from fastroai.runtime.failures import leaves
 from fastroai.runtime.isolation import InContext
 from fastroai.runtime.tasks import end_tasks, let_answers_arrive
@@ -37,7 +45,6 @@ from fastroai.steps.context import RunFacts
 from fastroai.steps.contracts import BoundContract
 from fastroai.steps.durability import restore_spending
 from fastroai.steps.execution import run_step
-from fastroai.steps.retrying import NO_RETRIES_USED
 from fastroai.store.entries import StepOutput
 from fastroai.tracing import NoOpTracer, Tracer
 

@@ -57,13 +57,21 @@ if TYPE_CHECKING:
         check_provider_limits,
     )
     from fastroai.runtime.pump import Pump, PumpedStream, Send
-    from fastroai.runtime.retry import DEFAULT_RETRY, RetriesUsed, RetryPolicies, RetryPolicy, backoff_delay
+    from fastroai.runtime.retry import (
+        DEFAULT_RETRY,
+        NO_RETRIES_USED,
+        RetriesUsed,
+        RetryPolicies,
+        RetryPolicy,
+        backoff_delay,
+    )
     from fastroai.runtime.retry_rules import Retry, RetryRules
     from fastroai.runtime.scope import Scope, current_scope
     from fastroai.runtime.sync import run_blocking
 
 __all__ = [
     "DEFAULT_RETRY",
+    "NO_RETRIES_USED",
     "BudgetRefused",
     "BudgetScope",
     "BudgetView",
@@ -188,6 +196,7 @@ _HOMES = {
     ),
     "fastroai.runtime.retry": (
         "DEFAULT_RETRY",
+        "NO_RETRIES_USED",
         "RetriesUsed",
         "RetryPolicies",
         "RetryPolicy",

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from decimal import Decimal
 from itertools import chain
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, Self, TypeVar
 
 from fastroai.errors import (
@@ -193,23 +194,13 @@ class Reservation(Generic[TermsT]):
             wake(changed)
         return True
 
-    @contextmanager
-    def around(self, *, reading: bool = False) -> Iterator[None]:
+    def around(self, *, reading: bool = False) -> AbstractContextManager[None]:
         """Inside, the provider is asked, or its stream is read by any code; the end of the run ends that."""
-        with self.inside(), self.interruption.of_reader() if reading else self.interruption.of_task():
-            yield
+        return _Inside(self, self.interruption.of_reader() if reading else self.interruption.of_task())
 
-    @contextmanager
-    def inside(self) -> Iterator[None]:
+    def inside(self) -> AbstractContextManager[None]:
         """What runs inside belongs to the request: it ends after that, and not before."""
-        before = _around.get()
-        inside = (*before, self)
-        _around.set(inside)
-        try:
-            yield
-        finally:
-            if _around.get() is inside:  # a stream may be left in another context, where this is not set
-                _around.set(before)
+        return _Inside(self)
 
     def write_off(self) -> Charge:
         """Charge its bound, as unmeasured, in a scope that closes."""
@@ -324,6 +315,32 @@ class Reservation(Generic[TermsT]):
                     )
                 )
         await self.scope.tell()
+
+
+class _Inside:
+    """What `Reservation.inside` and `around` are."""
+
+    __slots__ = ("_before", "_inside", "_interruption", "_reservation")
+
+    def __init__(
+        self, reservation: Reservation[Any], interruption: AbstractContextManager[None] | None = None
+    ) -> None:
+        self._reservation, self._interruption = reservation, interruption
+
+    def __enter__(self) -> None:
+        if self._interruption is not None:
+            self._interruption.__enter__()
+        self._before = _around.get()
+        self._inside = (*self._before, self._reservation)
+        _around.set(self._inside)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if _around.get() is self._inside:  # a stream may be left in another context, where this is not set
+            _around.set(self._before)
+        if self._interruption is not None:
+            self._interruption.__exit__(kind, error, traceback)
 
 
 async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:

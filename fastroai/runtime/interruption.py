@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
 from fastroai.errors import ScopeClosedError
@@ -53,36 +53,39 @@ class Interruption:
             with suppress(RuntimeError):  # the loop is closed, and the request with it
                 loop.call_soon_threadsafe(self._end)
 
-    @contextmanager
-    def of_task(self) -> Iterator[None]:
+    def of_task(self) -> AbstractContextManager[None]:
         """Inside, the running task awaits the provider, and nothing but that."""
-        self._check()
-        task = asyncio.current_task()
-        assert task is not None
-        cancellations = task.cancelling()
-        self._sender, self._loop = task, task.get_loop()
-        try:
-            yield
-        except asyncio.CancelledError as error:
-            if self._uncancelled(task) <= cancellations:
-                raise self._closed() from error
-            raise
-        finally:
-            self._sender = None
-            self._uncancelled(task)
+        return _OfTask(self)
 
-    @contextmanager
-    def of_reader(self) -> Iterator[None]:
+    def of_reader(self) -> AbstractContextManager[None]:
         """Inside, a stream is read by any code, which is not cancelled: the stream ends at its source."""
-        self._check()
+        return _OfReader(self)
+
+    def send_by(self, task: asyncio.Task[Any]) -> None:
+        """This task is cancelled if the request is ended from now on."""
+        self.check()
+        self._sender, self._loop = task, task.get_loop()
+
+    def sent(self, task: asyncio.Task[Any], error: BaseException | None, cancellations: int) -> None:
+        """It is not cancelled any more; `error` has left the request, if it was no answer.
+
+        Raises:
+            ScopeClosedError: the error is our cancellation, and nobody else's.
+        """
+        self._sender = None
+        is_ours = self._uncancelled(task) <= cancellations
+        if is_ours and isinstance(error, asyncio.CancelledError):
+            raise self._closed() from error
+
+    def read_here(self) -> None:
+        """The stream is ended on the running loop from now on."""
+        self.check()
         self._loop = asyncio.get_running_loop()
-        try:
-            yield
-        except Exception as error:
-            if self._is_set:
-                raise self._closed() from error
-            raise
-        self._check()
+
+    def check(self, error: Exception | None = None) -> None:
+        """Raise `ScopeClosedError` if the run has ended, whatever error came of that."""
+        if self._is_set:
+            raise self._closed() from error
 
     def stop_by(self, stop: Stop) -> None:
         """Note how the source of a stream is closed."""
@@ -95,10 +98,6 @@ class Interruption:
         self._cancelled = False
         return task.uncancel()
 
-    def _check(self) -> None:
-        if self._is_set:
-            raise self._closed()
-
     def _closed(self) -> ScopeClosedError:
         return ScopeClosedError(self._scope.path, in_flight=True)
 
@@ -108,6 +107,40 @@ class Interruption:
                 self._cancelled = self._sender.cancel()
         elif self._stop is not None:
             self._stopping = asyncio.get_running_loop().create_task(_stopped(self._stop))
+
+
+class _OfTask:
+    """What `Interruption.of_task` is."""
+
+    __slots__ = ("_cancellations", "_interruption", "_task")
+
+    def __init__(self, interruption: Interruption) -> None:
+        self._interruption = interruption
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._interruption.send_by(task)
+        self._task, self._cancellations = task, task.cancelling()
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._interruption.sent(self._task, error, self._cancellations)
+
+
+class _OfReader:
+    """What `Interruption.of_reader` is."""
+
+    __slots__ = ("_interruption",)
+
+    def __init__(self, interruption: Interruption) -> None:
+        self._interruption = interruption
+
+    def __enter__(self) -> None:
+        self._interruption.read_here()
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None or isinstance(error, Exception):
+            self._interruption.check(error)
 
 
 async def _stopped(stop: Stop) -> None:

@@ -165,3 +165,7 @@ class RetriesUsed:
     def from_json(cls, data: Mapping[str, int]) -> Self:
         """From `to_json`."""
         return cls(**data)
+
+
+NO_RETRIES_USED: Final = RetriesUsed()
+"""Of the first attempt."""

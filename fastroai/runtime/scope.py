@@ -80,6 +80,7 @@ class Scope:
     """
 
     __slots__ = (
+        "_above",
         "_charges",
         "_children",
         "_clocks",
@@ -142,6 +143,7 @@ class Scope:
         self.kind: ScopeKind = kind
         self.name = name
         self.parent = parent
+        self._above: tuple[Scope, ...] = () if parent is None else parent.lineage()
         self.attempt = attempt
         self._children: dict[tuple[str, int], int] | None = None
         self.branch = current_branch.get()
@@ -221,12 +223,9 @@ class Scope:
         """Whether the scope of this path is this one or around it, and not one of another run."""
         return self.path[: len(path)] == path
 
-    def lineage(self) -> Iterator[Scope]:
+    def lineage(self) -> tuple[Scope, ...]:
         """This scope and its ancestors, innermost first."""
-        scope: Scope | None = self
-        while scope is not None:
-            yield scope
-            scope = scope.parent
+        return (self, *self._above)
 
     def place_within(self, outer: Scope | None) -> str:
         """Which steps, pipelines and graphs this is in, with their attempts, as in `write@1/inner/check@2`.

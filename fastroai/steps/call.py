@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -99,7 +99,7 @@ class AgentCall:
 class AgentLike(Protocol[OutputT_co]):
     """What `StepContext.run` can ask: a `FastroAgent`."""
 
-    async def dispatch(self, call: AgentCall) -> ChatResponse[OutputT_co]:
+    def dispatch(self, call: AgentCall) -> Coroutine[Any, Any, ChatResponse[OutputT_co]]:
         """Make one attempt at a call."""
         ...
 

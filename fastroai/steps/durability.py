@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from fastroai.errors import RunCorrupt
 from fastroai.records import RequestRecord
-from fastroai.runtime import RetriesUsed, Retry, Scope
+from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Retry, Scope
 from fastroai.runtime.scope import RUNS
 from fastroai.steps.call import AgentCall
 from fastroai.steps.conversation import ConversationState, state_in
@@ -28,7 +28,7 @@ def step_place(scope: Scope) -> str:
     durable = current_durable_run.get()
     outer = None if durable is None else durable.scope
     if outer is None:
-        outer = next((around for around in reversed(tuple(scope.lineage())) if around.kind in RUNS), None)
+        outer = next((around for around in reversed(scope.lineage()) if around.kind in RUNS), None)
     assert scope.parent is not None
     around = scope.parent.place_within(outer)
     return f"{around}/{scope.own_place}" if around else scope.own_place
@@ -56,14 +56,14 @@ def restore_call(scope: Scope, step: Scope, call: AgentCall) -> None:
 def attempts_used(scope: Scope) -> RetriesUsed:
     """Which attempt at a mapped step comes next."""
     durable = current_durable_run.get()
-    return RetriesUsed() if durable is None else durable.recorded.progress(step_place(scope))
+    return NO_RETRIES_USED if durable is None else durable.recorded.progress(step_place(scope))
 
 
 def calls_used(scope: Scope, call: AgentCall) -> RetriesUsed:
     """Which attempt at an agent call comes next."""
     durable = current_durable_run.get()
     if durable is None or call.call is None:
-        return RetriesUsed()
+        return NO_RETRIES_USED
     return durable.recorded.call_progress(durable.place(scope), call.call)
 
 

@@ -8,13 +8,13 @@ from types import CoroutineType
 from typing import cast
 
 from fastroai.errors import ConfigurationError
-from fastroai.runtime import Clock, RetriesUsed, Retry, Scope
+from fastroai.runtime import NO_RETRIES_USED, Clock, RetriesUsed, Retry, Scope
 from fastroai.steps.base import BaseStep, DepsT, OutputT
 from fastroai.steps.config import ResolvedConfig
 from fastroai.steps.context import RunFacts, StepContext
 from fastroai.steps.contracts import BoundContract
 from fastroai.steps.durability import record_step_retry
-from fastroai.steps.retrying import NO_RETRIES_USED, retry_calls
+from fastroai.steps.retrying import retry_calls
 from fastroai.tracing import attributes, log_metrics
 
 

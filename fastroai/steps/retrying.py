@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import TypeVar
 
-from fastroai.runtime import RetriesUsed, Retry, RetryRules, Scope
+from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Retry, RetryRules, Scope
 
 T = TypeVar("T")
 
 OnRetry = Callable[[Retry], Awaitable[None]]
-
-NO_RETRIES_USED: Final = RetriesUsed()
 
 
 async def retry_calls(

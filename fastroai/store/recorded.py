@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from fastroai.errors import ConfigurationError, RunCorrupt
 from fastroai.places import is_in, step_name
 from fastroai.records import RequestUse
-from fastroai.runtime import Charge, RetriesUsed
+from fastroai.runtime import NO_RETRIES_USED, Charge, RetriesUsed
 from fastroai.store.definitions import definition_at, steps_in
 from fastroai.store.entries import (
     AnswerGiven,
@@ -235,11 +235,11 @@ class RecordedRun:
 
     def progress(self, place: str) -> RetriesUsed:
         """Of a step that has not finished."""
-        return self._progress.get(place) or RetriesUsed()
+        return self._progress.get(place, NO_RETRIES_USED)
 
     def call_progress(self, place: str, call: str) -> RetriesUsed:
         """Of an agent call that a step makes."""
-        return self._calls.get((place, call)) or RetriesUsed()
+        return self._calls.get((place, call), NO_RETRIES_USED)
 
     @property
     def seconds(self) -> float:

@@ -11,6 +11,7 @@ from fastroai.usage.quote import Quote
 from fastroai.usage.references import ModelReference, model_reference
 from fastroai.usage.report import UsageReport
 from fastroai.usage.report_rows import UsageRow
+from fastroai.usage.request_cost import RequestCost
 from fastroai.usage.spend_limit import SpendLimit, SpendStatus
 from fastroai.usage.spend_store import (
     SpendAccount,
@@ -38,6 +39,7 @@ __all__ = [
     "PricingOverride",
     "Quote",
     "RequestBound",
+    "RequestCost",
     "SpendAccount",
     "SpendBalance",
     "SpendClaim",

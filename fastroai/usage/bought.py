@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -105,10 +104,10 @@ def _untold(response: ModelResponse) -> Iterator[str]:
         yield "bill of OpenRouter"  # PydanticAI passes it on from an OpenRouterModel only
 
 
-def _native_calls(response: ModelResponse) -> Counter[str]:
+def _native_calls(response: ModelResponse) -> dict[str, int]:
     """Calls of the provider's own tools that are billed one by one, and that the usage does not count."""
     provider = response.provider_name or ""
-    calls = Counter[str]()
+    calls: dict[str, int] = {}
     for part in response.parts:
         if not isinstance(part, NativeToolCallPart):
             continue
@@ -117,5 +116,5 @@ def _native_calls(response: ModelResponse) -> Counter[str]:
             continue
         if tool == "web_search" and provider in _COUNTS_SEARCHES:
             continue
-        calls[tool] += 1
+        calls[tool] = calls.get(tool, 0) + 1
     return calls

@@ -180,7 +180,7 @@ class Endpoints:
 
         A maker bills by its price list, so no header of its own is taken for a bill.
         """
-        if url is None or any(is_first_party(provider, url) for provider in PROVIDERS):
+        if url is None or _is_of_a_maker(url):
             return ()
         endpoint = self.at(url)
         return COST_HEADERS if endpoint is None else endpoint.cost_headers
@@ -193,6 +193,11 @@ class Endpoints:
 
 
 _address: Final = lru_cache(maxsize=256)(_Address.of)
+
+
+@lru_cache(maxsize=256)
+def _is_of_a_maker(url: str) -> bool:
+    return any(is_first_party(provider, url) for provider in PROVIDERS)
 
 
 def _factor(given: Amount) -> Decimal:

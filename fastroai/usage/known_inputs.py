@@ -84,8 +84,9 @@ class KnownInputs:
             return  # after an answer, it may be what was reported for the request that this one continues
         messages = separated(messages)
         thoughts, now, last = False, self._clock(), len(messages)
+        digests = list(_beginnings(host, model, messages, settings, parameters))
         with self._lock:
-            for number, digest in enumerate(_beginnings(host, model, messages, settings, parameters)):
+            for number, digest in enumerate(digests):
                 thoughts = thoughts or (number > 0 and _holds_thoughts(messages[number - 1]))
                 if thoughts and number < last:
                     continue

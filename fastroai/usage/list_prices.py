@@ -122,7 +122,7 @@ class _Cards:
         chosen = tuple(
             index
             for index, variant in enumerate(variants)
-            if _all_hold(variant.when, conditions)
+            if variant.when.items() <= conditions.items()
             and (variant.constraint is None or variant.constraint.active(at))
         )
         key = (id(info), id(standard), chosen)
@@ -138,7 +138,3 @@ class _Cards:
 _MOST_KEPT: Final = 4_096
 _models: Final = _Models()
 _cards: Final = _Cards()
-
-
-def _all_hold(when: Mapping[str, str], conditions: Mapping[str, str]) -> bool:
-    return all(conditions.get(name) == value for name, value in when.items())

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Unpack, overload
 
 from pydantic_ai.messages import ModelResponse
@@ -293,8 +294,10 @@ class CostCalculator:
         return pricing or self._overrides.find(models, providers)
 
     def _listed(self, model: str | None, provider: str | None, url: str | None) -> ListedModel | None:
-        found = (listed_model(*listing) for listing in self._endpoints.listings(model or "", provider, url))
-        return next((listed for listed in found if listed is not None), None)
+        for listing in self._endpoints.listings(model or "", provider, url):
+            if (listed := listed_model(*listing)) is not None:
+                return listed
+        return None
 
     def host(self, model: Model) -> Host:
         """Return what is known of whoever serves a model: whose rules hold, and what it adds."""
@@ -402,6 +405,7 @@ def _provider_and_name(model: str, provider: str | None) -> tuple[str | None, st
     return provider or first_party_provider(model), model
 
 
+@lru_cache(maxsize=4096)
 def _full_name(answered: str | None, asked: str | None) -> str | None:
     """The name by which a model is listed where it answers with a part of its id, as Claude on Bedrock does.
 

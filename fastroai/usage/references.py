@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from fastroai.errors import UnknownModelError
@@ -47,6 +48,7 @@ def model_reference(reference: str) -> ModelReference:
     raise UnknownModelError(reference, _candidates(model or provider))
 
 
+@lru_cache(maxsize=4096)
 def first_party_provider(model: str) -> str | None:
     """The maker that serves a model under this bare name itself, if the name tells."""
     if ":" in model or model != model.strip():

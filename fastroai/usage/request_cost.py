@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fastroai.usage.model_pricing import ModelPricing
 
 _ONE: Final = Decimal(1)
-_CONDITIONS: Final = ("service_tier", "traffic_type", "speed", "processing")
+_CONDITIONS: Final = frozenset({"service_tier", "traffic_type", "speed", "processing"})
 """What prices depend on besides the model, by the names of genai-prices and of PydanticAI's responses."""
 _STANDARD: Final = frozenset({"auto", "default", "on_demand", "standard", "standard_only"})
 """Values that name the service at its plain list price, in lower case."""
@@ -174,7 +174,7 @@ def served_under(
 
 
 def _texts(details: Mapping[str, object]) -> dict[str, str]:
-    return {name: value for name in _CONDITIONS if isinstance(value := details.get(name), str)}
+    return {name: value for name, value in details.items() if name in _CONDITIONS and isinstance(value, str)}
 
 
 def _unlisted(listed: ListedModel, served: Mapping[str, str]) -> Iterator[str]:

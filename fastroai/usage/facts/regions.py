@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -159,6 +160,7 @@ def most_regional_factor(
     return _ONE if price is None else price.most
 
 
+@lru_cache(maxsize=4096)
 def _regional_price(url: str | None, model: str) -> RegionalPrice | None:
     host = urlsplit(url).hostname if url else None
     if host is None:

@@ -27,9 +27,10 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RunUsage
+from support.agents import paid_agent
 from support.leftovers import assert_no_task_is_left
 
-from fastroai import ChatResponse, FastroAgent
+from fastroai import Budget, BudgetExceeded, ChatResponse, FastroAgent, budget_scope
 from fastroai.errors import usage_of
 from fastroai.testing import ModelServer, Reply, ToolCall, Usage
 
@@ -380,3 +381,17 @@ async def test_no_task_is_left_of_a_call_that_is_cancelled_as_it_begins(way: str
         task.cancel()
         await asyncio.wait([task])
         assert_no_task_is_left()
+
+
+@pytest.mark.parametrize(
+    "spec", [{"capabilities": ["Thinking"]}, {"capabilities": []}, {"instructions": "Be brief."}]
+)
+async def test_an_agent_stays_metered_when_its_capabilities_are_overridden(spec: dict[str, Any]) -> None:
+    for agent in (paid_agent(100), FastroAgent(agent=paid_agent(100).agent)):
+        with agent.agent.override(spec=spec):
+            async with budget_scope(Budget(requests=1)) as scope:
+                await agent.run("one")
+                with pytest.raises(BudgetExceeded):
+                    await agent.run("two")
+        assert scope.usage.request_count == 1
+        await agent.run("three")

@@ -1,0 +1,43 @@
+"""The PydanticAI agent that a `FastroAgent` builds, which stays metered when it is overridden."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final
+
+from pydantic_ai import Agent
+from pydantic_ai.agent.spec import AgentSpec
+from pydantic_ai.output import OutputDataT
+from pydantic_ai.tools import AgentDepsT
+
+_overridden: Final[ContextVar[frozenset[int]]] = ContextVar("fastroai_overridden_agents", default=frozenset())
+"""The ids of the agents whose capabilities are overridden here."""
+
+
+class OwnAgent(Agent[AgentDepsT, OutputDataT]):
+    """An agent that knows whether its capabilities are overridden, the meter among them.
+
+    `override(spec=…)` with capabilities replaces all that the agent was built with, and nothing public tells.
+    """
+
+    @contextmanager
+    def override(self, **overridden: Any) -> Generator[None]:
+        """Override parts of the agent, as `pydantic_ai.Agent.override` says."""
+        spec: dict[str, Any] | AgentSpec | None = overridden.get("spec")
+        capabilities = spec.get("capabilities") if isinstance(spec, dict) else spec and spec.capabilities
+        with super().override(**overridden):
+            if not capabilities:
+                yield
+                return
+            token = _overridden.set(_overridden.get() | {id(self)})
+            try:
+                yield
+            finally:
+                _overridden.reset(token)
+
+    @property
+    def is_overridden(self) -> bool:
+        """Whether its own capabilities are replaced by others here."""
+        return id(self) in _overridden.get()

@@ -1,0 +1,56 @@
+"""Answers, batches, compactions, background responses and purchases, and tasks that outlive their scope.
+
+All under one spend limit, in one process and in eight. Judged by what the provider billed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from support.job_worker import KEY, PRELOADED, Bill, Rush, Spender, work
+from support.spend_worker import Place, Workers
+
+from fastroai.store import SQLiteSpendStore
+from fastroai.usage import SpendAccount, SpendBalance
+
+LIMIT = Decimal("0.012")
+"""Room for one compaction, which is bounded by a cent, and for none once something is spent."""
+SETTLED_WITHIN = 20.0
+"""Seconds until the last endings are in the store."""
+
+
+async def settled(path: Path) -> SpendBalance:
+    store, end = SQLiteSpendStore(path), time.monotonic() + SETTLED_WITHIN
+    while True:
+        balance = await store.balance(SpendAccount(key=KEY, window="total"))
+        if not balance.reserved_usd or time.monotonic() > end:
+            return balance
+        await asyncio.sleep(0.02)
+
+
+def assert_holds(bills: list[Bill], balance: SpendBalance) -> None:
+    billed = sum((bill.requests_usd + bill.purchases_usd for bill in bills), Decimal(0))
+    assert balance.reserved_usd == 0
+    assert 0 < billed <= balance.spent_usd <= LIMIT
+
+
+async def test_a_limit_holds_for_all_kinds_of_spending_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "spending.db"
+    bill = await Spender(Rush(Place("sqlite", str(path)), LIMIT, rounds=4, calls=15)).run()
+    assert_holds([bill], await settled(path))
+
+
+@pytest.mark.timeout(120)
+def test_a_limit_holds_for_all_kinds_of_spending_in_eight_processes(tmp_path: Path) -> None:
+    path = tmp_path / "spending.db"
+    workers = Workers(8, work, PRELOADED)
+    try:
+        bills: list[Bill] = workers.do(Rush(Place("sqlite", str(path)), LIMIT, rounds=2, calls=5))  # type: ignore[arg-type]
+    finally:
+        workers.end()
+    assert sum(bill.refusals for bill in bills), "the limit was reached"
+    assert_holds(bills, asyncio.run(settled(path)))
