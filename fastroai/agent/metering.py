@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import (
@@ -71,6 +71,9 @@ from fastroai.usage import (
     base_url_of,
 )
 
+if TYPE_CHECKING:
+    from pydantic_ai.embeddings import EmbeddingModel
+
 REQUEST_RETRY_DELAY: Final = 0.5
 """Seconds; the base of the backoff between attempts at a request, as in the providers' own SDKs."""
 
@@ -116,6 +119,15 @@ class Metered(AbstractCapability[Any]):
             UnknownModelError: the provider of the model cannot be told.
         """
         return self._metered_model(self.models.get(model) if isinstance(model, str) else model)
+
+    def embedding_model(self, model: EmbeddingModel | str) -> EmbeddingModel:
+        """Return an embedding model whose requests are reserved in budgets and charged.
+
+        embedder = Embedder(Metered().embedding_model("openai:text-embedding-3-small"))
+        """
+        from fastroai.agent.embeddings import MeteredEmbeddingModel  # PydanticAI's part takes time to load
+
+        return MeteredEmbeddingModel(model, self.calculator)
 
     def fallback_model(self, fallback: ModelFallback) -> Model:
         """The model that a budget steps down to."""

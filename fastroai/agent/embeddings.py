@@ -1,0 +1,65 @@
+"""Embedding models whose requests are reserved and charged like other spending."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pydantic_ai.embeddings import EmbeddingModel, EmbeddingResult, EmbeddingSettings, WrapperEmbeddingModel
+from pydantic_ai.embeddings.result import EmbedInputType
+
+from fastroai.agent.answers import LOCAL_SYSTEMS
+from fastroai.runtime import billing_of
+from fastroai.steps.reserving import spend
+from fastroai.usage import CostCalculator
+from fastroai.usage.tokenizers import bytes_of
+
+TOKENS_AROUND_A_TEXT: Final = 64
+"""Tokens that a provider may add to each text: marks of its beginning and end, and prompts for queries and
+documents (Voyage AI: https://docs.voyageai.com/docs/embeddings). The longest that is documented has 10 words.
+"""
+
+
+class MeteredEmbeddingModel(WrapperEmbeddingModel):
+    """An embedding model whose requests are in the account; made by `Metered.embedding_model`.
+
+    A request reserves a token for each byte of its texts, which no tokenizer exceeds, and is charged the
+    tokens that its result reports. Like all that `spend` buys, it does not count in `Budget(requests=)`.
+    """
+
+    def __init__(self, wrapped: EmbeddingModel | str, calculator: CostCalculator) -> None:
+        super().__init__(wrapped)
+        self._calculator = calculator
+
+    async def embed(
+        self,
+        inputs: str | Sequence[str],
+        *,
+        input_type: EmbedInputType,
+        settings: EmbeddingSettings | None = None,
+    ) -> EmbeddingResult:
+        """Embed texts, as PydanticAI does.
+
+        Raises:
+            BudgetExceeded: a budget or a spend limit cannot pay for it; nothing is sent.
+            UnpricedModelError: there is a budget of money, and no price for the model.
+        """
+        if self.system in LOCAL_SYSTEMS:
+            return await self.wrapped.embed(inputs, input_type=input_type, settings=settings)
+        texts = [inputs] if isinstance(inputs, str) else inputs
+        most = sum(bytes_of(text) + TOKENS_AROUND_A_TEXT for text in texts)
+        async with spend(
+            model=self.model_name,
+            provider=self.system,
+            units={"input_tokens": most},
+            cost_calculator=self._calculator,
+        ) as purchase:
+            try:
+                result = await self.wrapped.embed(inputs, input_type=input_type, settings=settings)
+            except Exception as error:
+                if billing_of(error) == "released":
+                    purchase.release()
+                raise
+            if result.usage.input_tokens:  # else the provider did not say, and the bound counts
+                purchase.settle(units={"input_tokens": result.usage.input_tokens})
+        return result

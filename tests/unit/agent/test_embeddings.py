@@ -1,0 +1,120 @@
+"""Embeddings are reserved and charged like other spending."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from decimal import Decimal
+from typing import Any
+
+import httpx2
+import pytest
+from openai import AsyncOpenAI
+from pydantic_ai.embeddings import Embedder, TestEmbeddingModel
+from pydantic_ai.embeddings.openai import OpenAIEmbeddingModel
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from fastroai import Budget, CostBudgetExceeded, budget_scope
+from fastroai.agent import Metered
+from fastroai.errors import UnpricedModelError, usage_of
+
+PRICE = Decimal("0.02") / 1_000_000
+"""Of a token of text-embedding-3-small: https://platform.openai.com/docs/pricing"""
+
+
+class Provider:
+    """OpenAI's endpoint for embeddings, which bills a token for each four letters."""
+
+    def __init__(self, *, tells_usage: bool = True, status: int = 200) -> None:
+        self.billed: list[int] = []
+        self._tells_usage, self._status = tells_usage, status
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        if self._status != 200:
+            return httpx2.Response(self._status, json={"error": {"message": "no"}})
+        texts = json.loads(request.content)["input"]
+        tokens = sum(len(text) // 4 for text in texts)
+        self.billed.append(tokens)
+        vectors = [{"object": "embedding", "index": n, "embedding": [0.0]} for n, _ in enumerate(texts)]
+        usage = {"prompt_tokens": tokens if self._tells_usage else 0, "total_tokens": tokens}
+        body = {"object": "list", "model": "text-embedding-3-small", "data": vectors, "usage": usage}
+        return httpx2.Response(200, json=body)
+
+    def embedder(self, name: str = "text-embedding-3-small") -> Embedder:
+        return embedder(self, name)
+
+
+def embedder(answer: Any, name: str = "text-embedding-3-small") -> Embedder:
+    http = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+    client = AsyncOpenAI(api_key="k", http_client=http, max_retries=0)
+    model = OpenAIEmbeddingModel(name, provider=OpenAIProvider(openai_client=client))
+    return Embedder(Metered().embedding_model(model))
+
+
+async def test_an_embedding_costs_what_its_tokens_cost() -> None:
+    provider = Provider()
+    async with budget_scope(Budget(usd=1)) as scope:
+        await provider.embedder().embed_documents(["word " * 40, "word " * 80])
+    assert scope.usage.cost_usd == 150 * PRICE
+    assert (scope.usage.input_tokens, scope.usage.request_count) == (150, 0)
+    [record] = scope.records
+    assert (record.kind, record.provider, record.model) == ("spend", "openai", "text-embedding-3-small")
+
+
+async def test_a_budget_holds_for_embeddings_at_once() -> None:
+    provider, text = Provider(), "x" * 1_000
+    most = (1_000 + 64) * PRICE
+    async with budget_scope(Budget(usd=most * 3)) as scope:
+        metered = provider.embedder()
+        done = await asyncio.gather(*(metered.embed_query(text) for _ in range(40)), return_exceptions=True)
+    refused = [each for each in done if isinstance(each, CostBudgetExceeded)]
+    assert refused
+    assert len(refused) + len(provider.billed) == 40
+    assert scope.usage.cost_usd == sum(provider.billed) * PRICE <= most * 3
+
+
+async def test_without_reported_usage_the_bound_counts() -> None:
+    async with budget_scope(Budget(usd=1)) as scope:
+        await Provider(tells_usage=False).embedder().embed_query("x" * 100)
+    assert scope.usage.committed_usd == 164 * PRICE
+    assert not scope.usage.cost_complete
+
+
+async def test_an_embedding_that_is_refused_costs_nothing() -> None:
+    with pytest.raises(ModelHTTPError) as caught:
+        async with budget_scope(Budget(usd=1)):
+            await Provider(status=429).embedder().embed_query("x")
+    spent = usage_of(caught.value)
+    assert spent is not None
+    assert (spent.committed_usd, spent.failed_requests) == (0, 1)
+
+
+async def test_an_embedding_that_is_cancelled_may_have_been_billed() -> None:
+    asked = asyncio.Event()
+
+    async def hang(request: httpx2.Request) -> httpx2.Response:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with budget_scope(Budget(usd=1)) as scope:
+        call = asyncio.create_task(embedder(hang).embed_query("x" * 100))
+        await asked.wait()
+        call.cancel()
+        await asyncio.wait([call])
+    assert (scope.usage.unmeasured_requests, scope.usage.committed_usd) == (1, 164 * PRICE)
+
+
+async def test_an_embedding_model_without_a_price_is_refused_under_a_budget_of_money() -> None:
+    provider = Provider()
+    async with budget_scope(Budget(usd=1)):
+        with pytest.raises(UnpricedModelError):
+            await provider.embedder("our-embeddings").embed_query("x")
+    assert not provider.billed
+
+
+async def test_the_model_for_tests_is_free() -> None:
+    async with budget_scope(Budget(usd="0.000001")) as scope:
+        await Embedder(Metered().embedding_model(TestEmbeddingModel())).embed_query("x" * 1_000)
+    assert scope.records == ()
