@@ -19,6 +19,7 @@ from pydantic_ai.models import Model, StreamedResponse
 from pydantic_ai.realtime import RealtimeModel, RealtimeSession
 from pydantic_ai.realtime.codec import RealtimeConnection
 
+from fastroai.agent.embeddings import MeteredEmbeddingModel
 from fastroai.agent.metering import MeteredModel
 
 PAGE = Path(__file__).parents[3] / "docs" / "guides" / "what-is-counted.md"
@@ -96,7 +97,13 @@ def test_the_table_says_what_the_meter_does() -> None:
     assert set(table().values()) <= STATUSES
     counted = {call for call, status in table().items() if status in ("metered", "refused")}
     overridden = {f"Model.{name}" for name, value in vars(MeteredModel).items() if is_call(name, value)}
-    assert overridden - {"Model.cancel_suspended_response"} == counted
+    embeddings = {name for name, value in vars(MeteredEmbeddingModel).items() if is_call(name, value)}
+    by_embedder = {call for call in calls() if call.startswith("Embedder.embed")}
+    assert counted == (
+        (overridden - {"Model.cancel_suspended_response"})
+        | {f"EmbeddingModel.{name}" for name in embeddings}
+        | by_embedder
+    )
 
 
 @pytest.mark.parametrize("name", ["request", "request_stream", "batch_decode", "count_tokens"])
