@@ -6,6 +6,9 @@ from typing import Final
 
 from pydantic_ai.messages import (
     ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
 )
 from pydantic_ai.models import (
     Model,
@@ -25,13 +28,41 @@ def is_measured(response: ModelResponse, *, streamed: bool, system: str) -> bool
     only a streamed one: PydanticAI streams long answers of Anthropic and Bedrock behind `request` as well.
     A turn that Claude pauses has ended for the bill: it says so (`pause_turn`), and what it used.
     """
-    if response.usage.unmeasured_requests or not response.usage.has_values():
+    if not has_counts(response):
         return False
     if system in LOCAL_SYSTEMS:
         return response.state == "complete"
     if not streamed and response.state not in ("complete", "suspended"):
         return False
     return says_why_it_ended(response)
+
+
+def has_counts(response: ModelResponse) -> bool:
+    """Whether its usage says anything that can be priced.
+
+    Details alone do not: they are all that PydanticAI passes on of usage that it cannot make sense of.
+    """
+    usage = response.usage
+    return not usage.unmeasured_requests and any(
+        count for name, count in vars(usage).items() if name != "details"
+    )
+
+
+def uncounted(response: ModelResponse, *, system: str) -> str | None:
+    """Say what its usage counts as 0 tokens and was there; `None` if that is nothing."""
+    if system in LOCAL_SYSTEMS:
+        return None
+    if not response.usage.input_tokens:
+        return "no tokens for the prompt"
+    if not response.usage.output_tokens and any(map(_is_output, response.parts)):
+        return "no tokens for the answer"
+    return None
+
+
+def _is_output(part: object) -> bool:
+    return isinstance(part, ToolCallPart) or (
+        isinstance(part, TextPart | ThinkingPart) and bool(part.content)
+    )
 
 
 def says_why_it_ended(response: ModelResponse) -> bool:
@@ -52,7 +83,7 @@ def is_cut(response: ModelResponse, *, streamed: bool, model: Model) -> bool:
         return False
     if "finish_reason" in (response.provider_details or {}):
         return False
-    made_up = model.system == "openai" and not response.usage.has_values()
+    made_up = model.system == "openai" and not has_counts(response)
     return response.finish_reason is None or made_up
 
 

@@ -16,7 +16,7 @@ from pydantic_ai.models import (
 )
 
 from fastroai.agent.agent_run import AgentRun
-from fastroai.agent.answers import is_cut, is_measured, tokens_of
+from fastroai.agent.answers import has_counts, is_cut, is_measured, tokens_of, uncounted
 from fastroai.agent.cost_headers import StatedInHeaders
 from fastroai.agent.permits import RequestPermit
 from fastroai.agent.replay import RequestOnRecord
@@ -188,7 +188,7 @@ class RequestAttempt:
     def _is_measured(self, response: ModelResponse) -> bool:
         if self.terms.kind == "compaction" and response.state == "complete":
             # OpenAI gives no reason for the end of a compaction, which comes as a whole or not at all.
-            return response.usage.has_values() and not response.usage.unmeasured_requests
+            return has_counts(response)
         return is_measured(response, streamed=self.terms.streamed, system=self.terms.provider)
 
     def _cost(self, response: ModelResponse, *, measured: bool) -> RequestCost:
@@ -197,13 +197,17 @@ class RequestAttempt:
             stated_usd = self.cost_headers.usd
         if not measured:  # a price for a part of its usage would pass for the cost
             return UNKNOWN_COST if stated_usd is None else UNKNOWN_COST.billed(stated_usd)
-        return self.terms.meter.calculator.cost_of(
+        cost = self.terms.meter.calculator.cost_of(
             response,
             model=self.terms.model,
             provider=self.terms.provider,
             stated_usd=stated_usd,
             conditions=self.terms.conditions,
         )
+        if stated_usd is None and cost.contradiction is None:
+            gap = uncounted(response, system=self.terms.provider)
+            return cost if gap is None else RequestCost(contradiction=gap)
+        return cost
 
     def _tell_of(self, cost: RequestCost, *, measured: bool) -> None:
         calculator, terms = self.terms.meter.calculator, self.terms

@@ -14,6 +14,8 @@ from fastroai.records import EXACT
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse
 
+MOST_USD: Final = Decimal(10**6)
+"""No request costs more: a bill of more is a mistake of whoever states it, and is not believed."""
 _USD_PER_TICK: Final = Decimal("1e-10")
 """https://docs.x.ai/docs/key-information/consumption-and-rate-limits#cost-tracking"""
 
@@ -28,8 +30,8 @@ def stated_cost(response: ModelResponse) -> Decimal | None:
     details = response.provider_details or {}
     if response.provider_name == "openrouter":
         return _openrouter_bill(details)
-    ticks = usd_amount(details.get("cost_in_usd_ticks"))
-    return None if ticks is None else EXACT.multiply(ticks, _USD_PER_TICK)
+    ticks = _number(details.get("cost_in_usd_ticks"))
+    return None if ticks is None else usd_amount(EXACT.multiply(ticks, _USD_PER_TICK))
 
 
 def _openrouter_bill(details: Mapping[str, object]) -> Decimal | None:
@@ -39,11 +41,10 @@ def _openrouter_bill(details: Mapping[str, object]) -> Decimal | None:
     `is_byok` the provider bills `upstream_inference_cost` to the user besides. PydanticAI leaves out a `cost`
     of 0; the rest of the bill shows that there is one.
     """
-    cost = usd_amount(details.get("cost"))
+    is_left_out = details.get("cost") is None and details.get("is_byok") is not None
+    cost = Decimal(0) if is_left_out else usd_amount(details.get("cost"))
     if cost is None:
-        if details.get("is_byok") is None:
-            return None
-        cost = Decimal(0)
+        return None
     if not details.get("is_byok"):
         return cost
     upstream = usd_amount(details.get("upstream_inference_cost"))
@@ -51,11 +52,17 @@ def _openrouter_bill(details: Mapping[str, object]) -> Decimal | None:
 
 
 def usd_amount(value: object) -> Decimal | None:
-    """Read a number of 0 or more as it is written: of a float, the shortest one that it stands for."""
+    """Read an amount that can be the bill of one request: 0 or more, and at most `MOST_USD`."""
+    amount = _number(value)
+    return amount if amount is not None and 0 <= amount <= MOST_USD else None
+
+
+def _number(value: object) -> Decimal | None:
+    """Read a finite number as it is written: of a float, the shortest one that it stands for."""
     if isinstance(value, bool) or not isinstance(value, Decimal | int | float | str):
         return None
     try:
         amount = Decimal(repr(value) if isinstance(value, float) else value)
     except InvalidOperation:
         return None
-    return amount if amount.is_finite() and amount >= 0 else None
+    return amount if amount.is_finite() else None

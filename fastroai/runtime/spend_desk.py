@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from fastroai.errors import SpendStoreUnavailable
+from fastroai.records import exact_sum
 from fastroai.runtime.owner import is_dead
 from fastroai.runtime.sync import background_loop
 from fastroai.runtime.turnstile import Turnstile
@@ -115,7 +116,7 @@ class SpendDesk:
                 and not holder.may_end
                 and now < renewed + holder.claim.lease
             ]
-        return sum(held_up, Decimal(0))
+        return exact_sum(held_up)
 
     async def end_leases_of_dead(self, account: SpendAccount, holders: Iterable[str]) -> bool:
         """End the leases of processes that are known to be dead. Returns whether there are any."""

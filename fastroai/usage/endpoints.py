@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -72,9 +73,8 @@ class Endpoint:
             whole_number("allowance", self.allowance, "None or a whole number of tokens, 0 or more")
         if self.regional_factor is not None:
             _factor(self.regional_factor)
-        if isinstance(self.cost_headers, str) or not all(
-            isinstance(name, str) and name for name in self.cost_headers
-        ):
+        are_names = isinstance(self.cost_headers, Sequence) and not isinstance(self.cost_headers, str)
+        if not are_names or not all(isinstance(name, str) and name for name in self.cost_headers):
             expected = "names of response headers, such as ('x-litellm-response-cost',)"
             raise ConfigurationError("cost_headers", self.cost_headers, expected)
         PricingOverrides(self.prices, option="prices")
@@ -224,5 +224,6 @@ def _is_base_url(url: str) -> bool:
         port = parts.port
     except ValueError:  # brackets that do not close, a port that is no number
         return False
-    is_plain = not (parts.query or parts.fragment or parts.username)
+    # Keys are compared as they are: a wildcard or a space would match nothing, and say nothing.
+    is_plain = not (parts.query or parts.fragment or parts.username or re.search(r"[*\s]", url))
     return parts.scheme in _PORTS and bool(parts.hostname) and port != 0 and is_plain

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from fastroai import Budget, BudgetExceeded, FastroAgent, SpendLimit, budget_scope
@@ -23,7 +23,16 @@ IMPOSSIBLE: list[dict[str, Any]] = [
     {"prompt_tokens": 10**30, "completion_tokens": 1},
     {"prompt_tokens": 1, "completion_tokens": 1, "completion_tokens_details": {"audio_tokens": 9}},
     {"prompt_tokens": 1, "completion_tokens": 1, "completion_tokens_details": {"reasoning_tokens": 99}},
+    {"prompt_tokens": 1, "completion_tokens": 1, "completion_tokens_details": {"reasoning_tokens": -5}},
+    {"prompt_tokens": 5, "completion_tokens": 0},
+    {"prompt_tokens": 0, "completion_tokens": 5},
 ]
+UNREADABLE: list[dict[str, Any]] = [
+    {"input_tokens": 60, "output_tokens": None},
+    {"input_tokens": -60, "output_tokens": 300},
+    {"output_tokens": 300},
+]
+"""Usage of the Responses API of which PydanticAI passes on nothing but the details."""
 BUDGET = Decimal("0.002")
 
 pytestmark = [
@@ -53,9 +62,37 @@ class Gateway:
         }
         return httpx2.Response(200, content=json.dumps(body), headers={"content-type": "application/json"})
 
-    def agent(self, **options: Any) -> FastroAgent[None, str]:
+    def provider(self) -> OpenAIProvider:
         client = httpx2.AsyncClient(transport=httpx2.MockTransport(self))
-        model = OpenAIChatModel("gpt-4.1-mini", provider=OpenAIProvider(api_key="key", http_client=client))
+        return OpenAIProvider(api_key="key", http_client=client)
+
+    def agent(self, **options: Any) -> FastroAgent[None, str]:
+        model = OpenAIChatModel("gpt-4.1-mini", provider=self.provider())
+        settings: Any = {"max_tokens": 100, "service_tier": "default"}
+        return FastroAgent(model, model_settings=settings, **options)
+
+
+class ResponsesGateway(Gateway):
+    """The same in OpenAI's other format."""
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        self.requests += 1
+        text = {"type": "output_text", "text": "hi", "annotations": []}
+        body = {
+            "id": f"resp_{self.requests}",
+            "object": "response",
+            "created_at": 1,
+            "model": "gpt-4.1-mini",
+            "status": "completed",
+            "output": [
+                {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [text]}
+            ],
+            "usage": self._usage | {"output_tokens_details": {"reasoning_tokens": 64}},
+        }
+        return httpx2.Response(200, json=body)
+
+    def agent(self, **options: Any) -> FastroAgent[None, str]:
+        model = OpenAIResponsesModel("gpt-4.1-mini", provider=self.provider())
         settings: Any = {"max_tokens": 100, "service_tier": "default"}
         return FastroAgent(model, model_settings=settings, **options)
 
@@ -79,6 +116,15 @@ async def test_a_budget_of_money_charges_the_bound_of_each_request(usage: dict[s
     assert BUDGET * Decimal("0.9") < scope.usage.committed_usd <= BUDGET, "it is used, and not crossed"
     assert (scope.usage.cost_usd, scope.usage.unmeasured_requests) == (0, gateway.requests)
     assert not scope.usage.cost_complete
+
+
+@pytest.mark.parametrize("usage", UNREADABLE, ids=repr)
+async def test_details_alone_are_no_usage(usage: dict[str, Any]) -> None:
+    gateway = ResponsesGateway(usage)
+    async with budget_scope(Budget(usd=BUDGET)) as scope:
+        assert await ask_until_stopped(gateway.agent())
+    assert BUDGET * Decimal("0.9") < scope.usage.committed_usd <= BUDGET
+    assert (scope.usage.cost_usd, scope.usage.unmeasured_requests) == (0, gateway.requests)
 
 
 @pytest.mark.parametrize("usage", IMPOSSIBLE, ids=repr)

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from time import monotonic
 
 import pytest
@@ -118,6 +118,14 @@ def test_what_is_held_up_counts_until_its_lease_has_ended(
     assert desk.held_up(account()) == Decimal(3)
     now += 1
     assert desk.held_up(account()) == 0
+
+
+def test_what_is_held_up_is_exact_in_any_decimal_context(desk: SpendDesk) -> None:
+    amounts = [Decimal("1.23456"), Decimal("0.000001")]
+    for number, amount in enumerate(amounts):
+        desk.add(Holder(claim(f"stalled {number}", amount, lease=3_600), may_end=False))
+    with localcontext(prec=3):
+        assert desk.held_up(account()) == Decimal("1.234561")
 
 
 # --- settling late ---

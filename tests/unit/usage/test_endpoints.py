@@ -55,6 +55,10 @@ def test_what_cannot_be_meant_is_refused_by_field(given: dict[str, Any], message
         "http://me@x",
         "http://x:y",
         "http://[",
+        "http://lite llm.internal",
+        "http://litellm.internal/v1 ",
+        "http://*.internal",
+        "http://litellm.internal/*",
         5,
     ],
 )
