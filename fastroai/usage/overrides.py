@@ -73,6 +73,12 @@ class PricingOverrides:
                     return pricing
         return None
 
+    @property
+    def service_tiers(self) -> frozenset[str]:
+        """The service tiers that have prices of their own."""
+        every = (*self._exact.values(), *self._wildcards.values())
+        return frozenset(tier for pricing in every for tier in pricing.service_tiers)
+
     def of_snapshots(self, model: str) -> list[ModelPricing]:
         """Return the prices given for dated snapshots of a model, any of which may answer for it."""
         found = []
