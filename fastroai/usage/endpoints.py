@@ -202,8 +202,10 @@ def _is_of_a_maker(url: str) -> bool:
 
 
 def _are_names(given: object) -> bool:
-    return isinstance(given, Sequence | AbstractSet) and not isinstance(given, str) and all(
-        isinstance(name, str) and name for name in given
+    return (
+        isinstance(given, Sequence | AbstractSet)
+        and not isinstance(given, str)
+        and all(isinstance(name, str) and name for name in given)
     )
 
 
