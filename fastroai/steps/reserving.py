@@ -22,6 +22,7 @@ from fastroai.steps.durability import SpendingOnRecord
 from fastroai.steps.spend_price import SpendPrice, Units, checked_units, tokens_of, usd_of
 from fastroai.usage import CostCalculator, ModelFallback, RequestBound
 from fastroai.usage.money import Amount
+from fastroai.usage.pricing import calculator_of
 from fastroai.usage.request_cost import RequestCost
 
 _UNSAID: Final = "whoever reserved it did not say what it cost"
@@ -266,7 +267,7 @@ def spend(
         BudgetExceeded: on entering, a budget or a spend limit cannot pay for it.
         UnpricedModelError: on entering, there is a budget of money, and no price is known.
     """
-    calculator = cost_calculator or CostCalculator()
+    calculator = calculator_of(cost_calculator)
     return spend_in(current_scope(), usd, model, provider, units, price_usd, calculator)
 
 

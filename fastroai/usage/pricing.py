@@ -398,6 +398,20 @@ class CostCalculator:
         )
 
 
+def calculator_of(given: CostCalculator | None, default: CostCalculator | None = None) -> CostCalculator:
+    """Return the calculator that an option gives, else the default, else one with list prices.
+
+    Raises:
+        ConfigurationError: it is no calculator, such as a mapping of prices.
+    """
+    if given is None:
+        return default or CostCalculator()
+    if not isinstance(given, CostCalculator):
+        expected = "a CostCalculator; for prices of your own: CostCalculator(pricing_overrides=...)"
+        raise ConfigurationError("cost_calculator", given, expected)
+    return given
+
+
 def _provider_and_name(model: str, provider: str | None) -> tuple[str | None, str]:
     if provider is None and ":" in model:
         provider, _, model = model.partition(":")
