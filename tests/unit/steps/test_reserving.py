@@ -93,7 +93,7 @@ async def test_what_the_budget_cannot_pay_for_is_refused_before_it_is_bought() -
     error = caught.value
     assert (error.limit, error.committed, error.requested) == (1_000_000, 0, 1_010_000)
     assert (error.stopped, error.scope_path) == ("spend", ("budget_scope",))
-    assert "the spending, of up to 1,010,000, was not begun. Raise the budget ($1), or do less" in str(error)
+    assert "the purchase could cost $1.01, so it was not begun. Raise the budget" in str(error)
     assert [type(event) for event in heard] == [BudgetRefused]
 
 
@@ -365,7 +365,7 @@ async def test_recorded_usage_that_crosses_a_budget_stops_its_step_and_is_charge
     assert (error.stopped, error.committed, error.requested) == ("recorded", 1_200_000, None)
     assert did == [0, 1, 2]
     assert error.usage.cost_usd == Decimal("1.2")
-    assert str(error).endswith("Raise the budget ($1), or reserve before you spend: ctx.spend(...)")
+    assert str(error).endswith("Raise the budget, or reserve before you spend: ctx.spend(...)")
 
 
 async def test_of_several_budgets_that_are_crossed_the_outermost_stops() -> None:
