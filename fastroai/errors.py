@@ -981,18 +981,46 @@ class CircuitOpenError(FastroAIError):
 class UnpricedModelError(FastroAIError):
     """No price is known for a model where one is needed, as under a budget of money."""
 
-    def __init__(self, model: str, provider: str) -> None:
-        super().__init__(model, provider)
+    def __init__(
+        self,
+        model: str,
+        provider: str,
+        needed_for: Literal["request", "spend", "price"] = "request",
+        near: str | None = None,
+        override: str | None = None,
+    ) -> None:
+        super().__init__(model, provider, needed_for, near, override)
         self.model, self.provider = model, provider
+        self.needed_for = needed_for
+        """Who needs it: a request or spending under a budget of money, or a caller who asked for the price."""
+        self.near = near
+        """The known model of the same provider that has nearly this name."""
+        self.override = override
+        """The override that matches the model and has no prices of its own, such as a discount."""
 
     def __str__(self) -> str:
-        key = f"{self.provider}:{self.model}"
-        return (
-            f"no price is known for model {key!r}, and a cost budget cannot hold without one; add one: "
-            f"CostCalculator(pricing_overrides={{{key!r}: "
-            "{'input_per_mtok': ..., 'output_per_mtok': ...}}) as cost_calculator= of the agent, "
-            "or set on_unpriced='allow' on the Budget or SpendLimit"
-        )
+        key = f"{self.provider}:{self.model}" if self.provider else self.model
+        hint = f". Did you mean {self.near!r}?" if self.near else ""
+        return f"no price is known for model {key!r}{self._remedy(key)}{hint}"
+
+    def _remedy(self, key: str) -> str:
+        if self.override is not None:
+            return (
+                f": {self.override} matches, but there is no list price to take a discount from; "
+                "add input_per_mtok and output_per_mtok"
+            )
+        per_mtok = "{'input_per_mtok': ..., 'output_per_mtok': ...}"
+        prices = f"CostCalculator(pricing_overrides={{{key!r}: {per_mtok}}})"
+        if self.needed_for == "price":
+            return f"; add one: {prices}"
+        needed = ", and a cost budget cannot hold without one; "
+        allow = "or set on_unpriced='allow' on the Budget or SpendLimit"
+        if self.needed_for == "spend":
+            return (
+                f"{needed}give the price of a unit: spend(units=..., price_usd=...); "
+                f"or, for tokens, add one: {prices} as cost_calculator= of spend, {allow}"
+            )
+        return f"{needed}add one: {prices} as cost_calculator= of the agent, {allow}"
 
 
 class UnboundedRequestError(FastroAIError):

@@ -205,6 +205,15 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         ValueNotStorable("the output of step 's'", "a[0]", "set", "return plain JSON"),
         "the output of step 's' cannot be stored: set at a[0]: return plain JSON",
     ),
+    (
+        UnpricedModelError("gpt-5-mni", "openai", "price", "openai:gpt-5-mini"),
+        "'output_per_mtok': ...}}). Did you mean 'openai:gpt-5-mini'?",
+    ),
+    (UnpricedModelError("m", "", "spend"), "give the price of a unit: spend(units=..., price_usd=...)"),
+    (
+        UnpricedModelError("m", "", "price", None, "pricing_overrides['*']"),
+        "no price is known for model 'm': pricing_overrides['*'] matches, but there is no list price",
+    ),
     (UnpricedModelError("m", "p"), "CostCalculator(pricing_overrides={'p:m': {'input_per_mtok': ..."),
     (UnboundedRequestError("m", "p"), "set max_tokens on the agent"),
     (

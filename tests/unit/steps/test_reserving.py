@@ -160,9 +160,10 @@ async def test_overrides_and_own_prices_come_first() -> None:
 
 async def test_without_a_price_a_budget_of_money_refuses_it() -> None:
     units = {"input_tokens": 10}
-    with pytest.raises(UnpricedModelError):
+    with pytest.raises(UnpricedModelError, match=r"give the price of a unit: spend\(units=") as caught:
         async with budget_scope(DOLLAR), spend(model="acme:embed", units=units):
             pass
+    assert "agent" not in str(caught.value)
     async with budget_scope(Budget(tokens=100)) as scope, spend(model="acme:embed", units=units) as purchase:
         assert purchase.bound_usd is None
         purchase.settle()
