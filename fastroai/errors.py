@@ -992,7 +992,7 @@ class UnpricedModelError(FastroAIError):
         super().__init__(model, provider, needed_for, near, override)
         self.model, self.provider = model, provider
         self.needed_for = needed_for
-        """Who needs it: a request or spending under a budget of money, or a caller who asked for the price."""
+        """Who needs it: a request or spending under a budget of money, or a caller who asks for it."""
         self.near = near
         """The known model of the same provider that has nearly this name."""
         self.override = override

@@ -717,7 +717,8 @@ class StepContext(Generic[DepsT_co]):
 
         Raises:
             BudgetExceeded: a budget is crossed now; the spending is charged.
-            ConfigurationError: a negative amount, or a cost that is not an exact number.
+            ConfigurationError: a negative amount, a cost that is not an exact number, or neither a cost nor
+                tokens.
         """
         counts = {
             "input_tokens": input_tokens,

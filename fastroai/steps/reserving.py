@@ -14,7 +14,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from fastroai.errors import ConfigurationError
+from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import Reservation, Scope, admit, crossing, current_scope, run_blocking
 from fastroai.runtime.wakeup import running_loop
@@ -102,7 +102,7 @@ class Spend:
             BudgetExceeded: it has cost more than was reserved, so that a budget is crossed. It is charged.
             ConfigurationError: an amount that cannot be meant, units without a price, or it has ended.
         """
-        used = self._units if units is None else checked_units(units)
+        used = self._units if units is None else self._of_reserved(units)
         if usd is not None:
             if units is not None:
                 raise ConfigurationError("usd", usd, "nothing beside units=")
@@ -123,6 +123,15 @@ class Spend:
         if (stop := crossing(self._scope)) is not None:
             raise stop
         return ended
+
+    def _of_reserved(self, units: Units) -> Units:
+        used = checked_units(units)
+        for name in used if self._units else ():
+            if name not in self._units:
+                reserved = ", ".join(map(repr, self._units))
+                expected = f"units that were reserved: {reserved}.{nearest_hint(name, self._units)}"
+                raise ConfigurationError("units", used, expected)
+        return used
 
     def release(self) -> RequestRecord:
         """Say that nothing was bought: nothing is charged.

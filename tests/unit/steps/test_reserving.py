@@ -158,6 +158,24 @@ async def test_overrides_and_own_prices_come_first() -> None:
     assert scope.usage.cost_usd == Decimal("0.018")
 
 
+async def test_only_units_that_were_reserved_can_be_settled() -> None:
+    async with spend(model="acme:ocr", units={"pages": 3}, price_usd="0.01") as purchase:
+        with pytest.raises(
+            ConfigurationError, match=r"units that were reserved: 'pages'\. Did you mean 'pages'"
+        ):
+            purchase.settle(units={"page": 2})
+        assert purchase.settle(units={"pages": 2}).cost_usd == Decimal("0.02")
+
+
+async def test_recorded_usage_of_nothing_is_refused() -> None:
+    async def search(ctx: StepContext) -> None:
+        with pytest.raises(ConfigurationError, match=r"record_usage.*expected cost_usd= or tokens"):
+            ctx.record_usage(model="a")
+        ctx.record_usage(model="a", cost_usd=0)
+
+    await Pipeline("p", {"search": step(search)}).execute()
+
+
 async def test_without_a_price_a_budget_of_money_refuses_it() -> None:
     units = {"input_tokens": 10}
     with pytest.raises(UnpricedModelError, match=r"give the price of a unit: spend\(units=") as caught:
