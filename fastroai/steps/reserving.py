@@ -20,6 +20,7 @@ from fastroai.runtime import Reservation, Scope, admit, crossing, current_scope,
 from fastroai.runtime.wakeup import running_loop
 from fastroai.steps.durability import SpendingOnRecord
 from fastroai.steps.spend_price import SpendPrice, Units, checked_units, tokens_of, usd_of
+from fastroai.tracing.attributes import error_summary
 from fastroai.usage import CostCalculator, ModelFallback, RequestBound
 from fastroai.usage.money import Amount
 from fastroai.usage.pricing import calculator_of
@@ -198,7 +199,9 @@ class Spend:
     def _leave(self, error: BaseException | None) -> None:
         self._inside.close()
         if self.record is None:
-            record = self._unheard() if error is None else replace(self._unheard(), error=_summary(error))
+            record = (
+                self._unheard() if error is None else replace(self._unheard(), error=error_summary(error))
+            )
             self._end(lambda reservation: reservation.charge_unmeasured(record).record)
         if self._is_root:
             self._scope.close(error)
@@ -309,7 +312,3 @@ def _most(price: SpendPrice, usd: Amount | None, units: Units | None, known: Uni
         expected = "the most that it can cost: usd=, or units= with model= or price_usd="
         raise ConfigurationError("usd", None, expected)
     return price.of(known)
-
-
-def _summary(error: BaseException) -> str:
-    return f"{_UNSAID}: {type(error).__name__}"

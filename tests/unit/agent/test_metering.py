@@ -154,6 +154,17 @@ async def test_usage_that_contradicts_itself_is_unmeasured_and_said_so() -> None
             await metered.request([], None, ModelRequestParameters())
     [record] = scope.records
     assert (record.outcome, record.cost_usd, record.tokens) == ("unmeasured", None, Tokens())
+    assert (record.use, str(record.error)[:24]) == ("kept", "its usage cannot be true")
+
+
+async def test_an_answer_without_usage_says_why_it_is_unmeasured() -> None:
+    metered = Metered(PRICES).get_wrapper_model(RemoteModel(response(usage=RequestUsage())))
+    assert metered is not None
+    async with Scope("step", "s", parent=None) as scope:
+        await metered.request([], None, ModelRequestParameters())
+    [record] = scope.records
+    assert (record.outcome, record.use) == ("unmeasured", "kept")
+    assert record.error == "the answer said nothing of its usage"
 
 
 async def test_a_warning_that_is_raised_leaves_the_request_charged() -> None:

@@ -574,6 +574,17 @@ async def test_a_function_that_says_no_cost_is_an_error_that_names_the_tool(cost
         await search("shoes")
 
 
+async def test_the_account_of_a_tool_that_failed_says_how() -> None:
+    @safe_tool(cost="0.01")
+    async def search(query: str) -> str:
+        raise RuntimeError("the index is gone")
+
+    async with budget_scope(Budget(usd=1)) as scope:
+        assert "the index is gone" in await search("shoes")
+    [record] = scope.records
+    assert (record.outcome, record.error) == ("unmeasured", "RuntimeError: the index is gone")
+
+
 async def test_the_cost_of_a_tool_can_depend_on_its_arguments() -> None:
     @safe_tool(cost=lambda query, pages=1: Decimal("0.01") * pages)
     def search(query: str, pages: int = 1) -> str:
