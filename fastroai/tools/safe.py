@@ -136,6 +136,8 @@ def _cost_of(
     except TypeError as error:
         expected = f"a function that takes the arguments of the tool ({error})"
         raise ConfigurationError(option, cost, expected) from None
+    except ValueError:  # some callables of C tell no signature
+        pass
     return usd_of(option, cost(*args, **kwargs))
 
 
