@@ -62,7 +62,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, NotRequired, TypeAlias, TypedDict
 
-from fastroai.records import RequestRecord, Usage
+from fastroai.records import MICROCENTS_PER_DOLLAR, RequestRecord, Usage
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -605,6 +605,7 @@ class BudgetExceeded(FastroAIError):
     """
 
     unit: ClassVar[str] = ""
+    _verb: ClassVar[str] = "use"
 
     def __init__(
         self,
@@ -641,34 +642,58 @@ class BudgetExceeded(FastroAIError):
         return self.stopped_runs[-1].messages if self.stopped_runs else []
 
     def __str__(self) -> str:
-        where = f" in step {self.step_id!r}" if self.step_id else ""
-        whose = f" of {' / '.join(self.scope_path)}" if self.scope_path else ""
-        in_flight = f", {self.reserved:,} reserved by requests in flight" if self.reserved else ""
+        in_flight = f", {self._amount(self.reserved)} reserved by requests in flight" if self.reserved else ""
         return (
-            f"budget of {self.limit:,} {self.unit}{whose} has no room{where}: {self.committed:,} committed"
-            f"{in_flight}; {self._stopped}. {self._advice}{'' if self.why is None else f' ({self.why})'}"
+            f"{self._name} reached{self._place}: {self._used}{in_flight}{self._stopped}. "
+            f"{self._advice}{'' if self.why is None else f' ({self.why})'}"
         )
+
+    def _amount(self, number: int) -> str:
+        return f"{number:,}"
+
+    @property
+    def _name(self) -> str:
+        return f"budget{self._whose}"
+
+    @property
+    def _whose(self) -> str:
+        return f" of {' / '.join(self.scope_path)!r}" if self.scope_path else ""
+
+    @property
+    def _place(self) -> str:
+        return f" in step {self.step_id!r}" if self.step_id else ""
+
+    @property
+    def _used(self) -> str:
+        unit = f" {self.unit}" if self.unit else ""
+        return f"{self.committed:,} of {self.limit:,}{unit} {'is' if self.committed == 1 else 'are'} used"
 
     @property
     def _stopped(self) -> str:
         if self.partial_response is not None:
-            return "it paid for the beginning of the last answer (error.partial_response)"
+            return "; it paid for the beginning of the last answer (error.partial_response)"
         if self.stopped == "recorded":
-            return "what was recorded last is charged, and went beyond it"
-        what, end = ("next request", "sent") if self.stopped == "request" else ("spending", "begun")
+            return "; what was recorded last is charged, and went beyond it"
+        what, end = ("next request", "sent") if self.stopped == "request" else ("purchase", "begun")
         if self.requested is None:
-            return f"the {what} was not {end}"
-        return f"the {what}, of up to {self.requested:,}, was not {end}"
+            return f", so the {what} was not {end}"
+        return f", and the {what} could {self._verb} {self._amount(self.requested)}, so it was not {end}"
 
     @property
     def _advice(self) -> str:
-        return "Raise the budget, or do less"
+        return f"{self._lower}raise the budget".capitalize()
+
+    @property
+    def _lower(self) -> str:
+        asks_for_less = self.stopped == "request" and self.requested is not None
+        return "set a lower max_tokens or " if asks_for_less else ""
 
 
 class CostBudgetExceeded(BudgetExceeded):
     """A budget of money stopped the run. Amounts are microcents ($1 = 1,000,000)."""
 
     unit = "microcents"
+    _verb = "cost"
 
     @property
     def budget_microcents(self) -> int:
@@ -685,13 +710,19 @@ class CostBudgetExceeded(BudgetExceeded):
         """What the refused request could have cost at most; `None` if that is not known."""
         return self.requested
 
+    def _amount(self, number: int) -> str:
+        dollars, rest = divmod(number, MICROCENTS_PER_DOLLAR)
+        return f"${dollars:,}{f'.{rest:06}'.rstrip('0') if rest else ''}"
+
+    @property
+    def _used(self) -> str:
+        return f"{self._amount(self.committed)} of {self._amount(self.limit)} is spent"
+
     @property
     def _advice(self) -> str:
-        dollars = f"{self.limit / 1_000_000:.6f}".rstrip("0").rstrip(".")
         if self.stopped == "recorded":
-            return f"Raise the budget (${dollars}), or reserve before you spend: ctx.spend(...)"
-        lower = "set a lower max_tokens, " if self.stopped == "request" else ""
-        return f"Raise the budget (${dollars}), {lower}or do less"
+            return "Raise the budget, or reserve before you spend: ctx.spend(...)"
+        return super()._advice
 
 
 CostBudgetExceededError = CostBudgetExceeded
@@ -707,13 +738,15 @@ class SpendLimitExceeded(CostBudgetExceeded):
     """When the next window starts from zero; `None` for a total."""
 
     @property
+    def _name(self) -> str:
+        return f"spend limit {self.key!r} ({self.window})"
+
+    @property
     def _advice(self) -> str:
-        raise_it = f"raise the limit of {self.key!r} ({self.window})"
-        if self.stopped == "request" and self.requested is not None and self.requested > self.limit:
-            return f"Set a lower max_tokens, or {raise_it}"
-        if self.resets_at is None:
-            return f"R{raise_it[1:]}"
-        return f"Wait until {self.resets_at:%Y-%m-%d %H:%M} UTC, or {raise_it}"
+        too_much = self.requested is not None and self.requested > self.limit
+        if too_much or self.resets_at is None:
+            return f"{self._lower}raise the limit".capitalize()
+        return f"Wait until {self.resets_at:%Y-%m-%d %H:%M} UTC, or {self._lower}raise the limit"
 
 
 class TokenBudgetExceeded(BudgetExceeded):
@@ -733,9 +766,11 @@ class TimeBudgetExceeded(BudgetExceeded):
 
     unit = "milliseconds"
 
-    @property
-    def _stopped(self) -> str:
-        return "what was running was cancelled"
+    def __str__(self) -> str:
+        return (
+            f"time budget of {self.limit:,} ms{self._whose} is over{self._place}; "
+            "what was running was cancelled. Raise the budget"
+        )
 
 
 class StoreUnavailable(FastroAIError):
@@ -946,18 +981,46 @@ class CircuitOpenError(FastroAIError):
 class UnpricedModelError(FastroAIError):
     """No price is known for a model where one is needed, as under a budget of money."""
 
-    def __init__(self, model: str, provider: str) -> None:
-        super().__init__(model, provider)
+    def __init__(
+        self,
+        model: str,
+        provider: str,
+        needed_for: Literal["request", "spend", "price"] = "request",
+        near: str | None = None,
+        override: str | None = None,
+    ) -> None:
+        super().__init__(model, provider, needed_for, near, override)
         self.model, self.provider = model, provider
+        self.needed_for = needed_for
+        """Who needs it: a request or spending under a budget of money, or a caller who asks for it."""
+        self.near = near
+        """The known model of the same provider that has nearly this name."""
+        self.override = override
+        """The override that matches the model and has no prices of its own, such as a discount."""
 
     def __str__(self) -> str:
-        key = f"{self.provider}:{self.model}"
-        return (
-            f"no price is known for model {key!r}, and a cost budget cannot hold without one; add one: "
-            f"CostCalculator(pricing_overrides={{{key!r}: "
-            "{'input_per_mtok': ..., 'output_per_mtok': ...}}) as cost_calculator= of the agent, "
-            "or set on_unpriced='allow' on the Budget or SpendLimit"
-        )
+        key = f"{self.provider}:{self.model}" if self.provider else self.model
+        hint = f". Did you mean {self.near!r}?" if self.near else ""
+        return f"no price is known for model {key!r}{self._remedy(key)}{hint}"
+
+    def _remedy(self, key: str) -> str:
+        if self.override is not None:
+            return (
+                f": {self.override} matches, but there is no list price to take a discount from; "
+                "add input_per_mtok and output_per_mtok"
+            )
+        per_mtok = "{'input_per_mtok': ..., 'output_per_mtok': ...}"
+        prices = f"CostCalculator(pricing_overrides={{{key!r}: {per_mtok}}})"
+        if self.needed_for == "price":
+            return f"; add one: {prices}"
+        needed = ", and a cost budget cannot hold without one; "
+        allow = "or set on_unpriced='allow' on the Budget or SpendLimit"
+        if self.needed_for == "spend":
+            return (
+                f"{needed}give the price of a unit: spend(units=..., price_usd=...); "
+                f"or, for tokens, add one: {prices} as cost_calculator= of spend, {allow}"
+            )
+        return f"{needed}add one: {prices} as cost_calculator= of the agent, {allow}"
 
 
 class UnboundedRequestError(FastroAIError):

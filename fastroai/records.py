@@ -194,7 +194,7 @@ class RequestRecord:
     cut: bool = False
     """Whether its answer broke off before its end, as far as the provider lets one know."""
     error: str | None = None
-    """What went wrong, for a request that gave no usable response."""
+    """What went wrong, for a request that gave no usable response, or none that says what it used."""
 
     @property
     def cost_complete(self) -> bool:

@@ -52,7 +52,7 @@ from fastroai.agent.replay import KnownResponse, RequestOnRecord, execute_tool
 from fastroai.agent.request_attempt import RequestAttempt
 from fastroai.agent.request_terms import BatchTerms, CompactionTerms, Terms, rejects_answer
 from fastroai.agent.unanswered import Unanswered, continued_job, current_plain_run, works_on
-from fastroai.errors import CircuitOpenError, UnmeteredRequestError
+from fastroai.errors import CircuitOpenError, ConfigurationError, UnmeteredRequestError
 from fastroai.runtime import (
     NO_RETRIES_USED,
     Retry,
@@ -70,6 +70,7 @@ from fastroai.usage import (
     ModelFallback,
     base_url_of,
 )
+from fastroai.usage.pricing import calculator_of
 
 if TYPE_CHECKING:
     from pydantic_ai.embeddings import EmbeddingModel
@@ -97,9 +98,12 @@ class Metered(AbstractCapability[Any]):
             cost_calculator: Prices; those of genai-prices by default.
             request_retries: Extra attempts at a request after a transport failure. Leave it at 0 where the
                 model's own SDK retries, which a model that PydanticAI builds does.
+
+        Raises:
+            ConfigurationError: `cost_calculator` is no `CostCalculator`.
         """
         super().__init__()
-        self.calculator = cost_calculator or CostCalculator()
+        self.calculator = calculator_of(cost_calculator)
         self.request_retries = request_retries
         self.unanswered = Unanswered()
         self._metered: dict[tuple[int, int], tuple[Model, AbstractEventLoop | None, Model]] = {}
@@ -117,7 +121,10 @@ class Metered(AbstractCapability[Any]):
 
         Raises:
             UnknownModelError: the provider of the model cannot be told.
+            ConfigurationError: it is neither a name nor a model.
         """
+        if not isinstance(model, Model | str):
+            raise ConfigurationError("model", model, "'provider:model', or a PydanticAI Model")
         return self._metered_model(self.models.get(model) if isinstance(model, str) else model)
 
     def embedding_model(self, model: EmbeddingModel | str) -> EmbeddingModel:

@@ -171,9 +171,8 @@ class RequestAttempt:
         measured = self._is_measured(response)
         cost = self._cost(response, measured=measured)
         if not measured or cost.contradiction is not None:
-            self.charge = self.reservation.charge_unmeasured(
-                self._record("unmeasured", response=response, cost=cost)
-            )
+            record = self._record("unmeasured", response=response, cost=cost)
+            self.charge = self.reservation.charge_unmeasured(replace(record, error=_why(record, cost)))
         else:
             self.charge = self.reservation.settle(self._record("settled", response=response, cost=cost))
             if self.reservation.is_limited and self.terms.kind != "compaction":  # else nobody asks for bounds
@@ -393,3 +392,10 @@ class RequestAttempt:
             and is_cut(response, streamed=self.terms.streamed, model=self.terms.wrapped),
             error=error,
         )
+
+
+def _why(unmeasured: RequestRecord, cost: RequestCost) -> str:
+    """Why the usage of an answer is not known."""
+    if cost.contradiction is not None:
+        return f"its usage cannot be true: {cost.contradiction}"
+    return "the answer broke off before its end" if unmeasured.cut else "the answer said nothing of its usage"

@@ -35,6 +35,7 @@ from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Unit, wake
 from fastroai.runtime.scope import Scope
 from fastroai.runtime.spending import SharedReservation, result_of
 from fastroai.runtime.wakeup import Wakeup
+from fastroai.usage.references import near_reference
 
 if TYPE_CHECKING:
     from fastroai.usage import Budget, ModelFallback, RequestBound, SpendBalance, SpendLimit
@@ -618,7 +619,8 @@ def _check(
     unbounded_cost = counts_money and terms.bound.cost_usd is None  # with a bound there is a price
     if unbounded_cost and not terms.priced:
         if limit.on_unpriced == "refuse":
-            raise UnpricedModelError(terms.model, terms.provider)
+            near = near_reference(terms.provider, terms.model)
+            raise UnpricedModelError(terms.model, terms.provider, _asked(terms), near)
         unbounded_cost = False
     if limit.on_unbounded == "allow" or terms.is_local:
         return

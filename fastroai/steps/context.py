@@ -60,6 +60,7 @@ from fastroai.tracing import NoOpTracer, Tracer
 from fastroai.usage import BudgetLike, CostCalculator
 from fastroai.usage.limits import Limits, limits_of
 from fastroai.usage.money import Amount
+from fastroai.usage.pricing import calculator_of
 
 if TYPE_CHECKING:
     from pydantic_ai import AgentModelSettings, UsageLimits
@@ -716,7 +717,8 @@ class StepContext(Generic[DepsT_co]):
 
         Raises:
             BudgetExceeded: a budget is crossed now; the spending is charged.
-            ConfigurationError: a negative amount, or a cost that is not an exact number.
+            ConfigurationError: a negative amount, a cost that is not an exact number, or neither a cost nor
+                tokens.
         """
         counts = {
             "input_tokens": input_tokens,
@@ -727,7 +729,11 @@ class StepContext(Generic[DepsT_co]):
         for option, count in counts.items():
             check_count(option, count, required=True)
         record = price_record(
-            cost_calculator or self._facts.calculator, model, provider, Tokens(**counts), cost_usd
+            calculator_of(cost_calculator, self._facts.calculator),
+            model,
+            provider,
+            Tokens(**counts),
+            cost_usd,
         )
         scope = self._scope.in_this_process()
         scope.check_process()
@@ -764,7 +770,7 @@ class StepContext(Generic[DepsT_co]):
             BudgetExceeded: on entering, a budget or a spend limit cannot pay for it.
         """
         self._check_open()
-        calculator = cost_calculator or self._facts.calculator
+        calculator = calculator_of(cost_calculator, self._facts.calculator)
         scope = self._scope.in_this_process()
         return spend_in(scope, usd, model, provider, units, price_usd, calculator)
 

@@ -14,14 +14,16 @@ from time import perf_counter
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from fastroai.errors import ConfigurationError
+from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import Reservation, Scope, admit, crossing, current_scope, run_blocking
 from fastroai.runtime.wakeup import running_loop
 from fastroai.steps.durability import SpendingOnRecord
 from fastroai.steps.spend_price import SpendPrice, Units, checked_units, tokens_of, usd_of
+from fastroai.tracing.attributes import error_summary
 from fastroai.usage import CostCalculator, ModelFallback, RequestBound
 from fastroai.usage.money import Amount
+from fastroai.usage.pricing import calculator_of
 from fastroai.usage.request_cost import RequestCost
 
 _UNSAID: Final = "whoever reserved it did not say what it cost"
@@ -101,7 +103,7 @@ class Spend:
             BudgetExceeded: it has cost more than was reserved, so that a budget is crossed. It is charged.
             ConfigurationError: an amount that cannot be meant, units without a price, or it has ended.
         """
-        used = self._units if units is None else checked_units(units)
+        used = self._units if units is None else self._of_reserved(units)
         if usd is not None:
             if units is not None:
                 raise ConfigurationError("usd", usd, "nothing beside units=")
@@ -122,6 +124,15 @@ class Spend:
         if (stop := crossing(self._scope)) is not None:
             raise stop
         return ended
+
+    def _of_reserved(self, units: Units) -> Units:
+        used = checked_units(units)
+        for name in used if self._units else ():
+            if name not in self._units:
+                reserved = ", ".join(map(repr, self._units))
+                expected = f"units that were reserved: {reserved}.{nearest_hint(name, self._units)}"
+                raise ConfigurationError("units", used, expected)
+        return used
 
     def release(self) -> RequestRecord:
         """Say that nothing was bought: nothing is charged.
@@ -188,7 +199,9 @@ class Spend:
     def _leave(self, error: BaseException | None) -> None:
         self._inside.close()
         if self.record is None:
-            record = self._unheard() if error is None else replace(self._unheard(), error=_summary(error))
+            record = (
+                self._unheard() if error is None else replace(self._unheard(), error=error_summary(error))
+            )
             self._end(lambda reservation: reservation.charge_unmeasured(record).record)
         if self._is_root:
             self._scope.close(error)
@@ -266,7 +279,7 @@ def spend(
         BudgetExceeded: on entering, a budget or a spend limit cannot pay for it.
         UnpricedModelError: on entering, there is a budget of money, and no price is known.
     """
-    calculator = cost_calculator or CostCalculator()
+    calculator = calculator_of(cost_calculator)
     return spend_in(current_scope(), usd, model, provider, units, price_usd, calculator)
 
 
@@ -299,7 +312,3 @@ def _most(price: SpendPrice, usd: Amount | None, units: Units | None, known: Uni
         expected = "the most that it can cost: usd=, or units= with model= or price_usd="
         raise ConfigurationError("usd", None, expected)
     return price.of(known)
-
-
-def _summary(error: BaseException) -> str:
-    return f"{_UNSAID}: {type(error).__name__}"

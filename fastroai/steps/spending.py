@@ -21,6 +21,8 @@ def price_record(
     """A settled record of `tokens`, priced by `calculator` unless `cost_usd` says what they cost."""
     if ":" in model and not provider:
         provider, model = model.split(":", 1)
+    if cost_usd is None and tokens == Tokens():
+        raise ConfigurationError("record_usage", "nothing", "cost_usd= or tokens, such as input_tokens=")
     if cost_usd is None:
         cost = calculator.cost_of_usage(tokens, model=model, provider=provider or None)
         if not cost.complete:

@@ -88,10 +88,16 @@ class Guard:
         self, tool: str, attempt: Callable[[], Awaitable[T]], cost: Callable[[], Spend]
     ) -> T | _Failure:
         """The wait for the money is no part of the attempt, whose time does not run yet."""
-        async with cost() as spend:
-            result = await self._try(tool, attempt)
-            if not isinstance(result, _Failure):
+        result: T | _Failure | None = None
+        try:
+            async with cost() as spend:
+                result = await self._try(tool, attempt)
+                if isinstance(result, _Failure):
+                    raise result.error  # it goes on record as the reason that nobody knows the cost
                 spend.settle()
+        except Exception as error:
+            if not isinstance(result, _Failure) or error is not result.error:
+                raise
         return result
 
     async def _try(self, tool: str, attempt: Callable[[], Awaitable[T]]) -> T | _Failure:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
+from decimal import Decimal
 from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 from fastroai.errors import ConfigurationError
@@ -118,11 +119,26 @@ def _guarded(
         run = functools.partial(_run, call, f"tool {name!r}")
         if cost is None:
             return await guard.call(name, run)
-        usd = cost(*args, **kwargs) if callable(cost) else cost
+        usd = _cost_of(name, cost, args, kwargs) if callable(cost) else cost
         return await guard.call(name, run, lambda: spend(usd, model=name))
 
     safe.__dict__[_SAFE_ATTRIBUTE] = True
     return safe
+
+
+def _cost_of(
+    tool: str, cost: Callable[..., Amount], args: tuple[object, ...], kwargs: dict[str, object]
+) -> Decimal:
+    """What a call costs by the function that was given for it; `ConfigurationError` for what is no cost."""
+    option = f"tool {tool!r}: cost"
+    try:
+        inspect.signature(cost).bind(*args, **kwargs)
+    except TypeError as error:
+        expected = f"a function that takes the arguments of the tool ({error})"
+        raise ConfigurationError(option, cost, expected) from None
+    except ValueError:  # some callables of C tell no signature
+        pass
+    return usd_of(option, cost(*args, **kwargs))
 
 
 async def _run(call: functools.partial[object], what: str) -> object:

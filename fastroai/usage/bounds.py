@@ -29,6 +29,7 @@ from fastroai.usage.facts import (
     HARMLESS_IN_BODY,
     HARMLESS_SETTINGS,
     SERVER_SIDE_INPUT_SETTINGS,
+    STANDARD_TIERS,
     asked_geography,
 )
 from fastroai.usage.hosts import base_url_of
@@ -357,7 +358,7 @@ def _possible_tiers(host: Host, settings: Mapping[str, object]) -> frozenset[str
         return standard
     # The owner of a host knows the tier of requests that name none; what others are billed as, nobody says.
     owned = host.service_tier
-    return frozenset({owned}) if owned is not None and tier == owned else None
+    return frozenset({owned}) if owned in STANDARD_TIERS and tier == owned else None
 
 
 def _cached_for(

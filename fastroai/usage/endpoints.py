@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from fastroai.errors import ConfigurationError, nearest_hint
-from fastroai.usage.facts import PROVIDERS, most_regional_factor, regional_factor
+from fastroai.usage.facts import PROVIDERS, SERVICE_TIERS, most_regional_factor, regional_factor
 from fastroai.usage.hosts import Host, base_url_of, is_first_party
 from fastroai.usage.model_pricing import PricingOverride
 from fastroai.usage.money import Amount, exact_decimal, whole_number
@@ -50,7 +51,10 @@ class Endpoint:
     own hosts, the rules of these providers hold in any case.
     """
     service_tier: str | None = None
-    """The service tier of requests that name none, such as `"default"`. `None`: it can be any."""
+    """The service tier of requests that name none, such as `"default"`. `None` or `"auto"`: it can be any.
+
+    It is a name that a provider gives to a tier, or one of the `service_tiers` in `prices`.
+    """
     allowance: int | None = None
     """The most tokens that it adds to each request. `None`: none where the rules of `like` hold, else as many
     as at a host that nothing is known of.
@@ -67,17 +71,15 @@ class Endpoint:
             names = ", ".join(map(repr, PROVIDERS))
             expected = f"None or one of {names}.{nearest_hint(str(self.like), PROVIDERS)}"
             raise ConfigurationError("like", self.like, expected)
-        if self.service_tier is not None and not (isinstance(self.service_tier, str) and self.service_tier):
-            raise ConfigurationError("service_tier", self.service_tier, "None or a name such as 'default'")
         if self.allowance is not None:
             whole_number("allowance", self.allowance, "None or a whole number of tokens, 0 or more")
         if self.regional_factor is not None:
             _factor(self.regional_factor)
-        are_names = isinstance(self.cost_headers, Sequence) and not isinstance(self.cost_headers, str)
-        if not are_names or not all(isinstance(name, str) and name for name in self.cost_headers):
+        if not _are_names(self.cost_headers):
             expected = "names of response headers, such as ('x-litellm-response-cost',)"
             raise ConfigurationError("cost_headers", self.cost_headers, expected)
-        PricingOverrides(self.prices, option="prices")
+        own_tiers = PricingOverrides(self.prices, option="prices").service_tiers
+        object.__setattr__(self, "service_tier", _service_tier(self.service_tier, own_tiers))
 
 
 class RegionalFactor(NamedTuple):
@@ -198,6 +200,25 @@ _address: Final = lru_cache(maxsize=256)(_Address.of)
 @lru_cache(maxsize=256)
 def _is_of_a_maker(url: str) -> bool:
     return any(is_first_party(provider, url) for provider in PROVIDERS)
+
+
+def _are_names(given: object) -> bool:
+    return (
+        isinstance(given, Sequence | AbstractSet)
+        and not isinstance(given, str)
+        and all(isinstance(name, str) and name for name in given)
+    )
+
+
+def _service_tier(given: object, own: AbstractSet[str]) -> str | None:
+    """The tier that is given; `auto` leaves the choice to the provider, so it gives none."""
+    if given is None or given == "auto":
+        return None
+    known = sorted(SERVICE_TIERS | own)
+    if not isinstance(given, str) or given not in known:
+        expected = f"None or one of {', '.join(map(repr, known))}.{nearest_hint(str(given), known)}"
+        raise ConfigurationError("service_tier", given, expected)
+    return given
 
 
 def _factor(given: Amount) -> Decimal:

@@ -59,6 +59,17 @@ class PricingOverrides:
 
     def find(self, models: Iterable[str | None], providers: Iterable[str | None]) -> ModelPricing | None:
         """Return the prices for the first of some names of a model that has any; wildcards come last."""
+        found = self._find(models, providers)
+        return None if found is None else found[1]
+
+    def without_prices(self, model: str, provider: str | None) -> str | None:
+        """Return the name of the override for a model if it has no prices: `pricing_overrides['acme-*']`."""
+        found = self._find([model], [provider])
+        return f"{self._option}[{found[0]!r}]" if found is not None and found[1].prices is None else None
+
+    def _find(
+        self, models: Iterable[str | None], providers: Iterable[str | None]
+    ) -> tuple[str, ModelPricing] | None:
         if not self._exact and not self._wildcards:
             return None
         named_providers = [canonical_provider(provider) for provider in providers if provider]
@@ -66,12 +77,18 @@ class PricingOverrides:
         for name in names:
             for key in _keys(name, named_providers):
                 if (pricing := self._exact.get(key)) is not None:
-                    return pricing
+                    return key, pricing
         for name in names:
             for key, pricing in self._wildcards.items():
                 if any(map(_pattern(key).fullmatch, _spellings(_undated(name), named_providers))):
-                    return pricing
+                    return key, pricing
         return None
+
+    @property
+    def service_tiers(self) -> frozenset[str]:
+        """The service tiers that have prices of their own."""
+        every = (*self._exact.values(), *self._wildcards.values())
+        return frozenset(tier for pricing in every for tier in pricing.service_tiers)
 
     def of_snapshots(self, model: str) -> list[ModelPricing]:
         """Return the prices given for dated snapshots of a model, any of which may answer for it."""

@@ -25,7 +25,7 @@ from fastroai.usage.model_pricing import ModelPricing, PricingOverride
 from fastroai.usage.money import whole_number
 from fastroai.usage.overrides import PricingOverrides, canonical_provider
 from fastroai.usage.rate_card import ContradictoryUsage, Used, add_up, check_parts
-from fastroai.usage.references import first_party_provider, model_reference
+from fastroai.usage.references import first_party_provider, model_reference, near_reference
 from fastroai.usage.request_cost import (
     FREE,
     OVERLAPPING,
@@ -145,7 +145,9 @@ class CostCalculator:
             expected = "parts within their totals, also cache reads and writes together"
             raise ConfigurationError("tokens", tokens, expected)
         if cost.cost_usd is None or not cost.complete:
-            raise UnpricedModelError(name, provider or "")
+            near = near_reference(provider, name) if provider else None
+            override = self._overrides.without_prices(name, provider)
+            raise UnpricedModelError(name, provider or "", "price", near, override)
         return usd_to_microcents(cost.cost_usd)
 
     @overload
@@ -378,7 +380,7 @@ class CostCalculator:
         """Say why a cost is not complete: one `UnpricedModelWarning` for each reason and model."""
         provider, model = _provider_and_name(model, provider or None)
         key = f"{provider}:{model}" if provider else model
-        reason = cost.why_incomplete(key)
+        reason = cost.why_incomplete(key, override=self._overrides.without_prices(model, provider))
         if (key, reason) not in self._warned:
             self._warned.add((key, reason))
             warnings.warn(f"costs leave out requests: {reason}", UnpricedModelWarning, stacklevel=2)
@@ -396,6 +398,20 @@ class CostCalculator:
             cost.stated_usd,
             cost.priced_usd,
         )
+
+
+def calculator_of(given: CostCalculator | None, default: CostCalculator | None = None) -> CostCalculator:
+    """Return the calculator that an option gives, else the default, else one with list prices.
+
+    Raises:
+        ConfigurationError: it is no calculator, such as a mapping of prices.
+    """
+    if given is None:
+        return default or CostCalculator()
+    if not isinstance(given, CostCalculator):
+        expected = "a CostCalculator; for prices of your own: CostCalculator(pricing_overrides=...)"
+        raise ConfigurationError("cost_calculator", given, expected)
+    return given
 
 
 def _provider_and_name(model: str, provider: str | None) -> tuple[str | None, str]:

@@ -56,6 +56,16 @@ def first_party_provider(model: str) -> str | None:
     return next((provider for pattern, provider in _FIRST_PARTY if pattern.match(model)), None)
 
 
+def near_reference(provider: str, model: str) -> str | None:
+    """Return the known model of a provider that has nearly this name; `None` for a known name."""
+    from pydantic_ai.models import known_model_names
+
+    prefix = f"{provider}:"
+    known = [name.removeprefix(prefix) for name in known_model_names() if name.startswith(prefix)]
+    near = difflib.get_close_matches(model, known, n=1, cutoff=_NEAR)
+    return f"{prefix}{near[0]}" if near and near[0] != model else None
+
+
 def _candidates(name: str) -> tuple[str, ...]:
     """Known references to a model of this name, else of the nearest names."""
     from pydantic_ai.models import (

@@ -131,9 +131,7 @@ def _table(report: UsageReport) -> _Table:
     groups = {"": [report.total]}
     for group, rows in report.groups.items():
         if rows.keys() - {NO_STEP, NO_AGENT}:
-            groups[f"by {group}"] = [
-                row for row in rows.values() if row.request_count or row.released_requests
-            ]
+            groups[f"by {group}"] = [row for row in rows.values() if _has_content(row)]
     shown = [row for rows in groups.values() for row in rows]
     columns = {title: cell for title, cell in _COLUMNS.items() if not title or any(map(cell, shown))}
     sections = [
@@ -142,6 +140,12 @@ def _table(report: UsageReport) -> _Table:
         if rows
     ]
     return _Table(list(columns), sections, [*_notes(report.total), *_bills(report.stated_over_priced_usd)])
+
+
+def _has_content(row: UsageRow) -> bool:
+    """Whether anything happened. What `spend` paid for, or failed to settle, is no request of a model."""
+    counts = (row.request_count, row.released_requests, row.unpriced_requests, row.unmeasured_requests)
+    return any(counts) or bool(row.committed_usd)
 
 
 def _cost(row: UsageRow) -> str:
@@ -181,11 +185,24 @@ def _notes(total: UsageRow) -> list[str]:
         notes.append(
             f"Unmeasured (sent, and their usage never came or cannot be true): {total.unmeasured_requests:,}."
         )
-    if total.uncertain_usd:
-        notes.append(f"Together they cost at most {_usd(total.uncertain_usd)} USD more.")
-    if total.unbounded_requests:
-        notes.append(f"Nothing is known to bound the cost of {total.unbounded_requests:,} of them.")
-    return notes
+    return [*notes, _bound(total)]
+
+
+def _bound(total: UsageRow) -> str:
+    """What unpriced and unmeasured requests, which are not told apart here, can cost beyond what is known."""
+    counts = {"unpriced": total.unpriced_requests, "unmeasured": total.unmeasured_requests}
+    kinds = " and ".join(kind for kind, count in counts.items() if count)
+    number, unbounded = sum(counts.values()), total.unbounded_requests
+    they = f"the {number:,} {kinds} requests" if number > 1 else f"the {kinds} request"
+    most = f"at most {_usd(total.uncertain_usd)} USD more"
+    if not unbounded:
+        return f"{they.capitalize()} cost{'' if number > 1 else 's'} {most}."
+    if unbounded == number:
+        return f"Nothing is known to bound the cost of {they}."
+    return (
+        f"Nothing is known to bound the cost of {unbounded:,} of {they}; the other "
+        f"{f'{number - unbounded:,} cost' if number - unbounded > 1 else 'one costs'} {most}."
+    )
 
 
 def _bills(over_priced_usd: Decimal) -> list[str]:

@@ -88,14 +88,22 @@ class RequestCost:
             source="override",
         )
 
-    def why_incomplete(self, model: str) -> str:
-        """Say why the cost of a request to `model` is not complete, and what to do about it."""
+    def why_incomplete(self, model: str, *, override: str | None = None) -> str:
+        """Say why the cost of a request to `model` is not complete, and what to do about it.
+
+        `override` names the override that matches the model, if that has no prices of its own.
+        """
         if self.contradiction is not None:
             return f"the usage that {model!r} reported contradicts itself ({self.contradiction})"
         if self.unpriced_units:
             units = ", ".join(self.unpriced_units)
             reason = f"no price is known for what {model!r} used besides: {units}"
             return f"{reason}; {_SAY_REGION}" if _REGIONAL in units else reason
+        if override is not None:
+            return (
+                f"no price is known for {model!r}: {override} matches, but there is no list price to take a "
+                "discount from; add input_per_mtok and output_per_mtok"
+            )
         return (
             f"no price is known for {model!r}; add one: CostCalculator(pricing_overrides="
             f"{{{model!r}: {{'input_per_mtok': ..., 'output_per_mtok': ...}}}})"

@@ -292,7 +292,7 @@ def test_the_budget_stops_what_is_left_and_what_is_paid_is_on_the_account(run: R
     assert outcomes[0] == "answered"
     assert outcomes[-1] == "stopped by the budget"
     assert "by the budget" in outcome.printed
-    assert "FAILED budget of 10,000 microcents of support desk has no room in step 'write'" in outcome.printed
+    assert "FAILED budget of 'support desk' reached in step 'write': $0.00" in outcome.printed
     total = Decimal(outcome.report["total"]["cost_usd"])
     documents_cost = [Decimal(row["cost_usd"]) for row in outcome.report["documents"].values()]
     assert sum(documents_cost) == total

@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 PRINTS = {
     "budget": [
-        r"budget of 4,000 microcents of book has no room in step 'write'",
+        r"budget of 'book' reached in step 'write'",
         r"spent: [1-3]\d\d\d of 4000 microcents",
         r"went on, for \$0\.0001",
     ],

@@ -139,33 +139,32 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (AnswerCutError("m", "openai"), "the answer of openai:m broke off: its stream ended without a finish"),
     (DispatchSkippedError("no credit"), "agent call skipped: no credit"),
     (DispatchSkippedError(), "agent call skipped"),
-    (BudgetExceeded(500, 498), "has no room: 498 committed; the next request was not sent"),
+    (BudgetExceeded(500, 498), "reached: 498 of 500 are used, so the next request was not sent. Raise"),
     (
         CostBudgetExceeded(500_000, 498_000),
-        "budget of 500,000 microcents has no room: 498,000 committed; the next request was not sent. "
-        "Raise the budget ($0.5), set a lower max_tokens, or do less",
+        "budget reached: $0.498 of $0.5 is spent, so the next request was not sent. Raise the budget",
     ),
     (
         CostBudgetExceeded(500_000, 498_000, "s", 9_000, ("p", "s")),
-        "budget of 500,000 microcents of p / s has no room in step 's': 498,000 committed; "
-        "the next request, of up to 9,000, was not sent",
+        "budget of 'p / s' reached in step 's': $0.498 of $0.5 is spent, and the next request could cost "
+        "$0.009, so it was not sent. Set a lower max_tokens or raise the budget",
     ),
-    (CUT, "498,000 committed; it paid for the beginning of the last answer (error.partial_response)"),
+    (CUT, "$0.498 of $0.5 is spent; it paid for the beginning of the last answer (error.partial_response)"),
     (
         SHARED,
-        "budget of 5,000,000 microcents of p has no room: 4,990,000 committed; the next request, of up to "
-        "20,000, was not sent. Wait until 2026-03-02 00:00 UTC, or raise the limit of 'tenant' (day)",
+        "spend limit 'tenant' (day) reached: $4.99 of $5 is spent, and the next request could cost $0.02, "
+        "so it was not sent. Wait until 2026-03-02 00:00 UTC, or set a lower max_tokens or raise the limit",
     ),
-    (SpendLimitExceeded(5_000_000, 4_990_000), "Raise the limit of"),
+    (SpendLimitExceeded(1_234_000_000, 5), "$0.000005 of $1,234 is spent, so the next"),
     (
         TokenBudgetExceeded(1_000, 990, "s", 50, ("p",)),
-        "budget of 1,000 tokens of p has no room in step 's': 990 committed; the next request, of up to 50, "
-        "was not sent. Raise the budget, or do less",
+        "budget of 'p' reached in step 's': 990 of 1,000 tokens are used, and the next request could use 50, "
+        "so it was not sent. Set a lower max_tokens or raise the budget",
     ),
-    (RequestBudgetExceeded(20, 20), "budget of 20 requests has no room: 20 committed"),
+    (RequestBudgetExceeded(20, 20), "budget reached: 20 of 20 requests are used, so the next"),
     (
         TimeBudgetExceeded(500, 500, None, None, ("p",)),
-        "budget of 500 milliseconds of p has no room: 500 committed; what was running was cancelled",
+        "time budget of 500 ms of 'p' is over; what was running was cancelled. Raise the budget",
     ),
     (
         CircuitOpenError("openai", 12.34, "ModelServerError: 500", "writer"),
@@ -205,6 +204,15 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (
         ValueNotStorable("the output of step 's'", "a[0]", "set", "return plain JSON"),
         "the output of step 's' cannot be stored: set at a[0]: return plain JSON",
+    ),
+    (
+        UnpricedModelError("gpt-5-mni", "openai", "price", "openai:gpt-5-mini"),
+        "'output_per_mtok': ...}}). Did you mean 'openai:gpt-5-mini'?",
+    ),
+    (UnpricedModelError("m", "", "spend"), "give the price of a unit: spend(units=..., price_usd=...)"),
+    (
+        UnpricedModelError("m", "", "price", None, "pricing_overrides['*']"),
+        "no price is known for model 'm': pricing_overrides['*'] matches, but there is no list price",
     ),
     (UnpricedModelError("m", "p"), "CostCalculator(pricing_overrides={'p:m': {'input_per_mtok': ..."),
     (UnboundedRequestError("m", "p"), "set max_tokens on the agent"),

@@ -188,6 +188,12 @@ PROVIDERS: Final = {
 }
 """Providers with documented rules, by the name that PydanticAI gives them."""
 
+STANDARD_TIERS: Final = frozenset({"default", "flex", "on_demand", "standard", "standard_only"})
+"""Service tiers that no provider prices above its list prices."""
+
+SERVICE_TIERS: Final = STANDARD_TIERS | {"fast", "performance", "priority", "reserved", "scale"}
+"""Names that providers give to service tiers."""
+
 SEARCHES_UNASKED: Final = re.compile(r"search|sonar|:online")
 """Models that search the web without being given a tool for it, for fees that no token count bounds."""
 

@@ -29,8 +29,10 @@ from fastroai import FastroAgent
 from fastroai.agent import Metered
 from fastroai.agent.answers import is_cut
 from fastroai.agent.metering import MeteredModel
+from fastroai.errors import ConfigurationError
 from fastroai.records import Tokens
 from fastroai.runtime import Scope
+from fastroai.steps import spend
 from fastroai.usage import CostCalculator
 
 PRICES = CostCalculator(
@@ -152,6 +154,17 @@ async def test_usage_that_contradicts_itself_is_unmeasured_and_said_so() -> None
             await metered.request([], None, ModelRequestParameters())
     [record] = scope.records
     assert (record.outcome, record.cost_usd, record.tokens) == ("unmeasured", None, Tokens())
+    assert (record.use, str(record.error)[:24]) == ("kept", "its usage cannot be true")
+
+
+async def test_an_answer_without_usage_says_why_it_is_unmeasured() -> None:
+    metered = Metered(PRICES).get_wrapper_model(RemoteModel(response(usage=RequestUsage())))
+    assert metered is not None
+    async with Scope("step", "s", parent=None) as scope:
+        await metered.request([], None, ModelRequestParameters())
+    [record] = scope.records
+    assert (record.outcome, record.use) == ("unmeasured", "kept")
+    assert record.error == "the answer said nothing of its usage"
 
 
 async def test_a_warning_that_is_raised_leaves_the_request_charged() -> None:
@@ -372,3 +385,19 @@ async def test_the_meter_of_the_run_counts_where_a_model_has_another_one() -> No
     agent = FastroAgent(Metered(dear).model(RemoteModel(response())), cost_calculator=PRICES)
     answer = await agent.run("?")
     assert (answer.usage.request_count, answer.cost_usd) == (1, Decimal("0.00002"))
+
+
+@pytest.mark.parametrize("given", [{}, {"gpt-4o": {"discount": "0.1"}}], ids=["empty", "prices"])
+def test_prices_that_are_given_for_a_calculator_are_refused_at_once(given: Any) -> None:
+    message = r"cost_calculator=\{.*: expected a CostCalculator; .*CostCalculator\(pricing_overrides=\.\.\.\)"
+    with pytest.raises(ConfigurationError, match=message):
+        Metered(given)
+    with pytest.raises(ConfigurationError, match=message):
+        FastroAgent(TestModel(), cost_calculator=given)
+    with pytest.raises(ConfigurationError, match=message):
+        spend("0.01", cost_calculator=given)
+
+
+def test_only_a_name_or_a_model_can_be_metered() -> None:
+    with pytest.raises(ConfigurationError, match="model=None: expected 'provider:model', or a PydanticAI"):
+        Metered().model(None)  # type: ignore[arg-type]

@@ -121,7 +121,9 @@ async def test_recorded_spending_can_bring_its_own_prices_and_counts_against_bud
         assert record.cost_usd == Decimal("0.00006")
         await ctx.run(paid_agent(1), "go")
 
-    with pytest.raises(StepExecutionError, match="50 microcents of p / search has no room") as caught:
+    with pytest.raises(
+        StepExecutionError, match=r"budget of 'p / search' reached .*: \$0\.00006 of \$0\.00005"
+    ) as caught:
         await Pipeline("p", {"search": search}).execute()
     spent = usage_of(caught.value)
     assert spent is not None

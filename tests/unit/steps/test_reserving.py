@@ -26,6 +26,7 @@ from fastroai.records import RequestRecord
 from fastroai.runtime.budget_scopes import BudgetScope
 from fastroai.steps import Spend
 from fastroai.store import MemoryRunStore, MemorySpendStore
+from fastroai.tracing.attributes import error_summary
 from fastroai.usage import Budget, CostCalculator, SpendLimit, UsageReport
 
 DOLLAR = Budget(usd=1)
@@ -80,8 +81,8 @@ async def test_where_nobody_says_what_it_cost_it_counts_at_the_most(error: BaseE
                 raise error
     [record] = scope.records
     assert (record.outcome, record.bound_usd, record.cost_usd) == ("unmeasured", Decimal("0.60"), None)
-    assert record.error is not None
-    assert record.error.startswith("whoever reserved it did not say what it cost")
+    unsaid = "whoever reserved it did not say what it cost"
+    assert record.error == (unsaid if error is None else error_summary(error))
     assert (scope.usage.committed_usd, scope.usage.cost_complete) == (Decimal("0.60"), False)
 
 
@@ -93,7 +94,7 @@ async def test_what_the_budget_cannot_pay_for_is_refused_before_it_is_bought() -
     error = caught.value
     assert (error.limit, error.committed, error.requested) == (1_000_000, 0, 1_010_000)
     assert (error.stopped, error.scope_path) == ("spend", ("budget_scope",))
-    assert "the spending, of up to 1,010,000, was not begun. Raise the budget ($1), or do less" in str(error)
+    assert "the purchase could cost $1.01, so it was not begun. Raise the budget" in str(error)
     assert [type(event) for event in heard] == [BudgetRefused]
 
 
@@ -158,11 +159,30 @@ async def test_overrides_and_own_prices_come_first() -> None:
     assert scope.usage.cost_usd == Decimal("0.018")
 
 
+async def test_only_units_that_were_reserved_can_be_settled() -> None:
+    async with spend(model="acme:ocr", units={"pages": 3}, price_usd="0.01") as purchase:
+        with pytest.raises(
+            ConfigurationError, match=r"units that were reserved: 'pages'\. Did you mean 'pages'"
+        ):
+            purchase.settle(units={"page": 2})
+        assert purchase.settle(units={"pages": 2}).cost_usd == Decimal("0.02")
+
+
+async def test_recorded_usage_of_nothing_is_refused() -> None:
+    async def search(ctx: StepContext) -> None:
+        with pytest.raises(ConfigurationError, match=r"record_usage.*expected cost_usd= or tokens"):
+            ctx.record_usage(model="a")
+        ctx.record_usage(model="a", cost_usd=0)
+
+    await Pipeline("p", {"search": step(search)}).execute()
+
+
 async def test_without_a_price_a_budget_of_money_refuses_it() -> None:
     units = {"input_tokens": 10}
-    with pytest.raises(UnpricedModelError):
+    with pytest.raises(UnpricedModelError, match=r"give the price of a unit: spend\(units=") as caught:
         async with budget_scope(DOLLAR), spend(model="acme:embed", units=units):
             pass
+    assert "agent" not in str(caught.value)
     async with budget_scope(Budget(tokens=100)) as scope, spend(model="acme:embed", units=units) as purchase:
         assert purchase.bound_usd is None
         purchase.settle()
@@ -365,7 +385,7 @@ async def test_recorded_usage_that_crosses_a_budget_stops_its_step_and_is_charge
     assert (error.stopped, error.committed, error.requested) == ("recorded", 1_200_000, None)
     assert did == [0, 1, 2]
     assert error.usage.cost_usd == Decimal("1.2")
-    assert str(error).endswith("Raise the budget ($1), or reserve before you spend: ctx.spend(...)")
+    assert str(error).endswith("Raise the budget, or reserve before you spend: ctx.spend(...)")
 
 
 async def test_of_several_budgets_that_are_crossed_the_outermost_stops() -> None:

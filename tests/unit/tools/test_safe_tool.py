@@ -554,6 +554,37 @@ async def test_each_attempt_of_a_tool_spends_what_it_costs() -> None:
     assert scope.usage.committed_usd == Decimal("0.015")
 
 
+@pytest.mark.parametrize(
+    ("cost", "message"),
+    [
+        (
+            lambda: "0.01",
+            r"tool 'search': cost=<.*: expected a function that takes the arguments of the tool",
+        ),
+        (lambda query: None, r"tool 'search': cost=None: expected a finite number of US dollars"),
+    ],
+    ids=["signature", "nothing"],
+)
+async def test_a_function_that_says_no_cost_is_an_error_that_names_the_tool(cost: Any, message: str) -> None:
+    @safe_tool(cost=cost)
+    async def search(query: str) -> str:
+        raise AssertionError
+
+    with pytest.raises(ConfigurationError, match=message):
+        await search("shoes")
+
+
+async def test_the_account_of_a_tool_that_failed_says_how() -> None:
+    @safe_tool(cost="0.01")
+    async def search(query: str) -> str:
+        raise RuntimeError("the index is gone")
+
+    async with budget_scope(Budget(usd=1)) as scope:
+        assert "the index is gone" in await search("shoes")
+    [record] = scope.records
+    assert (record.outcome, record.error) == ("unmeasured", "RuntimeError: the index is gone")
+
+
 async def test_the_cost_of_a_tool_can_depend_on_its_arguments() -> None:
     @safe_tool(cost=lambda query, pages=1: Decimal("0.01") * pages)
     def search(query: str, pages: int = 1) -> str:

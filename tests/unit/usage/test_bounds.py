@@ -41,7 +41,7 @@ from pydantic_ai.usage import RequestUsage
 from support.bodies import chat_model, claude_model, responses_model
 from support.cookbook import tokens
 
-from fastroai.usage import CostCalculator, RequestBound, request_bound, tokenizers
+from fastroai.usage import CostCalculator, Endpoint, RequestBound, request_bound, tokenizers
 from fastroai.usage.bounds import prepare_bound
 from fastroai.usage.facts import ANTHROPIC, GATEWAY, OPENAI
 from fastroai.usage.upper_prices import UpperPrices
@@ -277,6 +277,21 @@ class TestServiceTiers:
     def test_a_gateway_may_take_any(self) -> None:
         found = bound(settings={"service_tier": "default"}, model=served_at("https://gateway.example.com"))
         assert input_price(found) >= Decimal("0.45")
+
+    @pytest.mark.parametrize(
+        ("tier", "same_as"), [("default", "flex"), ("auto", None), ("priority", None), ("scale", None)]
+    )
+    def test_only_a_standard_tier_of_an_endpoint_lowers_bounds(self, tier: str, same_as: str | None) -> None:
+        url = "https://gateway.example.com"
+        calculators = [
+            CostCalculator(endpoints={url: Endpoint(like="openai", service_tier=each)})
+            for each in (tier, same_as)
+        ]
+        prices = [
+            input_price(bound(model=served_at(url), calculator=calculator)) for calculator in calculators
+        ]
+        assert prices[0] == prices[1]
+        assert (prices[0] < Decimal("0.45")) == (tier == "default")
 
     def test_the_fast_mode_of_claude_is_priced_if_it_is_asked_for(self) -> None:
         opus = claude_model("claude-opus-4-8")

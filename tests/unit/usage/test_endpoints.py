@@ -24,14 +24,16 @@ BASIC: PricingOverride = {"input_per_mtok": 1, "output_per_mtok": 1}
             r"like='opanai': expected None or one of 'anthropic', .* Did you mean 'openai'\?",
         ),
         ({"like": 5}, "like=5: expected None or one of"),
-        ({"service_tier": ""}, "service_tier='': expected None or a name such as 'default'"),
+        ({"service_tier": ""}, "service_tier='': expected None or one of 'default'"),
         ({"service_tier": 5}, "service_tier=5"),
+        ({"service_tier": "prioritty"}, r"service_tier='prioritty': .* Did you mean 'priority'\?"),
         ({"allowance": -1}, "allowance=-1: expected None or a whole number of tokens"),
         ({"allowance": 1.5}, "allowance=1.5"),
         ({"regional_factor": 0}, "regional_factor=0: expected None or a number above 0"),
         ({"regional_factor": "much"}, "regional_factor='much'"),
         ({"cost_headers": "x-cost"}, r"cost_headers='x-cost': expected names of response headers"),
         ({"cost_headers": (5,)}, r"cost_headers=\(5,\)"),
+        ({"cost_headers": None}, "cost_headers=None: expected names of response headers"),
         (
             {"prices": {"m": {"input_per_mtok": 1}}},
             r"prices\['m'\]\['output_per_mtok'\]=None: expected a price",
@@ -85,16 +87,16 @@ def test_endpoints_are_a_mapping_from_urls(given: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("url", "found"),
     [
-        ("http://litellm.internal", "all"),
-        ("http://litellm.internal/", "all"),
-        ("http://litellm.internal:80/v1/", "all"),
-        ("HTTP://LiteLLM.internal/v1/chat", "all"),
-        ("http://litellm.internal/team", "team"),
-        ("http://litellm.internal/team/v1/", "team"),
-        ("http://litellm.internal/team/blue/v1/", "blue"),
-        ("http://litellm.internal/teams/v1/", "all"),
+        ("http://litellm.internal", "default"),
+        ("http://litellm.internal/", "default"),
+        ("http://litellm.internal:80/v1/", "default"),
+        ("HTTP://LiteLLM.internal/v1/chat", "default"),
+        ("http://litellm.internal/team", "flex"),
+        ("http://litellm.internal/team/v1/", "flex"),
+        ("http://litellm.internal/team/blue/v1/", "priority"),
+        ("http://litellm.internal/teams/v1/", "default"),
         ("https://litellm.internal/v1/", None),
-        ("http://litellm.internal:4000/v1/", "port"),
+        ("http://litellm.internal:4000/v1/", "scale"),
         ("http://litellm.internal.example/v1/", None),
         ("http://other.internal", None),
         (None, None),
@@ -103,14 +105,23 @@ def test_endpoints_are_a_mapping_from_urls(given: Any, message: str) -> None:
 def test_the_longest_path_of_the_same_host_counts(url: str | None, found: str | None) -> None:
     endpoints = Endpoints(
         {
-            "http://litellm.internal": Endpoint(service_tier="all"),
-            "http://litellm.internal/team/": Endpoint(service_tier="team"),
-            "http://litellm.internal/team/blue": Endpoint(service_tier="blue"),
-            "http://litellm.internal:4000": Endpoint(service_tier="port"),
+            "http://litellm.internal": Endpoint(service_tier="default"),
+            "http://litellm.internal/team/": Endpoint(service_tier="flex"),
+            "http://litellm.internal/team/blue": Endpoint(service_tier="priority"),
+            "http://litellm.internal:4000": Endpoint(service_tier="scale"),
         }
     )
     endpoint = endpoints.at(url)
     assert (endpoint and endpoint.service_tier) == found
+
+
+def test_a_tier_that_only_the_prices_of_an_endpoint_name_can_be_its_tier() -> None:
+    prices: dict[str, PricingOverride] = {"*": {**BASIC, "service_tiers": {"gold": {"discount": "-1"}}}}
+    assert Endpoint(service_tier="gold", prices=prices).service_tier == "gold"
+
+
+def test_the_tier_auto_is_that_of_an_endpoint_whose_tier_is_not_given() -> None:
+    assert Endpoint(service_tier="auto") == Endpoint()
 
 
 def test_what_the_owner_says_is_known_of_the_host() -> None:

@@ -4,6 +4,7 @@ from pydantic_ai.models.test import TestModel
 
 from fastroai.errors import UnknownModelError
 from fastroai.usage import model_reference
+from fastroai.usage.references import near_reference
 
 
 @pytest.mark.parametrize(
@@ -78,3 +79,16 @@ def test_a_provider_that_cannot_be_told_is_an_error_that_names_candidates(
 def test_a_name_like_no_other_is_an_error_that_shows_the_form(reference: str) -> None:
     with pytest.raises(UnknownModelError, match="write it as 'provider:model'"):
         model_reference(reference)
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "near"),
+    [
+        ("openai", "gpt-5-mni", "openai:gpt-5-mini"),
+        ("openai", "gpt-5-mini", None),
+        ("openai", "our-model", None),
+        ("nobody", "gpt-5-mni", None),
+    ],
+)
+def test_the_nearest_model_is_one_of_the_same_provider(provider: str, model: str, near: str | None) -> None:
+    assert near_reference(provider, model) == near

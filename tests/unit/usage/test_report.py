@@ -278,18 +278,28 @@ def test_groups_that_tell_nothing_are_left_out_of_tables() -> None:
         (
             [paid("0.01"), unmeasured("0.05")],
             "0.01 to 0.06",
-            r"true\): 1\.\s+Together .* at most 0\.05 USD more\.$",
+            r"true\): 1\.\s+The unmeasured request costs at most 0\.05 USD more\.$",
         ),
-        ([unmeasured("0.05")], "at most 0.05", r"they cost at most 0\.05 USD more\.$"),
+        ([unmeasured("0.05")], "at most 0.05", r"request costs at most 0\.05 USD more\.$"),
         (
             [paid("0.01"), unmeasured(None)],
             "at least 0.01",
-            r"Nothing is known to bound .* 1 of them\.$",
+            r"Nothing is known to bound the cost of the unmeasured request\.$",
         ),
         (
             [unmeasured(None), unmeasured("0.05")],
             "unknown",
-            r"true\): 2\.\s+Together .* at most 0\.05 USD more\.\s+Nothing is known",
+            r"cost of 1 of the 2 unmeasured requests; the other one costs at most 0\.05 USD more\.$",
+        ),
+        (
+            [unmeasured("0.02"), unmeasured("0.03"), paid(None), paid(None)],
+            "unknown",
+            r"cost of 2 of the 4 unpriced and unmeasured requests; the other 2 cost at most 0\.05 USD more",
+        ),
+        (
+            [unmeasured("0.02"), unmeasured("0.03")],
+            "at most 0.05",
+            r"The 2 unmeasured requests cost at most 0\.05 USD more\.$",
         ),
     ],
 )
@@ -303,6 +313,15 @@ def test_a_cost_that_is_not_complete_never_looks_complete(
         assert "The cost is not complete" in text
         assert re.search(note, text)
     assert "<p>The cost is not complete" in report._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "spent", [paid("0.01"), paid(None), unmeasured("0.01"), unmeasured(None)], ids="abcd"
+)
+def test_spending_that_is_no_request_has_its_rows_in_tables(spent: RequestRecord) -> None:
+    report = UsageReport.of([replace(spent, kind="spend", model="search", provider="acme")])
+    lines = lines_of(report)
+    assert lines["acme:search"][0] == lines["kept"][0] == lines["total"][0]
 
 
 def test_a_complete_cost_has_no_notes() -> None:
