@@ -130,7 +130,9 @@ class Metered(AbstractCapability[Any]):
     def embedding_model(self, model: EmbeddingModel | str) -> EmbeddingModel:
         """Return an embedding model whose requests are reserved in budgets and charged.
 
-        embedder = Embedder(Metered().embedding_model("openai:text-embedding-3-small"))
+            embedder = Embedder(Metered().embedding_model("openai:text-embedding-3-small"))
+
+        Like all spending outside of model requests, they do not count in `Budget(requests=)`.
         """
         from fastroai.agent.embeddings import MeteredEmbeddingModel  # PydanticAI's part takes time to load
 
