@@ -132,10 +132,17 @@ class Metered(AbstractCapability[Any]):
 
             embedder = Embedder(Metered().embedding_model("openai:text-embedding-3-small"))
 
-        Like all spending outside of model requests, they do not count in `Budget(requests=)`.
-        """
-        from fastroai.agent.embeddings import MeteredEmbeddingModel  # PydanticAI's part takes time to load
+        Embeddings do not count in `Budget(requests=)`, as no spending outside of model requests does.
 
+        Raises:
+            ConfigurationError: it is neither a name nor an embedding model.
+        """
+        from pydantic_ai.embeddings import EmbeddingModel  # takes time to load, and few need it
+
+        from fastroai.agent.embeddings import MeteredEmbeddingModel
+
+        if not isinstance(model, EmbeddingModel | str):
+            raise ConfigurationError("model", model, "'provider:model', or a PydanticAI EmbeddingModel")
         return MeteredEmbeddingModel(model, self.calculator)
 
     def fallback_model(self, fallback: ModelFallback) -> Model:

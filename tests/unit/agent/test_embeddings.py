@@ -17,7 +17,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from fastroai import Budget, CostBudgetExceeded, budget_scope
 from fastroai.agent import Metered
-from fastroai.errors import UnpricedModelError, usage_of
+from fastroai.errors import ConfigurationError, UnpricedModelError, usage_of
 
 PRICE = Decimal("0.02") / 1_000_000
 """Of a token of text-embedding-3-small: https://platform.openai.com/docs/pricing"""
@@ -118,3 +118,9 @@ async def test_the_model_for_tests_is_free() -> None:
     async with budget_scope(Budget(usd="0.000001")) as scope:
         await Embedder(Metered().embedding_model(TestEmbeddingModel())).embed_query("x" * 1_000)
     assert scope.records == ()
+
+
+@pytest.mark.parametrize("wrong", [None, 3, Embedder(TestEmbeddingModel())])
+def test_what_is_no_embedding_model_is_refused_at_once(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="'provider:model', or a PydanticAI EmbeddingModel"):
+        Metered().embedding_model(wrong)
