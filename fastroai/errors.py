@@ -67,7 +67,7 @@ from fastroai.records import MICROCENTS_PER_DOLLAR, RequestRecord, Usage
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
 
-    from fastroai.store.live_log import RunLog
+    from fastroai.store.log import TraceSource
 
 __all__ = [
     "AnswerCutError",
@@ -198,7 +198,7 @@ class FastroAIError(Exception):
     """Outputs of the steps that had finished, by step id, where the error stopped a pipeline."""
     run_id: str | None = None
     """The run that it stopped."""
-    log: RunLog | None = None
+    log: TraceSource | None = None
     """What the trace of that run is made of: `error.log.trace`."""
 
     @property

@@ -40,7 +40,7 @@ from fastroai.runtime.flow import Flow, current_flow, read_by_this_task
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.runtime.threads import WorkerThreads
 from fastroai.steps.call import AgentCall
-from fastroai.store.runs import current_durable_run
+from fastroai.store.log import run_of
 from fastroai.tracing import Tracer, attributes, log_metrics
 from fastroai.usage.limits import Limits
 
@@ -242,7 +242,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         """What tells this call from others, in a run that is on record: who calls counts, else we do."""
         if call.call is not None:
             return {"call": call.call, "attempt": call.attempt}
-        if parent is None or current_durable_run.get() is None:
+        if parent is None or run_of(parent) is None:
             return {"call": "", "attempt": call.attempt}
         outer = current_agent_run.get()
         own = f"{self.name}#{parent.count_inside(self.name)}"

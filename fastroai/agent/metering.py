@@ -63,7 +63,7 @@ from fastroai.runtime import (
     step_down_if_due,
 )
 from fastroai.runtime.wakeup import running_loop
-from fastroai.store.runs import current_durable_run
+from fastroai.store.log import run_of
 from fastroai.tracing import attributes
 from fastroai.usage import (
     CostCalculator,
@@ -225,8 +225,8 @@ class Metered(AbstractCapability[Any]):
         handler: WrapToolExecuteHandler,
     ) -> Any:
         """Put results of tools on record, in runs that are; those that are there need no call."""
-        durable, scope, run = current_durable_run.get(), current_scope(), current_agent_run.get()
-        if durable is None or scope is None:
+        scope, run = current_scope(), current_agent_run.get()
+        if scope is None or (durable := run_of(scope)) is None:
             return await handler(args)
         return await execute_tool(
             durable,
@@ -583,7 +583,7 @@ class MeteredModel(OwnedModel):
 
     def _on_record(self, scope: Scope, terms: Terms) -> RequestOnRecord | None:
         """Its place in the run, where that is on record."""
-        durable, run = current_durable_run.get(), current_agent_run.get()
+        durable, run = run_of(scope), current_agent_run.get()
         if durable is None:
             return None
         call = "" if run is None else run.call

@@ -31,11 +31,18 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 from fastroai.errors import RunCorrupt, ValueNotStorable
 from fastroai.records import RequestRecord
 from fastroai.runtime import Charge, FailureClass, RetriesUsed, Scope
+from fastroai.runtime.facts import (
+    ReplayDiverged,
+    RequestEnded,
+    RequestPlace,
+    RequestSent,
+    ToolEnded,
+)
 from fastroai.runtime.scope import current_branch
-from fastroai.store.entries import ReplayDiverged, RequestEnded, RequestPlace, RequestSent, ToolEnded
+from fastroai.store.log import run_of
 from fastroai.store.payloads import seal, unseal
 from fastroai.store.recorded import Exchange
-from fastroai.store.runs import DurableRun, current_durable_run
+from fastroai.store.runs import DurableRun
 
 _VOLATILE: Final = frozenset({"timestamp", "run_id", "conversation_id", "metadata"})
 """Fields of messages that are not sent to a provider, and differ each time."""
@@ -166,7 +173,7 @@ class RequestOnRecord:
 
 def count_agent_call(scope: Scope, call: str, attempt: int) -> None:
     """Count the start of an agent run; one that is on record counts already in the steps around it."""
-    run = current_durable_run.get()
+    run = run_of(scope)
     if run is not None and run.recorded.comes_by(run.place(scope), call, attempt, _tool_calls.get()):
         scope.recount((), 1)
     else:

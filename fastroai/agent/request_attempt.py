@@ -287,7 +287,7 @@ class RequestAttempt:
         if stop is None or response.finish_reason != "length":
             return None
         stop.partial_response = response
-        return BudgetRefused(**self.scope.place(), error=stop)
+        return BudgetRefused(part=self.scope.part, error=stop)
 
     def _check_cut(self, response: ModelResponse) -> None:
         refused = self.run is not None and self.run.refuses_cut_answers

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 if TYPE_CHECKING:
-    from fastroai.store.entries import FailureFacts
+    from fastroai.runtime.facts import FailureFacts
     from fastroai.store.history import RunSummary
     from fastroai.store.step_summaries import StepSummary
     from fastroai.store.trace_diff import Difference

@@ -1,185 +1,197 @@
-"""What runs next: a pure state machine, `event -> commands`.
+"""What runs next in a pipeline: a pure state machine, `fact -> decisions`.
 
-No clock, no I/O, no coroutine. The live run, and any replay of its events, get the same commands. It changes
-its own state and touches only what depends on the event, so a run is linear in steps and dependencies.
+No clock, no I/O, no coroutine. The live run, its resume and any replay of its facts get the same decisions.
+It changes its own state and touches only what depends on the fact, so a run is linear in steps and
+dependencies.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Collection
+from typing import assert_never
 
 from fastroai.pipelines.plan import Plan
-
-# Events and commands are values and nobody changes them; they are not frozen because making a frozen one
-# costs a step that does nothing a tenth of its time.
-
-# --- events ---
-
-
-@dataclass(slots=True)
-class Started:
-    """The run begins."""
-
-
-@dataclass(slots=True)
-class Succeeded:
-    """A step gave its output; `incomplete` if it asks to stop the run for now."""
-
-    step_id: str
-    incomplete: bool = False
-    reused: bool = False
-    """Whether its output was there already, so that it did not run and nothing waited for it."""
-
-
-@dataclass(slots=True)
-class Failed:
-    """A step failed for good; `fatal` if that stops the run whatever its configuration says."""
-
-    step_id: str
-    fatal: bool = False
-
-
-@dataclass(slots=True)
-class Cancelled:
-    """A step ended because it was cancelled."""
-
-    step_id: str
-
-
-Event: TypeAlias = Started | Succeeded | Failed | Cancelled
-
-# --- commands ---
-
-
-@dataclass(slots=True)
-class StartStep:
-    """Run a step."""
-
-    step_id: str
-    after: str | None
-    """The last step that it waited for; `None` if it needs no other."""
-    made_room: str | None = None
-    """The step whose end it waited for then, where `max_concurrency` had no place for it before."""
-
-    @property
-    def due(self) -> str:
-        """Why it may start."""
-        if self.after is None:
-            return "it needs no other step"
-        return f"{self.after!r} was the last that it needed"
-
-    @property
-    def cause(self) -> str:
-        """Why it starts now."""
-        if self.made_room is None:
-            return self.due
-        return f"{self.due}; it waited for a place until {self.made_room!r} ended"
-
-
-@dataclass(slots=True)
-class SkipStep:
-    """A step will not run."""
-
-    step_id: str
-    cause: str
-
-
-@dataclass(slots=True)
-class CancelSteps:
-    """Cancel what is running."""
-
-    cause: str
-
-
-@dataclass(slots=True)
-class Finish:
-    """Nothing is running and nothing will."""
-
-    cause: str
-
-
-Command: TypeAlias = StartStep | SkipStep | CancelSteps | Finish
+from fastroai.runs.machine import Cancel, Decision, Told
+from fastroai.runtime.facts import (
+    NOWHERE,
+    AnswerGiven,
+    BranchTimedOut,
+    FailureFacts,
+    Part,
+    PauseRequested,
+    QuestionAsked,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    RunStatus,
+    StepCancelled,
+    StepFailed,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+    StopRequested,
+)
 
 
 class PipelineMachine:
     """The state of one run. `exempt` steps may fail without stopping it."""
 
     def __init__(
-        self, plan: Plan, *, exempt: Collection[str] = (), max_concurrency: int | None = None
+        self,
+        plan: Plan,
+        *,
+        exempt: Collection[str] = (),
+        max_concurrency: int | None = None,
+        part: Part = NOWHERE,
+        resumes: bool = False,
     ) -> None:
-        self.plan, self.exempt, self.max_concurrency = plan, exempt, max_concurrency
-        self.journal: list[tuple[Event, list[Command]]] = []
-        """Every event with the commands that it led to."""
+        """`part` is that of its facts. Where it `resumes` a run, it first learns what that has done, and
+        starts nothing over it before it is told `RunResumed`.
+        """
+        self.plan, self.exempt, self.part = plan, exempt, part
+        self._max_concurrency, self._at_once = max_concurrency, None if resumes else max_concurrency
         self._missing = {step_id: len(befores) for step_id, befores in plan.dependencies.items()}
-        self._ready: deque[StartStep] = deque()
-        self._running = 0
-        self._ended: str | None = None
-        """The last step that ended and had run; what is reused since then had a place for no time."""
-        self._skipped: set[str] = set()
-        self._stopped_because: str | None = None
-        self._failed = False
+        self._ready: deque[tuple[StepStarted, str | None]] = deque()
+        """What waits for a place, with the step that it needed last."""
+        self.running: dict[str, StepStarted] = {}
+        """What has started and is not over, first started first."""
+        self._over: set[str] = set()
+        """What was started and is over, or was skipped."""
+        self._stop: RunFinished | None = None
+        """How the run ends, where it ends before its time."""
+        self._failed = self._pausing = self._finished = False
+        self._decisions: list[Decision] = []
 
-    def handle(self, event: Event) -> list[Command]:
+    def handle(self, fact: Told) -> list[Decision]:
         """Take in what happened; say what to do."""
-        commands: list[Command] = []
-        if isinstance(event, Succeeded):
-            self._make_room(event.step_id, event.reused)
-            self._on_success(event)
-        elif isinstance(event, Started):
-            self._ready.extend(
-                StartStep(step_id, None) for step_id, missing in self._missing.items() if not missing
-            )
-        else:
-            self._make_room(event.step_id)
-            if isinstance(event, Failed):
-                self._on_failure(event, commands.append)
-        self._start_ready(commands.append)
-        if self._running == 0:
-            commands.append(Finish(self._stopped_because or "every step has run"))
-        self.journal.append((event, commands))
-        return commands
+        decisions: list[Decision] = []
+        self._decisions = decisions
+        match fact:
+            case StepFinished():
+                self._on_success(fact)
+            case StepFailed():
+                self._leave(fact.step_id)
+                self._on_failure(fact)
+            case StepCancelled():
+                self._leave(fact.step_id)
+            case RunStarted():
+                self._ready.extend(
+                    (StepStarted(step_id, "it needs no other step", part=self.part), None)
+                    for step_id, missing in self._missing.items()
+                    if not missing
+                )
+            case RunResumed():
+                self._at_once = self._max_concurrency
+                self._ready.extendleft((started, None) for started in reversed(self.running.values()))
+                self.running.clear()
+            case PauseRequested():
+                self._pausing = True
+            case StopRequested():
+                self._end("cancelled", fact.reason)
+            case QuestionAsked() | AnswerGiven() | BranchTimedOut():
+                raise TypeError(f"a pipeline has no {type(fact).__name__}")
+            case _:
+                assert_never(fact)
+        self._start_ready()
+        if not self.running and not self._finished:
+            self._finish()
+        return decisions
 
-    def _make_room(self, step_id: str, reused: bool = False) -> None:
+    # --- steps end ---
+
+    def _leave(self, step_id: str) -> None:
         """There is one place more, which the first in line gets: it was full, or there would be no line."""
-        self._running -= 1
-        if not reused:
-            self._ended = step_id
-        if self._ready and self._ready[0].after != self._ended:
-            self._ready[0].made_room = self._ended
+        del self.running[step_id]
+        self._over.add(step_id)
+        if self._ready and self._max_concurrency is not None:
+            started, after = self._ready[0]
+            if after != step_id:
+                started.cause = f"{started.cause}; it waited for a place until {step_id!r} ended"
 
-    def _on_success(self, event: Succeeded) -> None:
-        if event.incomplete and self._stopped_because is None:
-            self._stopped_because = f"{event.step_id!r} needs more from the user"
+    def _on_success(self, fact: StepFinished) -> None:
+        step_id = fact.step_id
+        self._leave(step_id)
+        if fact.conversation == "incomplete" and self._stop is None:
+            self._stop = self._ending("waiting", f"{step_id!r} needs more from the user")
         missing = self._missing
-        for after in self.plan.dependents[event.step_id]:
+        for after in self.plan.dependents[step_id]:
             missing[after] -= 1
             if not missing[after]:
-                self._ready.append(StartStep(after, event.step_id))
+                cause = f"{step_id!r} was the last that it needed"
+                self._ready.append((StepStarted(after, cause, part=self.part), step_id))
 
-    def _on_failure(self, event: Failed, command: Callable[[Command], None]) -> None:
+    def _on_failure(self, fact: StepFailed) -> None:
+        """A budget around the run stops it, whatever the step's configuration says of its own failures."""
         if self._failed:
             return
-        if event.fatal or event.step_id not in self.exempt:
-            self._failed = True  # also after an early stop, whose running steps would have finished
-            self._stopped_because = f"{event.step_id!r} failed"
-            if self._running:
-                command(CancelSteps(self._stopped_because))
+        outer = fact.budget == "outer"
+        if outer or fact.step_id not in self.exempt:
+            self._failed, self._stop = True, None  # also after an early stop, whose running steps would finish
+            failed = "" if outer else fact.step_id
+            self._end("failed", f"{fact.step_id!r} failed", failed, fact.failure, fact.raised)
             return
-        waiting = [event.step_id]
+        waiting = [fact.step_id]
         while waiting:
             for after in self.plan.dependents[waiting.pop()]:
-                if after not in self._skipped:
-                    self._skipped.add(after)
-                    command(SkipStep(after, f"it needs {event.step_id!r}, which failed"))
+                if after not in self._over:
+                    self._skip(after, f"it needs {fact.step_id!r}, which failed")
                     waiting.append(after)
 
-    def _start_ready(self, command: Callable[[Command], None]) -> None:
-        if self._stopped_because is not None:
+    def _skip(self, step_id: str, cause: str) -> None:
+        self._over.add(step_id)
+        self._decisions.append(StepSkipped(step_id, cause, part=self.part))
+
+    # --- steps start ---
+
+    def _start_ready(self) -> None:
+        if self._stop is not None or self._pausing:
             return
-        ready, limit = self._ready, self.max_concurrency
-        while ready and (limit is None or self._running < limit):
-            self._running += 1
-            command(ready.popleft())
+        ready, running, limit = self._ready, self.running, self._at_once
+        while ready and (limit is None or len(running) < limit):
+            started, _ = ready.popleft()
+            running[started.step_id] = started
+            self._decisions.append(started)
+
+    # --- the end ---
+
+    def _ending(
+        self,
+        status: RunStatus,
+        reason: str,
+        step_id: str = "",
+        failure: FailureFacts | None = None,
+        raised: BaseException | None = None,
+    ) -> RunFinished:
+        return RunFinished(
+            status=status, reason=reason, step_id=step_id, failure=failure, raised=raised, part=self.part
+        )
+
+    def _end(
+        self,
+        status: RunStatus,
+        reason: str,
+        step_id: str = "",
+        failure: FailureFacts | None = None,
+        raised: BaseException | None = None,
+    ) -> None:
+        """Stop before the time: nothing starts, and what runs is cancelled."""
+        if self._stop is None or self._stop.status == "waiting":
+            self._stop = self._ending(status, reason, step_id, failure, raised)
+            if self.running:
+                self._decisions.append(Cancel([(step, 1) for step in self.running], reason))
+
+    def _finish(self) -> None:
+        """Nothing is running and nothing will. What a stop has left out is skipped because of it."""
+        self._finished = True
+        if self._stop is not None:
+            for step_id in self.plan.dependencies:
+                if step_id not in self._over:
+                    self._skip(step_id, self._stop.reason)
+            self._decisions.append(self._stop)
+        elif self._ready:
+            finish = self._ending("waiting", "a pause was requested")
+            finish.resume_at = tuple(started.step_id for started, _ in self._ready)
+            self._decisions.append(finish)
+        else:
+            self._decisions.append(self._ending("finished", "every step has run"))

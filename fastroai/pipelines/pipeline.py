@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from contextlib import AsyncExitStack
-from functools import cached_property, partial
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Generic
 
@@ -17,38 +16,30 @@ from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, FastroAIError
 from fastroai.pipelines.contracting import bind_contracts
 from fastroai.pipelines.definition import define
-from fastroai.pipelines.drawing import critical_path, draw_mermaid
+from fastroai.pipelines.drawing import draw_mermaid
 from fastroai.pipelines.estimate import PastRuns, estimate_steps, total
-from fastroai.pipelines.live_trace import PipelinePart
-from fastroai.pipelines.machine import PipelineMachine
 from fastroai.pipelines.nesting import output_inside
 from fastroai.pipelines.plan import build_plan
 from fastroai.pipelines.replay import Orchestration, first_divergence
-from fastroai.pipelines.result import OutputT, PipelineResult, PipelineUsage
-from fastroai.pipelines.runner import PipelineRunner
+from fastroai.pipelines.result import OutputT, PipelineResult
+from fastroai.pipelines.run import PipelineRun
+from fastroai.pipelines.setup import PipelineSetup
 from fastroai.pipelines.stream import PipelineStream
-from fastroai.records import first_given
-from fastroai.runs.around import entered, log_of, run_told
-from fastroai.runs.inputs import check_inputs, check_mapping
+from fastroai.runs.execution import Execution
+from fastroai.runs.inputs import check_mapping
 from fastroai.runs.nesting import NestedStep
-from fastroai.runs.on_record import StepsOnRecord, kept_on_record
 from fastroai.runs.openings import RunKeeper, needed_store
-from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
-from fastroai.runtime import Scope, current_scope, run_blocking
-from fastroai.steps import BaseStep, ConversationState, PipelineConfig, StepConfig, StepContext
+from fastroai.runtime import run_blocking
+from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in, resolve_all
 from fastroai.steps.context import RunFacts
 from fastroai.steps.contracts import declared_output
 from fastroai.steps.estimating import OutputsToCome
 from fastroai.steps.hooks import Hooks, RunHooks
-from fastroai.steps.once import OnceRegister
-from fastroai.steps.outputs import Outputs
-from fastroai.steps.shared import Shared
-from fastroai.store.live_log import RunLog
 from fastroai.store.run_store import RunStore
 from fastroai.store.trace import Divergence, RunTrace
-from fastroai.tracing import Tracer, attributes
+from fastroai.tracing import Tracer
 from fastroai.usage import CostCalculator, Quote
 
 DepsT = TypeVar("DepsT", default=Any, contravariant=True)
@@ -118,10 +109,16 @@ class Pipeline(Generic[DepsT, OutputT]):
             step_id for step_id, resolved in self._configs.items() if resolved.on_error == "continue"
         )
         self._limits = limits_in(self.config)
-        self._calculator = CostCalculator()
         self._past_runs = PastRuns()
-        self._hooks = RunHooks.of(
-            Hooks.of(self.config), {step_id: resolved.hooks for step_id, resolved in self._configs.items()}
+        self._execution = Execution(
+            "pipeline",
+            name,
+            self.config,
+            self._limits,
+            RunHooks.of(
+                Hooks.of(self.config), {step_id: resolved.hooks for step_id, resolved in self._configs.items()}
+            ),
+            self._accepts,
         )
 
     def __repr__(self) -> str:
@@ -165,10 +162,7 @@ class Pipeline(Generic[DepsT, OutputT]):
 
     def _orchestration(self) -> Orchestration:
         return Orchestration(
-            name=self.name,
-            plan=self._plan,
-            exempt=self._exempt,
-            max_concurrency=self.config.max_concurrency,
+            setup=self._setup,
             nested={
                 step_id: one.inner._orchestration()
                 for step_id, one in self.steps.items()
@@ -408,7 +402,7 @@ class Pipeline(Generic[DepsT, OutputT]):
             path=(self.name,),
             inputs=MappingProxyType({} if inputs is None else inputs),
             outputs=OutputsToCome(self._plan.dependencies),
-            calculator=self._calculator,
+            calculator=self._setup.calculator,
         )
         quotes = await estimate_steps(self.steps, self._configs, facts, deps, self._limits)
         quote = total(self.name, self._plan, self._exempt, quotes, self._past_runs)
@@ -447,7 +441,7 @@ class Pipeline(Generic[DepsT, OutputT]):
         return RunKeeper(
             definition=self.definition,
             input_types={} if self._accepts is None else self._accepts.types,
-            output_types=self._output_types,
+            output_types=self._setup.declared,
             dependents=self._plan.dependents,
             store=store,
             durability=self.config.durability,
@@ -461,94 +455,35 @@ class Pipeline(Generic[DepsT, OutputT]):
         return define(self.name, self.steps, self.dependencies, self.output_step, on_error)
 
     @cached_property
-    def _output_types(self) -> dict[str, Annotation]:
+    def _setup(self) -> PipelineSetup:
         types = {step_id: self.declared_output(step_id) for step_id in self.steps}
-        return {step_id: declared for step_id, declared in types.items() if declared is not None}
-
-    async def _execute(self, request: RunRequest[DepsT]) -> PipelineResult[OutputT]:
-        opening, tracer = request.opening, request.tracer_of(current_scope())
-        scope = request.scope("pipeline", self.name, self.config, self._limits, self._hooks)
-        runner: PipelineRunner | None = None
-        log: RunLog | None = None
-        try:
-            async with scope, AsyncExitStack() as stack:
-                await entered(
-                    stack,
-                    scope,
-                    span=attributes.pipeline_span(self.name),
-                    facts=attributes.pipeline_attributes(name=self.name, run_id=scope.run_id),
-                    seconds=first_given(self.config.total_timeout, default=None),
-                )
-                inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)
-                steps = StepsOnRecord.nested(scope, lambda: self._output_types)
-                if opening is not None:
-                    run = await stack.enter_async_context(kept_on_record(await opening.open(inputs), scope))
-                    steps = StepsOnRecord(run, scope, self._output_types)
-                facts = RunFacts(
-                    pipeline=self.name,
-                    path=scope.path,
-                    inputs=MappingProxyType(dict(inputs)),
-                    outputs=Outputs(self._plan.dependencies),
-                    calculator=self._calculator,
-                    shared=Shared.of(request.context),
-                    declared={} if steps is None else self._output_types,
-                    once=stack.enter_context(OnceRegister.of_run()),
-                )
-                runner = PipelineRunner(
-                    plan=self._plan,
-                    steps=self.steps,
-                    configs=self._configs,
-                    contracts=self._checks,
-                    machine=PipelineMachine(
-                        self._plan, exempt=self._exempt, max_concurrency=self.config.max_concurrency
-                    ),
-                    scope=scope,
-                    facts=facts,
-                    deps=request.deps,
-                    tracer=tracer,
-                    on_record=steps,
-                )
-                log = log_of(stack, scope, partial(PipelinePart, runner=runner, definition=self.definition))
-                await run_told(runner, scope, tuple(self.steps))
-            self._past_runs.add(scope.spent())
-            return self._result(runner, facts, scope, log)
-        except FastroAIError as error:
-            if runner is not None and log is not None:
-                runner.failure = runner.failure or error  # of what is around it, such as a time limit
-                error.step_outputs, error.run_id = dict(runner.facts.outputs.values), scope.run_id
-                error.log = log
-            raise
-
-    def _result(
-        self, runner: PipelineRunner, facts: RunFacts, scope: Scope, log: RunLog
-    ) -> PipelineResult[OutputT]:
-        outputs = facts.outputs.values
-        stopping = _first_incomplete(outputs, self._plan.dependencies)
-        output = None if stopping is not None else outputs.get(self._plan.output_step)
-        state = stopping if stopping is not None else output
-        return PipelineResult(
-            output=output,  # type: ignore[arg-type]  # what the output step gives is OutputT by declaration
-            output_step=self._plan.output_step,
-            step_outputs=dict(outputs),
-            usage=PipelineUsage(scope, runner.step_scopes, runner.timings),
-            errors=runner.errors,
-            skipped=runner.skipped,
-            conversation_state=state if isinstance(state, ConversationState) else None,
-            stopped_early=stopping is not None,
-            run_id=scope.run_id,
-            log=log,
-            timings=runner.timings,
-            critical_path=critical_path(self._plan, runner.timings),
-            quality=quality_of(scope, runner.errors, runner.step_scopes.values()),
+        return PipelineSetup(
+            name=self.name,
+            plan=self._plan,
+            steps=self.steps,
+            configs=self._configs,
+            contracts=self._checks,
+            exempt=self._exempt,
+            max_concurrency=self.config.max_concurrency,
+            declared={step_id: declared for step_id, declared in types.items() if declared is not None},
+            calculator=CostCalculator(),
         )
 
-
-def _first_incomplete(
-    outputs: Mapping[str, object], order: Mapping[str, object]
-) -> ConversationState[Any] | None:
-    """Of the states that asked to stop, the first in declaration order."""
-    for step_id in order:
-        output = outputs.get(step_id)
-        if isinstance(output, ConversationState) and output.is_incomplete:
-            return output
-    return None
+    async def _execute(self, request: RunRequest[DepsT]) -> PipelineResult[OutputT]:
+        execution, scope = self._execution, self._execution.scope(request)
+        run: PipelineRun | None = None
+        try:
+            async with execution.opened(request, scope, self.definition) as opened:
+                run = PipelineRun(self._setup, opened, request)
+                finish = await execution.perform(
+                    opened, run.runner, request, run.decisions, self.definition
+                )
+                if finish.raised is not None:
+                    raise finish.raised
+        except FastroAIError as error:
+            if run is not None:
+                error.step_outputs, error.run_id = dict(run.outputs), scope.run_id
+                error.log = run.trace_source
+            raise
+        self._past_runs.add(scope.spent())
+        return run.result()

@@ -1,32 +1,27 @@
-"""What is around a run: its span and its clock, its log, and what listeners are told of it."""
+"""What is around a run: its span and its clock, its log, and how that ends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
-from time import perf_counter
-from typing import Protocol
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
 
-from fastroai.runs.live_part import LivePart
-from fastroai.runtime import Clock, RunFinished, RunStarted, Scope
-from fastroai.store.live_log import LiveLog, RunLog, current_live_log
-from fastroai.store.runs import current_durable_run
+import anyio
+
+from fastroai.errors import FastroAIError, StepExecutionError
+from fastroai.runtime import Clock, Scope, classify
+from fastroai.runtime.facts import RunFinished
+from fastroai.steps.durability import failure_facts
+from fastroai.store.log import Log
+from fastroai.store.runs import DurableRun
 from fastroai.tracing import AttributeValue, attributes, log_metrics
 
+LAST_WORDS: Final = 5.0
+"""Seconds that a run which has failed or is cancelled takes to put that on record."""
 
-class Runner(Protocol):
-    """Runs steps to their end, once."""
-
-    failure: BaseException | None
-    """What stopped the run, if a failure did."""
-
-    async def run(self) -> None:
-        """Run to the end. What failed is in `failure`; only cancellation is raised."""
-        ...
-
-    def finished(self, duration_ms: float) -> RunFinished:
-        """What listeners are told at the end."""
-        ...
+logger = logging.getLogger("fastroai.runs")
 
 
 async def entered(
@@ -47,34 +42,47 @@ async def entered(
         stack.callback(scope.remove_clock, clock)
 
 
-def log_of(stack: AsyncExitStack, scope: Scope, part: Callable[[LiveLog], LivePart]) -> RunLog:
-    """The log of the run that `scope` is, or is a part of; where no store keeps it, `part` tells of it."""
-    if (durable := current_durable_run.get()) is not None:
-        return RunLog(durable.entries)
-    live = current_live_log.get()
-    if live is None:
-        live = LiveLog(scope)
-        stack.callback(current_live_log.reset, current_live_log.set(live))
-    live.add(part(live))
-    return RunLog(live.entries)
-
-
-async def run_told(runner: Runner, scope: Scope, steps: tuple[str, ...]) -> None:
-    """Run, tell listeners of the start and the end, and raise what stopped the run."""
-    if scope.listener is None:
-        await _run(runner, scope)
-    else:
-        started = perf_counter()
-        await scope.emit(RunStarted(run_id=scope.run_id, pipeline=scope.name, path=scope.path, steps=steps))
-        await _run(runner, scope)
-        await scope.emit(runner.finished((perf_counter() - started) * 1000))
-    if runner.failure is not None:
-        raise runner.failure
-
-
-async def _run(runner: Runner, scope: Scope) -> None:
-    """Run to the end. Requests that are in flight then count at their bounds in what is told of the run."""
+@asynccontextmanager
+async def ended_on_record(log: Log) -> AsyncGenerator[None]:
+    """See that the log says how the run of `log.scope` ended, whatever ends it."""
     try:
-        await runner.run()
-    finally:
-        scope.write_off_in_flight()
+        try:
+            yield
+        finally:
+            await log.scope.end_inside()  # streams that were left open belong to it
+    except BaseException as error:
+        ended = how_it_ended(log.scope.out_of_time or error)
+        ended.part = log.scope.part
+        if log.run is None:
+            log.note(ended)
+        else:
+            # A cancelled scope of anyio interrupts everything that is awaited, again and again.
+            with anyio.CancelScope(shield=True):
+                await _end(log.run, log.scope, ended, error)
+        raise
+    else:
+        ended = log.finished or RunFinished(status="finished", part=log.scope.part)
+        if log.run is None:
+            log.note(ended)
+        else:
+            await log.run.end(ended, log.scope.spent())
+
+
+async def _end(run: DurableRun, scope: Scope, ended: RunFinished, error: BaseException) -> None:
+    """Put a failure on record, unless that is what fails, or there is no time for it."""
+    if run.journal.failure is not None or not isinstance(error, Exception | asyncio.CancelledError):
+        await run.release()
+        return
+    try:
+        await asyncio.wait_for(run.end(ended, scope.spent()), LAST_WORDS)
+    except (FastroAIError, TimeoutError) as failure:
+        logger.warning("run %r: how it ended could not be put on record: %s", run.run_id, failure)
+        await run.release()
+
+
+def how_it_ended(error: BaseException) -> RunFinished:
+    """The last fact of a run that ended with an exception."""
+    if not isinstance(error, Exception) or isinstance(error, asyncio.CancelledError):
+        return RunFinished(status="cancelled", raised=error)
+    original = error.original_error if isinstance(error, StepExecutionError) else error
+    return RunFinished(status="failed", failure=failure_facts(error, classify(original)), raised=error)

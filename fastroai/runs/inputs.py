@@ -31,9 +31,5 @@ async def check_inputs(
         return {**inputs, **accepts.check(read)}
     except Exception as error:  # pydantic's, or whatever a validator of the user raises
         violation = violation_of(None, "input", error, read, pipeline=scope.name)
-    await scope.emit(
-        ContractViolated(
-            run_id=scope.run_id, pipeline=scope.name, path=scope.path, step_id=None, error=violation
-        )
-    )
+    await scope.emit(ContractViolated(part=scope.part, step_id=None, error=violation))
     raise violation

@@ -20,10 +20,17 @@ from fastroai.errors import (
 )
 from fastroai.places import quoted
 from fastroai.runs.definition_changes import changes
-from fastroai.runs.on_record import output_entry
+from fastroai.runs.storing import stored_finish
+from fastroai.runtime.facts import (
+    AnyFact,
+    Part,
+    RunResumed,
+    RunStarted,
+    StepFinished,
+)
+from fastroai.steps import ConversationState
 from fastroai.steps.durability import stored_output, stored_value
 from fastroai.store.adapter import adapt_run_store
-from fastroai.store.entries import AnyEntry, RunOpened, RunResumed, StepOutput
 from fastroai.store.headers import check_not_running, decode_header, header_key, read_log
 from fastroai.store.journal import Durability
 from fastroai.store.payloads import PayloadCodec, seal
@@ -86,7 +93,7 @@ class RunKeeper:
         inputs: Mapping[str, object] | None,
         *,
         force: bool,
-        also: Callable[[RecordedRun, Mapping[str, object]], Sequence[AnyEntry]] | None = None,
+        also: Callable[[RecordedRun, Mapping[str, object]], Sequence[AnyFact]] | None = None,
     ) -> Opening:
         """A run that was interrupted, has failed or waits; `inputs` replace those of the same names.
 
@@ -199,9 +206,9 @@ class RunKeeper:
             hint = nearest_hint(str(step_id), self._steps())
             raise ConfigurationError(option, step_id, f"the id of a {self.part} of this {self.kind}.{hint}")
 
-    def _checked_outputs(self, outputs: Mapping[str, object]) -> dict[str, StepOutput]:
+    def _checked_outputs(self, outputs: Mapping[str, object]) -> dict[str, StepFinished]:
         """As entries, by place."""
-        stored: dict[str, StepOutput] = {}
+        stored: dict[str, StepFinished] = {}
         for step_id, output in outputs.items():
             self._check_step("outputs", step_id)
             declared = self.output_types.get(step_id)
@@ -211,11 +218,13 @@ class RunKeeper:
             except ValidationError as error:
                 expected = f"what step {step_id!r} gives: {error}"
                 raise ConfigurationError("outputs", output, expected) from error
-            place = quoted(step_id)
-            stored[place] = output_entry(place, step_id, value, declared, self.codec)
+            fact = StepFinished(step_id, value)
+            if isinstance(value, ConversationState):
+                fact.conversation = "incomplete" if value.is_incomplete else "complete"
+            stored[quoted(step_id)] = stored_finish(fact, declared, self.codec)
         return stored
 
-    def _read_outputs(self, recorded: RecordedRun, entries: Iterable[StepOutput]) -> dict[str, object]:
+    def _read_outputs(self, recorded: RecordedRun, entries: Iterable[StepFinished]) -> dict[str, object]:
         """The outputs of these steps, by place; those of nested ones are read where they are due.
 
         Raises:
@@ -242,15 +251,14 @@ class RunKeeper:
             raise RunNotFound(run_id, repr(self.store))  # its process died before it began
         return RecordedRun(run_id, [unseal_messages(entry, self.codec) for entry in entries]), found.revision
 
-    async def _begin(self, entries: list[AnyEntry]) -> DurableRun:
+    async def _begin(self, entries: list[AnyFact]) -> DurableRun:
         return await DurableRun.begin(self.store, entries, durability=self.durability, codec=self.codec)
 
-    def _opened(self, run_id: str, inputs: Mapping[str, object], forked_from: str | None = None) -> RunOpened:
+    def _opened(self, run_id: str, inputs: Mapping[str, object], forked_from: str | None = None) -> RunStarted:
         name = self.definition["name"]
         assert isinstance(name, str)
-        return RunOpened(
-            run_id=run_id,
-            pipeline=name,
+        return RunStarted(
+            part=Part(run_id, name, (name,)),
             definition=self.definition,
             inputs=self._stored(inputs),
             forked_from=forked_from,

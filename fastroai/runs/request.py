@@ -12,12 +12,15 @@ from fastroai.records import first_given
 from fastroai.runs.inputs import check_mapping
 from fastroai.runs.openings import Opening, RunKeeper, store_of
 from fastroai.runtime import Listener, Scope, current_scope
-from fastroai.runtime.events import both
+from fastroai.runtime.events import (
+    both,
+)
 from fastroai.runtime.scope import ScopeKind
 from fastroai.steps import PipelineConfig
 from fastroai.steps.hooks import RunHooks
+from fastroai.store.log import run_of
 from fastroai.store.run_store import RunStore
-from fastroai.store.runs import check_run_id, current_durable_run
+from fastroai.store.runs import check_run_id
 from fastroai.tracing import NoOpTracer, Tracer
 from fastroai.usage.limits import Limits
 
@@ -70,7 +73,7 @@ class RunRequest(Generic[DepsT]):
         check_mapping(self.inputs)
         if self.run_id is not None:
             check_run_id(self.run_id)
-        found = store_of(store, configured) if current_durable_run.get() is None else None
+        found = store_of(store, configured) if run_of(current_scope()) is None else None
         if found is None:
             return self
         return replace(self, opening=keeper(found).begin(self.run_id, dict(self.inputs or {})))

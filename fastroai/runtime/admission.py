@@ -27,7 +27,11 @@ from fastroai.errors import (
     UnpricedModelError,
 )
 from fastroai.records import RequestRecord, Unbounded, ratio, usd_to_microcents
-from fastroai.runtime.events import BudgetRefused, BudgetWarning, SpendRecorded
+from fastroai.runtime.events import (
+    BudgetRefused,
+    BudgetWarning,
+    SpendRecorded,
+)
 from fastroai.runtime.flow import Flow, current_flow, read_around
 from fastroai.runtime.in_flight import Charge
 from fastroai.runtime.interruption import Interruption
@@ -206,7 +210,7 @@ class Reservation(Generic[TermsT]):
     def write_off(self) -> Charge:
         """Charge its bound, as unmeasured, in a scope that closes."""
         if self.written_off is None:
-            self.written_off = Charge(self.bounded(self._described()))
+            self.written_off = Charge(self.bounded(self._described()), where=self.scope)
         return self.written_off
 
     def leave(self, account: Account) -> list[Claim]:
@@ -308,7 +312,7 @@ class Reservation(Generic[TermsT]):
             if balance is not None and shared.crosses_warning(balance):
                 self.scope.note(
                     BudgetWarning(
-                        **self.scope.place(),
+                        part=self.scope.part,
                         scope_path=self.scope.path,
                         share=ratio(balance.spent_usd, shared.limit.usd),
                         limit_usd=shared.limit.usd,
@@ -381,7 +385,7 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
                     await reservation.conclude()  # so that whoever is told finds nothing of it in the stores
                 raise
     except BudgetExceeded as error:
-        await scope.emit(BudgetRefused(**scope.place(), error=error))
+        await scope.emit(BudgetRefused(part=scope.part, error=error))
         raise
     if not reservation.take_off():  # the run ended while the request waited
         reservation.give_back()
@@ -437,7 +441,7 @@ def crossing(scope: Scope) -> BudgetExceeded | None:
         return None
     stop = _stop(scope, *crossed[-1], None)
     stop.stopped = "recorded"
-    scope.note(BudgetRefused(**scope.place(), error=stop))
+    scope.note(BudgetRefused(part=scope.part, error=stop))
     return stop
 
 
@@ -580,11 +584,11 @@ def _to_warn_of(scope: Scope, accounts: Iterable[Account]) -> list[Account]:
 def _note(scope: Scope, record: RequestRecord, warned: Iterable[Account]) -> None:
     if scope.listener is None:
         return
-    place = scope.place()
-    scope.note(SpendRecorded(**place, record=record, scope_path=scope.path))
+    part = scope.part
+    scope.note(SpendRecorded(part=part, record=record, scope_path=scope.path))
     for account in warned:
         share, limit_usd = account.share, account.budget.usd
-        scope.note(BudgetWarning(**place, scope_path=account.path, share=share, limit_usd=limit_usd))
+        scope.note(BudgetWarning(part=part, scope_path=account.path, share=share, limit_usd=limit_usd))
 
 
 def _amounts(terms: RequestTerms, accounts: tuple[Account, ...]) -> Amounts:

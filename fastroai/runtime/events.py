@@ -1,77 +1,20 @@
-"""What happens in a run, as values: for `stream()`, progress displays and, later, the trace."""
+"""Events that listeners of a run are told besides its facts, and the listeners."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal, TypeAlias, TypedDict
+from typing import TypeAlias
 
 from fastroai.errors import BudgetExceeded, ContractViolation
-from fastroai.records import RequestRecord, Usage
-from fastroai.runtime.classification import FailureClass
-from fastroai.runtime.retry import RetriesUsed
+from fastroai.records import RequestRecord
+from fastroai.runtime.facts import RunEvent
 from fastroai.runtime.wakeup import running_loop
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-class EventPlace(TypedDict):
-    """Where an event happened."""
-
-    run_id: str
-    pipeline: str
-    path: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEvent:
-    """Something that happened in a run."""
-
-    run_id: str
-    pipeline: str
-    """The pipeline that it happened in, empty outside of any; nested pipelines report their own."""
-    path: tuple[str, ...]
-    """Names of the pipelines and steps around that pipeline, outermost first, and its own last."""
-    at: datetime = field(default_factory=_now)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStarted(RunEvent):
-    """A pipeline started."""
-
-    steps: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepStarted(RunEvent):
-    """A step started, because of `cause`."""
-
-    step_id: str
-    cause: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRetried(RunEvent):
-    """An attempt at a step or at an agent call in it failed, and another follows after `delay` seconds."""
-
-    step_id: str
-    attempt: int
-    """The attempt that failed, from 1."""
-    error: BaseException
-    failure_class: FailureClass
-    delay: float
-    used: RetriesUsed
-    """Retries used, with the one that follows."""
-    unit: Literal["step", "call"] = "step"
-    """What is tried again: the step's own code, or an agent call in it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ContractViolated(RunEvent):
     """What a step takes or gives is not what its contract says; the step fails with `error`."""
 
@@ -80,7 +23,7 @@ class ContractViolated(RunEvent):
     error: ContractViolation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class TextChunk(RunEvent):
     """A step streamed some text through `ctx.run_stream`."""
 
@@ -88,44 +31,7 @@ class TextChunk(RunEvent):
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepFinished(RunEvent):
-    """A step finished with an output."""
-
-    step_id: str
-    output: object
-    usage: Usage
-    duration_ms: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepFailed(RunEvent):
-    """A step failed, after its retries."""
-
-    step_id: str
-    error: BaseException
-    usage: Usage
-    duration_ms: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepSkipped(RunEvent):
-    """A step will not run, because of `cause`."""
-
-    step_id: str
-    cause: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFinished(RunEvent):
-    """A pipeline ended; `error` says why, if it failed."""
-
-    usage: Usage
-    duration_ms: float
-    error: BaseException | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SpendRecorded(RunEvent):
     """A request ended in the account, or `record_usage` added to it."""
 
@@ -134,7 +40,7 @@ class SpendRecorded(RunEvent):
     """Where it was made, from the outermost scope inwards."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class BudgetWarning(RunEvent):
     """Most of a budget, or of a `SpendLimit`, is spent. Told once for each budget of a run."""
 
@@ -148,14 +54,14 @@ class BudgetWarning(RunEvent):
     """Whose spending it is, for a `SpendLimit`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class BudgetRefused(RunEvent):
     """A budget stopped a request before it was sent, or the answer that it could not pay for to the end."""
 
     error: BudgetExceeded
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class CircuitOpened(RunEvent):
     """A `CircuitBreaker` lets no more requests through to a provider; the last failure was in this run."""
 
@@ -167,7 +73,7 @@ class CircuitOpened(RunEvent):
     """The agent whose breaker it is; `None` for that of a `ProviderLimit`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class CircuitClosed(RunEvent):
     """A `CircuitBreaker` lets requests through again: one of this run was answered."""
 

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 class Charge:
     """A record in the account; what became of the request's answer may be learned later."""
 
-    __slots__ = ("_before", "record")
+    __slots__ = ("_before", "record", "where")
 
-    def __init__(self, record: RequestRecord, before: Charge | None = None) -> None:
-        """Of a request that scopes which have closed had charged at its bound `before`."""
-        self.record, self._before = record, before
+    def __init__(
+        self, record: RequestRecord, before: Charge | None = None, where: object = None
+    ) -> None:
+        """Of a request that was made in the scope `where`; scopes that have closed had charged `before`."""
+        self.record, self._before, self.where = record, before, where
 
     @property
     def first(self) -> Charge:

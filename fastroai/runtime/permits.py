@@ -12,7 +12,10 @@ from fastroai.errors import CircuitOpenError
 from fastroai.runtime.admission import shares_place, waiting_inside
 from fastroai.runtime.circuit import Pass
 from fastroai.runtime.circuit_breaker import CircuitBreaker, Health, ProviderCircuit
-from fastroai.runtime.events import CircuitClosed, CircuitOpened
+from fastroai.runtime.events import (
+    CircuitClosed,
+    CircuitOpened,
+)
 from fastroai.runtime.provider_limits import ProviderDesk, ProviderLimit, all_of
 from fastroai.runtime.provider_line import Ticket
 from fastroai.runtime.scope import Scope
@@ -92,7 +95,7 @@ class Permit:
         for guard, taken in self._passes:
             if guard.circuit.succeed(taken):
                 self._scope.note(
-                    CircuitClosed(**self._scope.place(), provider=guard.provider, agent=guard.agent)
+                    CircuitClosed(part=self._scope.part, provider=guard.provider, agent=guard.agent)
                 )
 
     def end(self, health: Health, tokens: int | None, output_tokens: int | None, failure: str = "") -> None:
@@ -110,7 +113,7 @@ class Permit:
             elif guard.circuit.fail(taken, failure):
                 self._scope.note(
                     CircuitOpened(
-                        **self._scope.place(),
+                        part=self._scope.part,
                         provider=guard.provider,
                         agent=guard.agent,
                         last_failure=failure,

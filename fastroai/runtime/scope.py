@@ -14,13 +14,14 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from fastroai.errors import ForkedScopeError, StoppedRun, TimeBudgetExceeded, attach_usage
 from fastroai.places import quoted
 from fastroai.records import RequestRecord, RequestUse, Usage
 from fastroai.runtime.clock import Clock
-from fastroai.runtime.events import EventPlace, Listener, RunEvent, both, on_this_loop
+from fastroai.runtime.events import Listener, both, on_this_loop
+from fastroai.runtime.facts import AnyFact, Part, RunEvent
 from fastroai.runtime.in_flight import Charge, InFlight
 from fastroai.runtime.ledger import Account, Claim, wake
 from fastroai.runtime.process import this_process
@@ -62,6 +63,17 @@ def current_scope() -> Scope | None:
     return inherited
 
 
+class RunLog(Protocol):
+    """Keeps the facts of a run."""
+
+    scope: Scope
+    """That of the run."""
+
+    def note(self, fact: AnyFact) -> None:
+        """Keep one more. From any thread."""
+        ...
+
+
 class Fork(NamedTuple):
     """What a process that was forked inside of a run has left behind."""
 
@@ -87,6 +99,7 @@ class Scope:
         "_closers",
         "_events",
         "_in_flight",
+        "_part",
         "_stopped_runs",
         "_token",
         "_usage",
@@ -101,6 +114,7 @@ class Scope:
         "kind",
         "listener",
         "lock",
+        "log",
         "loop",
         "name",
         "on_record",
@@ -172,6 +186,9 @@ class Scope:
         """Whether a pipeline that is nested here was, although it did not fail."""
         self._closers: list[Closer] | None = None
         self._clocks: list[Clock] | None = None
+        self.log: RunLog | None = None if parent is None else parent.log
+        """The log of the run that it is a part of."""
+        self._part: Part | None = None
         self.on_record: bool = parent is not None and parent.on_record
         """Whether a store keeps the run that it is a part of."""
         self.forked: Fork | None = None if parent is None else parent.forked
@@ -294,7 +311,7 @@ class Scope:
         A scope that is closed is passed over: the nearest open ancestor counts it. When all are closed the
         root still counts it, so that nothing that was paid for is lost.
         """
-        charge = Charge(record)
+        charge = Charge(record, where=self)
         counted = False
         with self.lock:
             for scope in self.lineage():
@@ -330,7 +347,7 @@ class Scope:
 
         A scope that has closed meanwhile has charged its bound, and does not count it again.
         """
-        charge = None if record is None else Charge(record, request.written_off)
+        charge = None if record is None else Charge(record, request.written_off, self)
         for scope in self.lineage():
             if scope._in_flight and not scope._in_flight.pop(request, True) and charge is not None:
                 scope._count(charge)
@@ -469,14 +486,16 @@ class Scope:
             listener, event = self.root._events.popleft()
             await listener(event)
 
-    def place(self) -> EventPlace:
+    @property
+    def part(self) -> Part:
         """Where events of this scope happen: in the innermost pipeline or graph, else the outermost scope."""
         run = next((scope for scope in self.lineage() if scope.kind in RUNS), None)
-        return {
-            "run_id": self.run_id,
-            "pipeline": "" if run is None else run.name,
-            "path": (run or self.root).path,
-        }
+        if run is None:
+            return Part(self.run_id, "", self.root.path)
+        if run._part is None:
+            outer = run if run.log is None else run.log.scope
+            run._part = Part(run.run_id, run.name, run.path, run.place_within(outer))
+        return run._part
 
     # --- life ---
 

@@ -24,7 +24,9 @@ from fastroai.runtime import (
     Scope,
     record_spending,
 )
-from fastroai.runtime.events import BudgetRefused
+from fastroai.runtime.events import (
+    BudgetRefused,
+)
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.runtime.spending import SharedCharge, charge_shared
 from fastroai.runtime.sync import run_on_loop_of_run
@@ -36,9 +38,9 @@ from fastroai.steps.contracts import BoundContract, bind_contract
 from fastroai.steps.conversation import ConversationState
 from fastroai.steps.durability import (
     attempts_used,
+    call_retried,
     calls_used,
     last_conversation,
-    record_call_retry,
     record_own_spending,
     restore_call,
     restore_spending,
@@ -55,7 +57,7 @@ from fastroai.steps.spend_price import Units
 from fastroai.steps.spending import price_record
 from fastroai.steps.usage import StepUsage
 from fastroai.steps.visits import NodeVisit
-from fastroai.store.runs import current_durable_run
+from fastroai.store.log import run_of
 from fastroai.tracing import NoOpTracer, Tracer
 from fastroai.usage import BudgetLike, CostCalculator
 from fastroai.usage.limits import Limits, limits_of
@@ -190,7 +192,7 @@ class StepContext(Generic[DepsT_co]):
     @property
     def conversation_state(self) -> ConversationState[Any] | None:
         """What this step returned when the run stopped for it and was then resumed; else `None`."""
-        durable = current_durable_run.get()
+        durable = run_of(self._scope)
         return (
             None
             if durable is None
@@ -661,7 +663,7 @@ class StepContext(Generic[DepsT_co]):
         self._check_open()
         return await self._facts.once.run(
             effect,
-            durable=current_durable_run.get(),
+            durable=run_of(self._scope),
             run_id=self.run_id,
             place=without_attempts(step_place(self._scope)),
             name=name,
@@ -801,7 +803,7 @@ class StepContext(Generic[DepsT_co]):
         self._shared_charges = [charge for charge in self._shared_charges if charge not in done]
         stop = next((stop for charge in done if (stop := charge.stop(self._scope)) is not None), None)
         if stop is not None:
-            self._scope.note(BudgetRefused(**self._scope.place(), error=stop))
+            self._scope.note(BudgetRefused(part=self._scope.part, error=stop))
         return stop
 
     # --- for the runner and for steps of other kinds ---
@@ -830,7 +832,7 @@ class StepContext(Generic[DepsT_co]):
     @property
     def reports(self) -> StepReports:
         """Tells whoever listens what happens in this step."""
-        return StepReports(self._scope, self._facts.pipeline, self._facts.path)
+        return StepReports(self._scope)
 
     def _check_open(self) -> None:
         if self._ended:
@@ -840,5 +842,4 @@ class StepContext(Generic[DepsT_co]):
         return nullcontext() if self._clock is None else self._clock.paused()
 
     async def _report_call_retry(self, call: AgentCall, retry: Retry) -> None:
-        record_call_retry(self._scope, call, retry)
-        await self.reports.retry(retry, "call")
+        await self._scope.emit(call_retried(self._scope, call, retry))

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from fastroai.errors import RunCorrupt
+from fastroai.errors import RunCorrupt, error_chain
 from fastroai.records import RequestRecord
-from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Retry, Scope
+from fastroai.runtime import NO_RETRIES_USED, FailureContext, RetriesUsed, Retry, Scope, classify
+from fastroai.runtime.facts import (
+    FailureFacts,
+    SpendingRecorded,
+    StepFinished,
+    StepRetried,
+)
 from fastroai.runtime.scope import RUNS
 from fastroai.steps.call import AgentCall
+from fastroai.steps.config import ResolvedConfig
 from fastroai.steps.conversation import ConversationState, state_in
-from fastroai.store.entries import AnyEntry, CallRetry, FailureFacts, SpendingRecorded, StepOutput, StepRetry
-from fastroai.store.live_log import current_live_log
+from fastroai.store.log import log_of, run_of
 from fastroai.store.payloads import PayloadCodec, is_sealed, unseal
 from fastroai.store.recorded import RecordedRun
-from fastroai.store.runs import DurableRun, current_durable_run
+from fastroai.store.runs import DurableRun
 from fastroai.store.values import value_from_json
 from fastroai.tracing import attributes
 
 
 def step_place(scope: Scope) -> str:
-    """Where a step is, whatever the attempt; in the run on record, else the outermost pipeline or graph."""
-    durable = current_durable_run.get()
-    outer = None if durable is None else durable.scope
+    """Where a step is in its run, whatever the attempt; outside of any, in the outermost pipeline or graph."""
+    outer = None if scope.log is None else scope.log.scope
     if outer is None:
         outer = next((around for around in reversed(scope.lineage()) if around.kind in RUNS), None)
     assert scope.parent is not None
@@ -36,7 +41,7 @@ def step_place(scope: Scope) -> str:
 
 def restore_spending(scope: Scope) -> None:
     """Count in a step, or a nested pipeline or graph, what it has spent in earlier processes."""
-    durable = current_durable_run.get()
+    durable = run_of(scope)
     if durable is not None and durable.recorded.charges():
         place = step_place(scope)
         charges, agent_calls = durable.recorded.charges(place), durable.recorded.agent_calls(place)
@@ -47,7 +52,7 @@ def restore_spending(scope: Scope) -> None:
 
 def restore_call(scope: Scope, step: Scope, call: AgentCall) -> None:
     """Count in the scope of an agent call what earlier attempts at it have spent in earlier processes."""
-    durable = current_durable_run.get()
+    durable = run_of(scope)
     if durable is not None and call.call is not None:
         place, used = durable.place(step), calls_used(step, call)
         scope.recount(durable.recorded.charges_before(place, call.call, used.attempt))
@@ -55,65 +60,56 @@ def restore_call(scope: Scope, step: Scope, call: AgentCall) -> None:
 
 def attempts_used(scope: Scope) -> RetriesUsed:
     """Which attempt at a mapped step comes next."""
-    durable = current_durable_run.get()
+    durable = run_of(scope)
     return NO_RETRIES_USED if durable is None else durable.recorded.progress(step_place(scope))
 
 
 def calls_used(scope: Scope, call: AgentCall) -> RetriesUsed:
     """Which attempt at an agent call comes next."""
-    durable = current_durable_run.get()
+    durable = run_of(scope)
     if durable is None or call.call is None:
         return NO_RETRIES_USED
     return durable.recorded.call_progress(durable.place(scope), call.call)
 
 
-def record_call_retry(scope: Scope, call: AgentCall, retry: Retry) -> None:
-    """An attempt at an agent call failed, and another follows."""
-    if call.call is None:
-        return
-    durable = current_durable_run.get()
-    if durable is not None:  # what it has replayed is not among what is new in the scope
+def call_retried(scope: Scope, call: AgentCall, retry: Retry) -> StepRetried:
+    """An attempt at an agent call failed, and another follows; this is in the log."""
+    durable = run_of(scope)
+    if durable is not None and call.call is not None:  # what it has replayed is not among what is new
         durable.recorded.mark_call_retried(durable.place(scope), call.call, retry.failed_attempt)
-    _note(
-        CallRetry(
-            place=f"{step_place(scope)}@{scope.attempt}",
-            call=call.call,
-            attempt=retry.failed_attempt,
-            failure=failure_facts(retry.error, retry.failure_class),
-            delay=retry.delay,
-            used=retry.used.to_json(),
-        )
-    )
+    return _retried(scope, retry, f"{step_place(scope)}@{scope.attempt}", call.call or "", "call")
 
 
-def record_step_retry(scope: Scope, retry: Retry) -> None:
-    """An attempt at a step failed, and another follows."""
-    durable = current_durable_run.get()
+def step_retried(scope: Scope, retry: Retry) -> StepRetried:
+    """An attempt at a step failed, and another follows; this is in the log."""
+    durable, place = run_of(scope), step_place(scope)
     if durable is not None:
-        durable.recorded.mark_step(step_place(scope), retry.failed_attempt, "retried")
-    _note(
-        StepRetry(
-            place=step_place(scope),
-            attempt=retry.failed_attempt,
-            failure=failure_facts(retry.error, retry.failure_class),
-            delay=retry.delay,
-            used=retry.used.to_json(),
-        )
+        durable.recorded.mark_step(place, retry.failed_attempt, "retried")
+    return _retried(scope, retry, place, "", "step")
+
+
+def _retried(
+    scope: Scope, retry: Retry, place: str, call: str, unit: Literal["step", "call"]
+) -> StepRetried:
+    fact = StepRetried(
+        part=scope.part,
+        place=place,
+        attempt=retry.failed_attempt,
+        failure=failure_facts(retry.error, retry.failure_class),
+        delay=retry.delay,
+        used=retry.used,
+        call=call,
+        unit=unit,
+        raised=retry.error,
     )
-
-
-def _note(entry: AnyEntry) -> None:
-    """In the log of the run, wherever that is."""
-    durable, live = current_durable_run.get(), current_live_log.get()
-    if durable is not None:
-        durable.journal.note(entry)
-    elif live is not None:
-        live.notes.append(entry)
+    if (log := log_of(scope)) is not None:
+        log.note(fact)
+    return fact
 
 
 def record_own_spending(scope: Scope, record: RequestRecord) -> None:
     """A step spent something without an agent."""
-    durable = current_durable_run.get()
+    durable = run_of(scope)
     if durable is not None:
         durable.journal.note(SpendingRecorded(place=durable.place(scope), record=record))
 
@@ -135,7 +131,7 @@ class SpendingOnRecord:
             RunTakenOver: another process has taken up the run.
             ScopeClosedError: the run has ended.
         """
-        durable = current_durable_run.get()
+        durable = run_of(scope)
         if durable is None:
             return None
         spending = cls(durable, durable.place(scope), uuid.uuid4().hex)
@@ -148,6 +144,14 @@ class SpendingOnRecord:
 
     def _entry(self, record: RequestRecord) -> SpendingRecorded:
         return SpendingRecorded(place=self.place, record=record, id=self.id)
+
+
+def failure_of(scope: Scope, config: ResolvedConfig, error: BaseException) -> FailureFacts:
+    """What is written down of the failure of a step."""
+    context = FailureContext(
+        step_id=scope.name, attempt=scope.attempt, run_id=scope.run_id, chain=tuple(error_chain(error))
+    )
+    return failure_facts(error, classify(error, context, config.classifiers))
 
 
 def failure_facts(error: BaseException, failure_class: str) -> FailureFacts:
@@ -175,7 +179,7 @@ def last_conversation(durable: DurableRun, scope: Scope, declared: Any) -> Conve
 
 
 def stored_output(
-    recorded: RecordedRun, entry: StepOutput, declared: Any, codec: PayloadCodec | None
+    recorded: RecordedRun, entry: StepFinished, declared: Any, codec: PayloadCodec | None
 ) -> object:
     """The output of a step that is on record.
 

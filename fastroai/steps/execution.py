@@ -13,7 +13,7 @@ from fastroai.steps.base import BaseStep, DepsT, OutputT
 from fastroai.steps.config import ResolvedConfig
 from fastroai.steps.context import RunFacts, StepContext
 from fastroai.steps.contracts import BoundContract
-from fastroai.steps.durability import record_step_retry
+from fastroai.steps.durability import step_retried
 from fastroai.steps.retrying import retry_calls
 from fastroai.tracing import attributes, log_metrics
 
@@ -91,8 +91,7 @@ async def _attempts(
                 scope.remove_clock(clock)
 
     async def report(retry: Retry) -> None:
-        record_step_retry(scope, retry)
-        await context.reports.retry(retry, "step")
+        await scope.emit(step_retried(scope, retry))
 
     return await retry_calls(attempt_step, rules=config.retry_rules, scope=scope, on_retry=report, used=used)
 

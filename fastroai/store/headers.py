@@ -9,8 +9,15 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from fastroai.errors import RunCorrupt, RunFromNewerVersion, RunInProgress
+from fastroai.runtime.facts import (
+    FORMAT,
+    AnyFact,
+)
 from fastroai.runtime.owner import is_dead
-from fastroai.store.entries import FORMAT, AnyEntry, RunHeader, decode_entry
+from fastroai.store.entries import (
+    RunHeader,
+    decode_log,
+)
 from fastroai.store.run_store import RunStore
 
 
@@ -78,7 +85,7 @@ def check_not_running(header: RunHeader, now: datetime) -> None:
         raise RunInProgress(header.run_id, header.owner, header.lease_until)
 
 
-async def read_log(store: RunStore, run_id: str) -> list[AnyEntry]:
+async def read_log(store: RunStore, run_id: str) -> list[AnyFact]:
     """All entries of a run. Raises `RunCorrupt` and `RunFromNewerVersion`."""
     stored = await store.read(log_key(run_id))
-    return [decode_entry(run_id, number, value) for number, value in enumerate(stored.values, 1)]
+    return decode_log(run_id, stored.values)

@@ -17,7 +17,12 @@ from fastroai.errors import (
     RunNotFound,
     RunStoreUnavailable,
 )
-from fastroai.store.entries import RunHeader, RunStatus
+from fastroai.runtime.facts import (
+    RunStatus,
+)
+from fastroai.store.entries import (
+    RunHeader,
+)
 from fastroai.store.headers import (
     check_not_running,
     decode_header,

@@ -7,9 +7,9 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime, timedelta
+from time import time
 from typing import Final
 
 from fastroai.errors import (
@@ -21,14 +21,16 @@ from fastroai.errors import (
 )
 from fastroai.records import Usage
 from fastroai.runtime import Scope
+from fastroai.runtime.facts import (
+    AnyFact,
+    RunFinished,
+    RunResumed,
+    RunStatus,
+)
 from fastroai.runtime.owner import new_owner, release_owner
 from fastroai.runtime.tasks import end_task
 from fastroai.store.entries import (
-    AnyEntry,
-    RunEnded,
     RunHeader,
-    RunResumed,
-    RunStatus,
     encode_entry,
 )
 from fastroai.store.headers import (
@@ -51,10 +53,6 @@ _NOT_TEXT: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
 _RUN_ID: Final = re.compile(rf"[^\s{_NOT_TEXT}](?:[^{_NOT_TEXT}]{{0,198}}[^\s{_NOT_TEXT}])?")
 
 logger = logging.getLogger("fastroai.store")
-
-current_durable_run: Final[ContextVar[DurableRun | None]] = ContextVar("fastroai_durable_run", default=None)
-"""The run that is on record, in which the running code is."""
-
 
 def check_run_id(run_id: str) -> None:
     """Refuse what cannot be the id of a run. Raises `ConfigurationError`."""
@@ -84,9 +82,10 @@ class DurableRun:
         self.store, self._header = store, header
         self._renewal = asyncio.get_running_loop().create_task(self._renew())
 
-    def entries(self) -> list[AnyEntry]:
-        """The whole log, so far."""
-        return [*self.recorded.entries, *self.journal.entries]
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run began, perhaps in another process."""
+        return max(0.0, time() - self.recorded.opened.timestamp)
 
     def place(self, scope: Scope) -> str:
         """Where a scope of this run is."""
@@ -96,12 +95,12 @@ class DurableRun:
     async def begin(
         cls,
         store: RunStore,
-        entries: Sequence[AnyEntry],
+        entries: Sequence[AnyFact],
         *,
         durability: Durability,
         codec: PayloadCodec | None,
     ) -> DurableRun:
-        """Put a new run on record: `RunOpened`, and what it has of the run that it was forked from.
+        """Put a new run on record: `RunStarted`, and what it has of the run that it was forked from.
 
         Raises:
             RunExists: the id is taken.
@@ -149,7 +148,7 @@ class DurableRun:
         revision: int,
         durability: Durability,
         codec: PayloadCodec | None,
-        also: Sequence[AnyEntry] = (),
+        also: Sequence[AnyFact] = (),
     ) -> DurableRun:
         """Take a run up that nobody has.
 
@@ -177,7 +176,7 @@ class DurableRun:
             journal = Journal(store, run_id, revision=position + len(new), durability=durability, codec=codec)
             return cls(store, header, journal, recorded, codec)
 
-    async def end(self, ended: RunEnded, usage: Usage) -> None:
+    async def end(self, ended: RunFinished, usage: Usage) -> None:
         """Write down how it ended, and give up the lease.
 
         Raises:
@@ -192,7 +191,7 @@ class DurableRun:
         finally:
             await self.release()
 
-    async def _end_header(self, ended: RunEnded, usage: Usage) -> None:
+    async def _end_header(self, ended: RunFinished, usage: Usage) -> None:
         """The log says it already, so whatever fails here does not matter to whoever resumes the run."""
         why = ended.failure
         error = None if why is None else f"{why.error_type}: {seal_text(why.message, self.codec)}"
@@ -302,7 +301,7 @@ async def _append_own(store: RunStore, key: str, values: Sequence[bytes], revisi
             raise
 
 
-async def _write_first(store: RunStore, run_id: str, entries: Sequence[AnyEntry], revision: int) -> None:
+async def _write_first(store: RunStore, run_id: str, entries: Sequence[AnyFact], revision: int) -> None:
     """The first entries of a log, while its header is at `revision`.
 
     What is there already is left of a run that was deleted. Raises `RevisionConflict`.

@@ -5,37 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from fastroai.store.entries import (
+from fastroai.runtime.facts import (
     AnswerGiven,
-    AnyEntry,
-    BranchFailed,
-    CallRetry,
+    AnyFact,
+    BranchTimedOut,
     FailureFacts,
     MessagesAdded,
     OnceDone,
     QuestionAsked,
     RequestEnded,
     RequestSent,
-    RunEnded,
-    RunOpened,
+    RunFinished,
     RunResumed,
+    RunStarted,
     SpendingRecorded,
-    StepFailure,
-    StepOutput,
-    StepRetry,
+    StepFailed,
+    StepFinished,
+    StepRetried,
     ToolEnded,
     ValueWritten,
 )
 from fastroai.store.payloads import PayloadCodec, seal_text, unseal, unseal_text
 
 
-def unseal_entry(entry: AnyEntry, codec: PayloadCodec) -> AnyEntry:
+def unseal_entry(entry: AnyFact, codec: PayloadCodec) -> AnyFact:
     """An entry with its payload and messages decoded; as it is, if it has none."""
     entry = unseal_messages(entry, codec)
     match entry:
-        case RunOpened() | RunResumed():
+        case RunStarted() | RunResumed():
             return replace(entry, inputs={name: unseal(value, codec) for name, value in entry.inputs.items()})
-        case StepOutput():
+        case StepFinished():
             return replace(entry, output=unseal(entry.output, codec))
         case RequestEnded():
             return replace(entry, response=unseal(entry.response, codec))
@@ -55,21 +54,21 @@ def unseal_entry(entry: AnyEntry, codec: PayloadCodec) -> AnyEntry:
             return entry
 
 
-def seal_messages(entry: AnyEntry, codec: PayloadCodec | None) -> AnyEntry:
+def seal_messages(entry: AnyFact, codec: PayloadCodec | None) -> AnyFact:
     """An entry as it is stored: what is told of a failure can quote what users gave."""
     return entry if codec is None else _with_messages(entry, lambda text: seal_text(text, codec))
 
 
-def unseal_messages(entry: AnyEntry, codec: PayloadCodec | None) -> AnyEntry:
+def unseal_messages(entry: AnyFact, codec: PayloadCodec | None) -> AnyFact:
     """The other way round."""
     return entry if codec is None else _with_messages(entry, lambda text: unseal_text(text, codec))
 
 
-def _with_messages(entry: AnyEntry, change: Callable[[str], str]) -> AnyEntry:
+def _with_messages(entry: AnyFact, change: Callable[[str], str]) -> AnyFact:
     match entry:
-        case StepRetry() | CallRetry() | StepFailure() | BranchFailed():
+        case StepRetried() | StepFailed() | BranchTimedOut():
             return replace(entry, failure=replace(entry.failure, message=change(entry.failure.message)))
-        case RunEnded(failure=FailureFacts() as failure):
+        case RunFinished(failure=FailureFacts() as failure):
             return replace(entry, failure=replace(failure, message=change(failure.message)))
         case RequestSent() | RequestEnded() | SpendingRecorded() if entry.record.error is not None:
             return replace(entry, record=replace(entry.record, error=change(entry.record.error)))

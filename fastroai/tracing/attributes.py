@@ -12,7 +12,7 @@ backend that adds up a trace counts nothing twice.
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from fastroai.errors import RecordedError
@@ -78,14 +78,9 @@ CANCELLED: Final = "fastroai.cancelled"
 _AGGREGATED: Final = ("gen_ai.usage.", "gen_ai.aggregated_usage.")
 
 
-def pipeline_span(name: str) -> str:
-    """Name of a pipeline's span."""
-    return f"pipeline {name}"
-
-
-def graph_span(name: str) -> str:
-    """Name of a graph's span."""
-    return f"graph {name}"
+def run_span(kind: Literal["pipeline", "graph"], name: str) -> str:
+    """Name of the span of a run."""
+    return f"{kind} {name}"
 
 
 def step_span(step_id: str) -> str:
@@ -108,14 +103,11 @@ def tool_span(name: str) -> str:
     return f"execute_tool {name}"
 
 
-def pipeline_attributes(*, name: str, run_id: str) -> dict[str, AttributeValue]:
-    """What is known when a pipeline starts."""
-    return {PIPELINE_NAME: name, RUN_ID: run_id}
-
-
-def graph_attributes(*, name: str, run_id: str) -> dict[str, AttributeValue]:
-    """What is known when a graph starts."""
-    return {GRAPH_NAME: name, RUN_ID: run_id}
+def run_attributes(
+    kind: Literal["pipeline", "graph"], *, name: str, run_id: str
+) -> dict[str, AttributeValue]:
+    """What is known when a pipeline or graph starts."""
+    return {PIPELINE_NAME if kind == "pipeline" else GRAPH_NAME: name, RUN_ID: run_id}
 
 
 def step_attributes(

@@ -32,6 +32,9 @@ from pydantic_core import to_jsonable_python
 from fastroai import CostBudgetExceeded, FastroAgent, Pipeline, PipelineConfig, StepContext, step
 from fastroai.errors import ConfigurationError, RunNotFound
 from fastroai.graphs import GraphResult
+from fastroai.runtime.facts import (
+    EdgesResolved,
+)
 from fastroai.steps.base import FunctionStep
 from fastroai.store import (
     MemoryRunStore,
@@ -42,7 +45,6 @@ from fastroai.store import (
     StoredKey,
     StoredValues,
 )
-from fastroai.store.entries import EdgesResolved
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from durability.graph_shapes import GRAPHS, GraphShape

@@ -12,8 +12,11 @@ from support.tracing import RecordingTracer
 
 from fastroai import FastroAgent, Pipeline, PipelineConfig, StepConfig, StepContext, step
 from fastroai.errors import BudgetExceeded, StepExecutionError
+from fastroai.runtime.facts import (
+    RequestEnded,
+    RequestSent,
+)
 from fastroai.store import MemoryRunStore, SQLiteRunStore
-from fastroai.store.entries import RequestEnded, RequestSent
 from fastroai.testing import ModelServer, Reply, ToolCall, Usage
 from fastroai.usage import Budget, SpendLimit
 from fastroai.usage.memory_spend_store import MemorySpendStore

@@ -12,12 +12,16 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from fastroai import BasePipeline, FastroAgent, Pipeline, StepConfig, StepContext, step
+from fastroai.runtime.facts import (
+    AnyFact,
+    StepFinished,
+    ToolEnded,
+)
 from fastroai.store import MemoryRunStore
-from fastroai.store.entries import AnyEntry, StepOutput, ToolEnded
 from fastroai.store.headers import decode_header, encode_header, header_key, log_key, read_log
 
 
-async def cut_off(pipeline: Pipeline[Any, Any]) -> AsyncIterator[tuple[MemoryRunStore, list[AnyEntry], Any]]:
+async def cut_off(pipeline: Pipeline[Any, Any]) -> AsyncIterator[tuple[MemoryRunStore, list[AnyFact], Any]]:
     """The record of a run, cut off after each of its entries, and the output of the whole."""
     whole = MemoryRunStore()
     result = await pipeline.execute(run_id="run", store=whole)
@@ -30,7 +34,7 @@ async def cut_off(pipeline: Pipeline[Any, Any]) -> AsyncIterator[tuple[MemoryRun
         yield store, await read_log(store, "run"), result.output
 
 
-def returned(log: list[AnyEntry]) -> int:
+def returned(log: list[AnyFact]) -> int:
     return sum(isinstance(entry, ToolEnded) for entry in log)
 
 
@@ -93,7 +97,7 @@ async def test_pipelines_that_a_tool_runs_are_not_taken_for_each_other() -> None
         count = returned(log)
         ran.clear()
         assert (await pipeline.resume("run", store=store)).output == output
-        assert not ran & {str(entry.output) for entry in log if isinstance(entry, StepOutput)}
+        assert not ran & {str(entry.output) for entry in log if isinstance(entry, StepFinished)}
         assert output == "run 1 done; run 2 done / run 3 done; run 4 done"
 
 
@@ -166,4 +170,4 @@ async def test_a_router_that_a_step_runs_twice_has_two_places() -> None:
     async for store, log, output in cut_off(pipeline):
         ran.clear()
         assert (await pipeline.resume("run", store=store)).output == output == "one two"
-        assert not ran & {str(entry.output) for entry in log if isinstance(entry, StepOutput)}
+        assert not ran & {str(entry.output) for entry in log if isinstance(entry, StepFinished)}

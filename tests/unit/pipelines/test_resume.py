@@ -43,8 +43,16 @@ from fastroai.pipelines import (
     StepContext,
     step,
 )
+from fastroai.runtime.facts import (
+    RunFinished,
+    RunStarted,
+    StepFinished,
+)
 from fastroai.store import MemoryRunStore, RunHistory
-from fastroai.store.entries import RunEnded, RunOpened, StepOutput, decode_entry, encode_entry
+from fastroai.store.entries import (
+    decode_entry,
+    encode_entry,
+)
 from fastroai.store.headers import decode_header, encode_header, header_key, log_key, read_log
 from fastroai.usage import Budget
 
@@ -860,8 +868,8 @@ async def test_the_milliseconds_of_a_budget_are_for_all_parts_of_a_run() -> None
 
 def _later(first: bytes, last: bytes, seconds: int) -> bytes:
     opened, ended = decode_entry("r", 1, first), decode_entry("r", 2, last)
-    assert isinstance(opened, RunOpened)
-    assert isinstance(ended, RunEnded)
+    assert isinstance(opened, RunStarted)
+    assert isinstance(ended, RunFinished)
     return encode_entry(replace(ended, at=opened.at + timedelta(seconds=seconds)))
 
 
@@ -904,7 +912,7 @@ async def test_a_store_that_is_gone_stops_the_run_which_can_be_resumed(
         kept = {
             entry.place.rpartition("/")[2]
             for entry in await read_log(store, "r")
-            if isinstance(entry, StepOutput) and entry.place != "in"
+            if isinstance(entry, StepFinished) and entry.place != "in"
         }
         try:
             resumed = await pipeline.resume("r", store=store)

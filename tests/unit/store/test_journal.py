@@ -11,16 +11,22 @@ from support.leftovers import assert_no_task_is_left
 from support.virtual_time import in_virtual_time, now
 
 from fastroai.errors import RevisionConflict, RunStoreUnavailable, RunTakenOver, ScopeClosedError
+from fastroai.runtime.facts import (
+    StepStarted,
+)
 from fastroai.store import MemoryRunStore
-from fastroai.store.entries import StepStart, decode_entry, encode_entry
+from fastroai.store.entries import (
+    decode_entry,
+    encode_entry,
+)
 from fastroai.store.headers import log_key
 from fastroai.store.journal import ENTRIES_AT_ONCE, LINGER, MOST_UNSTORED, PATIENCE, Journal
 
 KEY = log_key("r")
 
 
-def entry(number: int) -> StepStart:
-    return StepStart(place=f"s{number}", cause="")
+def entry(number: int) -> StepStarted:
+    return StepStarted(place=f"s{number}", cause="")
 
 
 async def stored(store: Any) -> list[str]:
@@ -176,7 +182,7 @@ async def test_what_was_added_after_a_write_was_cut_off_is_no_sign_of_another_wr
 @in_virtual_time
 async def test_somebody_elses_entries_end_the_journal_and_stay(theirs: list[str]) -> None:
     store = MemoryRunStore()
-    entries = {name: StepStart(place=name, cause="") for name in ("ours", "ours too", "other")}
+    entries = {name: StepStarted(place=name, cause="") for name in ("ours", "ours too", "other")}
     await store.append(KEY, [encode_entry(entries[name]) for name in theirs], revision=0)
     journal = Journal(store, "r", revision=0)
     journal.note(entries["ours"])

@@ -24,34 +24,36 @@ from fastroai.errors import (
     RunTakenOver,
 )
 from fastroai.records import Usage
+from fastroai.runtime.facts import (
+    AnyFact,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    StepFinished,
+    StepStarted,
+)
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.entries import (
-    AnyEntry,
-    RunEnded,
     RunHeader,
-    RunOpened,
-    RunResumed,
-    StepOutput,
-    StepStart,
 )
 from fastroai.store.headers import decode_header, encode_header, header_key, log_key, read_log
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.runs import LEASE, DurableRun, check_run_id
 
 
-def opened(run_id: str = "r") -> RunOpened:
-    return RunOpened(run_id=run_id, pipeline="p", definition=None, inputs={})
+def opened(run_id: str = "r") -> RunStarted:
+    return RunStarted(run_id=run_id, pipeline="p", definition=None, inputs={})
 
 
-def ended() -> RunEnded:
-    return RunEnded(status="finished")
+def ended() -> RunFinished:
+    return RunFinished(status="finished")
 
 
 async def begin(store: Any) -> DurableRun:
     return await DurableRun.begin(store, [opened()], durability="sync", codec=None)
 
 
-async def take_up(store: Any, *also: AnyEntry) -> DurableRun:
+async def take_up(store: Any, *also: AnyFact) -> DurableRun:
     revision = (await store.read(header_key("r"))).revision
     recorded = RecordedRun("r", await read_log(store, "r"))
     return await DurableRun.take_up(
@@ -178,7 +180,7 @@ async def test_who_has_lost_a_run_renews_nothing_and_writes_nothing() -> None:
     before = await everything_in(store)
     await asyncio.sleep(LEASE)
     with pytest.raises(RunTakenOver):
-        await loser.journal.commit(StepStart(place="a", cause=""))
+        await loser.journal.commit(StepStarted(place="a", cause=""))
     with pytest.raises(RunTakenOver):
         await loser.end(ended(), Usage())
     held = await everything_in(store)
@@ -236,21 +238,21 @@ async def test_a_run_that_could_not_be_taken_up_can_be_later() -> None:
     await (await take_up(store)).end(ended(), Usage())
 
 
-def kinds(entries: Sequence[AnyEntry]) -> list[str]:
+def kinds(entries: Sequence[AnyFact]) -> list[str]:
     return [entry.kind for entry in entries]
 
 
 async def test_what_comes_with_a_resume_is_on_record_with_it_and_the_log_goes_on_after_it() -> None:
     store = MemoryRunStore()
     await (await begin(store)).end(ended(), Usage())
-    answer = StepOutput(place="ask", attempt=1, output="yes")
+    answer = StepFinished(place="ask", attempt=1, output="yes")
     run = await take_up(store, answer)
     before = ["run_opened", "run_ended", "run_resumed", "step_output"]
     assert kinds(await read_log(store, "r")) == before
     assert run.recorded.outputs == {"ask": answer}
     assert run.recorded.ended is None
     assert kinds(run.entries()) == before
-    await run.journal.commit(StepStart(place="next", cause="ask finished"))
+    await run.journal.commit(StepStarted(place="next", cause="ask finished"))
     await run.end(ended(), Usage())
     whole = [*before, "step_start", "run_ended"]
     assert kinds(await read_log(store, "r")) == kinds(run.entries()) == whole
@@ -265,7 +267,7 @@ async def test_a_resume_that_is_not_on_record_brings_nothing_with_it() -> None:
         if write.number == to_the_log:
             raise gone()
 
-    answer = StepOutput(place="ask", attempt=1, output="yes")
+    answer = StepFinished(place="ask", attempt=1, output="yes")
     for after in (False, True):  # whether it was stored before the store was gone
         store.before, store.after = (None, gone_at) if after else (gone_at, None)
         with pytest.raises(RunStoreUnavailable):
@@ -317,7 +319,7 @@ async def test_who_wakes_up_before_the_first_entry_does_not_remove_the_run_of_an
     await asleep.wait()
     clock.now += timedelta(seconds=LEASE + 1)
     other = await begin(store)
-    await other.journal.commit(StepStart(place="a", cause=""))
+    await other.journal.commit(StepStarted(place="a", cause=""))
     wake.set()
     with pytest.raises(RunExists):
         await sleeper

@@ -1,0 +1,109 @@
+"""One run of a pipeline: its machine, its work and its runner, and the result that they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from fastroai.pipelines.drawing import critical_path
+from fastroai.pipelines.result import PipelineResult, PipelineUsage
+from fastroai.pipelines.resuming import take_up
+from fastroai.pipelines.setup import PipelineSetup
+from fastroai.pipelines.work import PipelineWork
+from fastroai.runs.execution import OpenRun
+from fastroai.runs.machine import Decision
+from fastroai.runs.quality import quality_of
+from fastroai.runs.request import RunRequest
+from fastroai.runs.runner import Runner
+from fastroai.runs.usage import StepTiming
+from fastroai.runtime import RunStarted
+from fastroai.steps import ConversationState
+from fastroai.steps.context import RunFacts
+from fastroai.steps.outputs import Outputs
+from fastroai.steps.shared import Shared
+from fastroai.store.log import TraceSource
+
+
+class PipelineRun:
+    """A run that has begun."""
+
+    def __init__(self, setup: PipelineSetup, opened: OpenRun, request: RunRequest[Any]) -> None:
+        self._setup, self._opened = setup, opened
+        kept, part, plan = opened.kept, opened.part, setup.plan
+        facts = RunFacts(
+            pipeline=setup.name,
+            path=part.path,
+            inputs=MappingProxyType(dict(opened.inputs)),
+            outputs=Outputs(plan.dependencies),
+            calculator=setup.calculator,
+            shared=Shared.of(request.context),
+            declared={} if kept is None else setup.declared,
+            once=opened.once,
+        )
+        self.outputs: Mapping[str, object] = facts.outputs.values
+        """By step id, of those that have finished."""
+        self.trace_source = TraceSource(opened.log.facts)
+        work = PipelineWork(
+            steps=setup.steps,
+            configs=setup.configs,
+            contracts=setup.contracts,
+            facts=facts,
+            deps=request.deps,
+            part=part,
+            run=kept,
+        )
+        machine = setup.machine(part, resumes=kept is not None)
+        tracer = request.tracer_of(opened.scope.parent)
+        self.runner = Runner(machine, work, opened.scope, opened.log, deps=request.deps, tracer=tracer)
+        self.decisions: Sequence[Decision]
+        """What is to be done first."""
+        if kept is None:
+            self.decisions = machine.handle(RunStarted(part=part))
+        else:
+            taken = take_up(machine, kept.recorded, part, facts.declared, kept.codec)
+            facts.outputs.values.update(taken.outputs)
+            self.decisions = taken.decisions
+            for past in taken.past:
+                self.runner.reopen(past)
+
+    def result(self) -> PipelineResult[Any]:
+        """What a run gives back that was not stopped by a failure."""
+        setup, runner, scope, outputs = self._setup, self.runner, self._opened.scope, self.outputs
+        plan, units = setup.plan, runner.units
+        stopping = _first_incomplete(outputs, plan.dependencies)
+        output = None if stopping is not None else outputs.get(plan.output_step)
+        state = stopping if stopping is not None else output
+        errors = {step: one.error for (step, _), one in units.items() if one.error is not None}
+        timings = {
+            step: StepTiming(one.started_ms, one.finished_ms)
+            for (step, _), one in units.items()
+            if one.finished_ms is not None
+        }
+        scopes = {step: one.scope for (step, _), one in units.items()}
+        return PipelineResult(
+            output=output,
+            output_step=plan.output_step,
+            step_outputs=dict(outputs),
+            usage=PipelineUsage(scope, scopes, timings),
+            errors=errors,
+            skipped=runner.skipped,
+            conversation_state=state if isinstance(state, ConversationState) else None,
+            stopped_early=stopping is not None,
+            run_id=scope.run_id,
+            log=self.trace_source,
+            timings=timings,
+            critical_path=critical_path(plan, timings),
+            quality=quality_of(scope, errors, scopes.values()),
+        )
+
+
+def _first_incomplete(
+    outputs: Mapping[str, object], order: Mapping[str, object]
+) -> ConversationState[Any] | None:
+    """Of the states that asked to stop, the first in declaration order."""
+    for step_id in order:
+        output = outputs.get(step_id)
+        if isinstance(output, ConversationState) and output.is_incomplete:
+            return output
+    return None

@@ -1,0 +1,87 @@
+"""What a pipeline makes of the steps that its machine starts."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from fastroai.runs.machine import Changed
+from fastroai.runs.nesting import NestedStep
+from fastroai.runs.storing import stored_finish
+from fastroai.runs.units import UnitRecord
+from fastroai.runs.work import Outcome
+from fastroai.runtime import RetriesUsed, Scope
+from fastroai.runtime.facts import Part, StepCancelled, StepFailed, StepFinished, StepStarted
+from fastroai.steps import BaseStep, ConversationState, ResolvedConfig
+from fastroai.steps.context import RunFacts
+from fastroai.steps.contracts import BoundContract
+from fastroai.steps.execution import run_step
+from fastroai.store.runs import DurableRun
+
+
+class PipelineWork:
+    """That of one run."""
+
+    def __init__(
+        self,
+        *,
+        steps: Mapping[str, BaseStep[Any, Any]],
+        configs: Mapping[str, ResolvedConfig],
+        contracts: Mapping[str, BoundContract],
+        facts: RunFacts,
+        deps: Any,
+        part: Part,
+        run: DurableRun | None,
+    ) -> None:
+        """`run` is the run on record that it is of, if any."""
+        self._steps, self._configs, self._contracts = steps, configs, contracts
+        self.facts, self._deps, self._part, self._run = facts, deps, part, run
+
+    def config(self, started: StepStarted) -> ResolvedConfig:
+        """The settings of a step."""
+        return self._configs[started.step_id]
+
+    def perform(self, started: StepStarted, scope: Scope, used: RetriesUsed) -> Coroutine[Any, Any, object]:
+        """Run a step to its output."""
+        step_id = started.step_id
+        return run_step(
+            self._steps[step_id],
+            scope=scope,
+            facts=self.facts,
+            deps=self._deps,
+            config=self._configs[step_id],
+            contract=self._contracts.get(step_id),
+            used=used,
+        )
+
+    def finished(self, started: StepStarted, record: UnitRecord, output: object) -> Outcome:
+        """Keep the output for the steps that need it. Raises `ValueNotStorable`."""
+        step_id, scope = started.step_id, record.scope
+        fact = StepFinished(
+            step_id,
+            output,
+            part=self._part,
+            attempt=scope.attempt,
+            degraded=scope.degraded,
+            duration_ms=record.duration_ms,
+            spent_in=scope,
+        )
+        if isinstance(output, ConversationState):
+            fact.conversation = "incomplete" if output.is_incomplete else "complete"
+        stored = None
+        if self._run is not None:
+            nested = isinstance(self._steps[step_id], NestedStep)
+            stored = stored_finish(fact, self.facts.declared.get(step_id), self._run.codec, nested=nested)
+        self.facts.outputs.values[step_id] = output
+        return Outcome(fact, stored)
+
+    def failed(self, started: StepStarted, record: UnitRecord, fact: StepFailed) -> Outcome:
+        """Nothing but the failure."""
+        return Outcome(fact)
+
+    def cancelled(self, started: StepStarted, record: UnitRecord | None, fact: StepCancelled) -> Outcome:
+        """Nothing but the cancellation."""
+        return Outcome(fact)
+
+    def follow(self, change: Changed) -> None:
+        """A pipeline has no forks."""

@@ -1,0 +1,80 @@
+"""What decides a run: a pure state machine, `fact -> decisions`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from fastroai.runtime.facts import (
+    AnswerGiven,
+    BranchTimedOut,
+    EdgesResolved,
+    PauseRequested,
+    QuestionAsked,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    StepCancelled,
+    StepFact,
+    StepFailed,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+    StopRequested,
+)
+
+Unit: TypeAlias = tuple[str, int]
+"""What is run: a step, or a visit to a node; its id and the number of the visit."""
+
+Told: TypeAlias = (
+    RunStarted
+    | RunResumed
+    | StepFinished
+    | StepFailed
+    | StepCancelled
+    | QuestionAsked
+    | AnswerGiven
+    | BranchTimedOut
+    | PauseRequested
+    | StopRequested
+)
+"""What a machine is told."""
+
+
+@dataclass(slots=True)
+class Cancel:
+    """Cancel these units, of those that run; each says when it has ended."""
+
+    units: Sequence[Unit]
+    cause: str
+
+
+@dataclass(slots=True)
+class Changed:
+    """Something changed in the machine that the work of a graph must follow, such as a fork."""
+
+    what: object
+
+
+Decided: TypeAlias = StepStarted | StepSkipped | EdgesResolved | RunFinished
+"""What a machine decides, as facts: whoever carries it out makes them true."""
+
+Decision: TypeAlias = Decided | Cancel | Changed
+
+
+class Machine(Protocol):
+    """Decides what runs next, and nothing else does: no clock, no I/O, no coroutine.
+
+    The live run, its resume and any replay of its facts get the same decisions. It changes its own state and
+    touches only what depends on the fact.
+    """
+
+    def handle(self, fact: Told) -> Sequence[Decision]:
+        """Take in what happened; say what to do."""
+        ...
+
+
+def unit_of(fact: StepFact) -> Unit:
+    """What a fact is about."""
+    return fact.step_id, fact.visit

@@ -1,0 +1,333 @@
+"""Performs what a state machine decides. It has no opinion about what runs next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from contextvars import copy_context
+from time import perf_counter
+from typing import Any, Final, Literal, assert_never
+
+from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver
+from fastroai.runs.machine import Cancel, Changed, Decision, Machine, Told, Unit
+from fastroai.runs.units import Past, UnitRecord
+from fastroai.runs.work import Outcome, Work
+from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Scope
+from fastroai.runtime.facts import (
+    AnyFact,
+    EdgesResolved,
+    PauseRequested,
+    RunFinished,
+    StepCancelled,
+    StepFailed,
+    StepSkipped,
+    StepStarted,
+    StopRequested,
+)
+from fastroai.runtime.failures import leaves
+from fastroai.runtime.isolation import InContext
+from fastroai.runtime.tasks import end_tasks
+from fastroai.runtime.wakeup import running_loop
+from fastroai.steps.durability import failure_of, restore_spending
+from fastroai.store.log import Log
+from fastroai.tracing import NoOpTracer, Tracer
+
+_NO_TRACER: Final = NoOpTracer()
+
+UNITS_BETWEEN_PAUSES: Final = 200
+"""A worker lets others run after so many units, however short they are."""
+
+
+class Runner:
+    """One run of a pipeline or graph, inside its scope.
+
+    Units run in workers, which are tasks. A worker runs what is ready, one unit after the other; when a unit
+    waits for something while others are ready, another worker takes those. So everything that can run does,
+    and units that never wait, and chains, need no task each.
+    """
+
+    def __init__(
+        self, machine: Machine, work: Work, scope: Scope, log: Log, *, deps: object, tracer: Tracer | None
+    ) -> None:
+        self._machine, self._work, self._deps, self._tracer = machine, work, deps, tracer
+        self.scope, self._log, self._part = scope, log, scope.part
+        self.units: dict[Unit, UnitRecord] = {}
+        """What was started, in the order in which it was."""
+        self.skipped: dict[str, str] = {}
+        """Why steps were not run."""
+        self.finish: RunFinished | None = None
+        """How it ended, as the machine has it."""
+        self._ready: deque[StepStarted] = deque()
+        self._workers: set[asyncio.Task[None]] = set()
+        self._active: dict[Unit, asyncio.Task[None]] = {}
+        self._cancelled: dict[Unit, str] = {}
+        """Why units were cancelled."""
+        self._loop = asyncio.get_running_loop()
+        self._finished: asyncio.Future[None] = self._loop.create_future()
+        self._is_over = False
+        self._origin = perf_counter() - (0.0 if log.run is None else log.run.elapsed)
+
+    # --- the run ---
+
+    async def run(self, decisions: Sequence[Decision]) -> None:
+        """Carry out what was decided, and so on to the end. Raises only what is no step's failure."""
+        for decision in decisions:
+            if isinstance(decision, _KEPT):
+                self._log.note(decision)
+        try:
+            await self._decided(None, decisions)
+            self._keep_going()
+            await self._finished
+        except asyncio.CancelledError:
+            self.stop("the task that ran it was cancelled")
+            raise
+        finally:
+            self._is_over = True
+            await end_tasks(self._workers)
+
+    def heed(self, request: PauseRequested | StopRequested) -> None:
+        """Pause at the next boundary, or stop. From any thread."""
+        if running_loop() is self._loop:
+            self._heed(request)
+            return
+        with suppress(RuntimeError):  # its loop is closed, so the run has ended
+            self._loop.call_soon_threadsafe(self._heed, request)
+
+    def _heed(self, request: PauseRequested | StopRequested) -> None:
+        """At once: nothing starts any more when this returns."""
+        if not self._is_over and self.finish is None:
+            self.tell(request)
+
+    def stop(self, reason: str) -> None:
+        """It ends here, and nobody waits for anything: let the machine know."""
+        if not self._is_over and self.finish is None:
+            request = StopRequested(reason=reason, part=self._part)
+            self._is_over = True
+            self._note(request, self._machine.handle(request))
+
+    def tell(self, fact: Told) -> None:
+        """Let the machine know of something that no unit did."""
+        fact.part = self._part
+        decisions = self._machine.handle(fact)
+        self._note(fact, decisions)
+        self._add_worker(self._aside(fact, decisions))
+
+    async def _aside(self, fact: Told, decisions: Sequence[Decision]) -> None:
+        await self._decided(fact, decisions)
+        await self._take()
+
+    # --- workers ---
+
+    def _keep_going(self) -> None:
+        """See that someone takes what is ready: the worker that calls this is about to wait."""
+        if self._ready:
+            self._add_worker(self._take())
+
+    def _add_worker(self, work: Coroutine[Any, Any, None]) -> None:
+        worker = self._loop.create_task(work)
+        self._workers.add(worker)
+        # Not in the worker itself: one that is cancelled before it has begun never runs a line.
+        worker.add_done_callback(self._on_worker_done)
+
+    def _on_worker_done(self, worker: asyncio.Task[None]) -> None:
+        self._workers.discard(worker)
+        if worker.cancelled():
+            if not self._finished.done():
+                self._finished.cancel()
+        elif (error := worker.exception()) is not None and not self._finished.done():
+            self._finished.set_exception(error)
+
+    async def _take(self) -> None:
+        worker = asyncio.current_task()
+        assert worker is not None
+        done = 0
+        while self._ready:
+            await self._settle(await self._perform(self._ready.popleft(), worker))
+            done += 1
+            if done % UNITS_BETWEEN_PAUSES == 0:
+                await asyncio.sleep(0)
+
+    # --- decisions ---
+
+    async def _settle(self, outcome: Outcome) -> None:
+        """Let the machine decide on what became of a unit, put both on record, tell of it, do it.
+
+        What happens is noted in the order in which the machine takes it in: nothing is awaited between.
+        """
+        if self._is_over:
+            return  # cancelled from outside: what ends now makes room for nothing
+        fact = outcome.fact
+        decisions = self._machine.handle(fact)
+        log = self._log
+        if log.run is None:
+            log.live.extend(outcome.before)
+            self._note(fact, decisions)
+        else:
+            noted: list[tuple[AnyFact, AnyFact | None]] = [(one, None) for one in outcome.before]
+            noted.append((fact, outcome.stored))
+            noted += [(one, None) for one in decisions if isinstance(one, _KEPT)]
+            if isinstance(fact, StepFailed | StepCancelled):
+                for one, stored in noted:
+                    log.note(one, stored)
+            else:
+                for one, stored in noted[:-1]:
+                    log.note(one, stored)
+                self._keep_going()
+                one, stored = noted[-1]
+                await log.run.journal.commit(one if stored is None else stored)
+                if self._is_over:
+                    return
+        await self._decided(fact, decisions)
+
+    def _note(self, fact: Told, decisions: Sequence[Decision]) -> None:
+        self._log.note(fact)
+        for decision in decisions:
+            if isinstance(decision, _KEPT):
+                self._log.note(decision)
+
+    async def _decided(self, fact: Told | None, decisions: Sequence[Decision]) -> None:
+        if self.scope.listener is not None:
+            self._keep_going()
+            if fact is not None:
+                await self.scope.emit(fact)
+            for decision in decisions:
+                if isinstance(decision, _KEPT):
+                    await self.scope.emit(decision)
+        for decision in decisions:
+            match decision:
+                case StepStarted():
+                    self._ready.append(decision)
+                case Cancel(units, cause):
+                    self._cancel(units, cause)
+                case Changed():
+                    self._work.follow(decision)
+                case RunFinished():
+                    self.finish = decision
+                    if not self._finished.done():
+                        self._finished.set_result(None)
+                case StepSkipped(step_id=step_id, cause=cause):
+                    self.skipped[step_id] = cause
+                case EdgesResolved():
+                    pass
+                case _:
+                    assert_never(decision)
+
+    def _cancel(self, units: Sequence[Unit], cause: str) -> None:
+        """One that has not begun ends when it would; where a budget is used up, answers arrive first."""
+        for unit in units:
+            self._cancelled.setdefault(unit, cause)
+        for unit in units:
+            if (worker := self._active.get(unit)) is not None:
+                worker.cancel()
+
+    # --- units ---
+
+    def open(self, started: StepStarted) -> UnitRecord:
+        """Begin a unit, with a scope of its own."""
+        config = self._work.config(started)
+        scope = Scope(
+            "step",
+            started.step_id,
+            parent=self.scope,
+            limits=config.limits,
+            deps=self._deps,
+            tracer=self._tracer if config.trace else _NO_TRACER,
+            ordinal=started.visit,
+        )
+        if self._log.run is not None:
+            restore_spending(scope)
+        record = UnitRecord(scope, started.branch, self._now)
+        self.units[started.step_id, started.visit] = record
+        return record
+
+    def reopen(self, past: Past) -> None:
+        """A unit that was over in an earlier process: what it has spent counts here too."""
+        record, run = self.open(past.started), self._log.run
+        record.scope.degraded = past.degraded
+        record.scope.close()
+        record.error = past.error
+        if run is not None:
+            record.finished_ms = max(0.0, past.ended_at - run.recorded.opened.timestamp) * 1000
+            record.started_ms = max(0.0, record.finished_ms - past.duration_ms)
+
+    @property
+    def _now(self) -> float:
+        return (perf_counter() - self._origin) * 1000
+
+    async def _perform(self, started: StepStarted, worker: asyncio.Task[None]) -> Outcome:
+        unit = started.step_id, started.visit
+        if (cause := self._cancelled.get(unit)) is not None:
+            return self._work.cancelled(started, None, self._as_cancelled(started, cause, 1))
+        record = self.open(started)
+        scope, error = record.scope, None
+        context = copy_context()
+        context.run(scope.make_current)
+        self._active[unit] = worker
+        try:
+            performed = self._work.perform(started, scope, self._used(started))
+            output = await InContext(performed, context, self._keep_going)
+            record.finished_ms = self._now
+            outcome = self._work.finished(started, record, output)
+        except BaseException as raised:
+            error = raised
+        finally:
+            del self._active[unit]
+        if scope.is_open_inside:
+            self._keep_going()
+            await scope.end_inside()
+        scope.close(error)
+        if error is None:
+            return outcome
+        record.finished_ms, record.error = self._now, error
+        return self._not_finished(started, record, error)
+
+    def _used(self, started: StepStarted) -> RetriesUsed:
+        run = self._log.run
+        return NO_RETRIES_USED if run is None else run.recorded.progress(started.place)
+
+    def _not_finished(self, started: StepStarted, record: UnitRecord, error: BaseException) -> Outcome:
+        unit, scope = (started.step_id, started.visit), record.scope
+        if isinstance(error, asyncio.CancelledError):
+            if unit not in self._cancelled and not self._is_over:
+                raise error  # of this task, so of the run
+            cause = self._cancelled.get(unit, "the run ended")
+            return self._work.cancelled(started, record, self._as_cancelled(started, cause, scope.attempt))
+        if not isinstance(error, Exception):
+            raise error  # KeyboardInterrupt and the like are not a unit's outcome
+        if isinstance(error, RunStoreUnavailable | RunTakenOver):
+            raise error  # whatever is said of failures: nothing that it does can be put on record
+        fact = StepFailed(
+            started.step_id,
+            failure_of(scope, self._work.config(started), error),
+            visit=started.visit,
+            branch=started.branch,
+            part=self._part,
+            attempt=scope.attempt,
+            budget=self._whose_budget(error),
+            duration_ms=record.duration_ms,
+            raised=error,
+            spent_in=scope,
+        )
+        return self._work.failed(started, record, fact)
+
+    def _as_cancelled(self, started: StepStarted, cause: str, attempt: int) -> StepCancelled:
+        return StepCancelled(
+            started.step_id,
+            cause,
+            visit=started.visit,
+            branch=started.branch,
+            part=self._part,
+            attempt=attempt,
+        )
+
+    def _whose_budget(self, error: Exception) -> Literal["own", "outer"] | None:
+        budgets = [leaf for leaf in leaves(error) if isinstance(leaf, BudgetExceeded)]
+        if not budgets:
+            return None
+        return "outer" if any(self.scope.is_within(one.scope_path) for one in budgets) else "own"
+
+
+_KEPT: Final = (StepStarted, StepSkipped, EdgesResolved)
+"""Decisions that are on record."""

@@ -1,0 +1,667 @@
+"""What happens in a run, as values: one vocabulary for state machines, logs, listeners and traces.
+
+A *fact* is what a state machine takes in or decides, what the log of a run keeps, and what traces read. It
+is made once. Other events, such as a piece of text, are only told to listeners.
+
+A *place* says where: step ids and attempts from the outermost pipeline inwards, as in `write@1/inner/check`.
+`write` is a step, `write@1` its first attempt, `inner` a pipeline that runs in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass, field
+from datetime import UTC, datetime
+from time import time
+from typing import Annotated, Any, ClassVar, Final, Literal, Protocol, TypeAlias
+
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, JsonValue, PlainSerializer, PlainValidator, TypeAdapter
+from pydantic_core import CoreSchema, core_schema
+
+from fastroai.errors import ConfigurationError, RecordedError
+from fastroai.places import quoted, step_name
+from fastroai.records import RequestRecord, Usage
+from fastroai.runtime.classification import FailureClass
+from fastroai.runtime.retry import RetriesUsed
+
+FORMAT: Final = 2
+"""Version of what logs hold; a reader refuses others."""
+
+RunStatus = Literal["running", "finished", "waiting", "failed", "cancelled"]
+"""Where a run is. `waiting`: it goes on when somebody has said or answered something, or resumes it."""
+
+
+class Part:
+    """A pipeline or graph of a run, the outermost or a nested one: where facts happen."""
+
+    __slots__ = ("name", "path", "place", "prefix", "run_id")
+
+    def __init__(
+        self, run_id: str = "", name: str = "", path: tuple[str, ...] = (), place: str = ""
+    ) -> None:
+        self.run_id, self.name = run_id, name
+        self.path = path
+        """Names of the pipelines and steps around it, outermost first, and its own last."""
+        self.place = place
+        """Empty for the outermost, else as in `write@1/inner`."""
+        self.prefix = f"{place}/" if place else ""
+        """Of the places of its steps."""
+
+    def __repr__(self) -> str:
+        return f"Part({self.run_id!r}, {self.name!r}, {self.path!r}, {self.place!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Part):
+            return NotImplemented
+        return (self.run_id, self.name, self.place) == (other.run_id, other.name, other.place)
+
+    def __hash__(self) -> int:
+        return hash((self.run_id, self.name, self.place))
+
+    def inside(self, place: str) -> Part:
+        """What runs at a place inside of this run, of which only the place is known."""
+        if not place:
+            return self
+        names = [step_name(one) for one in place.split("/")]
+        return Part(self.run_id, names[-1], (*self.path, *names), place)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Stored as its place: what else there is to say of it, the first entry of the log says."""
+        return core_schema.no_info_plain_validator_function(
+            lambda given: given if isinstance(given, cls) else cls(place=_text(given)),
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda part: part.place),
+        )
+
+
+def _text(given: object) -> str:
+    if not isinstance(given, str):
+        raise ValueError("a place is text")
+    return given
+
+
+NOWHERE: Final = Part()
+"""Of facts that a state machine has just decided: whoever carries them out says where that is."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunEvent:
+    """Something that happens in a run."""
+
+    part: Part = NOWHERE
+    """The pipeline or graph that it happens in; nested ones report their own."""
+    timestamp: float = field(default_factory=time, compare=False)
+    """When, in seconds since 1970."""
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self.part.run_id
+
+    @property
+    def pipeline(self) -> str:
+        """The name of the pipeline or graph that it happens in, empty outside of any."""
+        return self.part.name
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Names of the pipelines and steps around that pipeline, outermost first, and its own last."""
+        return self.part.path
+
+    @property
+    def at(self) -> datetime:
+        """When."""
+        return datetime.fromtimestamp(self.timestamp, UTC)
+
+
+@dataclass(slots=True, kw_only=True)
+class Fact(RunEvent):
+    """An event that decides how a run goes on, or that the log of the run keeps."""
+
+    kind: ClassVar[str]
+    """Its name in the log."""
+    # NaN and infinity would be `null` by default.
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="constants")
+
+
+# --- failures ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureFacts:
+    """An exception, as far as it can be written down."""
+
+    error_type: str
+    message: str
+    failure_class: str
+    """`recoverable`, `terminal` or `ambiguous`."""
+
+    def as_error(self) -> RecordedError:
+        """An exception that says the same."""
+        return RecordedError(self.error_type, self.message)
+
+
+class Spender(Protocol):
+    """What knows what was spent in it: a scope."""
+
+    def spent(self) -> Usage:
+        """A snapshot."""
+        ...
+
+
+Told: TypeAlias = Annotated[Spender | None, Field(exclude=True), PlainValidator(lambda given: given)]
+Raised: TypeAlias = Annotated[BaseException | None, Field(exclude=True), PlainValidator(lambda given: given)]
+Written: TypeAlias = Annotated[
+    Mapping[str, object], Field(exclude=True), PlainValidator(lambda given: given)
+]
+"""What only the process knows in which it happens; the log has it in other facts, or in another form."""
+
+def _spent(spender: Spender | None, fact: object) -> Usage:
+    if spender is None:
+        name = type(fact).__name__
+        raise ConfigurationError(
+            "usage", name, "a fact of this process; of one from a log, ask trace.attempts or trace.steps"
+        )
+    return spender.spent()
+
+
+# --- runs ---
+
+
+def _whole_part(given: object) -> Part:
+    if isinstance(given, Part):
+        return given
+    if not isinstance(given, dict) or {"run_id", "name"} - given.keys():
+        raise ValueError("it does not say of which run")
+    return Part(_text(given["run_id"]), _text(given["name"]), tuple(map(_text, given.get("path", ()))))
+
+
+WholePart: TypeAlias = Annotated[
+    Part,
+    PlainSerializer(lambda part: {"run_id": part.run_id, "name": part.name, "path": part.path}),
+    PlainValidator(_whole_part),
+]
+"""Stored with the id and the name of the run, which other facts do not repeat."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunStarted(Fact):
+    """A run of a pipeline or graph began; in the log of a run, the first fact, and of the outermost alone."""
+
+    kind: ClassVar[str] = "run_started"
+    part: WholePart = NOWHERE
+    format: int = FORMAT
+    definition: JsonValue = None
+    """Its shape, to be compared when it is resumed."""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    forked_from: str | None = None
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The ids of its steps."""
+        steps = self.definition.get("steps") if isinstance(self.definition, dict) else None
+        return tuple(steps) if isinstance(steps, dict) else ()
+
+
+@dataclass(slots=True, kw_only=True)
+class RunResumed(Fact):
+    """A process took the run up again: what had started and is not over starts anew."""
+
+    kind: ClassVar[str] = "run_resumed"
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    """Inputs that were given anew."""
+    definition: JsonValue = None
+    """The new shape, where it was resumed by force although that had changed."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunFinished(Fact):
+    """A run ended, or halts until it is resumed, which all can be that are not `finished`."""
+
+    kind: ClassVar[str] = "run_finished"
+    status: RunStatus
+    reason: str = ""
+    """Why, for people."""
+    resume_at: tuple[str, ...] = ()
+    """The nodes with which a graph goes on that waits."""
+    step_id: str = ""
+    """The step that has failed, if that is why the run has."""
+    failure: FailureFacts | None = None
+    duration_ms: float = 0.0
+    raised: Raised = None
+    spent_in: Told = None
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why it failed, if it did."""
+        if self.raised is not None or self.failure is None:
+            return self.raised
+        return self.failure.as_error()
+
+    @property
+    def usage(self) -> Usage:
+        """What it has spent. Raises `ConfigurationError` for a fact from a log, which does not say."""
+        return _spent(self.spent_in, self)
+
+
+@dataclass(slots=True, kw_only=True)
+class PauseRequested(Fact):
+    """Somebody asked the run to pause: what runs may finish, and nothing starts."""
+
+    kind: ClassVar[str] = "pause_requested"
+
+
+@dataclass(slots=True, kw_only=True)
+class StopRequested(Fact):
+    """Somebody asked the run to stop at once."""
+
+    kind: ClassVar[str] = "stop_requested"
+    reason: str
+
+
+# --- steps and visits to nodes ---
+
+
+@dataclass(slots=True)
+class StepFact(Fact):
+    """Something about a step, which in a graph is a visit to a node."""
+
+    step_id: str
+    _: KW_ONLY
+    visit: int = 1
+    """Which visit, from 1; in a pipeline there is one."""
+    branch: str = ""
+    """The branch of a graph that it is in; empty outside of forks."""
+
+    @property
+    def place(self) -> str:
+        """Where it is, as in `write` or `write@1/inner/check#2`."""
+        place = f"{self.part.prefix}{quoted(self.step_id)}"
+        return place if self.visit == 1 else f"{place}#{self.visit}"
+
+
+@dataclass(slots=True)
+class StepStarted(StepFact):
+    """A step started, because of `cause`."""
+
+    kind: ClassVar[str] = "step_started"
+    cause: str
+
+
+@dataclass(slots=True)
+class StepSkipped(StepFact):
+    """A step will not run, because of `cause`; a node of a graph, this time."""
+
+    kind: ClassVar[str] = "step_skipped"
+    cause: str
+
+
+@dataclass(slots=True)
+class StepFinished(StepFact):
+    """A step finished with an output."""
+
+    kind: ClassVar[str] = "step_finished"
+    output: Any
+    """In a fact from a log, and in a trace, as JSON."""
+    _: KW_ONLY
+    attempt: int = 1
+    conversation: Literal["complete", "incomplete"] | None = None
+    """Where the output is a `ConversationState`: its status."""
+    degraded: bool = False
+    """Whether something inside of it failed, and it went on."""
+    duration_ms: float = 0.0
+    written: Written = field(default_factory=dict)
+    """What a node writes into the memory of its graph."""
+    spent_in: Told = None
+
+    @property
+    def usage(self) -> Usage:
+        """What it has spent. Raises `ConfigurationError` for a fact from a log, which does not say."""
+        return _spent(self.spent_in, self)
+
+
+@dataclass(slots=True)
+class StepFailed(StepFact):
+    """A step failed, after its retries."""
+
+    kind: ClassVar[str] = "step_failed"
+    failure: FailureFacts
+    _: KW_ONLY
+    attempt: int = 1
+    budget: Literal["own", "outer"] | None = None
+    """Whose budget was used up, if that is why: of the step, or of something in it; or one around it."""
+    duration_ms: float = 0.0
+    raised: Raised = None
+    written: Written = field(default_factory=dict)
+    spent_in: Told = None
+
+    @property
+    def error(self) -> BaseException:
+        """What it raised; of a fact from a log, what is on record of that."""
+        return self.failure.as_error() if self.raised is None else self.raised
+
+    @property
+    def usage(self) -> Usage:
+        """What it has spent. Raises `ConfigurationError` for a fact from a log, which does not say."""
+        return _spent(self.spent_in, self)
+
+
+@dataclass(slots=True)
+class StepCancelled(StepFact):
+    """A step was cancelled, because of `cause`."""
+
+    kind: ClassVar[str] = "step_cancelled"
+    cause: str
+    _: KW_ONLY
+    attempt: int = 1
+    written: Written = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class StepRetried(Fact):
+    """An attempt at a step or at an agent call in it failed, and another follows after `delay` seconds."""
+
+    kind: ClassVar[str] = "step_retried"
+    place: str
+    """The step; of a call, the attempt at the step that makes it."""
+    attempt: int
+    """The one that failed, from 1."""
+    failure: FailureFacts
+    delay: float
+    used: Annotated[
+        RetriesUsed,
+        PlainSerializer(RetriesUsed.to_json),
+        PlainValidator(lambda given: given if isinstance(given, RetriesUsed) else RetriesUsed.from_json(given)),
+    ]
+    """Retries used, with the one that follows."""
+    call: str = ""
+    """The agent call that is made again: its ordinal in the attempt at the step, or its name."""
+    unit: Literal["step", "call"] = "step"
+    """What is tried again: the step's own code, or an agent call in it."""
+    raised: Raised = None
+
+    @property
+    def step_id(self) -> str:
+        """The id of the step."""
+        return step_name(self.place)
+
+    @property
+    def error(self) -> BaseException:
+        """What it raised; of a fact from a log, what is on record of that."""
+        return self.failure.as_error() if self.raised is None else self.raised
+
+    @property
+    def failure_class(self) -> FailureClass:
+        """What decides whether it is tried again."""
+        return FailureClass(self.failure.failure_class)
+
+
+# --- graphs ---
+
+
+class ResolvedEdge(Protocol):
+    """What became of an edge of a graph."""
+
+    @property
+    def target(self) -> str:
+        """The node that it leads to."""
+        ...
+
+    @property
+    def when(self) -> str:
+        """When it is taken, as it was declared."""
+        ...
+
+    @property
+    def taken(self) -> bool:
+        """Whether it was."""
+        ...
+
+    @property
+    def why(self) -> str:
+        """For people."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeFacts:
+    """What became of an edge of a graph, as the log has it."""
+
+    target: str
+    when: str
+    taken: bool
+    why: str
+
+    @classmethod
+    def of(cls, edge: ResolvedEdge) -> EdgeFacts:
+        """What the log has of it."""
+        return cls(target=edge.target, when=edge.when, taken=edge.taken, why=edge.why)
+
+
+def _edges_as_json(edges: Sequence[ResolvedEdge]) -> list[dict[str, Any]]:
+    return [asdict(EdgeFacts.of(one)) for one in edges]
+
+
+def _edges_from_json(given: object) -> Sequence[ResolvedEdge]:
+    if isinstance(given, tuple | list) and all(isinstance(one, EdgeFacts) for one in given):
+        return given
+    return _EDGES.validate_python(given)
+
+
+_EDGES: Final = TypeAdapter(tuple[EdgeFacts, ...])
+
+
+@dataclass(slots=True)
+class EdgesResolved(StepFact):
+    """It was decided where a graph goes after a visit to a node."""
+
+    kind: ClassVar[str] = "edges_resolved"
+    edges: Annotated[
+        Sequence[ResolvedEdge], PlainSerializer(_edges_as_json), PlainValidator(_edges_from_json)
+    ]
+    """All that leave the node, in declaration order."""
+
+
+@dataclass(slots=True, kw_only=True)
+class BranchTimedOut(Fact):
+    """A branch of a graph took too long."""
+
+    kind: ClassVar[str] = "branch_timed_out"
+    branch: str
+    failure: FailureFacts
+    raised: Raised = None
+
+    @property
+    def error(self) -> BaseException:
+        """The time limit."""
+        return self.failure.as_error() if self.raised is None else self.raised
+
+
+@dataclass(slots=True)
+class QuestionAsked(StepFact):
+    """A pause node gave its question, and waits for the answer."""
+
+    kind: ClassVar[str] = "question_asked"
+    question: Any
+    _: KW_ONLY
+    attempt: int = 1
+    duration_ms: float = 0.0
+
+
+@dataclass(slots=True)
+class AnswerGiven(StepFact):
+    """A person answered the question of a pause node: that is its output."""
+
+    kind: ClassVar[str] = "answer_given"
+    answer: Any
+    _: KW_ONLY
+    written: Written = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class ValueWritten(Fact):
+    """A node of a graph put a value into memory before its end."""
+
+    kind: ClassVar[str] = "value_written"
+    place: str
+    """The attempt at the node."""
+    key: str
+    value: Any
+
+
+@dataclass(slots=True, kw_only=True)
+class MessagesAdded(Fact):
+    """What an attempt at a node has added to the conversation of a graph."""
+
+    kind: ClassVar[str] = "messages_added"
+    place: str
+    """The attempt at the node."""
+    messages: JsonValue
+
+
+# --- requests, tools, side effects ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestPlace:
+    """Which request of a run it is."""
+
+    place: str
+    """The attempt at the step that it is made in."""
+    call: str
+    """The agent call that it belongs to: its ordinal in that attempt, or its name.
+
+    `1/inner#2` is the second call of `inner` in tools of the first; `1/` are plain agents there.
+    """
+    attempt: int
+    """The attempt at that call."""
+    model: str
+    """The model that is asked."""
+    fingerprint: str
+    """The hash of what it is asked; empty where no store keeps the run."""
+    tools: tuple[str, ...] = ()
+    """The tool calls in which it is made, outermost first."""
+
+    @property
+    def is_of_agent_call(self) -> bool:
+        """Whether a `FastroAgent` makes it, and not a plain agent, whose calls are not counted."""
+        return bool(self.call) and not self.call.endswith("/")
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestSent(Fact):
+    """A request to a model is about to be sent."""
+
+    kind: ClassVar[str] = "request_sent"
+    id: str
+    request: RequestPlace
+    record: RequestRecord
+    """What counts if it never ends: unmeasured, with its bounds."""
+    rejects: bool = False
+    """Whether it asks again for what the response before it in its call was to give."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestEnded(Fact):
+    """A request ended in the account, with a response if there was one."""
+
+    kind: ClassVar[str] = "request_ended"
+    id: str
+    record: RequestRecord
+    response: JsonValue = None
+    """PydanticAI's `ModelResponse`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SpendingRecorded(Fact):
+    """A step recorded spending that no agent made, or reserves it."""
+
+    kind: ClassVar[str] = "spending_recorded"
+    place: str
+    record: RequestRecord
+    """Of what is only reserved: what counts if nothing more is heard of it."""
+    id: str = ""
+    """Of spending that was reserved. A later fact with the same id says what became of it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolEnded(Fact):
+    """A tool returned, or asked the model to try again."""
+
+    kind: ClassVar[str] = "tool_ended"
+    place: str
+    tool: str
+    """Which call it was: the name, and a hash of the id and the arguments."""
+    result: JsonValue = None
+    retry: JsonValue = None
+    """What it told the model instead of a result."""
+    is_final: bool = False
+    """Whether it told it that it failed, and not to try again."""
+
+
+@dataclass(slots=True, kw_only=True)
+class OnceStarted(Fact):
+    """A side effect of `ctx.once` is about to happen."""
+
+    kind: ClassVar[str] = "once_started"
+    place: str
+    """The step, whatever the attempt at it and at those around it."""
+    name: str
+
+
+@dataclass(slots=True, kw_only=True)
+class OnceDone(Fact):
+    """A side effect of `ctx.once` has happened."""
+
+    kind: ClassVar[str] = "once_done"
+    place: str
+    name: str
+    result: JsonValue
+
+
+@dataclass(slots=True, kw_only=True)
+class OnceFailed(Fact):
+    """A side effect of `ctx.once` has raised an exception, so it was not interrupted."""
+
+    kind: ClassVar[str] = "once_failed"
+    place: str
+    name: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ReplayDiverged(Fact):
+    """A request is not the one that is on record for its place, so it is sent and paid for."""
+
+    kind: ClassVar[str] = "replay_diverged"
+    place: str
+    call: str
+
+
+AnyFact: TypeAlias = (
+    RunStarted
+    | RunResumed
+    | RunFinished
+    | PauseRequested
+    | StopRequested
+    | StepStarted
+    | StepSkipped
+    | StepFinished
+    | StepFailed
+    | StepCancelled
+    | StepRetried
+    | EdgesResolved
+    | BranchTimedOut
+    | QuestionAsked
+    | AnswerGiven
+    | ValueWritten
+    | MessagesAdded
+    | RequestSent
+    | RequestEnded
+    | SpendingRecorded
+    | ToolEnded
+    | OnceStarted
+    | OnceDone
+    | OnceFailed
+    | ReplayDiverged
+)
+"""What the log of a run holds."""

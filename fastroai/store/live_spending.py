@@ -1,0 +1,64 @@
+"""What a run has spent that no store keeps, as facts, made when somebody asks for its trace."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from operator import attrgetter
+
+from fastroai.runtime import Charge, Scope
+from fastroai.runtime.facts import (
+    AnyFact,
+    RequestEnded,
+    RequestPlace,
+    RequestSent,
+    SpendingRecorded,
+    StepRetried,
+)
+
+
+def with_spending(facts: Iterable[AnyFact], scope: Scope) -> list[AnyFact]:
+    """The facts of the run of a scope, in order, and among them its requests and other spending."""
+    told = list(facts)
+    failed_at: defaultdict[str, list[float]] = defaultdict(list)
+    for fact in told:
+        if isinstance(fact, StepRetried) and fact.unit == "step":
+            failed_at[fact.place].append(fact.timestamp)
+    spent = [
+        fact
+        for charge in scope.charges
+        if (place := _place(charge, scope)) is not None
+        for fact in _of_charge(charge, place, failed_at.get(place, ()))
+    ]
+    if not spent:
+        return told
+    # In the order of time; of those at the same moment, what caused others comes first.
+    return sorted([*told, *spent], key=attrgetter("timestamp"))
+
+
+def _place(charge: Charge, outer: Scope) -> str | None:
+    """The innermost step in which it was spent; `None` outside of any."""
+    for scope in charge.where.lineage() if isinstance(charge.where, Scope) else ():
+        if scope is outer:
+            return None
+        if scope.kind == "step":
+            assert scope.parent is not None
+            around = scope.parent.place_within(outer)
+            return f"{around}/{scope.own_place}" if around else scope.own_place
+    return None
+
+
+def _of_charge(charge: Charge, place: str, failed_at: Sequence[float]) -> Iterator[AnyFact]:
+    record = charge.record
+    began = record.started_at
+    assert began is not None
+    where = f"{place}@{1 + sum(at <= began.timestamp() for at in failed_at)}"
+    ended = (began + timedelta(milliseconds=record.duration_ms)).timestamp()
+    if record.agent is None or record.kind == "spend":
+        yield SpendingRecorded(timestamp=ended, place=where, record=record)
+        return
+    model = f"{record.provider}:{record.model}"
+    request = RequestPlace(place=where, call=record.agent, attempt=1, model=model, fingerprint="")
+    yield RequestSent(timestamp=began.timestamp(), id=str(id(charge)), request=request, record=record)
+    yield RequestEnded(timestamp=ended, id=str(id(charge)), record=record)

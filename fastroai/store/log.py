@@ -1,0 +1,76 @@
+"""The log of a run: its facts, in the order in which they came, with or without a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+from fastroai.runtime import Scope
+from fastroai.runtime.facts import AnyFact, RunFinished
+from fastroai.store.runs import DurableRun
+from fastroai.store.live_spending import with_spending
+from fastroai.store.telling import as_told
+from fastroai.store.trace import RunTrace
+
+
+class Log:
+    """The facts of one run; what is nested in it adds to the same log.
+
+    Without a store they are in memory, as they were made: nothing is encoded before somebody reads it. With
+    one, they are written down.
+    """
+
+    def __init__(self, scope: Scope, run: DurableRun | None = None) -> None:
+        """Of the run that this scope is of; `run` keeps it in a store."""
+        self.scope, self.run = scope, run
+        self.live: list[AnyFact] = []
+        """Those that no store keeps."""
+        self.finished: RunFinished | None = None
+        """How the run ended, where no exception says so."""
+
+    def note(self, fact: AnyFact, stored: AnyFact | None = None) -> None:
+        """Keep a fact; a store gets it soon, at the latest with the next that is committed. From any thread.
+
+        `stored` is the same with values as a store has them, where it has any.
+        """
+        if self.run is None:
+            self.live.append(fact)
+        else:
+            self.run.journal.note(fact if stored is None else stored)
+
+    def facts(self) -> list[AnyFact]:
+        """All of them, in order, as people are told of them."""
+        if self.run is not None:
+            return [*self.run.recorded.entries, *self.run.journal.entries]
+        return with_spending(map(as_told, self.live), self.scope)
+
+
+class TraceSource:
+    """Gives the trace of a run when it is asked for, not before: most runs are never asked."""
+
+    def __init__(self, facts: Callable[[], Sequence[AnyFact]]) -> None:
+        self._facts = facts
+
+    @cached_property
+    def trace(self) -> RunTrace:
+        """As it is when it is first asked for."""
+        return RunTrace(self._facts())
+
+    def __reduce__(self) -> tuple[Callable[[Sequence[AnyFact]], TraceSource], tuple[Sequence[AnyFact]]]:
+        return _known, (self.trace.entries,)
+
+
+def _known(facts: Sequence[AnyFact]) -> TraceSource:
+    return TraceSource(lambda: facts)
+
+
+def log_of(scope: Scope | None) -> Log | None:
+    """The log of the run that a scope is part of; `None` outside of any."""
+    log = None if scope is None else scope.log
+    return log if isinstance(log, Log) else None
+
+
+def run_of(scope: Scope | None) -> DurableRun | None:
+    """The run on record that a scope is part of; `None` where no store keeps it."""
+    log = None if scope is None else scope.log
+    return log.run if isinstance(log, Log) else None

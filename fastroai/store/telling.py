@@ -1,0 +1,68 @@
+"""Facts as people are told of them: live values as JSON, and nothing that belongs to the process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pydantic import JsonValue
+from pydantic_core import to_jsonable_python
+
+from fastroai.runtime.facts import (
+    AnswerGiven,
+    AnyFact,
+    BranchTimedOut,
+    EdgeFacts,
+    EdgesResolved,
+    QuestionAsked,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    StepCancelled,
+    StepFailed,
+    StepFinished,
+    StepRetried,
+    ValueWritten,
+)
+
+
+def as_told(fact: AnyFact) -> AnyFact:
+    """The same fact, as a trace has it."""
+    match fact:
+        case RunStarted() | RunResumed():
+            return replace(fact, inputs={name: as_json(value) for name, value in fact.inputs.items()})
+        case StepFinished():
+            return replace(fact, output=as_json(fact.output), written={}, spent_in=None)
+        case StepFailed():
+            return replace(fact, raised=None, written={}, spent_in=None)
+        case StepCancelled():
+            return replace(fact, written={})
+        case RunFinished():
+            return replace(fact, raised=None, spent_in=None)
+        case StepRetried() | BranchTimedOut():
+            return replace(fact, raised=None)
+        case EdgesResolved():
+            return replace(fact, edges=tuple(map(EdgeFacts.of, fact.edges)))
+        case QuestionAsked():
+            return replace(fact, question=as_json(fact.question))
+        case AnswerGiven():
+            return replace(fact, answer=as_json(fact.answer), written={})
+        case ValueWritten():
+            return replace(fact, value=as_json(fact.value))
+        case _:
+            return fact
+
+
+def as_json(value: object) -> JsonValue:
+    """As JSON for people: what has no form in JSON is shown by its `repr`."""
+    try:
+        shown: JsonValue = to_jsonable_python(value, fallback=repr, inf_nan_mode="constants")
+    except Exception:  # a cycle, bytes that are no text, a `repr` that fails
+        return _safe_repr(value)
+    return shown
+
+
+def _safe_repr(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:
+        return object.__repr__(value)
