@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Unpack, overload
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage, RunUsage
 
+from fastroai.callers import warn_caller
 from fastroai.errors import ConfigurationError, UnpricedModelError
 from fastroai.records import Tokens, usd_to_microcents
 from fastroai.usage.bought import used_units
@@ -377,13 +377,16 @@ class CostCalculator:
         return [asked, *of_snapshots, *self._overrides.of_snapshots(model)]
 
     def warn_incomplete(self, cost: RequestCost, model: str, provider: str | None) -> None:
-        """Say why a cost is not complete: one `UnpricedModelWarning` for each reason and model."""
+        """Say why a cost is not complete: one `UnpricedModelWarning` for each reason and model.
+
+        It names the line of the user's code that led to the request, where that can be found.
+        """
         provider, model = _provider_and_name(model, provider or None)
         key = f"{provider}:{model}" if provider else model
         reason = cost.why_incomplete(key, override=self._overrides.without_prices(model, provider))
         if (key, reason) not in self._warned:
             self._warned.add((key, reason))
-            warnings.warn(f"costs leave out requests: {reason}", UnpricedModelWarning, stacklevel=2)
+            warn_caller(f"costs leave out requests: {reason}", UnpricedModelWarning)
 
     def note_difference(self, cost: RequestCost, model: str, provider: str | None) -> None:
         """Log that a provider bills other amounts than the prices known here: once for each model."""
