@@ -1,8 +1,8 @@
 """Money as it is written: amounts that come in, conversions to microcents, and costs for people to read.
 
 Every amount of money that comes in from outside goes through `exact_dollars`, so one rule says how it can be
-written: a `Decimal`, an `int`, a text such as `"0.10"`, or a `float` that is no rounding error. The float `0.1`
-is one tenth of a dollar; `0.1 + 0.2` is refused, because it is not three tenths.
+written: a `Decimal`, an `int`, a text such as `"0.10"`, or a `float` that is no rounding error. The float
+`0.1` is one tenth of a dollar; `0.1 + 0.2` is refused, because it is not three tenths.
 """
 
 from __future__ import annotations
@@ -116,7 +116,6 @@ def format_cost(cost: int | Decimal | Costed | None) -> str:
         format_cost(123)                 # '$0.000123'
         format_cost(Decimal("12.3456"))  # '$12.35'
         format_cost(None)                # 'unknown'
-        format_cost(response)            # '$0.000123'
 
     An account (a `ChatResponse`, a `Usage`, a `RequestRecord`, ...) says whether it knows all of its cost.
     If not, it is written as `at least $0.000123`, or as `unknown` if nothing of it is known. A sum of known

@@ -73,6 +73,9 @@ class CostCalculator:
 
     `endpoints` says what gateways and servers of your own are, by their URLs; see `Endpoint`.
 
+    Keys that are probably misspelt, such as `opnai:gpt-4o`, are a `NearMissWarning` and no error, because a
+    provider of your own can have any name.
+
     List prices belong to the process and are those that genai-prices ships, until they are updated.
     `TestModel` and `FunctionModel` are free unless they have a price.
 
@@ -87,6 +90,7 @@ class CostCalculator:
         endpoints: Mapping[str, Endpoint] | None = None,
     ) -> None:
         self._overrides = PricingOverrides(pricing_overrides)
+        self._overrides.warn_of_misspelt(pricing_overrides or ())
         self._endpoints = Endpoints(endpoints)
         self._warned: set[tuple[str, str]] = set()
         self._differing: set[tuple[str, str | None]] = set()
@@ -102,6 +106,7 @@ class CostCalculator:
             ConfigurationError: naming the model and the field.
         """
         self._overrides.add(model, prices)
+        self._overrides.warn_of_misspelt([model])
 
     def calculate_cost(
         self,

@@ -157,3 +157,18 @@ class TestBounds:
         )
         response = await agent.run("?", budget=Budget(usd="0.001"))
         assert response.cost_usd == Decimal("0.001")
+
+
+async def test_a_model_of_another_maker_is_paid_for_by_the_list_of_its_maker(server: ModelServer) -> None:
+    server.rule(None, Reply("hello", usage=USAGE))
+    endpoints = {server.environment()["OPENAI_BASE_URL"]: Endpoint(like="openai", service_tier="default")}
+    agent = FastroAgent(
+        "openai-chat:claude-sonnet-4-5",
+        cost_calculator=CostCalculator(endpoints=endpoints),
+        max_tokens=100,
+    )
+    response = await agent.run("?", budget=Budget(usd="0.02"))
+    assert (response.cost_usd, response.cost_complete) == (Decimal("0.0006"), True)  # 100 at $3, 20 at $15
+    with pytest.raises(CostBudgetExceeded) as stopped:
+        await agent.run("?", budget=Budget(usd="0.0006"))
+    assert stopped.value.requested_microcents >= 600
