@@ -161,9 +161,11 @@ class Endpoints:
         return None if found is None else found.prices
 
     def host(self, model: Model) -> Host:
-        """Return what is known of the host that serves a model."""
-        endpoint = self.at(base_url_of(model))
+        """Return what is known of the host that serves a model. Warns of one that is nearly described."""
+        url = base_url_of(model)
+        endpoint = self.at(url)
         if endpoint is None:
+            self.warn_of_near_miss(url)
             return Host.of(model)
         return Host.of(
             model,
@@ -221,17 +223,14 @@ class Endpoints:
         if not self._described or url is None:
             return None
         address = _address(url)
-        for each in self._described:
-            if address.is_within(each.address):
-                return each
-        self._warn_of_near_miss(url, address)
-        return None
+        return next((each for each in self._described if address.is_within(each.address)), None)
 
-    def _warn_of_near_miss(self, url: str, address: _Address) -> None:
-        """Say once of a URL that it is nearly one that was described."""
-        if address in self._missed:
+    def warn_of_near_miss(self, url: str | None) -> None:
+        """Say once of a URL that requests go to that it is nearly one that was described."""
+        if not self._described or url is None or self._at(url) is not None:
             return
-        for each in self._described:
+        address = _address(url)
+        for each in () if address in self._missed else self._described:
             differs = address.nearly_within(each.address)
             if differs is not None:
                 self._missed.add(address)

@@ -310,6 +310,10 @@ class CostCalculator:
         """Return what is known of whoever serves a model: whose rules hold, and what it adds."""
         return self._endpoints.host(model)
 
+    def warn_of_near_miss(self, url: str | None) -> None:
+        """Say once of a URL that requests go to that it is nearly an endpoint's: `NearMissWarning`."""
+        self._endpoints.warn_of_near_miss(url)
+
     def cost_headers(self, url: str | None) -> Sequence[str]:
         """Return the response headers in which a gateway at a URL states the cost of a request."""
         return self._endpoints.cost_headers(url)
