@@ -8,10 +8,10 @@ from typing import Final
 from pydantic_ai.embeddings import EmbeddingModel, EmbeddingResult, EmbeddingSettings, WrapperEmbeddingModel
 from pydantic_ai.embeddings.result import EmbedInputType
 
-from fastroai.agent.answers import LOCAL_SYSTEMS
 from fastroai.runtime import billing_of
 from fastroai.steps.reserving import spend
 from fastroai.usage import CostCalculator
+from fastroai.usage.facts import LOCAL_PROVIDERS
 from fastroai.usage.tokenizers import bytes_of
 
 TOKENS_AROUND_A_TEXT: Final = 64
@@ -44,7 +44,7 @@ class MeteredEmbeddingModel(WrapperEmbeddingModel):
             BudgetExceeded: a budget or a spend limit cannot pay for it; nothing is sent.
             UnpricedModelError: there is a budget of money, and no price for the model.
         """
-        if self.system in LOCAL_SYSTEMS:
+        if self.system in LOCAL_PROVIDERS:
             return await self.wrapped.embed(inputs, input_type=input_type, settings=settings)
         texts = [inputs] if isinstance(inputs, str) else inputs
         most = sum(bytes_of(text) + TOKENS_AROUND_A_TEXT for text in texts)

@@ -19,10 +19,10 @@ from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import Reservation, Scope, admit, crossing, current_scope, run_blocking
 from fastroai.runtime.wakeup import running_loop
 from fastroai.steps.durability import SpendingOnRecord
-from fastroai.steps.spend_price import SpendPrice, Units, checked_units, tokens_of, usd_of
+from fastroai.steps.spend_price import SpendPrice, Units, checked_units, tokens_of
 from fastroai.tracing.attributes import error_summary
 from fastroai.usage import CostCalculator, ModelFallback, RequestBound
-from fastroai.usage.money import Amount
+from fastroai.usage.money import Amount, exact_dollars
 from fastroai.usage.pricing import calculator_of
 from fastroai.usage.request_cost import RequestCost
 
@@ -296,7 +296,7 @@ def spend_in(
     if ":" in model and not provider:
         provider, model = model.split(":", 1)
     known = {} if units is None else checked_units(units)
-    own = None if price_usd is None else usd_of("price_usd", price_usd)
+    own = None if price_usd is None else exact_dollars("price_usd", price_usd)
     price = SpendPrice(calculator, model, provider, own)
     most = _most(price, usd, units, known)
     terms = SpendTerms(model=model or "spend", provider=provider, most=most, tokens=tokens_of(known))
