@@ -24,7 +24,7 @@ from pydantic_ai.realtime.codec import CancelResponse
 from pydantic_ai.realtime.openai import OpenAIRealtimeModel
 from websockets.asyncio.server import ServerConnection, serve
 
-from fastroai import Budget, FastroAgent, budget_scope, spend
+from fastroai import Budget, CostCalculator, FastroAgent, budget_scope, spend
 from fastroai.agent import Metered
 from fastroai.errors import ConfigurationError, UnmeteredRequestError
 
@@ -240,7 +240,8 @@ async def test_a_decision_of_an_agent_is_a_request_of_it() -> None:
     provider = SystemOne()
     async with budget_scope(Budget(requests=5)) as scope:
         asks: Agent[Any, bool] = Agent(provider.model(), instructions="Is it wet?", output_type=bool)
-        agent = FastroAgent(agent=asks)
+        prices = CostCalculator(pricing_overrides={"jev": {"input_per_mtok": 1, "output_per_mtok": 1}})
+        agent = FastroAgent(agent=asks, cost_calculator=prices)
         await agent.run("It rains.")
     assert scope.usage.request_count == provider.billed == 1
 
