@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
+from weakref import WeakSet
 
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model
+from pydantic_ai.models._batch_codec import BatchJobError  # which has no public name
 from pydantic_ai.models.batch import Batch, BatchRequest, BatchResult, EncodedBatchRequest
 
 from fastroai.agent.request_attempt import RequestAttempt
@@ -72,13 +75,41 @@ async def create(model: Model, requests: Sequence[EncodedBatchRequest]) -> Batch
     for attempt in attempts:
         attempt.sent = True
     try:
-        return await model.batch_create(going)
+        batch = await model.batch_create(going)
     except BaseException as error:
-        for attempt in attempts:
-            if attempt.charge is None:
-                attempt.fail(error)
-                attempt.conclude_at_once()
+        _fail(attempts, error)
         raise
+    for attempt in attempts:
+        attempt.batch = _key(batch)
+    _SENT.update(attempts)
+    return batch
+
+
+async def results(model: Model, batch: Batch) -> list[BatchResult]:
+    """Read the results of a batch. One that has ended without running anything is not billed.
+
+    Gemini's batches end so: https://ai.google.dev/gemini-api/docs/batch-api#monitor-job-status
+    """
+    try:
+        return await model.batch_results(batch)
+    except BatchJobError as error:
+        _fail([attempt for attempt in _SENT if attempt.batch == _key(batch)], error)
+        raise
+
+
+_SENT: Final[WeakSet[RequestAttempt]] = WeakSet()
+"""Requests in batches of this process. Whoever reads a result may have another meter than its request."""
+
+
+def _key(batch: Batch) -> tuple[str, str]:
+    return batch.group, batch.id
+
+
+def _fail(attempts: Sequence[RequestAttempt], error: BaseException) -> None:
+    for attempt in attempts:
+        if attempt.charge is None:
+            attempt.fail(error)
+            attempt.conclude_at_once()
 
 
 def decode(attempt: RequestAttempt, result: BatchResult, request: BatchRequest) -> ModelResponse:

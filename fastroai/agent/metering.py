@@ -610,6 +610,10 @@ class MeteredModel(OwnedModel):
         """Send a batch. The requests are of many runs, and whoever sends it may be in none of them."""
         return await batches.create(self.wrapped, requests)
 
+    async def batch_results(self, batch: Batch) -> list[BatchResult]:
+        """Read the results of a batch; `batch_decode` charges each."""
+        return await batches.results(self.wrapped, batch)
+
     def batch_decode(self, result: BatchResult, request: BatchRequest) -> ModelResponse:
         """Read the result of a request, and charge it.
 

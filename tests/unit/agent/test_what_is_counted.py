@@ -110,7 +110,8 @@ def test_the_table_says_what_the_meters_do() -> None:
         | {f"RealtimeModel.{name}" for name in (*OPENING, *SIGNALLING)}
         | {"RealtimeConnection.send"}
     )
-    by_meters -= {"Model.cancel_suspended_response", "Model.decide"}  # free, and of some models only
+    by_meters -= {"Model.cancel_suspended_response", "Model.batch_results"}  # free
+    by_meters -= {"Model.decide"}  # of some models only
     through_others = ("Embedder.embed", "ImageGenerator.generate", "direct.", "RealtimeSession.", "Decision")
     counted = {call for call, status in said.items() if status in ("metered", "refused")}
     assert {call for call in counted if not call.startswith(through_others)} == by_meters
