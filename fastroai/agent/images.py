@@ -24,7 +24,7 @@ from fastroai.usage.facts import model_facts
 from fastroai.usage.facts.made_images import GPT_IMAGE_1
 from fastroai.usage.hosts import is_first_party
 from fastroai.usage.rate_card import UNITS
-from fastroai.usage.request_cost import RequestCost
+from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 from fastroai.usage.tokenizers import bytes_of
 
 TOKENS_AROUND_A_PROMPT: Final = 64
@@ -75,18 +75,22 @@ class MeteredImageModel(WrapperImageGenerationModel):
         return result
 
     def _terms(self, price: SpendPrice, units: Units | str) -> SpendTerms:
-        """What is reserved: for `units`, or where nothing bounds these, for the reason why."""
-        unbounded = None
+        """What is reserved, of the most `units` or the reason why these are not known."""
+        unbounded = units if isinstance(units, str) else None
+        known = {} if isinstance(units, str) else units
         if self._most_usd is not None:
             most = SpendPrice.stated(self._most_usd)
-        elif isinstance(units, str):
-            most = _cost(price, {"output_tokens": 1})
-            unbounded = units if most.cost_usd is not None else None
+        elif known:
+            most = _cost(price, known)
         else:
-            most = _cost(price, units)
-        tokens = tokens_of({} if isinstance(units, str) else units)
+            most = UNKNOWN_COST
+            unbounded = f"{unbounded}; {_SAY_MOST}" if _cost(price, {"output_tokens": 1}).complete else None
         return SpendTerms(
-            model=self.model_name, provider=self.system, most=most, tokens=tokens, unbounded=unbounded
+            model=self.model_name,
+            provider=self.system,
+            most=most,
+            tokens=tokens_of(known),
+            unbounded=unbounded,
         )
 
     def _most_units(
@@ -94,15 +98,15 @@ class MeteredImageModel(WrapperImageGenerationModel):
     ) -> Units | str:
         """The most that a request can use; why that is not known, where it is not."""
         if settings.get("extra_body"):
-            return f"extra_body can ask for anything; {_SAY_MOST}"
+            return "extra_body can ask for anything"
         if not is_first_party(self.system, self.base_url):
-            return f"what is documented of {self.model_name} holds at its maker's own address; {_SAY_MOST}"
+            return f"what is documented of {self.model_name} holds at its maker's own address"
         text = bytes_of(prompt) + TOKENS_AROUND_A_PROMPT
         if GPT_IMAGE_1.names.fullmatch(self.model_name):
             return self._most_of_openai(text, len(references), settings)
         facts = model_facts(self.system, self.model_name)
         if facts is None or facts.output_tokens is None or references:
-            return f"no page says how many tokens such images can be; {_SAY_MOST}"
+            return "no page says how many tokens such images can be"
         return _units(text, 0, facts.output_tokens)
 
     def _most_of_openai(self, text: int, references: int, settings: Mapping[str, object]) -> Units | str:
@@ -111,7 +115,7 @@ class MeteredImageModel(WrapperImageGenerationModel):
             size = None  # any of the sizes that there are
         each = GPT_IMAGE_1.most_tokens(quality, size)
         if each is None:
-            return f"no page says how many tokens an image of {quality=} and {size=} is; {_SAY_MOST}"
+            return f"no page says how many tokens an image of {quality=} and {size=} is"
         made = each * number if isinstance(number, int) else each
         return _units(text, GPT_IMAGE_1.reference_tokens * references, made)
 

@@ -40,7 +40,7 @@ class SpendTerms:
     """What it can cost at most."""
     tokens: Tokens
     unbounded: str | None = None
-    """Why nothing bounds it, and what helps; `None` if `most` and `tokens` do."""
+    """Why nothing bounds its tokens, nor its cost if `most` is not known, and what helps."""
     is_local: Literal[False] = False
     is_request: Literal[False] = False
     streamed: Literal[False] = False
@@ -53,12 +53,12 @@ class SpendTerms:
     @property
     def bound(self) -> RequestBound:
         """What it can use and cost at most."""
-        if self.unbounded is not None:
-            return RequestBound(input_tokens=None, output_tokens=None, cost_usd=None, why=self.unbounded)
+        bounded = self.unbounded is None
         return RequestBound(
-            input_tokens=self.tokens.input_tokens,
-            output_tokens=self.tokens.output_tokens,
+            input_tokens=self.tokens.input_tokens if bounded else None,
+            output_tokens=self.tokens.output_tokens if bounded else None,
             cost_usd=self.most.cost_usd if self.most.complete else self.most.most_usd,
+            why=self.unbounded,
         )
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> SpendTerms | None:

@@ -14,12 +14,14 @@ import grpc
 import httpx2
 import pytest
 from openai import AsyncOpenAI
-from pydantic_ai import BinaryImage
+from pydantic_ai import Agent, BinaryImage
+from pydantic_ai.capabilities import ImageGeneration
 from pydantic_ai.exceptions import ContentFilterError, ModelHTTPError, UserError
 from pydantic_ai.images import ImageGenerator, TestImageGenerationModel
 from pydantic_ai.images.google import GoogleImageGenerationModel
 from pydantic_ai.images.openai import OpenAIImageGenerationModel, OpenAIImageGenerationSettings
 from pydantic_ai.images.xai import XaiImageGenerationModel, XaiImageGenerationSettings
+from pydantic_ai.models.test import TestModel
 from pydantic_ai.providers.google import GoogleProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.providers.xai import XaiProvider
@@ -245,6 +247,24 @@ async def test_images_that_nothing_documented_bounds_need_a_most_under_a_budget(
         async with budget_scope(Budget(usd="0.2")):
             await openai(provider, name, most_usd="0.25").generate("word", settings=settings)
     assert len(provider.billed) == 2
+
+
+async def test_a_most_in_dollars_says_nothing_of_tokens() -> None:
+    provider = OpenAI()
+    async with budget_scope(Budget(tokens=10_000)) as scope:
+        with pytest.raises(UnboundedRequestError, match="no page says"):
+            await openai(provider, "gpt-image-2", most_usd="0.25").generate("word")
+        await openai(provider, most_usd="0.25").generate("word", settings=LOW)
+    assert scope.usage.total_tokens == 10 + LOW_TOKENS
+
+
+async def test_an_agent_makes_images_with_a_metered_model() -> None:
+    """`ImageGeneration` takes a model for agents whose own model makes none."""
+    provider = OpenAI()
+    generation = ImageGeneration(native=False, local=openai(provider, most_usd="0.25"))
+    async with budget_scope(Budget(usd=1)) as scope:
+        await Agent(TestModel(), capabilities=[generation]).run("Draw a red square.")
+    assert scope.usage.cost_usd == provider.billed_usd > 0
 
 
 async def test_a_gateway_may_make_other_images_than_the_maker_documents() -> None:
