@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model
@@ -79,30 +79,35 @@ async def create(model: Model, requests: Sequence[EncodedBatchRequest]) -> Batch
     except BaseException as error:
         _fail(attempts, error)
         raise
+    _SENT[batch.group, batch.id] = sent = _Sent(attempts)
     for attempt in attempts:
-        attempt.batch = _key(batch)
-    _SENT.update(attempts)
+        attempt.batch = sent
     return batch
 
 
 async def results(model: Model, batch: Batch) -> list[BatchResult]:
     """Read the results of a batch. One that has ended without running anything is not billed.
 
-    Gemini's batches end so: https://ai.google.dev/gemini-api/docs/batch-api#monitor-job-status
+    Gemini says so of a whole batch that failed, expired or was cancelled, and then names no request:
+    https://ai.google.dev/gemini-api/docs/batch-api
     """
     try:
         return await model.batch_results(batch)
     except BatchJobError as error:
-        _fail([attempt for attempt in _SENT if attempt.batch == _key(batch)], error)
+        sent = _SENT.get((batch.group, batch.id))
+        _fail([] if sent is None else sent.attempts, error)
         raise
 
 
-_SENT: Final[WeakSet[RequestAttempt]] = WeakSet()
-"""Requests in batches of this process. Whoever reads a result may have another meter than its request."""
+@dataclass(eq=False)
+class _Sent:
+    """The requests of a batch, as long as one of them is kept."""
+
+    attempts: Sequence[RequestAttempt]
 
 
-def _key(batch: Batch) -> tuple[str, str]:
-    return batch.group, batch.id
+_SENT: Final[WeakValueDictionary[tuple[str, str], _Sent]] = WeakValueDictionary()
+"""The batches of this process, by group and id. Their results may be read through another meter."""
 
 
 def _fail(attempts: Sequence[RequestAttempt], error: BaseException) -> None:

@@ -21,7 +21,7 @@ from fastroai.steps.reserving import Spend, SpendTerms
 from fastroai.steps.spend_price import SpendPrice, Units, tokens_of
 from fastroai.usage import CostCalculator
 from fastroai.usage.facts import model_facts
-from fastroai.usage.facts.made_images import GPT_IMAGE_1
+from fastroai.usage.facts.made_images import MadeImages, made_images
 from fastroai.usage.hosts import is_first_party
 from fastroai.usage.rate_card import UNITS
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
@@ -102,22 +102,27 @@ class MeteredImageModel(WrapperImageGenerationModel):
         if not is_first_party(self.system, self.base_url):
             return f"what is documented of {self.model_name} holds at its maker's own address"
         text = bytes_of(prompt) + TOKENS_AROUND_A_PROMPT
-        if GPT_IMAGE_1.names.fullmatch(self.model_name):
-            return self._most_of_openai(text, len(references), settings)
+        if (documented := made_images(self.model_name)) is not None:
+            return _most_of_openai(documented, text, len(references), settings)
         facts = model_facts(self.system, self.model_name)
         if facts is None or facts.output_tokens is None or references:
             return "no page says how many tokens such images can be"
         return _units(text, 0, facts.output_tokens)
 
-    def _most_of_openai(self, text: int, references: int, settings: Mapping[str, object]) -> Units | str:
-        quality, size, number = map(settings.get, ("openai_quality", "openai_size", "openai_n"))
-        if "dimensions" in settings or "aspect_ratio" in settings:
-            size = None  # any of the sizes that there are
-        each = GPT_IMAGE_1.most_tokens(quality, size)
-        if each is None:
-            return f"no page says how many tokens an image of {quality=} and {size=} is"
-        made = each * number if isinstance(number, int) else each
-        return _units(text, GPT_IMAGE_1.reference_tokens * references, made)
+
+def _most_of_openai(
+    documented: MadeImages, text: int, references: int, settings: Mapping[str, object]
+) -> Units | str:
+    quality, size, number = map(settings.get, ("openai_quality", "openai_size", "openai_n"))
+    if "dimensions" in settings or "aspect_ratio" in settings:
+        size = None  # any of the sizes that there are
+    each = documented.most_tokens(quality, size)
+    if each is None:
+        return f"no page says how many tokens an image of {quality=} and {size=} is"
+    if references and documented.reference_tokens is None:
+        return "no page says how many tokens its reference images are"
+    made = each * number if isinstance(number, int) else each
+    return _units(text, references * (documented.reference_tokens or 0), made)
 
 
 def _units(text: int, references: int, made: int) -> Units:

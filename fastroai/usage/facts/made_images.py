@@ -20,8 +20,8 @@ class MadeImages:
     names: re.Pattern[str]
     tokens: dict[str, dict[str, int]]
     """Output tokens of one image, by quality, then by size."""
-    reference_tokens: int
-    """The most input tokens of an image to edit, at high fidelity."""
+    reference_tokens: int | None
+    """The most input tokens of an image to edit, at high fidelity; `None` if that is not documented."""
     sources: tuple[Source, ...]
 
     def most_tokens(self, quality: object, size: object) -> int | None:
@@ -41,24 +41,31 @@ class MadeImages:
 
 
 _CHECKED: Final = date(2026, 11, 22)
-GPT_IMAGE_1: Final = MadeImages(
-    # Of gpt-image-1-mini, the same page says tokens and prices that contradict each other.
-    re.compile(r"gpt-image-1(\.5)?(-\d{4}-\d{2}-\d{2})?"),
-    {
-        "low": {"1024x1024": 272, "1024x1536": 408, "1536x1024": 400},
-        "medium": {"1024x1024": 1_056, "1024x1536": 1_584, "1536x1024": 1_568},
-        "high": {"1024x1024": 4_160, "1024x1536": 6_240, "1536x1024": 6_208},
-    },
-    65 + 129 * _MOST_TILES + 6_240,
-    (
-        Source(
-            "https://developers.openai.com/api/docs/guides/image-generation#models-prior-to-gpt-image-2",
-            _CHECKED,
-        ),
-        Source(
-            "https://developers.openai.com/api/docs/guides/images-vision#gpt-image-1",
-            _CHECKED,
-            "129 tokens for each tile and 65 besides; at high fidelity 6,240 more, or 4,160 for a square",
-        ),
-    ),
+_TOKENS: Final = {
+    "low": {"1024x1024": 272, "1024x1536": 408, "1536x1024": 400},
+    "medium": {"1024x1024": 1_056, "1024x1536": 1_584, "1536x1024": 1_568},
+    "high": {"1024x1024": 4_160, "1024x1536": 6_240, "1536x1024": 6_208},
+}
+_MADE: Final = Source(
+    "https://developers.openai.com/api/docs/guides/image-generation#models-prior-to-gpt-image-2", _CHECKED
 )
+_REFERENCES: Final = Source(
+    "https://developers.openai.com/api/docs/guides/images-vision#gpt-image-1",
+    _CHECKED,
+    "129 tokens for each tile and 65 besides; at high fidelity 6,240 more, or 4,160 for a square",
+)
+MADE_IMAGES: Final = (
+    # Of gpt-image-1-mini, the same page says tokens and prices that contradict each other.
+    MadeImages(
+        re.compile(r"gpt-image-1(-\d{4}-\d{2}-\d{2})?"),
+        _TOKENS,
+        65 + 129 * _MOST_TILES + 6_240,
+        (_MADE, _REFERENCES),
+    ),
+    MadeImages(re.compile(r"gpt-image-1\.5(-\d{4}-\d{2}-\d{2})?"), _TOKENS, None, (_MADE,)),
+)
+
+
+def made_images(model: str) -> MadeImages | None:
+    """What is documented of the images of a model; `None` if there is no line for it."""
+    return next((line for line in MADE_IMAGES if line.names.fullmatch(model)), None)

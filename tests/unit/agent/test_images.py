@@ -118,6 +118,18 @@ async def test_an_edited_image_costs_what_the_reference_costs_besides() -> None:
     assert scope.usage.cost_usd == provider.billed_usd == 10 * TEXT_IN + 323 * IMAGE_IN + 272 * IMAGE_OUT
 
 
+@pytest.mark.parametrize(("name", "most"), [("gpt-image-1", 7_337), ("gpt-image-1.5", None)])
+async def test_references_are_bounded_where_that_is_documented(name: str, most: int | None) -> None:
+    reference = BinaryImage(data=PNG, media_type="image/png")
+    async with budget_scope(Budget(usd=1)) as scope:
+        if most is None:
+            with pytest.raises(UnboundedRequestError, match="reference images"):
+                await openai(OpenAI(), name).generate("word", images=[reference], settings=LOW)
+            return
+        await openai(OpenAI(usage=False), name).generate("word", images=[reference], settings=LOW)
+    assert scope.usage.committed_usd == 68 * TEXT_IN + most * IMAGE_IN + LOW_TOKENS * IMAGE_OUT
+
+
 async def test_output_that_no_answer_splits_is_sold_as_images() -> None:
     """GPT Image 1.5 sells images at $32 and text at $10."""
     async with budget_scope(Budget(usd=1)) as scope:
