@@ -61,6 +61,8 @@ class RequestAttempt:
     """Whether it may have gone out. One in a batch has not, until the batch has."""
     job: str | None = None
     """The provider's id for the work on it: of a background response, or of the request in its batch."""
+    batch: object | None = None
+    """The batch that it was sent in."""
     on_end: Callable[[], None] | None = None
     """Called when it ends. Set while it is kept, as its provider works on it."""
     backoff_ms: float = 0.0

@@ -49,6 +49,8 @@ class SpendPrice:
     model: str
     provider: str
     price_usd: Decimal | None
+    provider_url: str | None = None
+    """Where it is bought, as prices can depend on that."""
 
     @staticmethod
     def stated(usd: Amount) -> RequestCost:
@@ -76,4 +78,6 @@ class SpendPrice:
         usage = RequestUsage()
         for name, count in units.items():
             setattr(usage, name, count)
-        return self.calculator.cost_of_usage(usage, model=self.model, provider=self.provider or None)
+        return self.calculator.cost_of_usage(
+            usage, model=self.model, provider=self.provider or None, provider_url=self.provider_url
+        )

@@ -3,6 +3,7 @@
 Nothing here is a guess: what no page says is `None`, and what is asked of such a line has no bound.
 
 - `models`: limits, images and documents of models; `images`: the rules that it names.
+- `made_images`: the images that models make.
 - `providers`: hosts, tokens around messages, service tiers, searches.
 - `regions`: prices of regions.
 - `finish_reasons`: why answers end, and whether their usage is complete.
