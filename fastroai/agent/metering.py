@@ -64,7 +64,6 @@ from fastroai.runtime import (
     step_down_if_due,
 )
 from fastroai.runtime.wakeup import running_loop
-from fastroai.steps.spend_price import usd_of
 from fastroai.store.runs import current_durable_run
 from fastroai.tracing import attributes
 from fastroai.usage import (
@@ -72,7 +71,7 @@ from fastroai.usage import (
     ModelFallback,
     base_url_of,
 )
-from fastroai.usage.money import Amount
+from fastroai.usage.money import Amount, exact_dollars
 from fastroai.usage.pricing import calculator_of
 
 if TYPE_CHECKING:
@@ -80,6 +79,8 @@ if TYPE_CHECKING:
     from pydantic_ai.images import ImageGenerationModel
     from pydantic_ai.models.decision import DecisionModelSettings, DecisionRequest, DecisionResponse
     from pydantic_ai.realtime import RealtimeModel
+
+_NO_SPAN: Final = nullcontext("")
 
 REQUEST_RETRY_DELAY: Final = 0.5
 """Seconds; the base of the backoff between attempts at a request, as in the providers' own SDKs."""
@@ -176,7 +177,7 @@ class Metered(AbstractCapability[Any]):
         if not isinstance(model, ImageGenerationModel | str):
             raise ConfigurationError("model", model, "'provider:model', or a PydanticAI ImageGenerationModel")
         return MeteredImageModel(
-            model, self.calculator, None if most_usd is None else usd_of("most_usd", most_usd)
+            model, self.calculator, None if most_usd is None else exact_dollars("most_usd", most_usd)
         )
 
     def realtime_model(self, model: RealtimeModel | str) -> RealtimeModel:
@@ -221,6 +222,7 @@ class Metered(AbstractCapability[Any]):
         run = self._run()
         if run is not None:
             run.add_task()
+            run.follow(ctx)
         if run is not None or current_scope() is None:
             return await handler()
         plain_run = object()
@@ -239,6 +241,7 @@ class Metered(AbstractCapability[Any]):
         run = self._run()
         if run is not None:
             run.add_task()
+            run.follow(ctx)
             run.rejects_answer = rejects_answer(request_context.messages)
         request_context.model = self._metered_model(request_context.model)
         return request_context
@@ -666,9 +669,10 @@ class MeteredModel(OwnedModel):
 
     def _on_record(self, scope: Scope, terms: Terms) -> RequestOnRecord | None:
         """Its place in the run, where that is on record."""
-        durable, run = current_durable_run.get(), current_agent_run.get()
+        durable = current_durable_run.get()
         if durable is None:
             return None
+        run = current_agent_run.get()
         call = "" if run is None else run.call
         if run is not None and run.meter is not self.meter:
             call = f"{call}/"  # a plain agent, called by a tool
@@ -710,7 +714,7 @@ class MeteredModel(OwnedModel):
         """Its span; inside, its id, which is empty without a tracer."""
         tracer, terms = attempt.scope.tracer, attempt.terms
         if tracer is None:
-            return nullcontext("")
+            return _NO_SPAN
         return tracer.span(
             attributes.request_span(terms.model),
             **attributes.request_attributes(
