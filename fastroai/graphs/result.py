@@ -18,7 +18,7 @@ from fastroai.runs.stream import RunStream
 from fastroai.runs.usage import RunUsage
 from fastroai.runtime import Scope
 from fastroai.steps import StepUsage
-from fastroai.store.log import TraceSource
+from fastroai.store.log import RunLog
 from fastroai.store.trace import RunTrace
 
 GraphQuality: TypeAlias = Literal["clean", "degraded", "failed"]
@@ -106,7 +106,7 @@ class GraphResult(Generic[OutputT]):
     """The nodes with which a paused run goes on."""
     questions: tuple[Question, ...] = ()
     """What a paused run asks, first asked first."""
-    log: TraceSource = field(repr=False, compare=False)
+    log: RunLog = field(repr=False, compare=False)
     """What `trace` is made of."""
 
     @property

@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 from fastroai.contracts import Contract
 from fastroai.contracts.accepted import Accepted, Accepts
 from fastroai.contracts.annotations import Annotation
-from fastroai.errors import ConfigurationError, FastroAIError
+from fastroai.errors import ConfigurationError, FastroAIError, attach_trace
 from fastroai.pipelines.contracting import bind_contracts
 from fastroai.pipelines.definition import define
 from fastroai.pipelines.drawing import draw_mermaid
@@ -480,10 +480,11 @@ class Pipeline(Generic[DepsT, OutputT]):
                 )
                 if finish.raised is not None:
                     raise finish.raised
-        except FastroAIError as error:
+        except BaseException as error:
             if run is not None:
-                error.step_outputs, error.run_id = dict(run.outputs), scope.run_id
-                error.log = run.trace_source
+                attach_trace(error, run.log)
+                if isinstance(error, FastroAIError):
+                    error.step_outputs, error.run_id = dict(run.outputs), scope.run_id
             raise
         self._past_runs.add(scope.spent())
         return run.result()

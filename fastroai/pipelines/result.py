@@ -13,7 +13,7 @@ from fastroai.runs.quality import Quality
 from fastroai.runs.usage import RunUsage, StepTiming
 from fastroai.runtime import Scope
 from fastroai.steps import ConversationState, StepUsage
-from fastroai.store.log import TraceSource
+from fastroai.store.log import RunLog
 from fastroai.store.trace import RunTrace
 
 OutputT = TypeVar("OutputT", default=Any, covariant=True)
@@ -81,7 +81,7 @@ class PipelineResult(Generic[OutputT]):
     quality: Quality = "clean"
     """`"degraded"`: a step failed with `on_error="continue"`, or an answer that was used broke off before its
     end, or came without its usage. Nested pipelines count."""
-    log: TraceSource = field(repr=False, compare=False)
+    log: RunLog = field(repr=False, compare=False)
     """What `trace` is made of."""
     routes: tuple[str, ...] = ()
     """For a router: the pipelines that it tried, in order; the last one gave the result."""

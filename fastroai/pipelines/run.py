@@ -22,7 +22,7 @@ from fastroai.steps import ConversationState
 from fastroai.steps.context import RunFacts
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.shared import Shared
-from fastroai.store.log import TraceSource
+from fastroai.store.log import RunLog
 
 
 class PipelineRun:
@@ -43,7 +43,7 @@ class PipelineRun:
         )
         self.outputs: Mapping[str, object] = facts.outputs.values
         """By step id, of those that have finished."""
-        self.trace_source = TraceSource(opened.log.facts)
+        self.log = RunLog(opened.log.facts)
         work = PipelineWork(
             steps=setup.steps,
             configs=setup.configs,
@@ -91,7 +91,7 @@ class PipelineRun:
             conversation_state=state if isinstance(state, ConversationState) else None,
             stopped_early=stopping is not None,
             run_id=scope.run_id,
-            log=self.trace_source,
+            log=self.log,
             timings=timings,
             critical_path=critical_path(plan, timings),
             quality=quality_of(scope, errors, scopes.values()),

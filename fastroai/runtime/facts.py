@@ -15,7 +15,15 @@ from datetime import UTC, datetime
 from time import time
 from typing import Annotated, Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
-from pydantic import ConfigDict, Field, GetCoreSchemaHandler, JsonValue, PlainSerializer, PlainValidator, TypeAdapter
+from pydantic import (
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    JsonValue,
+    PlainSerializer,
+    PlainValidator,
+    TypeAdapter,
+)
 from pydantic_core import CoreSchema, core_schema
 
 from fastroai.errors import ConfigurationError, RecordedError

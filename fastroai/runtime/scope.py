@@ -7,8 +7,8 @@ calls inside a step is under that step without anyone passing anything.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -63,7 +63,7 @@ def current_scope() -> Scope | None:
     return inherited
 
 
-class RunLog(Protocol):
+class FactLog(Protocol):
     """Keeps the facts of a run."""
 
     scope: Scope
@@ -186,7 +186,7 @@ class Scope:
         """Whether a pipeline that is nested here was, although it did not fail."""
         self._closers: list[Closer] | None = None
         self._clocks: list[Clock] | None = None
-        self.log: RunLog | None = None if parent is None else parent.log
+        self.log: FactLog | None = None if parent is None else parent.log
         """The log of the run that it is a part of."""
         self._part: Part | None = None
         self.on_record: bool = parent is not None and parent.on_record
@@ -203,7 +203,7 @@ class Scope:
             self._events = deque()
             self.lock = threading.Lock()
             self.loop = running_loop()
-            self.run_id = run_id or uuid.uuid4().hex
+            self.run_id = run_id or os.urandom(16).hex()
             self.tracer = tracer
             self.listener = None if listener is None else on_this_loop(listener)
             self.step_id = name if kind == "step" else None
@@ -404,7 +404,8 @@ class Scope:
     def count_agent_call(self) -> None:
         """Count the start of an agent run here and in every ancestor."""
         with self.lock:
-            for scope in self.lineage():
+            self.usage.agent_calls += 1
+            for scope in self._above:
                 scope.usage.agent_calls += 1
 
     def spent(self) -> Usage:

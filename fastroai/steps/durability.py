@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
+from fastroai.calls.call import AgentCall
 from fastroai.errors import RunCorrupt, error_chain
 from fastroai.records import RequestRecord
 from fastroai.runtime import NO_RETRIES_USED, FailureContext, RetriesUsed, Retry, Scope, classify
@@ -18,7 +19,6 @@ from fastroai.runtime.facts import (
     StepRetried,
 )
 from fastroai.runtime.scope import RUNS
-from fastroai.steps.call import AgentCall
 from fastroai.steps.config import ResolvedConfig
 from fastroai.steps.conversation import ConversationState, state_in
 from fastroai.store.log import log_of, run_of

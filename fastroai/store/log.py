@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
+from fastroai.errors import trace_source_of
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import AnyFact, RunFinished
-from fastroai.store.runs import DurableRun
 from fastroai.store.live_spending import with_spending
+from fastroai.store.runs import DurableRun
 from fastroai.store.telling import as_told
 from fastroai.store.trace import RunTrace
 
@@ -45,7 +46,7 @@ class Log:
         return with_spending(map(as_told, self.live), self.scope)
 
 
-class TraceSource:
+class RunLog:
     """Gives the trace of a run when it is asked for, not before: most runs are never asked."""
 
     def __init__(self, facts: Callable[[], Sequence[AnyFact]]) -> None:
@@ -56,12 +57,12 @@ class TraceSource:
         """As it is when it is first asked for."""
         return RunTrace(self._facts())
 
-    def __reduce__(self) -> tuple[Callable[[Sequence[AnyFact]], TraceSource], tuple[Sequence[AnyFact]]]:
+    def __reduce__(self) -> tuple[Callable[[Sequence[AnyFact]], RunLog], tuple[Sequence[AnyFact]]]:
         return _known, (self.trace.entries,)
 
 
-def _known(facts: Sequence[AnyFact]) -> TraceSource:
-    return TraceSource(lambda: facts)
+def _known(facts: Sequence[AnyFact]) -> RunLog:
+    return RunLog(lambda: facts)
 
 
 def log_of(scope: Scope | None) -> Log | None:
@@ -74,3 +75,18 @@ def run_of(scope: Scope | None) -> DurableRun | None:
     """The run on record that a scope is part of; `None` where no store keeps it."""
     log = None if scope is None else scope.log
     return log.run if isinstance(log, Log) else None
+
+
+def trace_of(error: BaseException) -> RunTrace | None:
+    """What happened in the run that this exception ended, for FastroAI's errors and for any other.
+
+    `None` if the exception, and those that it was raised from, never left a run of a pipeline or a graph.
+
+        try:
+            await pipeline.execute(inputs)
+        except Exception as error:
+            if (trace := trace_of(error)) is not None:
+                print(trace.explain())
+    """
+    source = trace_source_of(error)
+    return source.trace if isinstance(source, RunLog) else None
