@@ -870,7 +870,7 @@ def _later(first: bytes, last: bytes, seconds: int) -> bytes:
     opened, ended = decode_entry("r", 1, first), decode_entry("r", 2, last)
     assert isinstance(opened, RunStarted)
     assert isinstance(ended, RunFinished)
-    return encode_entry(replace(ended, at=opened.at + timedelta(seconds=seconds)))
+    return encode_entry(replace(ended, timestamp=opened.timestamp + seconds))
 
 
 # --- a store that fails ---

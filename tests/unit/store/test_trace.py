@@ -373,7 +373,7 @@ def test_the_explanation_keeps_a_failure_on_one_line() -> None:
 
 
 def test_the_explanation_says_what_was_taken_over_from_another_run() -> None:
-    log = Log(definition({"a": []}), forked_from="r0").add(StepFinished(place="a", attempt=1, output=1), -60)
+    log = Log(definition({"a": []}), forked_from="r0").add(StepFinished("a", 1), -60)
     assert "    0.000 s  a: its output is taken over, and it does not run" in log.trace.explain()
 
 
