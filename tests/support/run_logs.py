@@ -31,6 +31,7 @@ from fastroai.runtime.facts import (
     StepRetried,
     StepSkipped,
     StepStarted,
+    StopRequested,
 )
 from fastroai.store.entries import RunHeader, encode_entry
 from fastroai.store.headers import encode_header, header_key, log_key
@@ -175,6 +176,9 @@ class Log:
 
     def resume(self, shape: JsonValue = None, **inputs: JsonValue) -> Log:
         return self.add(RunResumed(inputs=inputs, definition=shape), 60.0)
+
+    def stop(self, reason: str) -> Log:
+        return self.add(StopRequested(reason=reason))
 
     def end(self, status: RunStatus = "finished", why: FailureFacts | None = None) -> Log:
         return self.add(RunFinished(status=status, failure=why))

@@ -248,14 +248,14 @@ async def test_what_comes_with_a_resume_is_on_record_with_it_and_the_log_goes_on
     await (await begin(store)).end(ended(), Usage())
     answer = StepFinished("ask", "yes")
     run = await take_up(store, answer)
-    before = ["run_opened", "run_ended", "run_resumed", "step_output"]
+    before = ["run_started", "run_finished", "run_resumed", "step_finished"]
     assert kinds(await read_log(store, "r")) == before
     assert run.recorded.outputs == {"ask": answer}
     assert run.recorded.ended is None
     assert kinds(run.entries()) == before
     await run.journal.commit(StepStarted("next", "ask finished"))
     await run.end(ended(), Usage())
-    whole = [*before, "step_start", "run_ended"]
+    whole = [*before, "step_started", "run_finished"]
     assert kinds(await read_log(store, "r")) == kinds(run.entries()) == whole
 
 
@@ -273,7 +273,7 @@ async def test_a_resume_that_is_not_on_record_brings_nothing_with_it() -> None:
         store.before, store.after = (None, gone_at) if after else (gone_at, None)
         with pytest.raises(RunStoreUnavailable):
             await take_up(store, answer)
-        assert kinds(await read_log(store, "r"))[2:] == (["run_resumed", "step_output"] if after else [])
+        assert kinds(await read_log(store, "r"))[2:] == (["run_resumed", "step_finished"] if after else [])
         to_the_log = len(store.writes) + 2
 
 
