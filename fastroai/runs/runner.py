@@ -143,7 +143,7 @@ class Runner:
         worker = asyncio.current_task()
         assert worker is not None
         done = 0
-        while self._ready:
+        while self._ready and not self._is_over:
             await self._settle(await self._perform(self._ready.popleft(), worker))
             done += 1
             if done % UNITS_BETWEEN_PAUSES == 0:

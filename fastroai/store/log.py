@@ -7,7 +7,7 @@ from functools import cached_property
 
 from fastroai.errors import trace_source_of
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import AnyFact, RunFinished
+from fastroai.runtime.facts import NOWHERE, AnyFact, RunFinished
 from fastroai.store.live_spending import with_spending
 from fastroai.store.runs import DurableRun
 from fastroai.store.telling import as_told
@@ -41,9 +41,14 @@ class Log:
 
     def facts(self) -> list[AnyFact]:
         """All of them, in order, as people are told of them."""
-        if self.run is not None:
-            return [*self.run.recorded.entries, *map(as_told, self.run.journal.entries)]
-        return with_spending(map(as_told, self.live), self.scope)
+        if self.run is None:
+            facts = with_spending(map(as_told, self.live), self.scope)
+        else:
+            facts = [*self.run.recorded.entries, *map(as_told, self.run.journal.entries)]
+        for fact in facts:
+            if fact.part is NOWHERE:  # those of requests and side effects have a place in the run instead
+                fact.part = self.scope.part
+        return facts
 
 
 class RunLog:

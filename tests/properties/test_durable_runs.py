@@ -280,7 +280,7 @@ def test_any_value_comes_back_from_every_store(
 
 async def _round_trip(store: Any, key: str, values: list[tuple[Any, Any]]) -> None:
     entries = [
-        StepFinished(place="s", attempt=1, output=value_to_json(value, declared, "it"))
+        StepFinished("s", value_to_json(value, declared, "it"))
         for value, declared in values
     ]
     await store.append(key, [encode_entry(entry) for entry in entries], revision=0)

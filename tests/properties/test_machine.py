@@ -8,21 +8,13 @@ from dataclasses import dataclass, field
 
 from hypothesis import given
 from hypothesis import strategies as st
+from support.facts import cancelled, failed, finished, made_room
 from support.schedules import Schedule, interpret, schedules
 
-from fastroai.pipelines.machine import (
-    Cancelled,
-    CancelSteps,
-    Event,
-    Failed,
-    Finish,
-    PipelineMachine,
-    SkipStep,
-    Started,
-    StartStep,
-    Succeeded,
-)
+from fastroai.pipelines.machine import PipelineMachine
 from fastroai.pipelines.plan import build_plan
+from fastroai.runs.machine import Cancel, Decision, Told
+from fastroai.runtime.facts import RunFinished, RunStarted, StepSkipped, StepStarted
 from fastroai.steps import StepContext, step
 
 
@@ -39,7 +31,7 @@ def machine_of(schedule: Schedule) -> PipelineMachine:
 
 @dataclass
 class Simulation:
-    """Performs a machine's commands in simulated time, and notes what happened."""
+    """Performs a machine's decisions in simulated time, and notes what happened."""
 
     schedule: Schedule
     stubborn: frozenset[str] = frozenset()
@@ -54,56 +46,63 @@ class Simulation:
     ends: int = 0
     most: int = 0
     stopped: bool = False
+    told: list[tuple[Told, list[Decision]]] = field(default_factory=list)
 
     def run(self, machine: PipelineMachine) -> Simulation:
         running: list[tuple[int, int, str]] = []
-        events: list[Event] = [Started()]
+        events: list[Told] = [RunStarted()]
         order = 0
         while events or running:
             if not events:
                 self.time, _, name = heapq.heappop(running)
                 events.append(self._end_of(name))
-            for command in machine.handle(events.pop(0)):
+            event = events.pop(0)
+            decisions = machine.handle(event)
+            self.told.append((event, decisions))
+            for decision in decisions:
                 assert not self.ends, "nothing comes after the end"
-                if isinstance(command, StartStep):
+                if isinstance(decision, StepStarted):
                     assert not self.stopped, "nothing starts after a stop"
-                    assert command.step_id not in self.started, "a step runs at most once"
-                    for before in self.schedule.needs[command.step_id]:
+                    assert decision.step_id not in self.started, "a step runs at most once"
+                    for before in self.schedule.needs[decision.step_id]:
                         assert self.finished[before] <= self.time, "what it needs has finished"
                         assert before not in self.schedule.failing
                     order += 1
-                    self.started[command.step_id] = self.time
-                    self.rooms[command.step_id] = command.made_room
-                    end = self.time + self.schedule.seconds[command.step_id]
-                    heapq.heappush(running, (end, order, command.step_id))
+                    self.started[decision.step_id] = self.time
+                    self.rooms[decision.step_id] = made_room(decision)
+                    end = self.time + self.schedule.seconds[decision.step_id]
+                    heapq.heappush(running, (end, order, decision.step_id))
                     self.most = max(self.most, len(running) + len(events))
-                elif isinstance(command, SkipStep):
-                    self.skipped.append(command.step_id)
-                elif isinstance(command, CancelSteps):
+                elif isinstance(decision, StepSkipped):
+                    self.skipped.append(decision.step_id)
+                elif isinstance(decision, Cancel):
+                    assert sorted(step_id for step_id, _ in decision.units) == sorted(
+                        step_id for *_, step_id in running
+                    )
                     events += self._cancel(sorted(running))
                     running.clear()
                 else:
-                    assert isinstance(command, Finish)
+                    assert isinstance(decision, RunFinished)
                     assert not running
                     assert not events
                     self.ends += 1
         return self
 
-    def _end_of(self, name: str) -> Event:
+    def _end_of(self, name: str) -> Told:
         self.finished[name] = self.time
         if name not in self.schedule.failing:
-            return Succeeded(name)
+            return finished(name)
         self.stopped = self.stopped or name in self.schedule.stopping
-        return Failed(name)
+        return failed(name)
 
-    def _cancel(self, running: list[tuple[int, int, str]]) -> Iterator[Event]:
+    def _cancel(self, running: list[tuple[int, int, str]]) -> Iterator[Told]:
         for _, _, name in running:
             self.cancelled.append(name)
             if name in self.stubborn:
                 self.finished[name] = self.time
-                yield Succeeded(name)
+                yield finished(name)
             else:
-                yield Cancelled(name)
+                yield cancelled(name)
 
 
 @given(schedules(stops=False, limited=False))
@@ -149,6 +148,7 @@ def test_whatever_fails_a_run_ends_once_and_starts_nothing_after_a_stop(
     assert run.most <= (schedule.limit or len(schedule.needs))
     assert not set(run.started) & set(run.skipped)
     assert bool(run.cancelled) <= run.stopped
+    assert run.started.keys() | set(run.skipped) == schedule.needs.keys(), "of each it is told what became of it"
 
 
 @given(schedules(limited=False, shortest=1))
@@ -165,15 +165,15 @@ def test_a_stop_comes_at_the_first_failure_and_loses_nothing_before_it(schedule:
 
 
 @given(schedules())
-def test_the_journal_of_a_run_leads_to_the_same_commands_again(schedule: Schedule) -> None:
+def test_the_facts_of_a_run_lead_to_the_same_decisions_again(schedule: Schedule) -> None:
     first, again = machine_of(schedule), machine_of(schedule)
-    Simulation(schedule).run(first)
-    assert [again.handle(event) for event, _ in first.journal] == [commands for _, commands in first.journal]
+    told = Simulation(schedule).run(first).told
+    assert [again.handle(event) for event, _ in told] == [decisions for _, decisions in told]
 
 
 @given(st.integers(1, 300), st.integers(1, 5))
 def test_work_grows_no_faster_than_steps_and_dependencies(length: int, width: int) -> None:
-    """Every command is about one step, and there is one for each step and one for the end."""
+    """Every decision is about one step, and there is one for each step and one for the end."""
     names = [[f"{level}.{number}" for number in range(width)] for level in range(length)]
     schedule = Schedule(
         needs={
@@ -187,4 +187,4 @@ def test_work_grows_no_faster_than_steps_and_dependencies(length: int, width: in
     machine = machine_of(schedule)
     run = Simulation(schedule).run(machine)
     assert run.time == length
-    assert sum(len(commands) for _, commands in machine.journal) == length * width + 1
+    assert sum(len(decisions) for _, decisions in run.told) == length * width + 1

@@ -59,7 +59,7 @@ RECORDS = st.builds(
 )
 REQUESTS = st.builds(RequestPlace, place=ATTEMPTS, call=TEXTS, attempt=st.integers(1, 3), fingerprint=TEXTS)
 KNOWN = {
-    "at": TIMES,
+    "timestamp": TIMES,
     "attempt": st.integers(1, 4),
     "call": TEXTS,
     "cause": TEXTS,
@@ -80,7 +80,13 @@ KNOWN = {
     "inputs": st.dictionaries(TEXTS, VALUES, max_size=2),
     "definition": st.just(definition({"a": [], "b": ["a"]})) | VALUES,
     "tool": TEXTS,
-    "used": st.dictionaries(TEXTS, st.integers(0, 5), max_size=2),
+    "used": st.builds(RetriesUsed, attempt=st.integers(1, 5), recoverable=st.integers(0, 5)),
+    "step_id": st.sampled_from(["a", "b", "c"]),
+    "part": PARTS,
+    "visit": st.integers(1, 2),
+    "budget": st.sampled_from([None, "own", "outer"]),
+    "unit": st.sampled_from(["step", "call"]),
+    "reason": TEXTS,
 }
 
 
@@ -92,7 +98,7 @@ def entries_of(kind: type[AnyFact], **more: st.SearchStrategy[Any]) -> st.Search
 @st.composite
 def traces(draw: st.DrawFn) -> RunTrace:
     """Anything that a log can hold, in any order after its beginning."""
-    opened = draw(entries_of(RunStarted, run_id=TEXTS, pipeline=TEXTS, forked_from=st.none() | TEXTS))
+    opened = draw(entries_of(RunStarted, part=st.just(ROOT), forked_from=st.none() | TEXTS))
     in_steps = (
         StepStarted,
         StepRetried,

@@ -13,6 +13,7 @@ from fastroai.places import step_name
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import RetriesUsed
 from fastroai.runtime.facts import (
+    NOWHERE,
     AnyFact,
     FailureFacts,
     OnceStarted,
@@ -104,7 +105,8 @@ class Log:
 
     def add(self, entry: AnyFact, seconds: float = 1.0) -> Log:
         self.at += timedelta(seconds=seconds)
-        self.entries.append(replace(entry, timestamp=self.at.timestamp()))
+        part = self._part if entry.part == NOWHERE else entry.part
+        self.entries.append(replace(entry, timestamp=self.at.timestamp(), part=part))
         return self
 
     def at_place(self, place: str) -> Where:

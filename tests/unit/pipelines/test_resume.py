@@ -674,7 +674,7 @@ async def test_a_record_of_a_later_version(part: str, counted: Counted, store: M
     await store.delete(key)
     later = [value.replace(b'"format":2', b'"format":3') for value in held.values]
     await store.append(key, later, revision=0)
-    await refused(RunFromNewerVersion, "format 2", pipeline, counted, store)
+    await refused(RunFromNewerVersion, "format 3", pipeline, counted, store)
 
 
 @pytest.mark.parametrize("force", [False, True])

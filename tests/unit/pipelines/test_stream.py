@@ -52,7 +52,12 @@ async def events_of(pipeline: Pipeline[Any, Any], *args: Any) -> list[RunEvent]:
 
 def told(events: list[RunEvent]) -> list[str]:
     """Kind and step of each event."""
-    return [f"{type(event).__name__} {getattr(event, 'step_id', event.pipeline)}" for event in events]
+    return [f"{type(event).__name__} {_about(event)}" for event in events]
+
+
+def _about(event: RunEvent) -> str:
+    of_run = isinstance(event, RunStarted | RunFinished | SpendRecorded)
+    return event.pipeline if of_run else str(getattr(event, "step_id", event.pipeline))
 
 
 async def test_events_come_in_the_order_in_which_things_happen() -> None:
@@ -121,8 +126,10 @@ async def test_a_failure_is_told_and_then_raised_where_the_events_are_read() -> 
 
     with pytest.raises(StepExecutionError) as caught:
         await read()
-    assert told(events)[-3:] == ["StepStarted b", "StepFailed b", "RunFinished p"]
-    failed, finished = events[-2:]
+    assert told(events)[-4:] == ["StepStarted b", "StepFailed b", "StepSkipped c", "RunFinished p"]
+    failed, skipped, finished = events[-3:]
+    assert isinstance(skipped, StepSkipped)
+    assert skipped.cause == "'b' failed"
     assert isinstance(failed, StepFailed)
     assert isinstance(failed.error, ValueError)
     assert isinstance(finished, RunFinished)

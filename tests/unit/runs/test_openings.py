@@ -39,7 +39,7 @@ async def test_what_is_given_with_a_resume_is_there_when_the_run_goes_on() -> No
     opening = await kept.take_up("r", None, force=False, also=lambda recorded, inputs: [answer])
     assert len(await read_log(kept.store, "r")) == 2, "nothing is on record before it is opened"
     run = await opening.open(opening.inputs)
-    assert [entry.kind for entry in await read_log(kept.store, "r")][2:] == ["run_resumed", "step_output"]
+    assert [entry.kind for entry in await read_log(kept.store, "r")][2:] == ["run_resumed", "step_finished"]
     assert run.recorded.outputs == {"ask": answer}
     await run.release()
 
