@@ -475,9 +475,7 @@ class Pipeline(Generic[DepsT, OutputT]):
         try:
             async with execution.opened(request, scope, self.definition) as opened:
                 run = PipelineRun(self._setup, opened, request)
-                finish = await execution.perform(
-                    opened, run.runner, request, run.decisions, self.definition
-                )
+                finish = await execution.perform(opened, run.runner, request, run.decisions)
                 if finish.raised is not None:
                     raise finish.raised
         except BaseException as error:

@@ -17,7 +17,6 @@ from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
 from fastroai.runs.runner import Runner
 from fastroai.runs.usage import StepTiming
-from fastroai.runtime import RunStarted
 from fastroai.steps import ConversationState
 from fastroai.steps.context import RunFacts
 from fastroai.steps.outputs import Outputs
@@ -59,7 +58,7 @@ class PipelineRun:
         self.decisions: Sequence[Decision]
         """What is to be done first."""
         if kept is None:
-            self.decisions = machine.handle(RunStarted(part=part))
+            self.decisions = machine.handle(opened.started)
         else:
             taken = take_up(machine, kept.recorded, part, facts.declared, kept.codec)
             facts.outputs.values.update(taken.outputs)

@@ -42,6 +42,8 @@ class OpenRun:
     inputs: Mapping[str, object]
     log: Log
     once: OnceRegister
+    started: RunStarted
+    """That it began in this process."""
 
     @property
     def kept(self) -> DurableRun | None:
@@ -104,20 +106,20 @@ class Execution:
                 seconds=first_given(self._config.total_timeout, default=None),
             )
             inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)
-            log = await self._log(stack, request, scope, inputs, definition)
+            started = RunStarted(part=scope.part, definition=dict(definition), inputs=inputs)
+            log = await self._log(stack, request, scope, started)
             once = stack.enter_context(OnceRegister.of_run())
-            yield OpenRun(scope, scope.part, inputs, log, once)
+            yield OpenRun(scope, scope.part, inputs, log, once, started)
 
     async def _log(
         self,
         stack: AsyncExitStack,
         request: RunRequest[Any],
         scope: Scope,
-        inputs: Mapping[str, object],
-        definition: Mapping[str, JsonValue],
+        started: RunStarted,
     ) -> Log:
         if request.opening is not None:
-            run = await request.opening.open(inputs)
+            run = await request.opening.open(started.inputs)
             scope.log = log = Log(scope, run)
             run.scope, scope.on_record = scope, True
             await stack.enter_async_context(ended_on_record(log))
@@ -129,7 +131,7 @@ class Execution:
             return around
         scope.log = log = Log(scope)
         await stack.enter_async_context(ended_on_record(log))
-        log.note(RunStarted(part=scope.part, definition=dict(definition), inputs=inputs))
+        log.note(started)
         return log
 
     async def perform(
@@ -138,13 +140,11 @@ class Execution:
         runner: Runner,
         request: RunRequest[Any],
         decisions: Sequence[Decision],
-        definition: Mapping[str, JsonValue],
     ) -> RunFinished:
         """Carry a run out, tell listeners of its start and its end, and say how it ended."""
         async with self._heeding(run, runner, request):
             if (listening := run.scope.listener is not None):
-                started = RunStarted(part=run.part, definition=dict(definition), inputs=run.inputs)
-                await run.scope.emit(started)
+                await run.scope.emit(run.started)
             began = perf_counter()
             try:
                 await runner.run(decisions)

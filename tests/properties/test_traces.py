@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import fields
-from datetime import UTC
 from decimal import Decimal
 from typing import Any
 
@@ -17,11 +16,13 @@ from support.schedules import Schedule, schedules
 from fastroai.errors import StepExecutionError
 from fastroai.pipelines import Pipeline, PipelineConfig, StepConfig, StepContext, step
 from fastroai.records import RequestRecord, Tokens, exact_sum
+from fastroai.runtime import RetriesUsed
 from fastroai.runtime.facts import (
     AnyFact,
     FailureFacts,
     OnceDone,
     OnceStarted,
+    Part,
     ReplayDiverged,
     RequestEnded,
     RequestPlace,
@@ -45,7 +46,9 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=6,
 )
-TIMES = st.datetimes(timezones=st.just(UTC))
+TIMES = st.integers(0, 2**32).map(float)
+ROOT = Part("r1", "desk", ("desk",))
+PARTS = st.sampled_from([ROOT, *map(ROOT.inside, ("a@1/in", "a@2/in", "b@1/in", "b@1/in/y@1/deep"))])
 STEPS = st.sampled_from(["a", "b", "a@1/in/x", "a@2/in/x", "b@1/in/y", "b@1/in/y@1/deep/z", "%C3%A4"])
 ATTEMPTS = STEPS.flatmap(lambda step: st.integers(1, 3).map(lambda number: f"{step}@{number}"))
 FAILURES = st.builds(FailureFacts, error_type=TEXTS, message=TEXTS, failure_class=TEXTS)

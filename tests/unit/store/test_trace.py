@@ -384,10 +384,10 @@ def test_a_trace_comes_back_from_json_as_it_was() -> None:
     trace = support_desk().trace
     text = trace.to_json()
     assert RunTrace.from_json(text) == RunTrace.from_json(text.encode()) == trace
-    assert json.loads(text)["format"] == 1
+    assert json.loads(text)["format"] == 2
 
 
-@pytest.mark.parametrize("text", ["nonsense", "[]", '{"format": 1}', "", b"\xff"])
+@pytest.mark.parametrize("text", ["nonsense", "[]", '{"format": 2}', "", b"\xff"])
 def test_text_that_is_no_trace_is_refused(text: str | bytes) -> None:
     with pytest.raises(ConfigurationError, match="the text that RunTrace.to_json gives"):
         RunTrace.from_json(text)
