@@ -118,13 +118,13 @@ class Copies(Mapping[str, object]):
     Within an attempt the same key gives the same copy; another attempt begins with the values as they are.
     """
 
-    __slots__ = ("_attempt", "_made", "_memory", "_names", "_scope")
+    __slots__ = ("_made", "_memory", "_names", "_scope")
 
     def __init__(self, memory: Memory, scope: Scope, names: frozenset[str] | None = None) -> None:
         """For the visit of `scope`, which sees the keys in `names`, or all."""
         self._memory, self._scope, self._names = memory, scope, names
-        self._made: dict[str, object] | None = None
-        self._attempt = 0
+        self._made: tuple[int, dict[str, object]] | None = None
+        """Those of an attempt."""
 
     def __getitem__(self, key: str) -> object:
         if self._names is not None and key not in self._names:
@@ -132,11 +132,12 @@ class Copies(Mapping[str, object]):
         value = self._memory[key]
         if type(value) in _IMMUTABLE:
             return value
-        if self._made is None or self._attempt != self._scope.attempt:
-            self._made, self._attempt = {}, self._scope.attempt
-        if key not in self._made:
-            self._made[key] = own_copy(value)
-        return self._made[key]
+        if self._made is None or self._made[0] != self._scope.attempt:
+            self._made = self._scope.attempt, {}
+        made = self._made[1]
+        if key not in made:
+            made[key] = own_copy(value)
+        return made[key]
 
     def __contains__(self, key: object) -> bool:
         return (self._names is None or key in self._names) and key in self._memory

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Collection, Iterator, Mapping, MutableMapping
-from typing import cast
+from collections.abc import Collection, Iterator, Mapping
 
 from fastroai.errors import MissingDependencyError, nearest_hint
 from fastroai.steps.outputs import Outputs
@@ -18,10 +17,8 @@ class NodeOutputs(Outputs):
     def __init__(
         self, nodes: Collection[str], sources: tuple[str, ...], latest: Mapping[str, object]
     ) -> None:
-        super().__init__(_Sources(nodes, sources, latest))
-        self.values = cast(
-            "MutableMapping[str, object]", latest
-        )  # nobody writes here: the state machine does
+        self.dependencies = _Sources(nodes, sources, latest)
+        self.values = latest  # type: ignore[assignment]  # nobody writes here: the state machine does
 
     def showing(self, values: Mapping[str, object]) -> NodeOutputs:
         """The same outputs, some of them with other values."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
 from contextvars import copy_context
 from time import perf_counter
 from typing import Any, Final, cast
@@ -33,7 +32,6 @@ from fastroai.steps.visits import NodeVisit
 from fastroai.tracing import NoOpTracer, Tracer
 
 _NO_TRACER: Final = NoOpTracer()
-_UNLIMITED: Final = nullcontext()
 
 
 class VisitRunner:
@@ -201,21 +199,23 @@ class VisitRunner:
         if self._on_record is not None:
             used = self._on_record.retries_used(visit, is_decision=is_decision)
         self._active[visit] = worker
-        at_work = _UNLIMITED if self._times is None else self._times.at_work(branch, record.scope)
+        running = InContext(
+            run_step(
+                step,
+                scope=record.scope,
+                facts=facts,
+                deps=self._deps,
+                config=config,
+                contract=None if is_decision else self._setup.contracts.get(visit.node),
+                used=used,
+            ),
+            context,
+        )
         try:
-            with at_work:
-                return await InContext(
-                    run_step(
-                        step,
-                        scope=record.scope,
-                        facts=facts,
-                        deps=self._deps,
-                        config=config,
-                        contract=None if is_decision else self._setup.contracts.get(visit.node),
-                        used=used,
-                    ),
-                    context,
-                )
+            if self._times is None:
+                return await running
+            with self._times.at_work(branch, record.scope):
+                return await running
         finally:
             del self._active[visit]
             if record.scope.is_open_inside:
