@@ -1030,7 +1030,8 @@ class UnpricedModelError(FastroAIError):
         allow = "or set on_unpriced='allow' on the Budget or SpendLimit"
         if self.needed_for == "spend":
             return (
-                f"{needed}give the price of a unit: spend(units=..., price_usd=...); "
+                f"{needed}give the price of a unit: spend(units=..., price_usd=...), or, for images, "
+                "the most that a call can cost: image_model(..., most_usd=...); "
                 f"or, for tokens, add one: {prices} as cost_calculator= of spend, {allow}"
             )
         return f"{needed}add one: {prices} as cost_calculator= of the agent, {allow}"

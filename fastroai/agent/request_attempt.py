@@ -61,6 +61,8 @@ class RequestAttempt:
     """Whether it may have gone out. One in a batch has not, until the batch has."""
     job: str | None = None
     """The provider's id for the work on it: of a background response, or of the request in its batch."""
+    batch: object | None = None
+    """The batch that it was sent in."""
     on_end: Callable[[], None] | None = None
     """Called when it ends. Set while it is kept, as its provider works on it."""
     backoff_ms: float = 0.0
@@ -179,7 +181,7 @@ class RequestAttempt:
                 self.terms.note_input(response.usage.input_tokens)
             if self.run is not None and self.terms.kind != "compaction":
                 self.run.last = self.charge
-        self._tell_of(cost, measured=measured)
+        self._tell_of(cost, response.provider_url, measured=measured)
         if cost.cost_usd is not None:
             # PydanticAI would look up the list price once more, and not know our overrides.
             response.usage.cost = cost.cost_usd
@@ -208,8 +210,10 @@ class RequestAttempt:
             return cost if gap is None else RequestCost(contradiction=gap)
         return cost
 
-    def _tell_of(self, cost: RequestCost, *, measured: bool) -> None:
+    def _tell_of(self, cost: RequestCost, url: str | None, *, measured: bool) -> None:
+        """Warn of what the account leaves out. The request is charged by now: a warning may be an error."""
         calculator, terms = self.terms.meter.calculator, self.terms
+        calculator.warn_of_near_miss(url)
         if cost.contradiction is not None or (measured and not cost.complete):
             calculator.warn_incomplete(cost, terms.model, terms.provider)
         calculator.note_difference(cost, terms.model, terms.provider)

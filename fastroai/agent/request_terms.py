@@ -23,7 +23,6 @@ from pydantic_ai.models import (
 )
 from pydantic_ai.settings import ModelSettings
 
-from fastroai.agent.answers import LOCAL_SYSTEMS
 from fastroai.usage import (
     ModelFallback,
     RequestBound,
@@ -32,7 +31,7 @@ from fastroai.usage import (
     request_bound,
 )
 from fastroai.usage.bounds import note_input
-from fastroai.usage.facts import asked_geography
+from fastroai.usage.facts import LOCAL_PROVIDERS, asked_geography
 
 if TYPE_CHECKING:
     from fastroai.agent.metering import Metered
@@ -81,7 +80,7 @@ class Terms:
     @property
     def is_local(self) -> bool:
         """Whether it is a model for tests, which sends nothing anywhere."""
-        return self.provider in LOCAL_SYSTEMS
+        return self.provider in LOCAL_PROVIDERS
 
     @property
     def is_request(self) -> bool:

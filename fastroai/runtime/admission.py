@@ -389,6 +389,11 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
     return reservation
 
 
+def reservations_around() -> tuple[Reservation[Any], ...]:
+    """What is open of the requests and the spending inside of which the running code is."""
+    return tuple(each for each in _around.get() if each.hold is not None)
+
+
 def shares_place(scope: Scope) -> bool:
     """Whether a request that is made here is made inside of one that has a place under a `ProviderLimit`."""
     read = (hold for flow in read_around() for hold in list(flow.holds))

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, overload
@@ -697,7 +696,7 @@ class StepContext(Generic[DepsT_co]):
         output_tokens: int = 0,
         cache_read_tokens: int = 0,
         cache_write_tokens: int = 0,
-        cost_usd: Decimal | str | int | None = None,
+        cost_usd: Amount | None = None,
         cost_calculator: CostCalculator | None = None,
     ) -> RequestRecord:
         """Charge spending of another SDK or a paid API that has happened, priced like a model request.
@@ -718,8 +717,8 @@ class StepContext(Generic[DepsT_co]):
 
         Raises:
             BudgetExceeded: a budget is crossed now; the spending is charged.
-            ConfigurationError: a negative amount, a cost that is not an exact number, or neither a cost nor
-                tokens.
+            ConfigurationError: a negative amount, a cost that is a rounding error of floats, or neither a
+                cost nor tokens.
         """
         counts = {
             "input_tokens": input_tokens,
