@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from fastroai.agent.meter import Meter
 from fastroai.runtime import (
     Charge,
     CircuitBreaker,
@@ -15,15 +16,12 @@ from fastroai.runtime import (
 )
 from fastroai.runtime.tasks import end_task
 
-if TYPE_CHECKING:
-    from fastroai.agent.metering import Metered
-
 
 @dataclass
 class AgentRun:
     """What the meter and one `FastroAgent` run tell each other."""
 
-    meter: Metered
+    meter: Meter
     request_retries: int
     """Extra attempts at each request of this run."""
     call: str = ""

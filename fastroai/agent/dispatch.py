@@ -32,14 +32,14 @@ from fastroai.agent.metering import Metered
 from fastroai.agent.models import loop_of, note_loop
 from fastroai.agent.own_agent import OwnAgent
 from fastroai.agent.replay import count_agent_call
-from fastroai.agent.response import ChatResponse, StreamChunk
-from fastroai.agent.stream import OnScope, ResponseEvent
+from fastroai.calls.call import AgentCall
+from fastroai.calls.response import ChatResponse, StreamChunk
+from fastroai.calls.stream import OnScope, ResponseEvent
 from fastroai.errors import BudgetExceeded, StoppedRun
 from fastroai.runtime import CircuitBreaker, Clock, ProviderLimits, Scope, Send, current_scope
 from fastroai.runtime.flow import Flow, current_flow, read_by_this_task
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.runtime.threads import WorkerThreads
-from fastroai.steps.call import AgentCall
 from fastroai.store.runs import current_durable_run
 from fastroai.tracing import Tracer, attributes, log_metrics
 from fastroai.usage.limits import Limits

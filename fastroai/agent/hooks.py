@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from fastroai.agent.response import ChatResponse
-    from fastroai.steps.call import Prompt
+    from fastroai.calls.call import Prompt
+    from fastroai.calls.response import ChatResponse
 
 
 @dataclass(slots=True, kw_only=True)

@@ -64,7 +64,6 @@ from fastroai.runtime import (
     step_down_if_due,
 )
 from fastroai.runtime.wakeup import running_loop
-from fastroai.steps.spend_price import usd_of
 from fastroai.store.runs import current_durable_run
 from fastroai.tracing import attributes
 from fastroai.usage import (
@@ -72,7 +71,7 @@ from fastroai.usage import (
     ModelFallback,
     base_url_of,
 )
-from fastroai.usage.money import Amount
+from fastroai.usage.money import Amount, exact_dollars
 from fastroai.usage.pricing import calculator_of
 
 if TYPE_CHECKING:
@@ -176,7 +175,7 @@ class Metered(AbstractCapability[Any]):
         if not isinstance(model, ImageGenerationModel | str):
             raise ConfigurationError("model", model, "'provider:model', or a PydanticAI ImageGenerationModel")
         return MeteredImageModel(
-            model, self.calculator, None if most_usd is None else usd_of("most_usd", most_usd)
+            model, self.calculator, None if most_usd is None else exact_dollars("most_usd", most_usd)
         )
 
     def realtime_model(self, model: RealtimeModel | str) -> RealtimeModel:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 from pydantic_ai.messages import (
     ModelMessage,
@@ -23,6 +23,7 @@ from pydantic_ai.models import (
 )
 from pydantic_ai.settings import ModelSettings
 
+from fastroai.agent.meter import Meter
 from fastroai.usage import (
     ModelFallback,
     RequestBound,
@@ -32,9 +33,6 @@ from fastroai.usage import (
 )
 from fastroai.usage.bounds import note_input
 from fastroai.usage.facts import LOCAL_PROVIDERS, asked_geography
-
-if TYPE_CHECKING:
-    from fastroai.agent.metering import Metered
 
 RequestKind = Literal["answer", "batch", "compaction"]
 
@@ -50,7 +48,7 @@ about 800 where instructions are given.
 class Terms:
     """One request, and what admission wants to know of it, computed when it is asked for."""
 
-    meter: Metered
+    meter: Meter
     wrapped: Model
     messages: list[ModelMessage]
     settings: ModelSettings | None

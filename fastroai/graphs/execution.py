@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from fastroai.contracts.accepted import Accepted
-from fastroai.errors import BudgetExceeded, TimeLimitExceeded
+from fastroai.errors import BudgetExceeded, TimeLimitExceeded, attach_trace
 from fastroai.graphs.events import Ending
 from fastroai.graphs.live_trace import GraphPart
 from fastroai.graphs.merging import salvage
@@ -127,8 +127,12 @@ class GraphExecution:
                 live.begin(runner)
                 await run_told(runner, scope, tuple(setup.nodes))
                 _note_ending(on_record, request, runner)
-        except Exception as error:
-            if runner is None or log is None or not _is_an_ending(error, runner):
+        except BaseException as error:
+            if runner is None or log is None:
+                raise
+            attach_trace(error, log)
+            if not isinstance(error, Exception) or not _is_an_ending(error, runner):
+                runner.failure = runner.failure or error
                 raise
             stopped = error
             if error is not runner.failure:

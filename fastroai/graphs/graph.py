@@ -12,6 +12,7 @@ from typing import Any, Generic
 from pydantic import JsonValue
 from typing_extensions import TypeVar
 
+from fastroai.calls.call import AgentLike
 from fastroai.contracts.accepted import Accepted, Accepts
 from fastroai.contracts.annotations import Annotation
 from fastroai.drawing import mermaid, svg
@@ -39,7 +40,6 @@ from fastroai.runs.openings import RunKeeper, needed_store, store_of
 from fastroai.runs.request import RunRequest
 from fastroai.runtime import run_blocking
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
-from fastroai.steps.call import AgentLike
 from fastroai.steps.config import limits_in
 from fastroai.steps.contracts import bind_contract, declared_output
 from fastroai.steps.hooks import Hooks, RunHooks

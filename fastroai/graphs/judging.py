@@ -12,12 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fastroai.agent import FastroAgent
 from fastroai.agent.output_types import type_of_outputs
+from fastroai.calls.call import AgentLike
 from fastroai.errors import ConfigurationError
 from fastroai.expressions import Expression
 from fastroai.graphs.facts import tested
 from fastroai.graphs.markers import told_in_full
 from fastroai.steps import StepContext
-from fastroai.steps.call import AgentLike
 
 DepsT = TypeVar("DepsT")
 OutputT = TypeVar("OutputT")

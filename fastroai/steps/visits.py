@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
+from typing_extensions import TypeVar
+
+from fastroai.calls.call import AgentCall
 from fastroai.errors import ConfigurationError, nearest_hint
-from fastroai.steps.call import AgentCall
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
 
-    from fastroai.steps.context import StepContext
+ContextT = TypeVar("ContextT", default=Any)
+ContextT_contra = TypeVar("ContextT_contra", default=Any, contravariant=True)
 
 
-class Talk(Protocol):
+class Talk(Protocol[ContextT_contra]):
     """The conversation that the agent calls of one attempt at a node go on with."""
 
-    async def prepare(self, call: AgentCall, context: StepContext[Any]) -> AgentCall:
+    async def prepare(self, call: AgentCall, context: ContextT_contra) -> AgentCall:
         """The call with what was said before."""
         ...
 
@@ -26,8 +29,11 @@ class Talk(Protocol):
         ...
 
 
-class NodeVisit:
-    """A visit to a node; what it collects is that of its latest attempt."""
+class NodeVisit(Generic[ContextT]):
+    """A visit to a node; what it collects is that of its latest attempt.
+
+    `ContextT` is the context that the step of the node is given, which has this visit among its facts.
+    """
 
     def __init__(
         self,
@@ -36,7 +42,7 @@ class NodeVisit:
         goal: str | None,
         writes: Sequence[str] | None,
         errors: Mapping[str, BaseException],
-        new_talk: Callable[[], Talk | None],
+        new_talk: Callable[[], Talk[ContextT] | None],
         on_write: Callable[[str, object], object],
     ) -> None:
         """`writes` are the keys that the node may write, all of them where it does not say.
@@ -49,11 +55,11 @@ class NodeVisit:
         """What it has written before its end."""
         self.kept: dict[str, object] = {}
         """The same, or what the attempt before wrote, as long as this one has written nothing."""
-        self.talk_so_far: Talk | None = None
+        self.talk_so_far: Talk[ContextT] | None = None
         """The conversation of this attempt, if it has one yet."""
 
     @property
-    def talk(self) -> Talk | None:
+    def talk(self) -> Talk[ContextT] | None:
         """The conversation of this attempt; it begins when it is first needed."""
         if self.talk_so_far is None:
             self.talk_so_far = self._new_talk()

@@ -11,7 +11,7 @@ from pydantic_ai import AgentRunResultEvent
 from pydantic_ai.messages import AgentStreamEvent
 from pydantic_ai.output import OutputDataT
 
-from fastroai.agent.response import ChatResponse, StreamChunk
+from fastroai.calls.response import ChatResponse, StreamChunk
 from fastroai.records import Usage
 from fastroai.runtime import Clock, PumpedStream, Scope, Send
 
