@@ -38,10 +38,8 @@ AfterDispatch: TypeAlias = Callable[[Dispatch], Awaitable[None] | None]
 """Runs after an attempt, with its `response` or `error`."""
 
 
-async def call_hook(hook: BeforeDispatch | AfterDispatch | None, dispatch: Dispatch) -> None:
-    """Run a hook, sync or async, if there is one."""
-    if hook is None:
-        return
+async def call_hook(hook: BeforeDispatch | AfterDispatch, dispatch: Dispatch) -> None:
+    """Run a hook, sync or async."""
     result = hook(dispatch)
     if inspect.isawaitable(result):
         await result

@@ -80,6 +80,8 @@ if TYPE_CHECKING:
     from pydantic_ai.models.decision import DecisionModelSettings, DecisionRequest, DecisionResponse
     from pydantic_ai.realtime import RealtimeModel
 
+_NO_SPAN: Final = nullcontext("")
+
 REQUEST_RETRY_DELAY: Final = 0.5
 """Seconds; the base of the backoff between attempts at a request, as in the providers' own SDKs."""
 
@@ -220,6 +222,7 @@ class Metered(AbstractCapability[Any]):
         run = self._run()
         if run is not None:
             run.add_task()
+            run.follow(ctx)
         if run is not None or current_scope() is None:
             return await handler()
         plain_run = object()
@@ -238,6 +241,7 @@ class Metered(AbstractCapability[Any]):
         run = self._run()
         if run is not None:
             run.add_task()
+            run.follow(ctx)
             run.rejects_answer = rejects_answer(request_context.messages)
         request_context.model = self._metered_model(request_context.model)
         return request_context
@@ -666,9 +670,10 @@ class MeteredModel(OwnedModel):
 
     def _on_record(self, scope: Scope, terms: Terms) -> RequestOnRecord | None:
         """Its place in the run, where that is on record."""
-        durable, run = current_durable_run.get(), current_agent_run.get()
+        durable = current_durable_run.get()
         if durable is None:
             return None
+        run = current_agent_run.get()
         call = "" if run is None else run.call
         if run is not None and run.meter is not self.meter:
             call = f"{call}/"  # a plain agent, called by a tool
@@ -710,7 +715,7 @@ class MeteredModel(OwnedModel):
         """Its span; inside, its id, which is empty without a tracer."""
         tracer, terms = attempt.scope.tracer, attempt.terms
         if tracer is None:
-            return nullcontext("")
+            return _NO_SPAN
         return tracer.span(
             attributes.request_span(terms.model),
             **attributes.request_attributes(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from time import perf_counter
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic_ai.messages import (
     ModelResponse,
@@ -40,6 +41,8 @@ from fastroai.tracing import AttributeValue, attributes, log_metrics
 from fastroai.usage import base_url_of
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 
+_NOTHING_TO_READ: Final = nullcontext()
+
 
 @dataclass
 class RequestAttempt:
@@ -71,10 +74,12 @@ class RequestAttempt:
     """When it was admitted."""
     started: float = field(default_factory=perf_counter)
 
-    def listen(self) -> StatedInHeaders:
+    def listen(self) -> AbstractContextManager[None]:
         """Inside `with`, read what a gateway states in headers. Those of streams come too early to say it."""
-        terms = self.terms
-        self.cost_headers = StatedInHeaders(terms.meter.calculator.cost_headers(base_url_of(terms.wrapped)))
+        url = base_url_of(self.terms.wrapped)
+        if url is None:
+            return _NOTHING_TO_READ
+        self.cost_headers = StatedInHeaders(self.terms.meter.calculator.cost_headers(url))
         return self.cost_headers
 
     async def admit(self) -> Reservation[Terms]:

@@ -149,8 +149,11 @@ class Terms:
 
     def returned_tools(self, output_tools: Collection[str]) -> tuple[str, ...]:
         """The tools whose returns this request brings to the model."""
-        names = (part.tool_name for part in news_in(self.messages) if isinstance(part, ToolReturnPart))
-        return tuple(dict.fromkeys(name for name in names if name not in output_tools))
+        names: dict[str, None] = {}
+        for part in news_in(self.messages):
+            if isinstance(part, ToolReturnPart) and part.tool_name not in output_tools:
+                names[part.tool_name] = None
+        return tuple(names)
 
 
 @dataclass
@@ -219,7 +222,12 @@ def news_in(messages: Sequence[ModelMessage]) -> Sequence[ModelRequestPart]:
 
 def rejects_answer(messages: Sequence[ModelMessage]) -> bool:
     """Whether the model is told nothing but that its answer, or each of its calls, is to be made again."""
-    news = news_in(messages)
-    outcomes = {part.outcome for part in news if isinstance(part, ToolReturnPart)}
-    told_again = any(isinstance(part, RetryFeedbackPart) for part in news)
-    return outcomes == {"retried"} or (not outcomes and told_again)
+    returned = told_again = False
+    for part in news_in(messages):
+        if isinstance(part, ToolReturnPart):
+            if part.outcome != "retried":
+                return False
+            returned = True
+        elif isinstance(part, RetryFeedbackPart):
+            told_again = True
+    return returned or told_again

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
+from typing import Final
 
 from fastroai.errors import TimeLimitExceeded
 from fastroai.runtime.wakeup import running_loop
@@ -76,14 +77,17 @@ class Clock:
         assert self._loop is not None
         return deadline - self._loop.time()
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> AbstractContextManager[None]:
         """Stop counting for a while. Works in worker threads too."""
+        return _BOUNDS_NOTHING if self.seconds is None else _Paused(self)
+
+    def pause(self) -> None:
+        """Stop counting until `resume`, which is due as often."""
         self._on_its_loop(self._pause)
-        try:
-            yield
-        finally:
-            self._on_its_loop(self._resume)
+
+    def resume(self) -> None:
+        """Go on counting."""
+        self._on_its_loop(self._resume)
 
     def _on_its_loop(self, change: Callable[[], None]) -> None:
         """Timeouts belong to the thread of their loop."""
@@ -110,6 +114,24 @@ class Clock:
             return
         assert self._loop is not None
         timeout.reschedule(self._loop.time() + self._left)
+
+
+class _Paused:
+    """What `Clock.paused` is: a stream pauses its clock for every chunk."""
+
+    __slots__ = ("_clock",)
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def __enter__(self) -> None:
+        self._clock.pause()
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._clock.resume()
+
+
+_BOUNDS_NOTHING: Final = nullcontext()
 
 
 class WorkClock(Clock):

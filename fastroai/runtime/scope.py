@@ -7,8 +7,8 @@ calls inside a step is under that step without anyone passing anything.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -186,7 +186,7 @@ class Scope:
             self._events = deque()
             self.lock = threading.Lock()
             self.loop = running_loop()
-            self.run_id = run_id or uuid.uuid4().hex
+            self.run_id = run_id or os.urandom(16).hex()
             self.tracer = tracer
             self.listener = None if listener is None else on_this_loop(listener)
             self.step_id = name if kind == "step" else None
@@ -387,7 +387,8 @@ class Scope:
     def count_agent_call(self) -> None:
         """Count the start of an agent run here and in every ancestor."""
         with self.lock:
-            for scope in self.lineage():
+            self.usage.agent_calls += 1
+            for scope in self._above:
                 scope.usage.agent_calls += 1
 
     def spent(self) -> Usage:

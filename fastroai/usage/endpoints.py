@@ -176,8 +176,8 @@ class Endpoints:
 
     def service_tier(self, url: str | None) -> str | None:
         """Return the service tier that was given for responses at a URL that name none."""
-        endpoint = self.at(url)
-        return None if endpoint is None else endpoint.service_tier
+        found = self._at(url)
+        return None if found is None else found.endpoint.service_tier
 
     def listings(
         self, model: str, provider: str | None, url: str | None
