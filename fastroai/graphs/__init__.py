@@ -11,39 +11,19 @@ from fastroai.graphs.node import Node
 from fastroai.graphs.plan import OnBranchFailure, OnConflict
 from fastroai.graphs.result import GraphQuality, GraphResult, GraphStream, GraphUsage, Question
 from fastroai.graphs.routing import EdgeOutcome
-from fastroai.graphs.run_events import (
-    GraphFinished,
-    GraphPaused,
-    NodeCancelled,
-    NodeFailed,
-    NodeFinished,
-    NodeSkipped,
-    NodeStarted,
-)
-from fastroai.runtime.facts import (
-    EdgesResolved,
-)
 
 __all__ = [
     "AgentNode",
     "Conversation",
     "Edge",
     "EdgeOutcome",
-    "EdgesResolved",
     "Ending",
     "Graph",
-    "GraphFinished",
-    "GraphPaused",
     "GraphQuality",
     "GraphResult",
     "GraphStream",
     "GraphUsage",
     "Node",
-    "NodeCancelled",
-    "NodeFailed",
-    "NodeFinished",
-    "NodeSkipped",
-    "NodeStarted",
     "OnBranchFailure",
     "OnConflict",
     "GraphPath",

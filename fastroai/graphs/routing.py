@@ -26,6 +26,16 @@ class EdgeOutcome(NamedTuple):
     because: str = ""
 
     @property
+    def target(self) -> str:
+        """The node that it leads to."""
+        return self.edge.target
+
+    @property
+    def when(self) -> str:
+        """When it is taken, as it was declared."""
+        return self.edge.when
+
+    @property
     def why(self) -> str:
         """For people."""
         return self.because if self.test is None else self.test.explain()

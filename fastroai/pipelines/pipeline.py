@@ -475,14 +475,13 @@ class Pipeline(Generic[DepsT, OutputT]):
         try:
             async with execution.opened(request, scope, self.definition) as opened:
                 run = PipelineRun(self._setup, opened, request)
-                finish = await execution.perform(
-                    opened, run.runner, request, run.decisions, self.definition
-                )
+                finish = await execution.perform(opened, run.runner, run.decisions, self.definition)
                 if finish.raised is not None:
                     raise finish.raised
         except BaseException as error:
             if run is not None:
                 attach_trace(error, run.log)
+                await execution.tell_end(run.runner, error)
                 if isinstance(error, FastroAIError):
                     error.step_outputs, error.run_id = dict(run.outputs), scope.run_id
             raise
