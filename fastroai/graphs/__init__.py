@@ -11,14 +11,31 @@ from fastroai.graphs.node import Node
 from fastroai.graphs.plan import OnBranchFailure, OnConflict
 from fastroai.graphs.result import GraphQuality, GraphResult, GraphStream, GraphUsage, Question
 from fastroai.graphs.routing import EdgeOutcome
+from fastroai.runtime.facts import (
+    AnswerGiven,
+    BranchTimedOut,
+    EdgesResolved,
+    QuestionAsked,
+    RunFinished,
+    RunStarted,
+    StepCancelled,
+    StepFailed,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+)
 
 __all__ = [
     "AgentNode",
+    "AnswerGiven",
+    "BranchTimedOut",
     "Conversation",
     "Edge",
     "EdgeOutcome",
+    "EdgesResolved",
     "Ending",
     "Graph",
+    "GraphPath",
     "GraphQuality",
     "GraphResult",
     "GraphStream",
@@ -26,9 +43,16 @@ __all__ = [
     "Node",
     "OnBranchFailure",
     "OnConflict",
-    "GraphPath",
     "Question",
+    "QuestionAsked",
     "Ruling",
+    "RunFinished",
+    "RunStarted",
+    "StepCancelled",
+    "StepFailed",
+    "StepFinished",
+    "StepSkipped",
+    "StepStarted",
     "Verdict",
     "When",
 ]

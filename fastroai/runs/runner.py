@@ -131,18 +131,25 @@ class Runner:
             self._add_worker(self._take())
 
     def _add_worker(self, work: Coroutine[Any, Any, None]) -> None:
-        worker = self._loop.create_task(work)
+        worker = self._loop.create_task(self._watched(work))
         self._workers.add(worker)
         # Not in the worker itself: one that is cancelled before it has begun never runs a line.
         worker.add_done_callback(self._on_worker_done)
 
+    async def _watched(self, work: Coroutine[Any, Any, None]) -> None:
+        """Whoever waits for the run raises what goes wrong; a task that nobody awaits would only complain."""
+        try:
+            await work
+        except BaseException as error:
+            if not self._finished.done():
+                self._finished.set_exception(error)
+            elif not isinstance(error, Exception | asyncio.CancelledError):
+                raise
+
     def _on_worker_done(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
-        if worker.cancelled():
-            if not self._finished.done():
-                self._finished.cancel()
-        elif (error := worker.exception()) is not None and not self._finished.done():
-            self._finished.set_exception(error)
+        if worker.cancelled() and not self._finished.done():
+            self._finished.cancel()
 
     async def _take(self) -> None:
         worker = asyncio.current_task()

@@ -465,7 +465,7 @@ class EdgesResolved(StepFact):
 
     kind: ClassVar[str] = "edges_resolved"
     edges: Annotated[
-        Sequence[ResolvedEdge], PlainSerializer(_edges_as_json), PlainValidator(_edges_from_json)
+        Sequence[ResolvedEdge], PlainValidator(_edges_from_json), PlainSerializer(_edges_as_json)
     ]
     """All that leave the node, in declaration order."""
     _: KW_ONLY

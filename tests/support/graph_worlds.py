@@ -20,7 +20,7 @@ from fastroai.errors import (
 )
 from fastroai.graphs import Edge, Graph, GraphResult, Node
 from fastroai.graphs.events import Visit
-from fastroai.graphs.visits import decision_place, visit_place
+from fastroai.graphs.events import decision_name, visit_place
 from fastroai.pipelines import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.places import split_attempt
 from fastroai.runtime import current_scope
@@ -103,7 +103,7 @@ def _answered(entries: Sequence[AnyFact]) -> set[str]:
 
 def _place(ending: Ending) -> str:
     visit = Visit(ending.node, ending.visit)
-    return decision_place(visit) if ending.is_decision else visit_place(visit)
+    return visit_place(Visit(decision_name(visit.node), visit.number)) if ending.is_decision else visit_place(visit)
 
 
 class World:

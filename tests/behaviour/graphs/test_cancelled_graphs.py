@@ -25,7 +25,7 @@ from fastroai import (
     usage_of,
 )
 from fastroai.errors import RunNotFound, TimeBudgetExceeded, TimeLimitExceeded
-from fastroai.graphs import Edge, Graph, GraphResult, NodeFinished, NodeStarted
+from fastroai.graphs import Edge, Graph, GraphResult, StepFinished, StepStarted
 
 How = Literal["task", "signal"]
 EVERY = 7
@@ -214,7 +214,7 @@ async def test_what_waits_for_its_next_attempt_is_cancelled_though_a_listener_is
     graph = Graph("g", nodes=nodes, edges=[Edge("a", "again"), Edge("a", "beside")])
     async with graph.stream(run_id="r") as stream:
         async for event in stream:
-            if isinstance(event, NodeFinished) and event.step_id == "beside":
+            if isinstance(event, StepFinished) and event.step_id == "beside":
                 await graph.cancel("r")
                 await asyncio.sleep(60)
     assert stream.result is not None
@@ -419,7 +419,7 @@ async def test_a_listener_can_cancel_the_run_that_it_listens_to() -> None:
     graph = Graph("g", nodes={"a": slow, "b": slow}, edges=chain("a", "b"))
     async with graph.stream(run_id="r") as stream:
         async for event in stream:
-            if isinstance(event, NodeStarted) and event.step_id == "b":
+            if isinstance(event, StepStarted) and event.step_id == "b":
                 await graph.cancel("r")
     assert stream.result is not None
     assert (stream.result.status, stream.result.outputs) == ("cancelled", {"a": "a"})

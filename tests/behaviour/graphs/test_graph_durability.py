@@ -15,7 +15,7 @@ from support.virtual_time import in_virtual_time
 
 from fastroai import Budget, Pipeline, PipelineConfig, StepConfig, StepContext
 from fastroai.errors import ConfigurationError, RunExists, StepExecutionError
-from fastroai.graphs import Edge, Graph, Node, NodeCancelled, OnBranchFailure
+from fastroai.graphs import Edge, Graph, Node, StepCancelled, OnBranchFailure
 from fastroai.store import MemoryRunStore
 
 
@@ -389,7 +389,7 @@ async def test_a_node_that_is_done_is_not_told_as_cancelled_when_its_decision_is
     counted = Counted()
     stream = slow_decision(counted, None).stream()
     told = [event async for event in stream]
-    assert not any(isinstance(event, NodeCancelled) for event in told)
+    assert not any(isinstance(event, StepCancelled) for event in told)
     assert "llm_decide(slow): cancelled" in stream.result.explain()
 
 
