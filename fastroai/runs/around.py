@@ -87,6 +87,7 @@ async def _end(run: DurableRun, scope: Scope, ended: RunFinished, error: BaseExc
 def how_it_ended(error: BaseException) -> RunFinished:
     """The last fact of a run that ended with an exception."""
     if not isinstance(error, Exception) or isinstance(error, asyncio.CancelledError):
-        return RunFinished(status="cancelled", raised=error)
+        return RunFinished(status="cancelled", reason=str(error), raised=error)
     original = error.original_error if isinstance(error, StepExecutionError) else error
-    return RunFinished(status="failed", failure=failure_facts(error, classify(original)), raised=error)
+    failure = failure_facts(error, classify(original))
+    return RunFinished(status="failed", reason=failure.message, failure=failure, raised=error)

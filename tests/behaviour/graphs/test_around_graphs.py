@@ -61,7 +61,7 @@ async def test_the_last_event_says_how_a_run_ended() -> None:
     async with asking().stream(run_id="r", store=MemoryRunStore()) as stream:
         paused = [event async for event in stream][-1]
     assert isinstance(paused, RunFinished)
-    assert (paused.status, paused.reason, paused.error) == ("paused", "'ask' waits for an answer", None)
+    assert (paused.status, paused.reason, paused.error) == ("waiting", "'ask' waits for an answer", None)
 
     @step(retries=0)
     async def fails(ctx: StepContext[Any]) -> None:

@@ -689,7 +689,7 @@ async def test_a_graph_inside_of_a_graph_is_on_the_same_record() -> None:
     )
     result = await pipeline.execute({"text": "hi"}, run_id="run")
     assert result.usage.total_cost_microcents == 200
-    places = {entry.place for entry in result.trace.entries if entry.kind == "step_output"}
+    places = {entry.place for entry in result.trace.entries if entry.kind == "step_finished"}
     assert len(places) == 3, "each visit has a place of its own"
 
 
