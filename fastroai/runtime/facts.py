@@ -236,8 +236,8 @@ class RunFinished(Fact):
     """The step that has failed, if that is why the run has."""
     failure: FailureFacts | None = None
     duration_ms: float = 0.0
-    raised: Raised = None
-    spent_in: Told = None
+    raised: Raised = field(default=None, compare=False, repr=False)
+    spent_in: Told = field(default=None, compare=False, repr=False)
 
     @property
     def error(self) -> BaseException | None:
@@ -318,9 +318,9 @@ class StepFinished(StepFact):
     degraded: bool = False
     """Whether something inside of it failed, and it went on."""
     duration_ms: float = 0.0
-    written: Written = field(default_factory=dict)
+    written: Written = field(default_factory=dict, compare=False, repr=False)
     """What a node writes into the memory of its graph."""
-    spent_in: Told = None
+    spent_in: Told = field(default=None, compare=False, repr=False)
 
     @property
     def usage(self) -> Usage:
@@ -339,9 +339,9 @@ class StepFailed(StepFact):
     budget: Literal["own", "outer"] | None = None
     """Whose budget was used up, if that is why: of the step, or of something in it; or one around it."""
     duration_ms: float = 0.0
-    raised: Raised = None
-    written: Written = field(default_factory=dict)
-    spent_in: Told = None
+    raised: Raised = field(default=None, compare=False, repr=False)
+    written: Written = field(default_factory=dict, compare=False, repr=False)
+    spent_in: Told = field(default=None, compare=False, repr=False)
 
     @property
     def error(self) -> BaseException:
@@ -362,7 +362,18 @@ class StepCancelled(StepFact):
     cause: str
     _: KW_ONLY
     attempt: int = 1
-    written: Written = field(default_factory=dict)
+    written: Written = field(default_factory=dict, compare=False, repr=False)
+
+
+def _retries_used(given: object) -> RetriesUsed:
+    if isinstance(given, RetriesUsed):
+        return given
+    if not isinstance(given, dict):
+        raise ValueError("it is no JSON object")
+    try:
+        return RetriesUsed.from_json(given)
+    except (TypeError, ConfigurationError) as error:
+        raise ValueError(str(error)) from None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -379,14 +390,14 @@ class StepRetried(Fact):
     used: Annotated[
         RetriesUsed,
         PlainSerializer(RetriesUsed.to_json),
-        PlainValidator(lambda given: given if isinstance(given, RetriesUsed) else RetriesUsed.from_json(given)),
+        PlainValidator(_retries_used),
     ]
     """Retries used, with the one that follows."""
     call: str = ""
     """The agent call that is made again: its ordinal in the attempt at the step, or its name."""
     unit: Literal["step", "call"] = "step"
     """What is tried again: the step's own code, or an agent call in it."""
-    raised: Raised = None
+    raised: Raised = field(default=None, compare=False, repr=False)
 
     @property
     def step_id(self) -> str:
@@ -480,7 +491,7 @@ class BranchTimedOut(Fact):
     kind: ClassVar[str] = "branch_timed_out"
     branch: str
     failure: FailureFacts
-    raised: Raised = None
+    raised: Raised = field(default=None, compare=False, repr=False)
 
     @property
     def error(self) -> BaseException:
@@ -507,7 +518,7 @@ class AnswerGiven(StepFact):
     kind: ClassVar[str] = "answer_given"
     answer: Any
     _: KW_ONLY
-    written: Written = field(default_factory=dict)
+    written: Written = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -29,12 +29,28 @@ def encode_entry(fact: AnyFact) -> bytes:
     return b'{"kind":"%b",%b' % (fact.kind.encode(), fields[1:])
 
 
+def check_format(run_id: str, position: int, format: object) -> None:
+    """Refuse what another version of FastroAI has written; position 0 is the header.
+
+    Raises:
+        RunFromNewerVersion: a later version of FastroAI has written it.
+        RunCorrupt: an earlier one has, in a format that is read no more.
+    """
+    if not isinstance(format, int):
+        return
+    if format > FORMAT:
+        raise RunFromNewerVersion(run_id, format, FORMAT)
+    if format < FORMAT:
+        reason = f"it is in format {format} of an earlier version of fastroai; this one reads {FORMAT}"
+        raise RunCorrupt(run_id, position, reason)
+
+
 def decode_entry(run_id: str, position: int, stored: bytes) -> AnyFact:
     """A fact as it was, but for the pipeline that it is of: see `decode_log`.
 
     Raises:
         RunFromNewerVersion: a later version of FastroAI has written it.
-        RunCorrupt: it cannot be read.
+        RunCorrupt: it cannot be read, or an earlier version has written it.
     """
     try:
         raw = from_json(stored)
@@ -42,8 +58,7 @@ def decode_entry(run_id: str, position: int, stored: bytes) -> AnyFact:
         raise RunCorrupt(run_id, position, "it is not JSON") from None
     if not isinstance(raw, dict):
         raise RunCorrupt(run_id, position, "it is no JSON object")
-    if isinstance(raw.get("format"), int) and raw["format"] > FORMAT:
-        raise RunFromNewerVersion(run_id, raw["format"], FORMAT)
+    check_format(run_id, position, raw.get("format"))
     kind = raw.pop("kind", None)
     if not isinstance(kind, str) or kind not in _KINDS:
         raise RunCorrupt(run_id, position, f"kind: there is no {kind!r}")

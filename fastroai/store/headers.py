@@ -8,16 +8,10 @@ from functools import cache
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from fastroai.errors import RunCorrupt, RunFromNewerVersion, RunInProgress
-from fastroai.runtime.facts import (
-    FORMAT,
-    AnyFact,
-)
+from fastroai.errors import RunCorrupt, RunInProgress
+from fastroai.runtime.facts import AnyFact
 from fastroai.runtime.owner import is_dead
-from fastroai.store.entries import (
-    RunHeader,
-    decode_log,
-)
+from fastroai.store.entries import RunHeader, check_format, decode_log
 from fastroai.store.run_store import RunStore
 
 
@@ -46,25 +40,25 @@ def decode_header(run_id: str, stored: bytes) -> RunHeader:
 
     Raises:
         RunFromNewerVersion: a later version of FastroAI has written it.
-        RunCorrupt: it cannot be read.
+        RunCorrupt: it cannot be read, or an earlier version has written it.
     """
     try:
         header = _headers().validate_json(stored)
     except ValidationError as error:
-        raise _unreadable(run_id, stored) from error
-    if header.format > FORMAT:
-        raise RunFromNewerVersion(run_id, header.format, FORMAT)
+        raise RunCorrupt(run_id, 0, _unreadable(run_id, stored)) from error
+    check_format(run_id, 0, header.format)
     return header
 
 
-def _unreadable(run_id: str, stored: bytes) -> Exception:
+def _unreadable(run_id: str, stored: bytes) -> str:
+    """Why a header cannot be read. Raises as `decode_header` for one of another version."""
     try:
         known = from_json(stored)
     except ValueError:
-        return RunCorrupt(run_id, 0, "its header is not JSON")
-    if isinstance(known, dict) and isinstance(known.get("format"), int) and known["format"] > FORMAT:
-        return RunFromNewerVersion(run_id, known["format"], FORMAT)
-    return RunCorrupt(run_id, 0, "its header is not one")
+        return "its header is not JSON"
+    if isinstance(known, dict):
+        check_format(run_id, 0, known.get("format"))
+    return "its header is not one"
 
 
 def is_running(header: RunHeader, now: datetime) -> bool:

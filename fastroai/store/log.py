@@ -42,7 +42,7 @@ class Log:
     def facts(self) -> list[AnyFact]:
         """All of them, in order, as people are told of them."""
         if self.run is not None:
-            return [*self.run.recorded.entries, *self.run.journal.entries]
+            return [*self.run.recorded.entries, *map(as_told, self.run.journal.entries)]
         return with_spending(map(as_told, self.live), self.scope)
 
 

@@ -85,7 +85,7 @@ class RecordedRun:
             RunCorrupt: it does not begin as every log does.
         """
         if not entries or not isinstance(entries[0], RunStarted):
-            raise RunCorrupt(run_id, 1, "a log begins with run_opened")
+            raise RunCorrupt(run_id, 1, "a log begins with run_started")
         self.entries: list[AnyFact] = []
         self.opened: RunStarted = entries[0]
         self.inputs: dict[str, JsonValue] = dict(self.opened.inputs)

@@ -11,7 +11,7 @@ from typing import Final, Literal, Protocol
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
-from fastroai.errors import ConfigurationError, RunFromNewerVersion, nearest_hint
+from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.places import is_in, quoted, step_name, without_attempts
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime.facts import (
@@ -31,10 +31,7 @@ from fastroai.runtime.facts import (
 )
 from fastroai.store.attempts import Attempts, StepAttempt
 from fastroai.store.definitions import kind_of
-from fastroai.store.entries import (
-    decode_entry,
-    encode_entry,
-)
+from fastroai.store.entries import check_format, decode_log, encode_entry
 from fastroai.store.explanation import explain
 from fastroai.store.step_summaries import StepSummary, summarize
 from fastroai.store.trace_diff import Difference, TraceFacts, differences
@@ -287,13 +284,11 @@ class RunTrace:
         entries = known.get("entries") if isinstance(known, dict) else None
         if not isinstance(entries, list):
             raise ConfigurationError("text", text[:_SHOWN], expected)
-        run_id = str(entries[0].get("run_id", "?")) if entries and isinstance(entries[0], dict) else "?"
-        if isinstance(version := known.get("format"), int) and version > FORMAT:
-            raise RunFromNewerVersion(run_id, version, FORMAT)
-        return cls(
-            decode_entry(run_id, position, to_json(entry, inf_nan_mode="constants"))
-            for position, entry in enumerate(entries, 1)
-        )
+        first = entries[0] if entries else None
+        part = first.get("part") if isinstance(first, dict) else None
+        run_id = str(part.get("run_id", "?")) if isinstance(part, dict) else "?"
+        check_format(run_id, 1, known.get("format"))
+        return cls(decode_log(run_id, [to_json(entry, inf_nan_mode="constants") for entry in entries]))
 
 
 def _place_of(entry: AnyFact, requests: dict[str, str]) -> str | None:

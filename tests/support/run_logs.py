@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Literal
+from typing import Literal, TypedDict
 
 from pydantic import JsonValue
 
+from fastroai.places import step_name
 from fastroai.records import RequestRecord, Tokens
+from fastroai.runtime import RetriesUsed
 from fastroai.runtime.facts import (
     AnyFact,
     FailureFacts,
     OnceStarted,
+    Part,
     ReplayDiverged,
     RequestEnded,
     RequestPlace,
@@ -28,11 +31,9 @@ from fastroai.runtime.facts import (
     StepRetried,
     StepSkipped,
     StepStarted,
+    StopRequested,
 )
-from fastroai.store.entries import (
-    RunHeader,
-    encode_entry,
-)
+from fastroai.store.entries import RunHeader, encode_entry
 from fastroai.store.headers import encode_header, header_key, log_key
 from fastroai.store.run_store import RunStore
 from fastroai.store.trace import RunTrace
@@ -67,6 +68,14 @@ def record(cost: str | None = "0.001", model: str = "gpt-5-mini") -> RequestReco
     )
 
 
+class Where(TypedDict):
+    """Where a fact about a step is."""
+
+    part: Part
+    step_id: str
+    visit: int
+
+
 class Log:
     """A log that grows; each method writes one entry, `seconds` after the one before."""
 
@@ -81,11 +90,11 @@ class Log:
         forked_from: str | None = None,
     ) -> None:
         self.run_id, self.at = run_id, start
+        self._part = Part(run_id, pipeline, (pipeline,))
         self.entries: list[AnyFact] = [
             RunStarted(
-                at=start,
-                run_id=run_id,
-                pipeline=pipeline,
+                timestamp=start.timestamp(),
+                part=self._part,
                 definition=shape,
                 inputs=inputs or {},
                 forked_from=forked_from,
@@ -95,12 +104,22 @@ class Log:
 
     def add(self, entry: AnyFact, seconds: float = 1.0) -> Log:
         self.at += timedelta(seconds=seconds)
-        self.entries.append(replace(entry, at=self.at))
+        self.entries.append(replace(entry, timestamp=self.at.timestamp()))
         return self
+
+    def at_place(self, place: str) -> Where:
+        """What a fact about the step at a place says of that."""
+        around, _, own = place.rpartition("/")
+        _, _, visit = own.partition("#")
+        return {
+            "part": self._part.inside(around),
+            "step_id": step_name(place),
+            "visit": int(visit or 1),
+        }
 
     def start(self, place: str, after: str | None = None, *, seconds: float = 0.0) -> Log:
         cause = "it needs no other step" if after is None else f"{after!r} was the last that it needed"
-        return self.add(StepStarted(place=place, cause=cause), seconds)
+        return self.add(StepStarted(**self.at_place(place), cause=cause), seconds)
 
     def output(
         self,
@@ -110,21 +129,27 @@ class Log:
         attempt: int = 1,
         conversation: Literal["complete", "incomplete"] | None = None,
     ) -> Log:
-        return self.add(StepFinished(place=place, attempt=attempt, output=output, conversation=conversation))
+        where = self.at_place(place)
+        return self.add(StepFinished(**where, attempt=attempt, output=output, conversation=conversation))
 
     def retry(self, place: str, *, attempt: int = 1, delay: float = 0.5) -> Log:
-        used = {"recoverable": attempt}
+        used = RetriesUsed(attempt=attempt + 1, recoverable=attempt)
         return self.add(StepRetried(place=place, attempt=attempt, failure=failure(), delay=delay, used=used))
 
     def call_retry(self, place: str) -> Log:
-        return self.add(StepRetried(place=place, call="1", attempt=1, failure=failure(), delay=0.25, used={}))
+        used = RetriesUsed(attempt=2, recoverable=1)
+        return self.add(
+            StepRetried(
+                place=place, call="1", unit="call", attempt=1, failure=failure(), delay=0.25, used=used
+            )
+        )
 
     def fail(self, place: str, *, attempt: int = 1, why: FailureFacts | None = None) -> Log:
-        return self.add(StepFailed(place=place, attempt=attempt, failure=why or failure()))
+        return self.add(StepFailed(**self.at_place(place), attempt=attempt, failure=why or failure()))
 
     def skip(self, place: str, failed: str) -> Log:
         cause = f"it needs {failed!r}, which failed"
-        return self.add(StepSkipped(place=place, cause=cause), 0.0)
+        return self.add(StepSkipped(**self.at_place(place), cause=cause), 0.0)
 
     def request(
         self, place: str, cost: str | None = "0.001", *, fingerprint: str = "f1", waited_ms: float = 0.0
@@ -151,6 +176,9 @@ class Log:
 
     def resume(self, shape: JsonValue = None, **inputs: JsonValue) -> Log:
         return self.add(RunResumed(inputs=inputs, definition=shape), 60.0)
+
+    def stop(self, reason: str) -> Log:
+        return self.add(StopRequested(reason=reason))
 
     def end(self, status: RunStatus = "finished", why: FailureFacts | None = None) -> Log:
         return self.add(RunFinished(status=status, failure=why))

@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 
 import pytest
+from support.facts import brief, cancelled, failed, finished, made_room
 
-from fastroai.pipelines.machine import (
-    Cancelled,
-    CancelSteps,
-    Command,
-    Failed,
-    Finish,
-    PipelineMachine,
-    SkipStep,
-    Started,
-    StartStep,
-    Succeeded,
-)
+from fastroai.pipelines.machine import PipelineMachine
 from fastroai.pipelines.plan import build_plan
+from fastroai.runs.machine import Cancel, Decision
+from fastroai.runtime.facts import (
+    AnswerGiven,
+    PauseRequested,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    StepStarted,
+    StopRequested,
+)
 from fastroai.steps import StepContext, step
 
 
@@ -25,207 +25,243 @@ async def nothing(ctx: StepContext) -> None: ...
 
 
 def machine(
-    dependencies: dict[str, Sequence[str]], *, exempt: str = "", max_concurrency: int | None = None
+    dependencies: dict[str, Sequence[str]],
+    *,
+    exempt: str = "",
+    max_concurrency: int | None = None,
+    resumes: bool = False,
 ) -> PipelineMachine:
     """A machine for steps that are named by a letter each."""
     needs = {step_id: list(befores) for step_id, befores in dependencies.items()}
     plan = build_plan("p", dict.fromkeys(needs, nothing), needs, next(iter(needs)), None)
-    return PipelineMachine(plan, exempt=frozenset(exempt), max_concurrency=max_concurrency)
+    return PipelineMachine(
+        plan, exempt=frozenset(exempt), max_concurrency=max_concurrency, resumes=resumes
+    )
 
 
-def starts(commands: list[Command]) -> str:
+def starts(decisions: list[Decision]) -> str:
     """The steps that start, in order; nothing else must happen."""
-    assert all(isinstance(command, StartStep) for command in commands), commands
-    return " ".join(command.step_id for command in commands if isinstance(command, StartStep))
+    assert all(isinstance(decision, StepStarted) for decision in decisions), decisions
+    return " ".join(decision.step_id for decision in decisions if isinstance(decision, StepStarted))
 
 
 DIAMOND: dict[str, Sequence[str]] = {"a": "", "b": "a", "c": "a", "d": "bc"}
 
 
 def test_what_needs_nothing_starts_first_in_declaration_order() -> None:
-    assert starts(machine({"c": "", "a": "", "b": "a"}).handle(Started())) == "c a"
+    assert starts(machine({"c": "", "a": "", "b": "a"}).handle(RunStarted())) == "c a"
 
 
 def test_a_step_starts_the_moment_its_own_dependencies_are_done() -> None:
     run = machine({"a": "", "b": "", "x": "a", "y": "b"})
-    run.handle(Started())
-    assert starts(run.handle(Succeeded("b"))) == "y", "it does not wait for a, which is a level below"
+    run.handle(RunStarted())
+    assert starts(run.handle(finished("b"))) == "y", "it does not wait for a, which is a level below"
 
 
 def test_a_step_waits_for_all_that_it_needs() -> None:
     run = machine(DIAMOND)
-    assert starts(run.handle(Started())) == "a"
-    assert starts(run.handle(Succeeded("a"))) == "b c"
-    assert run.handle(Succeeded("b")) == []
-    assert starts(run.handle(Succeeded("c"))) == "d"
-    assert run.handle(Succeeded("d")) == [Finish("every step has run")]
+    assert starts(run.handle(RunStarted())) == "a"
+    assert starts(run.handle(finished("a"))) == "b c"
+    assert run.handle(finished("b")) == []
+    assert starts(run.handle(finished("c"))) == "d"
+    assert brief(run.handle(finished("d"))) == ["finished: every step has run"]
 
 
 def test_each_start_says_what_it_was_waiting_for() -> None:
     run = machine(DIAMOND)
-    [first] = run.handle(Started())
-    [second, _] = run.handle(Succeeded("a"))
-    assert isinstance(first, StartStep)
-    assert isinstance(second, StartStep)
+    [first] = run.handle(RunStarted())
+    [second, _] = run.handle(finished("a"))
+    assert isinstance(first, StepStarted)
+    assert isinstance(second, StepStarted)
     assert first.cause == "it needs no other step"
     assert second.cause == "'a' was the last that it needed"
 
 
 def test_no_more_start_than_may_run_at_once_first_come_first_served() -> None:
     run = machine({"a": "", "b": "", "c": "", "d": "a"}, max_concurrency=2)
-    assert starts(run.handle(Started())) == "a b"
-    assert starts(run.handle(Succeeded("a"))) == "c", "c was ready before d"
-    assert starts(run.handle(Succeeded("b"))) == "d"
+    assert starts(run.handle(RunStarted())) == "a b"
+    assert starts(run.handle(finished("a"))) == "c", "c was ready before d"
+    assert starts(run.handle(finished("b"))) == "d"
 
 
-def rooms(commands: list[Command]) -> dict[str, str | None]:
+def rooms(decisions: list[Decision]) -> dict[str, str | None]:
     """What each step that starts had to wait for, where all places were taken."""
-    return {command.step_id: command.made_room for command in commands if isinstance(command, StartStep)}
+    return {one.step_id: made_room(one) for one in decisions if isinstance(one, StepStarted)}
 
 
 def test_a_start_tells_whose_end_it_waited_for_when_all_places_were_taken() -> None:
     run = machine({"a": "", "b": "", "c": "", "d": "", "e": "a"}, exempt="b", max_concurrency=2)
-    assert rooms(run.handle(Started())) == {"a": None, "b": None}
-    assert rooms(run.handle(Succeeded("a"))) == {"c": "a"}
-    [late] = run.handle(Failed("b"))
+    assert rooms(run.handle(RunStarted())) == {"a": None, "b": None}
+    assert rooms(run.handle(finished("a"))) == {"c": "a"}
+    [late] = run.handle(failed("b"))
     assert rooms([late]) == {"d": "b"}, "one that fails makes room too"
-    assert isinstance(late, StartStep)
+    assert isinstance(late, StepStarted)
     assert late.cause == "it needs no other step; it waited for a place until 'b' ended"
-    [last] = run.handle(Succeeded("d"))
-    assert isinstance(last, StartStep)
+    [last] = run.handle(finished("d"))
+    assert isinstance(last, StepStarted)
     assert last.cause == "'a' was the last that it needed; it waited for a place until 'd' ended"
 
 
 def test_what_becomes_due_when_there_is_a_place_has_not_waited_for_one() -> None:
     run = machine({"a": "", "b": "a", "c": "a", "d": "a"}, max_concurrency=2)
-    run.handle(Started())
-    assert rooms(run.handle(Succeeded("a"))) == {"b": None, "c": None}, "they waited for a itself"
-    assert rooms(run.handle(Succeeded("c"))) == {"d": "c"}
+    run.handle(RunStarted())
+    assert rooms(run.handle(finished("a"))) == {"b": None, "c": None}, "they waited for a itself"
+    assert rooms(run.handle(finished("c"))) == {"d": "c"}
 
 
 def test_the_one_that_was_first_in_line_gets_the_place_and_not_what_its_end_made_due() -> None:
     run = machine({"a": "", "b": "", "x": "a", "y": "a"}, max_concurrency=1)
-    run.handle(Started())
-    assert rooms(run.handle(Succeeded("a"))) == {"b": "a"}
-    assert rooms(run.handle(Succeeded("b"))) == {"x": "b"}
-    assert rooms(run.handle(Succeeded("x"))) == {"y": "x"}
+    run.handle(RunStarted())
+    assert rooms(run.handle(finished("a"))) == {"b": "a"}
+    assert rooms(run.handle(finished("b"))) == {"x": "b"}
+    assert rooms(run.handle(finished("x"))) == {"y": "x"}
 
 
 def test_without_a_limit_nothing_waits_for_a_place() -> None:
     run = machine(DIAMOND)
-    assert rooms([*run.handle(Started()), *run.handle(Succeeded("a"))]) == {"a": None, "b": None, "c": None}
+    assert rooms([*run.handle(RunStarted()), *run.handle(finished("a"))]) == {"a": None, "b": None, "c": None}
 
 
-def test_nothing_waits_for_the_place_of_a_step_that_is_reused() -> None:
-    run = machine({"a": "", "b": "", "c": "", "d": "c"}, max_concurrency=1)
-    assert rooms(run.handle(Started())) == {"a": None}
-    assert rooms(run.handle(Succeeded("a", reused=True))) == {"b": None}
-    assert rooms(run.handle(Succeeded("b"))) == {"c": "b"}
-    assert rooms(run.handle(Succeeded("c", reused=True))) == {"d": None}
+def test_what_an_earlier_process_has_done_takes_no_place_of_a_run_that_is_resumed() -> None:
+    run = machine({"a": "", "b": "", "c": "", "d": "c", "e": "a"}, max_concurrency=1, resumes=True)
+    assert starts(run.handle(RunStarted())) == "a b c"
+    assert rooms(run.handle(finished("c"))) == {"d": None}
+    assert rooms(run.handle(RunResumed())) == {"a": None}, "what had started starts anew, in order"
+    assert rooms(run.handle(finished("a"))) == {"b": "a"}
+    assert rooms(run.handle(finished("b"))) == {"d": "b"}, "d had started when e became due"
+    assert rooms(run.handle(finished("d"))) == {"e": "d"}
 
 
-def test_a_step_that_is_reused_hands_on_the_place_that_it_was_given() -> None:
-    run = machine({"a": "", "b": "", "c": "", "d": "a", "e": "a"}, max_concurrency=1)
-    run.handle(Started())
-    assert rooms(run.handle(Succeeded("a"))) == {"b": "a"}
-    assert rooms(run.handle(Succeeded("b", reused=True))) == {"c": "a"}
-    assert rooms(run.handle(Succeeded("c", reused=True))) == {"d": None}, "a was what it needed"
+def test_a_run_that_is_resumed_when_all_has_run_finishes() -> None:
+    run = machine({"a": "", "b": "a"}, resumes=True)
+    run.handle(RunStarted())
+    run.handle(finished("a"))
+    assert brief([*run.handle(finished("b")), *run.handle(RunResumed())]) == ["finished: every step has run"]
 
 
 def test_a_failure_cancels_what_runs_and_finishes_when_that_has_ended() -> None:
     run = machine({"a": "", "b": "", "c": "", "d": "a"})
-    run.handle(Started())
-    assert run.handle(Failed("a")) == [CancelSteps("'a' failed")]
-    assert run.handle(Cancelled("b")) == []
-    assert run.handle(Cancelled("c")) == [Finish("'a' failed")]
+    run.handle(RunStarted())
+    assert brief(run.handle(failed("a"))) == ["cancel b c: 'a' failed"]
+    assert run.handle(cancelled("b")) == []
+    assert brief(run.handle(cancelled("c"))) == ["skip d: 'a' failed", "failed: 'a' failed"]
 
 
 def test_a_failure_when_nothing_else_runs_finishes_at_once() -> None:
     run = machine({"a": "", "b": "a"})
-    run.handle(Started())
-    assert run.handle(Failed("a")) == [Finish("'a' failed")]
+    run.handle(RunStarted())
+    assert brief(run.handle(failed("a"))) == ["skip b: 'a' failed", "failed: 'a' failed"]
 
 
 def test_after_a_failure_nothing_starts_whatever_still_succeeds() -> None:
     run = machine({"a": "", "b": "", "c": "b"})
-    run.handle(Started())
-    run.handle(Failed("a"))
-    assert run.handle(Succeeded("b")) == [Finish("'a' failed")]
+    run.handle(RunStarted())
+    run.handle(failed("a"))
+    assert brief(run.handle(finished("b"))) == ["skip c: 'a' failed", "failed: 'a' failed"]
 
 
 def test_only_the_first_failure_cancels() -> None:
     run = machine({"a": "", "b": "", "c": ""})
-    run.handle(Started())
-    run.handle(Failed("a"))
-    assert run.handle(Failed("b")) == []
-    assert run.handle(Failed("c")) == [Finish("'a' failed")]
+    run.handle(RunStarted())
+    run.handle(failed("a"))
+    assert run.handle(failed("b")) == []
+    assert brief(run.handle(failed("c"))) == ["failed: 'a' failed"]
 
 
 def test_the_failure_of_an_exempt_step_skips_what_needs_it_and_the_rest_goes_on() -> None:
     run = machine({"a": "", "b": "", "c": "a", "d": "c", "e": "cb", "f": "b"}, exempt="a")
-    run.handle(Started())
-    assert run.handle(Failed("a")) == [
-        SkipStep("c", "it needs 'a', which failed"),
-        SkipStep("d", "it needs 'a', which failed"),
-        SkipStep("e", "it needs 'a', which failed"),
+    run.handle(RunStarted())
+    assert brief(run.handle(failed("a"))) == [
+        "skip c: it needs 'a', which failed",
+        "skip d: it needs 'a', which failed",
+        "skip e: it needs 'a', which failed",
     ]
-    assert starts(run.handle(Succeeded("b"))) == "f"
-    assert run.handle(Succeeded("f")) == [Finish("every step has run")]
+    assert starts(run.handle(finished("b"))) == "f"
+    assert brief(run.handle(finished("f"))) == ["finished: every step has run"]
 
 
 def test_a_step_that_needs_two_failed_ones_is_skipped_once() -> None:
     run = machine({"a": "", "b": "", "c": "ab"}, exempt="ab")
-    run.handle(Started())
-    assert run.handle(Failed("a")) == [SkipStep("c", "it needs 'a', which failed")]
-    assert run.handle(Failed("b")) == [Finish("every step has run")]
+    run.handle(RunStarted())
+    assert brief(run.handle(failed("a"))) == ["skip c: it needs 'a', which failed"]
+    assert brief(run.handle(failed("b"))) == ["finished: every step has run"]
 
 
 def test_a_fatal_failure_stops_the_run_although_the_step_is_exempt() -> None:
     run = machine({"a": "", "b": ""}, exempt="ab")
-    run.handle(Started())
-    assert run.handle(Failed("a", fatal=True)) == [CancelSteps("'a' failed")]
+    run.handle(RunStarted())
+    assert brief(run.handle(failed("a", budget="outer"))) == ["cancel b: 'a' failed"]
 
 
 def test_an_exempt_failure_after_a_stop_changes_nothing() -> None:
     run = machine({"a": "", "b": "", "c": "b"}, exempt="b")
-    run.handle(Started())
-    run.handle(Failed("a"))
-    assert run.handle(Failed("b")) == [Finish("'a' failed")]
+    run.handle(RunStarted())
+    run.handle(failed("a"))
+    assert brief(run.handle(failed("b"))) == ["skip c: 'a' failed", "failed: 'a' failed"]
 
 
 def test_a_step_that_needs_more_from_the_user_stops_the_run_and_what_runs_may_finish() -> None:
     run = machine({"a": "", "b": "", "c": "a", "d": "b"})
-    run.handle(Started())
-    assert run.handle(Succeeded("a", incomplete=True)) == [], "b is being paid for"
-    assert run.handle(Succeeded("b")) == [Finish("'a' needs more from the user")]
+    run.handle(RunStarted())
+    assert run.handle(finished("a", incomplete=True)) == [], "b is being paid for"
+    assert brief(run.handle(finished("b"))) == [
+        "skip c: 'a' needs more from the user",
+        "skip d: 'a' needs more from the user",
+        "waiting: 'a' needs more from the user",
+    ]
 
 
 def test_of_two_that_need_more_the_first_to_say_so_is_the_cause() -> None:
     run = machine({"a": "", "b": ""})
-    run.handle(Started())
-    run.handle(Succeeded("b", incomplete=True))
-    assert run.handle(Succeeded("a", incomplete=True)) == [Finish("'b' needs more from the user")]
+    run.handle(RunStarted())
+    run.handle(finished("b", incomplete=True))
+    assert brief(run.handle(finished("a", incomplete=True))) == ["waiting: 'b' needs more from the user"]
 
 
 def test_a_failure_after_an_early_stop_still_cancels_what_runs() -> None:
     run = machine({"a": "", "b": "", "c": ""})
-    run.handle(Started())
-    run.handle(Succeeded("a", incomplete=True))
-    assert run.handle(Failed("b")) == [CancelSteps("'b' failed")]
-    assert run.handle(Cancelled("c")) == [Finish("'b' failed")]
+    run.handle(RunStarted())
+    run.handle(finished("a", incomplete=True))
+    assert brief(run.handle(failed("b"))) == ["cancel c: 'b' failed"]
+    assert brief(run.handle(cancelled("c"))) == ["failed: 'b' failed"]
 
 
 def test_what_waits_for_a_place_does_not_start_after_a_stop() -> None:
     run = machine({"a": "", "b": ""}, max_concurrency=1)
-    run.handle(Started())
-    assert run.handle(Failed("a")) == [Finish("'a' failed")]
+    run.handle(RunStarted())
+    assert brief(run.handle(failed("a"))) == ["skip b: 'a' failed", "failed: 'a' failed"]
 
 
-def test_the_journal_has_every_event_with_its_commands() -> None:
-    run = machine(DIAMOND)
-    first = run.handle(Started())
-    second = run.handle(Failed("a"))
-    assert run.journal == [(Started(), first), (Failed("a"), second)]
+# --- asked for from outside ---
+
+
+def test_after_a_pause_what_runs_may_finish_and_nothing_starts() -> None:
+    run = machine({"a": "", "b": "a"})
+    run.handle(RunStarted())
+    assert run.handle(PauseRequested()) == []
+    [finish] = run.handle(finished("a"))
+    assert isinstance(finish, RunFinished)
+    assert (finish.status, finish.resume_at) == ("waiting", ("b",))
+
+
+def test_a_pause_when_all_has_started_changes_nothing() -> None:
+    run = machine({"a": "", "b": ""})
+    run.handle(RunStarted())
+    run.handle(PauseRequested())
+    run.handle(finished("a"))
+    assert brief(run.handle(finished("b"))) == ["finished: every step has run"]
+
+
+def test_a_stop_cancels_what_runs_and_skips_the_rest() -> None:
+    run = machine({"a": "", "b": "a"})
+    run.handle(RunStarted())
+    assert brief(run.handle(StopRequested(reason="no time"))) == ["cancel a: no time"]
+    assert brief(run.handle(cancelled("a"))) == ["skip b: no time", "cancelled: no time"]
+
+
+def test_a_fact_of_graphs_is_refused() -> None:
+    with pytest.raises(TypeError, match="a pipeline has no AnswerGiven"):
+        machine(DIAMOND).handle(AnswerGiven("a", "yes"))
 
 
 @pytest.mark.parametrize("width", [1, 3])
@@ -236,9 +272,9 @@ def test_a_long_chain_is_decided_step_by_step(width: int) -> None:
         {name: [names[number - 1]] if number else [] for number, name in enumerate(names)},
         max_concurrency=width,
     )
-    commands = run.handle(Started())
+    decisions = run.handle(RunStarted())
     for _ in range(length):
-        [command] = commands
-        assert isinstance(command, StartStep)
-        commands = run.handle(Succeeded(command.step_id))
-    assert commands == [Finish("every step has run")]
+        [started] = decisions
+        assert isinstance(started, StepStarted)
+        decisions = run.handle(finished(started.step_id))
+    assert brief(decisions) == ["finished: every step has run"]

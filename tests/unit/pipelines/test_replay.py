@@ -81,7 +81,7 @@ async def test_a_run_replays_as_it_was(limit: int | None) -> None:
 async def test_a_step_that_fails_while_the_output_of_another_is_stored_replays_as_it_was() -> None:
     class Slow(MemoryRunStore):
         async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
-            if any(b'"step_output"' in value for value in values) and not failed.is_set():
+            if any(b'"step_finished"' in value for value in values) and not failed.is_set():
                 is_storing.set()
                 await failed.wait()
             await super().append(key, values, revision=revision)
@@ -108,7 +108,9 @@ async def test_a_step_that_fails_while_the_output_of_another_is_stored_replays_a
     entries = [(type(entry).__name__, getattr(entry, "place", "")) for entry in trace.entries]
     assert entries.index(("StepFinished", "good")) < entries.index(("StepFailed", "bad"))
     third = next(attempt for attempt in trace.attempts if attempt.step == "third")
-    assert third.cause == "it needs no other step; it waited for a place until 'bad' ended"
+    assert third.cause == "it needs no other step; it waited for a place until 'good' ended"
+    fourth = next(attempt for attempt in trace.attempts if attempt.step == "fourth")
+    assert fourth.cause == "it needs no other step; it waited for a place until 'bad' ended"
     assert trace.replay(pipeline) is None
 
 
@@ -244,7 +246,7 @@ async def test_a_step_that_was_removed_would_not_have_started() -> None:
 async def test_a_failure_that_would_not_have_stopped_the_run() -> None:
     trace = await trace_of(pipeline_of({"a": []}, failing={"a": ValueError()}), MemoryRunStore())
     divergence = trace.replay(pipeline_of({"a": []}, exempt=("a",)))
-    assert divergence == Divergence(4, "the run not stopped by 'a'", "the run failed")
+    assert divergence == Divergence(4, "the run finished, because every step has run", "the run failed")
     trace = await trace_of(pipeline_of(DIAMOND, failing={"b": ValueError()}), MemoryRunStore())
     divergence = trace.replay(pipeline_of(DIAMOND, exempt=("b",)))
     assert divergence is not None
@@ -284,7 +286,8 @@ def test_records_that_no_machine_would_have_written() -> None:
 
 def test_what_ends_a_run_from_outside_is_no_divergence() -> None:
     shape = definition({"a": []})
-    assert divergence_of(Log(shape).start("a").end("failed", failure(error_type="TimeLimitExceeded"))) is None
+    stopped = Log(shape).start("a").stop("the task that ran it was cancelled")
+    assert divergence_of(stopped.end("failed", failure(error_type="TimeLimitExceeded"))) is None
     assert divergence_of(Log(shape).start("a").output("a").end("cancelled")) is None
 
 

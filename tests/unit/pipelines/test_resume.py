@@ -642,7 +642,7 @@ async def test_a_changed_pipeline_is_refused_with_what_has_changed(
     assert (await changed.resume("r", store=store)).output == result.output
 
 
-@pytest.mark.parametrize("garbage", [b"garbage", b"[]", b'{"kind": "step_output"}', b'{"kind": "new_kind"}'])
+@pytest.mark.parametrize("garbage", [b"garbage", b"[]", b'{"kind": "step_finished"}', b'{"kind": "new_kind"}'])
 async def test_an_entry_that_cannot_be_read(garbage: bytes, counted: Counted, store: MemoryRunStore) -> None:
     pipeline = await recorded(counted, store)
     log = await store.read(log_key("r"))
@@ -672,7 +672,7 @@ async def test_a_record_of_a_later_version(part: str, counted: Counted, store: M
     key = header_key("r") if part == "header" else log_key("r")
     held = await store.read(key)
     await store.delete(key)
-    later = [value.replace(b'"format":1', b'"format":2') for value in held.values]
+    later = [value.replace(b'"format":2', b'"format":3') for value in held.values]
     await store.append(key, later, revision=0)
     await refused(RunFromNewerVersion, "format 2", pipeline, counted, store)
 
@@ -870,7 +870,7 @@ def _later(first: bytes, last: bytes, seconds: int) -> bytes:
     opened, ended = decode_entry("r", 1, first), decode_entry("r", 2, last)
     assert isinstance(opened, RunStarted)
     assert isinstance(ended, RunFinished)
-    return encode_entry(replace(ended, at=opened.at + timedelta(seconds=seconds)))
+    return encode_entry(replace(ended, timestamp=opened.timestamp + seconds))
 
 
 # --- a store that fails ---

@@ -35,7 +35,7 @@ async def test_what_is_given_with_a_resume_is_there_when_the_run_goes_on() -> No
     kept = keeper()
     run = await kept.begin("r", {"x": 1}).open({"x": 1})
     await run.end(RunFinished(status="waiting"), Usage())
-    answer = StepFinished(place="ask", attempt=1, output="yes")
+    answer = StepFinished("ask", "yes")
     opening = await kept.take_up("r", None, force=False, also=lambda recorded, inputs: [answer])
     assert len(await read_log(kept.store, "r")) == 2, "nothing is on record before it is opened"
     run = await opening.open(opening.inputs)

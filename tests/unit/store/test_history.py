@@ -100,7 +100,7 @@ async def test_more_runs_than_a_store_lists_at_once(
 async def test_a_run_that_cannot_be_read_does_not_hide_the_others(store: MemoryRunStore) -> None:
     header = await at(1, "good").end().write(store)
     await store.compare_and_set(header_key("bad"), b"{", revision=0)
-    newer = encode_header(header).replace(b'"format":1', b'"format":99')
+    newer = encode_header(header).replace(b'"format":2', b'"format":99')
     await store.compare_and_set(header_key("newer"), newer, revision=0)
     history = RunHistory(store)
     runs = await history.list()

@@ -26,7 +26,7 @@ KEY = log_key("r")
 
 
 def entry(number: int) -> StepStarted:
-    return StepStarted(place=f"s{number}", cause="")
+    return StepStarted(f"s{number}", "")
 
 
 async def stored(store: Any) -> list[str]:
@@ -182,7 +182,7 @@ async def test_what_was_added_after_a_write_was_cut_off_is_no_sign_of_another_wr
 @in_virtual_time
 async def test_somebody_elses_entries_end_the_journal_and_stay(theirs: list[str]) -> None:
     store = MemoryRunStore()
-    entries = {name: StepStarted(place=name, cause="") for name in ("ours", "ours too", "other")}
+    entries = {name: StepStarted(name, "") for name in ("ours", "ours too", "other")}
     await store.append(KEY, [encode_entry(entries[name]) for name in theirs], revision=0)
     journal = Journal(store, "r", revision=0)
     journal.note(entries["ours"])

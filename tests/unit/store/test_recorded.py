@@ -1,7 +1,7 @@
 """What a log says to whoever takes the run up."""
 
+import json
 from dataclasses import replace
-from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -16,6 +16,7 @@ from fastroai.runtime.facts import (
     StepFinished,
     StepRetried,
 )
+from fastroai.store.entries import decode_entry, encode_entry
 from fastroai.store.recorded import RecordedRun
 
 INNER = definition({"x": [], "y": ["x"]}, name="inner")
@@ -43,7 +44,7 @@ def test_inputs_and_definition_are_those_of_the_last_part() -> None:
 
 
 def retried(log: Log, place: str, attempt: int) -> Log:
-    used = RetriesUsed(attempt=attempt + 1, recoverable=attempt).to_json()
+    used = RetriesUsed(attempt=attempt + 1, recoverable=attempt)
     facts = next(e for e in Log().fail("x").entries if isinstance(e, StepFailed)).failure
     return log.add(StepRetried(place=place, attempt=attempt, failure=facts, delay=0, used=used))
 
@@ -59,12 +60,14 @@ def test_how_far_the_attempts_at_a_step_have_got() -> None:
     assert recorded(log).progress("a") == RetriesUsed()
 
 
-def test_a_step_that_a_budget_stopped_goes_on_with_the_same_attempt() -> None:
+def test_a_step_that_a_budget_around_it_stopped_goes_on_with_the_same_attempt() -> None:
     log = retried(Log(SHAPE).start("a"), "a", 1).fail("a", attempt=2)
     failed = log.entries[-1]
     assert isinstance(failed, StepFailed)
-    stopped = RecordedRun("r", [*log.entries[:-1], replace(failed, stopped=True)])
+    stopped = RecordedRun("r", [*log.entries[:-1], replace(failed, budget="outer")])
     assert stopped.progress("a") == RetriesUsed(attempt=2, recoverable=1)
+    own = RecordedRun("r", [*log.entries[:-1], replace(failed, budget="own")])
+    assert own.progress("a") == RetriesUsed(attempt=3), "its own is an ordinary failure"
 
 
 @pytest.mark.parametrize("runs", [INNER, ROUTER])
@@ -91,8 +94,8 @@ def test_a_conversation_that_waits_is_no_output_and_is_known() -> None:
 def test_calls_and_side_effects_are_known_by_their_place() -> None:
     log = Log(SHAPE).once("a", "pay")
     facts = next(e for e in Log().fail("x").entries if isinstance(e, StepFailed)).failure
-    used = RetriesUsed(attempt=2, ambiguous=1).to_json()
-    log.add(StepRetried(place="a@1", call="1", attempt=1, failure=facts, delay=0, used=used))
+    used = RetriesUsed(attempt=2, ambiguous=1)
+    log.add(StepRetried(place="a@1", call="1", unit="call", attempt=1, failure=facts, delay=0, used=used))
     run = recorded(log)
     assert run.call_progress("a@1", "1") == RetriesUsed(attempt=2, ambiguous=1)
     assert run.call_progress("a@1", "2") == RetriesUsed()
@@ -123,7 +126,7 @@ def test_the_time_that_a_run_has_taken_is_that_of_its_parts() -> None:
     log.resume()  # a minute later
     log.start("b", seconds=3.0)
     assert recorded(log).seconds == 7
-    copied = replace(log.entries[2], at=log.entries[0].at - timedelta(days=1))
+    copied = replace(log.entries[2], timestamp=log.entries[0].timestamp - 86_400)
     assert RecordedRun("r", [log.entries[0], copied]).seconds == 0, "of a fork, from another run"
 
 
@@ -137,8 +140,8 @@ def entry_without_request() -> AnyFact:
 @pytest.mark.parametrize(
     ("entries", "position", "why"),
     [
-        ([], 1, "begins with run_opened"),
-        ([StepFinished(place="a", attempt=1, output=1)], 1, "begins with run_opened"),
+        ([], 1, "begins with run_started"),
+        ([StepFinished("a", 1)], 1, "begins with run_started"),
         ([*Log(SHAPE).entries, entry_without_request()], 2, "does not fit those before: KeyError"),
     ],
 )
@@ -150,8 +153,7 @@ def test_what_does_not_fit_is_corrupt(entries: list[AnyFact], position: int, why
 
 @pytest.mark.parametrize("used", [{"attempt": 0}, {"unknown": 1}, {"attempt": -3}])
 def test_retries_that_cannot_be_are_corrupt(used: dict[str, int]) -> None:
-    entry = Log(SHAPE).retry("a").entries[-1]
-    assert isinstance(entry, StepRetried)
-    with pytest.raises(RunCorrupt, match="does not fit") as caught:
-        RecordedRun("r", [*Log(SHAPE).entries, replace(entry, used=used)])
+    entry = json.loads(encode_entry(Log(SHAPE).retry("a").entries[-1]))
+    with pytest.raises(RunCorrupt, match="used: ") as caught:
+        decode_entry("r", 2, json.dumps({**entry, "used": used}).encode())
     assert caught.value.position == 2

@@ -28,6 +28,7 @@ from fastroai.runtime.facts import (
     AnyFact,
     RunFinished,
     RunResumed,
+    Part,
     RunStarted,
     StepFinished,
     StepStarted,
@@ -42,7 +43,7 @@ from fastroai.store.runs import LEASE, DurableRun, check_run_id
 
 
 def opened(run_id: str = "r") -> RunStarted:
-    return RunStarted(run_id=run_id, pipeline="p", definition=None, inputs={})
+    return RunStarted(part=Part(run_id, "p", ("p",)))
 
 
 def ended() -> RunFinished:
@@ -180,7 +181,7 @@ async def test_who_has_lost_a_run_renews_nothing_and_writes_nothing() -> None:
     before = await everything_in(store)
     await asyncio.sleep(LEASE)
     with pytest.raises(RunTakenOver):
-        await loser.journal.commit(StepStarted(place="a", cause=""))
+        await loser.journal.commit(StepStarted("a", ""))
     with pytest.raises(RunTakenOver):
         await loser.end(ended(), Usage())
     held = await everything_in(store)
@@ -245,16 +246,16 @@ def kinds(entries: Sequence[AnyFact]) -> list[str]:
 async def test_what_comes_with_a_resume_is_on_record_with_it_and_the_log_goes_on_after_it() -> None:
     store = MemoryRunStore()
     await (await begin(store)).end(ended(), Usage())
-    answer = StepFinished(place="ask", attempt=1, output="yes")
+    answer = StepFinished("ask", "yes")
     run = await take_up(store, answer)
-    before = ["run_opened", "run_ended", "run_resumed", "step_output"]
+    before = ["run_started", "run_finished", "run_resumed", "step_finished"]
     assert kinds(await read_log(store, "r")) == before
     assert run.recorded.outputs == {"ask": answer}
     assert run.recorded.ended is None
     assert kinds(run.entries()) == before
-    await run.journal.commit(StepStarted(place="next", cause="ask finished"))
+    await run.journal.commit(StepStarted("next", "ask finished"))
     await run.end(ended(), Usage())
-    whole = [*before, "step_start", "run_ended"]
+    whole = [*before, "step_started", "run_finished"]
     assert kinds(await read_log(store, "r")) == kinds(run.entries()) == whole
 
 
@@ -267,12 +268,12 @@ async def test_a_resume_that_is_not_on_record_brings_nothing_with_it() -> None:
         if write.number == to_the_log:
             raise gone()
 
-    answer = StepFinished(place="ask", attempt=1, output="yes")
+    answer = StepFinished("ask", "yes")
     for after in (False, True):  # whether it was stored before the store was gone
         store.before, store.after = (None, gone_at) if after else (gone_at, None)
         with pytest.raises(RunStoreUnavailable):
             await take_up(store, answer)
-        assert kinds(await read_log(store, "r"))[2:] == (["run_resumed", "step_output"] if after else [])
+        assert kinds(await read_log(store, "r"))[2:] == (["run_resumed", "step_finished"] if after else [])
         to_the_log = len(store.writes) + 2
 
 
@@ -319,7 +320,7 @@ async def test_who_wakes_up_before_the_first_entry_does_not_remove_the_run_of_an
     await asleep.wait()
     clock.now += timedelta(seconds=LEASE + 1)
     other = await begin(store)
-    await other.journal.commit(StepStarted(place="a", cause=""))
+    await other.journal.commit(StepStarted("a", ""))
     wake.set()
     with pytest.raises(RunExists):
         await sleeper

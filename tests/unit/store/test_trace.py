@@ -267,7 +267,7 @@ def test_the_events_of_a_place_are_those_there() -> None:
     trace = support_desk().trace
     assert trace.events_for("write@1/inner/check") == trace.events_for("check")
     assert [type(entry) for entry in trace.events_for("check")] == [StepStarted, StepFinished]
-    assert trace.events_for("publish")[0].kind == "step_skip"
+    assert trace.events_for("publish")[0].kind == "step_skipped"
 
 
 def test_the_events_of_a_step_that_has_not_started_are_none() -> None:
@@ -373,7 +373,7 @@ def test_the_explanation_keeps_a_failure_on_one_line() -> None:
 
 
 def test_the_explanation_says_what_was_taken_over_from_another_run() -> None:
-    log = Log(definition({"a": []}), forked_from="r0").add(StepFinished(place="a", attempt=1, output=1), -60)
+    log = Log(definition({"a": []}), forked_from="r0").add(StepFinished("a", 1), -60)
     assert "    0.000 s  a: its output is taken over, and it does not run" in log.trace.explain()
 
 
@@ -405,7 +405,7 @@ def test_an_entry_that_cannot_be_read_is_named() -> None:
 def test_a_trace_of_a_later_version_is_refused() -> None:
     known = json.loads(support_desk().trace.to_json())
     with pytest.raises(RunFromNewerVersion):
-        RunTrace.from_json(json.dumps({**known, "format": 2}))
-    known["entries"][0]["format"] = 2
+        RunTrace.from_json(json.dumps({**known, "format": 3}))
+    known["entries"][0]["format"] = 3
     with pytest.raises(RunFromNewerVersion):
         RunTrace.from_json(json.dumps(known))
