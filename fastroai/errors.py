@@ -34,7 +34,7 @@
     ├── RunExists                            a run id that is taken
     ├── RunNotFound (KeyError)               a run id that the store does not have
     ├── RunInProgress                        the run is running elsewhere
-    ├── RunTakenOver                         another process has taken up the run
+    ├── RunTakenOver                         another process has taken up the run, or deleted it
     ├── RunDefinitionChanged                 the pipeline is not the one that the run was started with
     ├── RunCorrupt                           the record of a run cannot be read
     ├── RunFromNewerVersion                  ... or is of a later version
@@ -864,7 +864,7 @@ class RunInProgress(FastroAIError):
 
 
 class RunTakenOver(FastroAIError):
-    """Another process has taken up this run, whose lease had ended; this one has stopped."""
+    """Another process has taken this run up, after its lease had ended, or deleted it."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__(run_id)
@@ -872,8 +872,8 @@ class RunTakenOver(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"run {self.run_id!r} was taken up by another process: this one had not renewed its lease in "
-            "time. What it had on record is kept; what it did after that is not"
+            f"run {self.run_id!r} was deleted, or taken up by another process because this one had not "
+            "renewed its lease in time. This process has stopped; what it did after that is not on record"
         )
 
 

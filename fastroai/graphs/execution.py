@@ -164,7 +164,7 @@ class GraphExecution:
         stack.callback(self._forget, scope.run_id, runner)
         if on_record is not None and opening is not None:
             store, after = on_record.run.store, opening.last_signal
-            heeding = heeding_signals(store, scope.run_id, runner.heed, after=after)
+            heeding = heeding_signals(store, on_record.run.header, runner.heed, after=after)
             await stack.enter_async_context(heeding)
 
     def _forget(self, run_id: str, runner: GraphRunner) -> None:

@@ -425,6 +425,8 @@ class RunHeader:
 
     format: int = FORMAT
     run_id: str
+    epoch: str
+    """The name of this run among all that ever had its id. The key of its log ends with it."""
     pipeline: str
     status: RunStatus
     started_at: datetime

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -17,19 +17,21 @@ from fastroai.errors import (
     RunNotFound,
     RunStoreUnavailable,
 )
-from fastroai.store.entries import RunHeader, RunStatus
+from fastroai.store.entries import RunHeader, RunStatus, decode_entry
 from fastroai.store.headers import (
-    check_not_running,
     decode_header,
     encode_header,
     header_key,
     is_running,
-    log_key,
+    keys_of,
+    keys_of_id,
+    keys_with,
+    read_header,
     read_log,
+    run_of,
 )
 from fastroai.store.payloads import PayloadCodec, unseal_text
-from fastroai.store.run_store import RunStore, StoredKey
-from fastroai.store.signals import signal_key
+from fastroai.store.run_store import RunStore
 
 if TYPE_CHECKING:
     from fastroai.store.trace import RunTrace
@@ -42,9 +44,10 @@ or of a later version.
 """
 
 _STATES: Final = tuple(state for part in get_args(RunState) for state in get_args(part))
-_PAGE: Final = 500
 _TRIES: Final = 10
 """How often a delete starts over because the run has changed meanwhile."""
+_BEGINS_WITHIN: Final = timedelta(hours=1)
+"""A log that no header names may be that of a run which is just beginning, unless it is older than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +134,8 @@ class RunHistory:
 
     async def summary(self, run_id: str) -> RunSummary:
         """A run at a glance. Raises as `header`."""
-        header, now, _ = await self._header(run_id)
-        return self._summary(header, now)
+        found = await read_header(self._store, run_id)
+        return self._summary(found.header, found.now)
 
     async def header(self, run_id: str) -> RunHeader:
         """What is on record of a run besides its log.
@@ -142,15 +145,14 @@ class RunHistory:
             RunCorrupt: it cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written it.
         """
-        return (await self._header(run_id))[0]
+        return (await read_header(self._store, run_id)).header
 
     async def trace(self, run_id: str) -> RunTrace:
         """What happened in a run, as far as it is on record. Raises as `header`."""
         from fastroai.store.trace import RunTrace
         from fastroai.store.unsealing import unseal_entry
 
-        await self._header(run_id)
-        entries = await read_log(self._store, run_id)
+        entries = await read_log(self._store, await self.header(run_id))
         if self._codec is not None:
             entries = [unseal_entry(entry, self._codec) for entry in entries]
         try:
@@ -163,8 +165,8 @@ class RunHistory:
 
         Args:
             run_id: The run.
-            force: Also a run that a process has, which finds out when it next writes and stops; and one whose
-                record cannot be read.
+            force: Also a run that a process has: it finds out when it next writes, and stops. What it writes
+                until then is never part of a later run with this id. And a run whose record cannot be read.
 
         Raises:
             RunInProgress: a process has it.
@@ -172,10 +174,12 @@ class RunHistory:
         """
         for _ in range(_TRIES):
             try:
-                await self._take_from_others(run_id, force)
+                keys = await self._take_from_others(run_id, force)
             except RevisionConflict:
                 continue  # somebody has written: look again
-            await self._forget(run_id)
+            # The header first: without it there is no run.
+            for key in (header_key(run_id), *keys):
+                await self._store.delete(key)
             return
         reason = f"the header of run {run_id!r} changes faster than it can be read"
         raise RunStoreUnavailable(repr(self._store), reason)
@@ -219,7 +223,7 @@ class RunHistory:
 
     async def _runs(self) -> AsyncIterator[RunSummary]:
         prefix, now = header_key(""), await self._now()
-        async for found in self._keys(prefix):
+        async for found in keys_with(self._store, prefix):
             run_id = found.key.removeprefix(prefix)
             try:
                 yield self._summary(decode_header(run_id, found.value), now)
@@ -233,13 +237,6 @@ class RunHistory:
                     error=str(error),
                 )
 
-    async def _keys(self, prefix: str) -> AsyncIterator[StoredKey]:
-        after = ""
-        while page := await self._store.list(prefix, after=after, limit=_PAGE):
-            for found in page:
-                yield found
-            after = page[-1].key
-
     async def _now(self) -> datetime:
         return (await self._store.read(header_key(""))).now
 
@@ -250,31 +247,21 @@ class RunHistory:
         error_type, colon, message = summary.error.partition(": ")
         return replace(summary, error=f"{error_type}{colon}{unseal_text(message, self._codec)}")
 
-    async def _header(self, run_id: str) -> tuple[RunHeader, datetime, int]:
-        found = await self._store.read(header_key(run_id))
-        if not found.values:
-            raise RunNotFound(run_id, repr(self._store))
-        return decode_header(run_id, found.values[-1]), found.now, found.revision
-
     # --- forgetting ---
 
-    async def _take_from_others(self, run_id: str, force: bool) -> None:
-        """Write the header anew: whoever has the run, or is about to take it up, finds it not theirs."""
+    async def _take_from_others(self, run_id: str, force: bool) -> Sequence[str]:
+        """Write the header anew, so that whoever is about to take the run up is refused. Its other keys."""
         try:
-            header, now, revision = await self._header(run_id)
+            found = await read_header(self._store, run_id)
         except (RunCorrupt, RunFromNewerVersion):
             if force:
-                return
+                return await keys_of_id(self._store, run_id)
             raise
         if not force:
-            check_not_running(header, now)
-        await self._store.compare_and_set(header_key(run_id), encode_header(header), revision=revision)
-
-    async def _forget(self, run_id: str) -> None:
-        # The header first: a log without one is no run, and whoever uses the id next removes it.
-        await self._store.delete(header_key(run_id))
-        await self._store.delete(log_key(run_id))
-        await self._store.delete(signal_key(run_id))  # which a new run of this id would heed
+            found.check_not_running()
+        stored = encode_header(found.header)
+        await self._store.compare_and_set(header_key(run_id), stored, revision=found.revision)
+        return keys_of(found.header)
 
     async def _purge(self, run_id: str) -> bool:
         try:
@@ -284,13 +271,18 @@ class RunHistory:
         return True
 
     async def _forget_remains(self) -> None:
-        """Logs without a header, of runs whose deletion was cut off."""
-        prefix = log_key("")
-        runs = {found.key.removeprefix(header_key("")) async for found in self._keys(header_key(""))}
-        async for found in self._keys(prefix):
-            run_id = found.key.removeprefix(prefix)
-            if run_id not in runs and not (await self._store.read(header_key(run_id))).values:
+        """Logs that no header names, of runs whose beginning or deletion was cut off."""
+        before = await self._now() - _BEGINS_WITHIN
+        async for found in keys_with(self._store, "log:"):
+            run_id, epoch = run_of(found.key)
+            try:
+                last = decode_entry(run_id, found.revision, found.value)
+                if last.at < before and (await self.header(run_id)).epoch != epoch:
+                    await self._store.delete(found.key)
+            except RunNotFound:
                 await self._store.delete(found.key)
+            except (RunCorrupt, RunFromNewerVersion):
+                continue  # what cannot be read has no age
 
 
 class ReadsRuns:

@@ -20,7 +20,6 @@ from fastroai.runtime import backoff_delay
 from fastroai.runtime.tasks import end_task
 from fastroai.runtime.wakeup import running_loop
 from fastroai.store.entries import AnyEntry, encode_entry
-from fastroai.store.headers import log_key
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.run_store import RunStore
 from fastroai.store.unsealing import seal_messages
@@ -49,13 +48,14 @@ class Journal:
         self,
         store: RunStore,
         run_id: str,
+        key: str,
         *,
         revision: int,
         durability: Durability = "sync",
         codec: PayloadCodec | None = None,
     ) -> None:
-        """Messages go through `codec` here; whoever adds an entry has sealed its payload."""
-        self._store, self._run_id, self._key = store, run_id, log_key(run_id)
+        """`key` is that of the log. Messages go through `codec` here; payloads have gone through it."""
+        self._store, self._run_id, self._key = store, run_id, key
         self._revision, self._durability, self._codec = revision, durability, codec
         self._loop = asyncio.get_running_loop()
         self.entries: list[AnyEntry] = []
@@ -101,7 +101,7 @@ class Journal:
 
         Raises:
             RunStoreUnavailable: the store fails, and has failed each time.
-            RunTakenOver: another process writes this log now.
+            RunTakenOver: another process writes this log now, or the run was deleted.
             ScopeClosedError: the run has ended.
         """
         self._check()
@@ -229,7 +229,7 @@ class Journal:
     async def _found(self, entries: Sequence[bytes]) -> int:
         """A write whose answer was lost has happened all the same, and there can be more to write since then.
 
-        Somebody else's entries are there where another process has the run.
+        Somebody else's entries are there where another process has the run, and none where it was deleted.
         """
         stored = (await self._store.read(self._key, after=self._revision)).values
         if not stored or stored != tuple(entries[: len(stored)]):

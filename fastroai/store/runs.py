@@ -32,12 +32,13 @@ from fastroai.store.entries import (
     encode_entry,
 )
 from fastroai.store.headers import (
-    check_not_running,
+    FoundHeader,
     decode_header,
     encode_header,
     header_key,
-    is_running,
     log_key,
+    new_epoch,
+    read_header,
 )
 from fastroai.store.journal import Durability, Journal
 from fastroai.store.payloads import PayloadCodec, seal_text
@@ -84,6 +85,11 @@ class DurableRun:
         self.store, self._header = store, header
         self._renewal = asyncio.get_running_loop().create_task(self._renew())
 
+    @property
+    def header(self) -> RunHeader:
+        """As this process has written it last."""
+        return self._header
+
     def entries(self) -> list[AnyEntry]:
         """The whole log, so far."""
         return [*self.recorded.entries, *self.journal.entries]
@@ -108,13 +114,13 @@ class DurableRun:
         """
         recorded = RecordedRun("", entries)
         opened = recorded.opened
-        key = header_key(opened.run_id)
-        found = await store.read(key)
-        if found.values and not await _never_began(store, opened.run_id, found.values[-1], found.now):
+        found = await store.read(header_key(opened.run_id))
+        if found.values:
             header = decode_header(opened.run_id, found.values[-1])
             raise RunExists(opened.run_id, header.status)
         header = RunHeader(
             run_id=opened.run_id,
+            epoch=new_epoch(),
             pipeline=opened.pipeline,
             status="running",
             started_at=found.now,
@@ -122,20 +128,15 @@ class DurableRun:
             forked_from=opened.forked_from,
         )
         with _owned(header, found.now) as header:
+            # The log first: nobody sees it before the header names it, so a run begins whole or not at all.
+            await _append_own(store, log_key(header), [encode_entry(entry) for entry in entries], 0)
             try:
-                revision = await _replace(store, header, found.revision)
+                await _replace(store, header, found.revision)
             except RevisionConflict:
+                with suppress(Exception):  # a purge removes it, too
+                    await store.delete(log_key(header))
                 raise RunExists(opened.run_id, "running") from None
-            try:
-                await _write_first(store, opened.run_id, entries, revision)
-            except RevisionConflict:
-                raise RunExists(opened.run_id, "running") from None
-            except Exception:
-                with suppress(Exception):  # a header without a run would only puzzle whoever lists runs
-                    if not (await store.read(log_key(opened.run_id))).values:
-                        await store.delete(key)
-                raise
-            journal = Journal(store, opened.run_id, revision=len(entries), durability=durability, codec=codec)
+            journal = _journal(store, header, len(entries), durability, codec)
             return cls(store, header, journal, recorded, codec)
 
     @classmethod
@@ -146,35 +147,33 @@ class DurableRun:
         resumed: RunResumed,
         *,
         position: int,
-        revision: int,
+        found: FoundHeader,
         durability: Durability,
         codec: PayloadCodec | None,
         also: Sequence[AnyEntry] = (),
     ) -> DurableRun:
         """Take a run up that nobody has.
 
-        `recorded` is its log up to `position`, read after its header, which was at `revision`. `resumed` and
-        what comes with it, `also`, are stored together or not at all, and `recorded` has them then.
+        `recorded` is its log up to `position`, read after its header, which is `found`. `resumed` and what
+        comes with it, `also`, are stored together or not at all, and `recorded` has them then.
 
         Raises:
             RunInProgress: somebody has it, or had it since then.
-            RunNotFound: there is none.
+            RunNotFound: it was deleted since then.
         """
-        run_id = recorded.opened.run_id
-        found = await store.read(header_key(run_id))
-        if not found.values:
-            raise RunNotFound(run_id, repr(store))
-        header = decode_header(run_id, found.values[-1])
-        check_not_running(header, found.now)
+        held = await read_header(store, found.header.run_id)
+        if held.header.epoch != found.header.epoch:
+            raise _deleted(store, found.header)
+        held.check_not_running()
         new = (resumed, *also)
-        with _owned(replace(header, status="running", error=None), found.now) as header:
+        with _owned(replace(held.header, status="running", error=None), held.now) as header:
             try:
-                await _replace(store, header, revision)
-                await _append_own(store, log_key(run_id), [encode_entry(entry) for entry in new], position)
+                await _replace(store, header, found.revision)
+                await _append_own(store, log_key(header), [encode_entry(entry) for entry in new], position)
             except RevisionConflict:
-                raise await _taken(store, run_id) from None
+                raise await _taken(store, header) from None
             recorded.add(new)
-            journal = Journal(store, run_id, revision=position + len(new), durability=durability, codec=codec)
+            journal = _journal(store, header, position + len(new), durability, codec)
             return cls(store, header, journal, recorded, codec)
 
     async def end(self, ended: RunEnded, usage: Usage) -> None:
@@ -238,8 +237,8 @@ class DurableRun:
             try:
                 found = await self.store.read(header_key(self.run_id))
                 if not self._is_ours(found):
-                    logger.warning("run %r: another process has taken it up", self.run_id)
-                    return  # its entries stand where ours would go, so the next of ours is refused
+                    logger.warning("run %r: another process has taken it up, or deleted it", self.run_id)
+                    return  # our entries have no place in the log any more, so the next of them is refused
                 await self._renew_once(found)
             except Exception as error:  # a store can be the user's, and raise anything
                 logger.warning("run %r: its lease could not be renewed: %s", self.run_id, error)
@@ -256,13 +255,27 @@ class DurableRun:
         await _replace(self.store, self._header, found.revision)
 
 
-async def _taken(store: RunStore, run_id: str) -> RunInProgress:
-    """Somebody else took the run up at the same moment."""
-    found = await store.read(header_key(run_id))
-    header = decode_header(run_id, found.values[-1]) if found.values else None
-    if header is None or header.owner is None or header.lease_until is None:
-        return RunInProgress(run_id, "another process", found.now)
-    return RunInProgress(run_id, header.owner, header.lease_until)
+def _journal(
+    store: RunStore, header: RunHeader, revision: int, durability: Durability, codec: PayloadCodec | None
+) -> Journal:
+    key = log_key(header)
+    return Journal(store, header.run_id, key, revision=revision, durability=durability, codec=codec)
+
+
+async def _taken(store: RunStore, ours: RunHeader) -> RunInProgress | RunNotFound:
+    """Why a run could not be taken up: somebody else took it up, or deleted it, at the same moment."""
+    found = await read_header(store, ours.run_id)
+    header = found.header
+    if header.epoch != ours.epoch:
+        return _deleted(store, ours)
+    if header.owner is None or header.lease_until is None:
+        return RunInProgress(header.run_id, "another process", found.now)
+    return RunInProgress(header.run_id, header.owner, header.lease_until)
+
+
+def _deleted(store: RunStore, header: RunHeader) -> RunNotFound:
+    """The run was deleted; another one has its id now."""
+    return RunNotFound(header.run_id, repr(store))
 
 
 @contextmanager
@@ -274,13 +287,6 @@ def _owned(header: RunHeader, now: datetime) -> Iterator[RunHeader]:
     except BaseException:
         release_owner(owner)
         raise
-
-
-async def _never_began(store: RunStore, run_id: str, stored: bytes, now: datetime) -> bool:
-    """Whether a process died between the header of a run and the first entry of its log."""
-    if is_running(decode_header(run_id, stored), now):
-        return False
-    return not (await store.read(log_key(run_id))).values
 
 
 async def _replace(store: RunStore, header: RunHeader, revision: int) -> int:
@@ -300,18 +306,3 @@ async def _append_own(store: RunStore, key: str, values: Sequence[bytes], revisi
     except RevisionConflict:
         if (await store.read(key, after=revision)).values != tuple(values):
             raise
-
-
-async def _write_first(store: RunStore, run_id: str, entries: Sequence[AnyEntry], revision: int) -> None:
-    """The first entries of a log, while its header is at `revision`.
-
-    What is there already is left of a run that was deleted. Raises `RevisionConflict`.
-    """
-    key, values = log_key(run_id), [encode_entry(entry) for entry in entries]
-    try:
-        await _append_own(store, key, values, 0)
-    except RevisionConflict:
-        if (await store.read(header_key(run_id))).revision != revision:
-            raise
-        await store.delete(key)
-        await _append_own(store, key, values, 0)

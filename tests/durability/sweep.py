@@ -38,7 +38,7 @@ from fastroai.store.entries import (
     StepOutput,
     ToolEnded,
 )
-from fastroai.store.headers import decode_header, header_key, read_log
+from fastroai.store.headers import read_header, read_log
 from fastroai.testing import LedgerEntry, ModelServer
 
 WORKER = Path(__file__).parent / "worker.py"
@@ -196,11 +196,10 @@ class Lane:
         self._runner.close()
 
     def observe(self, run_id: str) -> Observed:
-        return Observed(self._runner.run(read_log(self._store, run_id)))
+        return Observed(self._runner.run(read_log(self._store, self.header(run_id))))
 
     def header(self, run_id: str) -> RunHeader:
-        found = self._runner.run(self._store.read(header_key(run_id)))
-        return decode_header(run_id, found.values[-1])
+        return self._runner.run(read_header(self._store, run_id)).header
 
     def calm(self, shape: str, durability: Any = "sync") -> Calm:
         """What this shape does undisturbed."""

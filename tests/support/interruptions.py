@@ -17,6 +17,7 @@ from fastroai.records import RequestRecord, Usage
 from fastroai.store import MemoryRunStore, StoredKey, StoredValues
 from fastroai.store.entries import AnyEntry, ReplayDiverged, RequestEnded, RequestSent, decode_entry
 from fastroai.testing import ModelServer
+from support import stored_runs
 
 RUN = "r1"
 When = Callable[[Sequence[AnyEntry]], bool]
@@ -97,8 +98,7 @@ async def go_on(pipeline: Pipeline[Any, Any], store: Any, **options: Any) -> Pip
 
 async def entries_of(store: Any) -> list[AnyEntry]:
     """The log of the run."""
-    stored = await store.read(f"log:{RUN}")
-    return [decode_entry(RUN, number, value) for number, value in enumerate(stored.values, 1)]
+    return await stored_runs.entries_of(store, RUN)
 
 
 def logged(entries: Iterable[AnyEntry]) -> list[RequestRecord]:

@@ -32,7 +32,7 @@ from fastroai.store.entries import (
     StepStart,
     encode_entry,
 )
-from fastroai.store.headers import encode_header, header_key, log_key
+from fastroai.store.headers import encode_header, header_key, log_key, new_epoch
 from fastroai.store.run_store import RunStore
 from fastroai.store.trace import RunTrace
 
@@ -165,6 +165,7 @@ class Log:
         usage = self.trace.usage
         header = RunHeader(
             run_id=self.run_id,
+            epoch=new_epoch(),
             pipeline=opened.pipeline,
             status=self.trace.status,
             started_at=opened.at,
@@ -178,7 +179,7 @@ class Log:
             header = replace(header, error=f"{why.error_type}: {why.message}")
         header = replace(header, **changes)
         await store.compare_and_set(header_key(self.run_id), encode_header(header), revision=0)
-        await store.append(log_key(self.run_id), [encode_entry(e) for e in self.entries], revision=0)
+        await store.append(log_key(header), [encode_entry(e) for e in self.entries], revision=0)
         return header
 
 

@@ -189,7 +189,10 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         RunInProgress("r", "host pid 3", datetime(2026, 3, 2, 12, 30, 5, tzinfo=UTC)),
         "run 'r' is running in host pid 3, whose lease is until 12:30:05 UTC unless it renews it; wait",
     ),
-    (RunTakenOver("r"), "run 'r' was taken up by another process: this one had not renewed its lease"),
+    (
+        RunTakenOver("r"),
+        "run 'r' was deleted, or taken up by another process",
+    ),
     (
         RunDefinitionChanged("r", ("step 'a' is new", "step 'b' was removed")),
         "pipeline has changed since run 'r' was started:\n  - step 'a' is new\n  - step 'b' was removed\n",

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, RootModel
 from support.durable import DIAMOND, Counted
 from support.faulty_store import FaultyStore, Write, everything_in, fails_at, gone
 from support.leftovers import assert_no_task_is_left
+from support.stored_runs import entries_of, log_key_of, raw_log, replace_log
 from support.virtual_time import in_virtual_time
 from typing_extensions import TypedDict
 
@@ -45,7 +46,7 @@ from fastroai.pipelines import (
 )
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.entries import RunEnded, RunOpened, StepOutput, decode_entry, encode_entry
-from fastroai.store.headers import decode_header, encode_header, header_key, log_key, read_log
+from fastroai.store.headers import decode_header, encode_header, header_key
 from fastroai.usage import Budget
 
 INCOMPLETE, COMPLETE = ConversationStatus.INCOMPLETE, ConversationStatus.COMPLETE
@@ -637,17 +638,15 @@ async def test_a_changed_pipeline_is_refused_with_what_has_changed(
 @pytest.mark.parametrize("garbage", [b"garbage", b"[]", b'{"kind": "step_output"}', b'{"kind": "new_kind"}'])
 async def test_an_entry_that_cannot_be_read(garbage: bytes, counted: Counted, store: MemoryRunStore) -> None:
     pipeline = await recorded(counted, store)
-    log = await store.read(log_key("r"))
-    await store.append(log_key("r"), [garbage], revision=log.revision)
+    log = await raw_log(store, "r")
+    await replace_log(store, "r", [*log, garbage])
     error = await refused(RunCorrupt, "nothing was run", pipeline, counted, store)
-    assert error.position == log.revision + 1
+    assert error.position == len(log) + 1
 
 
 async def test_a_log_without_its_beginning(counted: Counted, store: MemoryRunStore) -> None:
     pipeline = await recorded(counted, store)
-    log = await store.read(log_key("r"))
-    await store.delete(log_key("r"))
-    await store.append(log_key("r"), log.values[1:], revision=0)
+    await replace_log(store, "r", (await raw_log(store, "r"))[1:])
     await refused(RunCorrupt, "entry 1 of run 'r' cannot be read", pipeline, counted, store)
 
 
@@ -661,7 +660,7 @@ async def test_a_header_that_cannot_be_read(counted: Counted, store: MemoryRunSt
 @pytest.mark.parametrize("part", ["header", "log"])
 async def test_a_record_of_a_later_version(part: str, counted: Counted, store: MemoryRunStore) -> None:
     pipeline = await recorded(counted, store)
-    key = header_key("r") if part == "header" else log_key("r")
+    key = header_key("r") if part == "header" else await log_key_of(store, "r")
     held = await store.read(key)
     await store.delete(key)
     later = [value.replace(b'"format":1', b'"format":2') for value in held.values]
@@ -848,11 +847,9 @@ async def test_the_milliseconds_of_a_budget_are_for_all_parts_of_a_run() -> None
     with pytest.raises(TimeBudgetExceeded):
         await pipeline(10_000).execute({"seconds": 100}, run_id="r", store=store)
     assert await status(store) == "failed"
-    log = await store.read(log_key("r"))
-    await store.delete(log_key("r"))
     # The clock of this test is not that of the entries, so let them say that ten seconds have passed.
-    last = _later(log.values[0], log.values[-1], seconds=10)
-    await store.append(log_key("r"), [*log.values[:-1], last], revision=0)
+    log = await raw_log(store, "r")
+    await replace_log(store, "r", [*log[:-1], _later(log[0], log[-1], seconds=10)])
     with pytest.raises(TimeBudgetExceeded):
         await pipeline(10_000).resume("r", store=store, inputs={"seconds": 1})
     assert (await pipeline(12_000).resume("r", store=store, inputs={"seconds": 1})).output == "done"
@@ -903,7 +900,7 @@ async def test_a_store_that_is_gone_stops_the_run_which_can_be_resumed(
         store.before = store.after = None
         kept = {
             entry.place.rpartition("/")[2]
-            for entry in await read_log(store, "r")
+            for entry in await entries_of(store, "r")
             if isinstance(entry, StepOutput) and entry.place != "in"
         }
         try:

@@ -4,13 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.stored_runs import entries_of
 
 from fastroai.errors import ConfigurationError, RunCorrupt
 from fastroai.records import Usage
 from fastroai.runs.openings import RunKeeper
 from fastroai.store import MemoryRunStore
 from fastroai.store.entries import RunEnded, StepOutput
-from fastroai.store.headers import read_log
 
 
 def keeper(**options: Any) -> RunKeeper:
@@ -34,9 +34,9 @@ async def test_what_is_given_with_a_resume_is_there_when_the_run_goes_on() -> No
     await run.end(RunEnded(status="waiting"), Usage())
     answer = StepOutput(place="ask", attempt=1, output="yes")
     opening = await kept.take_up("r", None, force=False, also=lambda recorded, inputs: [answer])
-    assert len(await read_log(kept.store, "r")) == 2, "nothing is on record before it is opened"
+    assert len(await entries_of(kept.store, "r")) == 2, "nothing is on record before it is opened"
     run = await opening.open(opening.inputs)
-    assert [entry.kind for entry in await read_log(kept.store, "r")][2:] == ["run_resumed", "step_output"]
+    assert [entry.kind for entry in await entries_of(kept.store, "r")][2:] == ["run_resumed", "step_output"]
     assert run.recorded.outputs == {"ask": answer}
     await run.release()
 
