@@ -153,10 +153,8 @@ class RunHistory:
         from fastroai.store.unsealing import unseal_entry
 
         entries = await read_log(self._store, await self.header(run_id))
-        if self._codec is not None:
-            entries = [unseal_entry(entry, self._codec) for entry in entries]
         try:
-            return RunTrace(entries)
+            return RunTrace(unseal_entry(entry, self._codec) for entry in entries)
         except ConfigurationError:
             raise RunCorrupt(run_id, 1, "a log begins with run_opened") from None
 
@@ -242,7 +240,7 @@ class RunHistory:
 
     def _summary(self, header: RunHeader, now: datetime) -> RunSummary:
         summary = RunSummary.of(header, now)
-        if self._codec is None or summary.error is None:
+        if summary.error is None:
             return summary
         error_type, colon, message = summary.error.partition(": ")
         return replace(summary, error=f"{error_type}{colon}{unseal_text(message, self._codec)}")

@@ -44,6 +44,7 @@ from fastroai.store.journal import Durability, Journal
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore, StoredValues
+from fastroai.store.unsealing import unseal_payloads
 
 LEASE: Final = 30.0
 """Seconds after which a process counts as dead that has not renewed its lease."""
@@ -91,8 +92,8 @@ class DurableRun:
         return self._header
 
     def entries(self) -> list[AnyEntry]:
-        """The whole log, so far."""
-        return [*self.recorded.entries, *self.journal.entries]
+        """The whole log, so far. Payloads that went through a codec are as they are stored."""
+        return [unseal_payloads(entry, None) for entry in (*self.recorded.entries, *self.journal.entries)]
 
     def place(self, scope: Scope) -> str:
         """Where a scope of this run is."""
