@@ -38,6 +38,7 @@
     ├── RunDefinitionChanged                 the pipeline is not the one that the run was started with
     ├── RunCorrupt                           the record of a run cannot be read
     ├── RunFromNewerVersion                  ... or is of a later version
+    ├── RunFromOlderVersion                  ... or is of an earlier version
     ├── OnceInterrupted                      a side effect that may have happened or not
     ├── ValueNotStorable (TypeError)         a value that would not come back from the store as it was
     ├── CircuitOpenError                     a circuit breaker lets no requests through
@@ -103,6 +104,7 @@ __all__ = [
     "RunDefinitionChanged",
     "RunExists",
     "RunFromNewerVersion",
+    "RunFromOlderVersion",
     "RunInProgress",
     "RunNotFound",
     "RunStoreUnavailable",
@@ -917,6 +919,21 @@ class RunFromNewerVersion(FastroAIError):
         return (
             f"run {self.run_id!r} is written in format {self.format}, and this version of fastroai reads up "
             f"to {self.known}; nothing was run. Update fastroai, or start a new run"
+        )
+
+
+class RunFromOlderVersion(FastroAIError):
+    """An earlier version of FastroAI has written the record of this run."""
+
+    def __init__(self, run_id: str, format: int, known: int) -> None:
+        super().__init__(run_id, format, known)
+        self.run_id, self.format, self.known = run_id, format, known
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r} is written in format {self.format}, and this version of fastroai reads "
+            f"format {self.known} only; nothing was run. Resume it with the version that wrote it, "
+            "start a new run, or delete it: RunHistory(store).delete(run_id, force=True)"
         )
 
 

@@ -97,6 +97,7 @@ class RunKeeper:
             RunDefinitionChanged: what it was started with has changed, unless `force`.
             RunCorrupt: its record cannot be read, or has outputs of other types than the steps declare now.
             RunFromNewerVersion: a later version of FastroAI has written it.
+            RunFromOlderVersion: an earlier version of FastroAI has written it.
         """
         recorded, found = await self._read(run_id, running_too=False)
         if inputs and recorded.ended is not None and recorded.ended.status == "finished" and not force:

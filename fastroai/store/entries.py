@@ -15,11 +15,12 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import ConfigDict, Discriminator, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from fastroai.errors import RunCorrupt, RunFromNewerVersion
+from fastroai.errors import RunCorrupt, RunFromNewerVersion, RunFromOlderVersion
 from fastroai.records import RequestRecord
+from fastroai.store.checksums import with_checksum, without_checksum
 
-FORMAT: Final = 1
-"""Version of what is written here; a reader refuses a later one."""
+FORMAT: Final = 2
+"""Version of what is written here; a reader refuses every other one."""
 
 RunStatus = Literal["running", "finished", "waiting", "failed", "cancelled"]
 """Where a run is. `waiting`: a step has returned an incomplete `ConversationState`."""
@@ -388,35 +389,60 @@ def _adapter() -> TypeAdapter[AnyEntry]:
 
 
 def encode_entry(entry: AnyEntry) -> bytes:
-    """An entry as it is stored."""
+    """An entry as JSON text."""
     return _adapter().dump_json(entry)
 
 
-def decode_entry(run_id: str, position: int, stored: bytes) -> AnyEntry:
+def decode_entry(run_id: str, position: int, text: bytes) -> AnyEntry:
     """An entry as it was.
 
     Raises:
         RunFromNewerVersion: a later version of FastroAI has written it.
+        RunFromOlderVersion: an earlier version of FastroAI has written it.
         RunCorrupt: it cannot be read.
     """
     try:
-        entry = _adapter().validate_json(stored)
+        entry = _adapter().validate_json(text)
     except ValidationError as error:
-        raise _unreadable(run_id, position, stored, error) from error
-    if isinstance(entry, RunOpened) and entry.format > FORMAT:
-        raise RunFromNewerVersion(run_id, entry.format, FORMAT)
+        check_format_in(run_id, text)
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise RunCorrupt(run_id, position, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    if isinstance(entry, RunOpened):
+        check_format(run_id, entry.format)
     return entry
 
 
-def _unreadable(run_id: str, position: int, stored: bytes, error: ValidationError) -> Exception:
+def check_format(run_id: str, written: int) -> None:
+    """Refuse what another version has written. Raises `RunFromNewerVersion` and `RunFromOlderVersion`."""
+    if written > FORMAT:
+        raise RunFromNewerVersion(run_id, written, FORMAT)
+    if written < FORMAT:
+        raise RunFromOlderVersion(run_id, written, FORMAT)
+
+
+def check_format_in(run_id: str, text: bytes) -> None:
+    """The same for what cannot be read, if it tells its format. Raises as `check_format`."""
     try:
-        raw = from_json(stored)
+        known = from_json(text)
     except ValueError:
-        return RunCorrupt(run_id, position, "it is not JSON")
-    if isinstance(raw, dict) and isinstance(raw.get("format"), int) and raw["format"] > FORMAT:
-        return RunFromNewerVersion(run_id, raw["format"], FORMAT)
-    first = error.errors(include_url=False, include_input=False)[0]
-    return RunCorrupt(run_id, position, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+        return
+    if isinstance(known, dict) and isinstance(known.get("format"), int):
+        check_format(run_id, known["format"])
+
+
+def entry_to_store(entry: AnyEntry) -> bytes:
+    """An entry as it is stored."""
+    return with_checksum(encode_entry(entry))
+
+
+def entry_in_store(run_id: str, position: int, stored: bytes) -> AnyEntry:
+    """An entry that was stored. Raises as `decode_entry`."""
+    try:
+        text = without_checksum(stored)
+    except ValueError as error:
+        check_format_in(run_id, stored)  # format 1 had no checksums
+        raise RunCorrupt(run_id, position, str(error)) from error
+    return decode_entry(run_id, position, text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

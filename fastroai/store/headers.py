@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -10,14 +11,15 @@ from functools import cache
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import from_json
 
-from fastroai.errors import RunCorrupt, RunFromNewerVersion, RunInProgress, RunNotFound
+from fastroai.errors import RunCorrupt, RunInProgress, RunNotFound
 from fastroai.runtime.owner import is_dead
-from fastroai.store.entries import FORMAT, AnyEntry, RunHeader, decode_entry
+from fastroai.store.checksums import with_checksum, without_checksum
+from fastroai.store.entries import AnyEntry, RunHeader, check_format, check_format_in, entry_in_store
 from fastroai.store.run_store import RunStore, StoredKey
 
 _PAGE: Final = 500
+_EPOCH: Final = re.compile("[0-9a-f]{32}")
 
 
 def header_key(run_id: str) -> str:
@@ -45,9 +47,10 @@ def signal_key(header: RunHeader) -> str:
 
 
 def run_of(key: str) -> tuple[str, str]:
-    """The run id and the epoch that a key of a log or signal has."""
-    run_id, _, epoch = key.partition(":")[2].rpartition(":")
-    return run_id, epoch
+    """The run id and the epoch in a key of a log or signal; no epoch in those of format 1."""
+    rest = key.partition(":")[2]
+    run_id, _, epoch = rest.rpartition(":")
+    return (run_id, epoch) if run_id and _EPOCH.fullmatch(epoch) else (rest, "")
 
 
 def keys_of(header: RunHeader) -> tuple[str, ...]:
@@ -57,10 +60,9 @@ def keys_of(header: RunHeader) -> tuple[str, ...]:
 
 async def keys_of_id(store: RunStore, run_id: str) -> list[str]:
     """The same for all runs that ever had this id: for one whose header cannot be read."""
-    prefixes = (f"log:{run_id}:", f"signal:{run_id}:")
     return [
         found.key
-        for prefix in prefixes
+        for prefix in (f"log:{run_id}", f"signal:{run_id}")
         async for found in keys_with(store, prefix)
         if run_of(found.key)[0] == run_id
     ]
@@ -82,7 +84,7 @@ def _headers() -> TypeAdapter[RunHeader]:
 
 def encode_header(header: RunHeader) -> bytes:
     """A header as it is stored."""
-    return _headers().dump_json(header)
+    return with_checksum(_headers().dump_json(header))
 
 
 def decode_header(run_id: str, stored: bytes) -> RunHeader:
@@ -90,25 +92,21 @@ def decode_header(run_id: str, stored: bytes) -> RunHeader:
 
     Raises:
         RunFromNewerVersion: a later version of FastroAI has written it.
+        RunFromOlderVersion: an earlier version of FastroAI has written it.
         RunCorrupt: it cannot be read.
     """
+    text = stored
     try:
-        header = _headers().validate_json(stored)
+        text = without_checksum(stored)
+        header = _headers().validate_json(text)
     except ValidationError as error:
-        raise _unreadable(run_id, stored) from error
-    if header.format > FORMAT:
-        raise RunFromNewerVersion(run_id, header.format, FORMAT)
+        check_format_in(run_id, text)
+        raise RunCorrupt(run_id, 0, "its header is not one") from error
+    except ValueError as error:
+        check_format_in(run_id, stored)  # format 1 had no checksums
+        raise RunCorrupt(run_id, 0, f"its header is damaged: {error}") from error
+    check_format(run_id, header.format)
     return header
-
-
-def _unreadable(run_id: str, stored: bytes) -> Exception:
-    try:
-        known = from_json(stored)
-    except ValueError:
-        return RunCorrupt(run_id, 0, "its header is not JSON")
-    if isinstance(known, dict) and isinstance(known.get("format"), int) and known["format"] > FORMAT:
-        return RunFromNewerVersion(run_id, known["format"], FORMAT)
-    return RunCorrupt(run_id, 0, "its header is not one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +134,7 @@ async def read_header(store: RunStore, run_id: str) -> FoundHeader:
         RunNotFound: there is no such run.
         RunCorrupt: its header cannot be read.
         RunFromNewerVersion: a later version of FastroAI has written it.
+        RunFromOlderVersion: an earlier version of FastroAI has written it.
     """
     found = await store.read(header_key(run_id))
     if not found.values:
@@ -155,6 +154,6 @@ def is_running(header: RunHeader, now: datetime) -> bool:
 
 
 async def read_log(store: RunStore, header: RunHeader) -> list[AnyEntry]:
-    """Read all entries of a run. Raises `RunCorrupt` and `RunFromNewerVersion`."""
+    """Read all entries of a run. Raises `RunCorrupt`, `RunFromNewerVersion` and `RunFromOlderVersion`."""
     stored = await store.read(log_key(header))
-    return [decode_entry(header.run_id, number, value) for number, value in enumerate(stored.values, 1)]
+    return [entry_in_store(header.run_id, number, value) for number, value in enumerate(stored.values, 1)]

@@ -13,11 +13,12 @@ from fastroai.errors import (
     RevisionConflict,
     RunCorrupt,
     RunFromNewerVersion,
+    RunFromOlderVersion,
     RunInProgress,
     RunNotFound,
     RunStoreUnavailable,
 )
-from fastroai.store.entries import RunHeader, RunStatus, decode_entry
+from fastroai.store.entries import RunHeader, RunStatus, entry_in_store
 from fastroai.store.headers import (
     decode_header,
     encode_header,
@@ -40,10 +41,11 @@ RunState: TypeAlias = RunStatus | Literal["interrupted", "unreadable"]
 """Where a run is, as far as it can be told from outside.
 
 `interrupted`: the process that ran it has died; it can be resumed. `unreadable`: its record is damaged,
-or of a later version.
+or of another version of FastroAI.
 """
 
 _STATES: Final = tuple(state for part in get_args(RunState) for state in get_args(part))
+_UNREADABLE: Final = (RunCorrupt, RunFromNewerVersion, RunFromOlderVersion)
 _TRIES: Final = 10
 """How often a delete starts over because the run has changed meanwhile."""
 _BEGINS_WITHIN: Final = timedelta(hours=1)
@@ -144,6 +146,7 @@ class RunHistory:
             RunNotFound: there is no such run.
             RunCorrupt: it cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written it.
+            RunFromOlderVersion: an earlier version of FastroAI has written it.
         """
         return (await read_header(self._store, run_id)).header
 
@@ -225,7 +228,7 @@ class RunHistory:
             run_id = found.key.removeprefix(prefix)
             try:
                 yield self._summary(decode_header(run_id, found.value), now)
-            except (RunCorrupt, RunFromNewerVersion) as error:
+            except _UNREADABLE as error:
                 yield RunSummary(
                     run_id=run_id,
                     pipeline=None,
@@ -251,7 +254,7 @@ class RunHistory:
         """Write the header anew, so that whoever is about to take the run up is refused. Its other keys."""
         try:
             found = await read_header(self._store, run_id)
-        except (RunCorrupt, RunFromNewerVersion):
+        except _UNREADABLE:
             if force:
                 return await keys_of_id(self._store, run_id)
             raise
@@ -274,12 +277,12 @@ class RunHistory:
         async for found in keys_with(self._store, "log:"):
             run_id, epoch = run_of(found.key)
             try:
-                last = decode_entry(run_id, found.revision, found.value)
+                last = entry_in_store(run_id, found.revision, found.value)
                 if last.at < before and (await self.header(run_id)).epoch != epoch:
                     await self._store.delete(found.key)
             except RunNotFound:
                 await self._store.delete(found.key)
-            except (RunCorrupt, RunFromNewerVersion):
+            except _UNREADABLE:
                 continue  # what cannot be read has no age
 
 

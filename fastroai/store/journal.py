@@ -19,7 +19,7 @@ from fastroai.errors import (
 from fastroai.runtime import backoff_delay
 from fastroai.runtime.tasks import end_task
 from fastroai.runtime.wakeup import running_loop
-from fastroai.store.entries import AnyEntry, encode_entry
+from fastroai.store.entries import AnyEntry, entry_to_store
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.run_store import RunStore
 from fastroai.store.unsealing import seal_messages
@@ -148,7 +148,7 @@ class Journal:
             self._tell()
 
     def _add(self, entry: AnyEntry) -> None:
-        self._waiting.append(encode_entry(seal_messages(entry, self._codec)))
+        self._waiting.append(entry_to_store(seal_messages(entry, self._codec)))
         self.entries.append(entry)
         self._added += 1
 

@@ -29,7 +29,7 @@ from fastroai.store.entries import (
     RunHeader,
     RunResumed,
     RunStatus,
-    encode_entry,
+    entry_to_store,
 )
 from fastroai.store.headers import (
     FoundHeader,
@@ -130,7 +130,7 @@ class DurableRun:
         )
         with _owned(header, found.now) as header:
             # The log first: nobody sees it before the header names it, so a run begins whole or not at all.
-            await _append_own(store, log_key(header), [encode_entry(entry) for entry in entries], 0)
+            await _append_own(store, log_key(header), [entry_to_store(entry) for entry in entries], 0)
             try:
                 await _replace(store, header, found.revision)
             except RevisionConflict:
@@ -170,7 +170,7 @@ class DurableRun:
         with _owned(replace(held.header, status="running", error=None), held.now) as header:
             try:
                 await _replace(store, header, found.revision)
-                await _append_own(store, log_key(header), [encode_entry(entry) for entry in new], position)
+                await _append_own(store, log_key(header), [entry_to_store(entry) for entry in new], position)
             except RevisionConflict:
                 raise await _taken(store, header) from None
             recorded.add(new)

@@ -11,7 +11,7 @@ from typing import Final, Literal, Protocol
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
-from fastroai.errors import ConfigurationError, RunFromNewerVersion, nearest_hint
+from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.places import is_in, quoted, step_name, without_attempts
 from fastroai.records import RequestRecord, Usage
 from fastroai.store.attempts import Attempts, StepAttempt
@@ -28,6 +28,7 @@ from fastroai.store.entries import (
     RunResumed,
     RunStatus,
     StepSkip,
+    check_format,
     decode_entry,
     encode_entry,
 )
@@ -262,7 +263,7 @@ class RunTrace:
     # --- as text ---
 
     def to_json(self) -> str:
-        """The trace as JSON text, `{"format": 1, "entries": [...]}`, for `from_json`."""
+        """The trace as JSON text, `{"format": 2, "entries": [...]}`, for `from_json`."""
         entries = b",".join(map(encode_entry, self.entries))
         return f'{{"format":{FORMAT},"entries":[{entries.decode()}]}}'
 
@@ -273,6 +274,7 @@ class RunTrace:
         Raises:
             ConfigurationError: it is no such text.
             RunFromNewerVersion: a later version of FastroAI has written it.
+            RunFromOlderVersion: an earlier version of FastroAI has written it.
             RunCorrupt: one of its entries cannot be read.
         """
         expected = "the text that RunTrace.to_json gives"
@@ -284,8 +286,8 @@ class RunTrace:
         if not isinstance(entries, list):
             raise ConfigurationError("text", text[:_SHOWN], expected)
         run_id = str(entries[0].get("run_id", "?")) if entries and isinstance(entries[0], dict) else "?"
-        if isinstance(version := known.get("format"), int) and version > FORMAT:
-            raise RunFromNewerVersion(run_id, version, FORMAT)
+        if isinstance(version := known.get("format"), int):
+            check_format(run_id, version)
         return cls(
             decode_entry(run_id, position, to_json(entry, inf_nan_mode="constants"))
             for position, entry in enumerate(entries, 1)

@@ -27,7 +27,7 @@ from support.virtual_time import VirtualTimeLoop
 
 from fastroai.errors import FastroAIError, RunNotFound
 from fastroai.pipelines import Pipeline, PipelineConfig, PipelineResult, StepConfig, StepContext, step
-from fastroai.store.entries import StepOutput, decode_entry, encode_entry
+from fastroai.store.entries import StepOutput, entry_in_store, entry_to_store
 from fastroai.store.values import value_from_json, value_to_json
 
 # --- runs ---
@@ -277,10 +277,10 @@ async def _round_trip(store: Any, key: str, values: list[tuple[Any, Any]]) -> No
         StepOutput(place="s", attempt=1, output=value_to_json(value, declared, "it"))
         for value, declared in values
     ]
-    await store.append(key, [encode_entry(entry) for entry in entries], revision=0)
+    await store.append(key, [entry_to_store(entry) for entry in entries], revision=0)
     found = await store.read(key)
     for (value, declared), stored in zip(values, found.values, strict=True):
-        entry = decode_entry("r", 1, stored)
+        entry = entry_in_store("r", 1, stored)
         assert isinstance(entry, StepOutput)
         back = value_from_json(entry.output, declared)
         assert type(back) is type(value)

@@ -15,7 +15,7 @@ from fastroai import ChatResponse, Pipeline, PipelineResult, step
 from fastroai.errors import RunStoreUnavailable
 from fastroai.records import RequestRecord, Usage
 from fastroai.store import MemoryRunStore, StoredKey, StoredValues
-from fastroai.store.entries import AnyEntry, ReplayDiverged, RequestEnded, RequestSent, decode_entry
+from fastroai.store.entries import AnyEntry, ReplayDiverged, RequestEnded, RequestSent, entry_in_store
 from fastroai.testing import ModelServer
 from support import stored_runs
 
@@ -39,7 +39,7 @@ class DyingStore:
     async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
         self._check()
         self.writes += 1
-        self.is_dead = self._when([decode_entry(RUN, 1, value) for value in values])
+        self.is_dead = self._when([entry_in_store(RUN, 1, value) for value in values])
         if self._written or not self.is_dead:
             await self._store.append(key, values, revision=revision)
         self._check()

@@ -30,7 +30,7 @@ from fastroai.store.entries import (
     StepRetry,
     StepSkip,
     StepStart,
-    encode_entry,
+    entry_to_store,
 )
 from fastroai.store.headers import encode_header, header_key, log_key, new_epoch
 from fastroai.store.run_store import RunStore
@@ -179,7 +179,7 @@ class Log:
             header = replace(header, error=f"{why.error_type}: {why.message}")
         header = replace(header, **changes)
         await store.compare_and_set(header_key(self.run_id), encode_header(header), revision=0)
-        await store.append(log_key(header), [encode_entry(e) for e in self.entries], revision=0)
+        await store.append(log_key(header), [entry_to_store(e) for e in self.entries], revision=0)
         return header
 
 

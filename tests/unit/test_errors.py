@@ -41,6 +41,7 @@ from fastroai.errors import (
     RunDefinitionChanged,
     RunExists,
     RunFromNewerVersion,
+    RunFromOlderVersion,
     RunInProgress,
     RunningLoopError,
     RunNotFound,
@@ -202,6 +203,10 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (
         RunFromNewerVersion("r", 2, 1),
         "run 'r' is written in format 2, and this version of fastroai reads up to 1; nothing was run. Update",
+    ),
+    (
+        RunFromOlderVersion("r", 1, 2),
+        "run 'r' is written in format 1, and this version of fastroai reads format 2 only; nothing was run.",
     ),
     (OnceInterrupted("s", "mail"), "it is not known whether 'mail' of step 's' has happened"),
     (

@@ -326,9 +326,9 @@ def test_a_record_that_cannot_be_read_exits_with_6(store: SQLiteRunStore) -> Non
         await store.aclose()
 
     asyncio.run(damage())
-    assert "its header is not JSON" in line_of(call("show", "bad"), 6)
+    assert "its header is damaged" in line_of(call("show", "bad"), 6)
     assert [run["status"] for run in json_of("list")] == ["unreadable"]
-    assert "not JSON" in line_of(call("delete", "bad", "--yes"), 6)
+    assert "its header is damaged" in line_of(call("delete", "bad", "--yes"), 6)
     assert json_of("delete", "bad", "--yes", "--force") == {"deleted": ["bad"]}
 
 

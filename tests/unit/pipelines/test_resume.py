@@ -1,6 +1,7 @@
 """Going on with runs that are on record."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from fastroai.errors import (
     RunDefinitionChanged,
     RunExists,
     RunFromNewerVersion,
+    RunFromOlderVersion,
     RunInProgress,
     RunNotFound,
     RunStoreUnavailable,
@@ -45,7 +47,8 @@ from fastroai.pipelines import (
     step,
 )
 from fastroai.store import MemoryRunStore, RunHistory
-from fastroai.store.entries import RunEnded, RunOpened, StepOutput, decode_entry, encode_entry
+from fastroai.store.checksums import with_checksum, without_checksum
+from fastroai.store.entries import RunEnded, RunOpened, StepOutput, entry_in_store, entry_to_store
 from fastroai.store.headers import decode_header, encode_header, header_key
 from fastroai.usage import Budget
 
@@ -635,7 +638,14 @@ async def test_a_changed_pipeline_is_refused_with_what_has_changed(
     assert (await changed.resume("r", store=store)).output == result.output
 
 
-@pytest.mark.parametrize("garbage", [b"garbage", b"[]", b'{"kind": "step_output"}', b'{"kind": "new_kind"}'])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"garbage",
+        b"{}",
+        *map(with_checksum, [b"garbage", b"[]", b'{"kind": "step_output"}', b'{"kind": "new_kind"}']),
+    ],
+)
 async def test_an_entry_that_cannot_be_read(garbage: bytes, counted: Counted, store: MemoryRunStore) -> None:
     pipeline = await recorded(counted, store)
     log = await raw_log(store, "r")
@@ -654,18 +664,63 @@ async def test_a_header_that_cannot_be_read(counted: Counted, store: MemoryRunSt
     pipeline = await recorded(counted, store)
     held = await store.read(header_key("r"))
     await store.compare_and_set(header_key("r"), b"{", revision=held.revision)
-    await refused(RunCorrupt, "its header is not JSON", pipeline, counted, store)
+    await refused(RunCorrupt, "its header is damaged", pipeline, counted, store)
+
+
+@pytest.mark.parametrize("position", [1, 2, -1])
+async def test_a_byte_that_has_changed_is_found_and_the_entry_named(
+    position: int, counted: Counted, store: MemoryRunStore
+) -> None:
+    pipeline = await recorded(counted, store)
+    log = list(await raw_log(store, "r"))
+    index = position - 1 if position > 0 else len(log) - 1
+    at = log[index].index(b'"kind"')
+    log[index] = log[index][:at] + bytes([log[index][at] ^ 1]) + log[index][at + 1 :]
+    await replace_log(store, "r", log)
+    error = await refused(RunCorrupt, "its checksum does not match", pipeline, counted, store)
+    assert error.position == index + 1
+    with pytest.raises(RunCorrupt, match=f"entry {index + 1} of"):
+        await store.trace("r")
 
 
 @pytest.mark.parametrize("part", ["header", "log"])
 async def test_a_record_of_a_later_version(part: str, counted: Counted, store: MemoryRunStore) -> None:
     pipeline = await recorded(counted, store)
     key = header_key("r") if part == "header" else await log_key_of(store, "r")
-    held = await store.read(key)
+    later = [
+        with_checksum(without_checksum(value).replace(b'"format":2', b'"format":3'))
+        for value in (await store.read(key)).values
+    ]
     await store.delete(key)
-    later = [value.replace(b'"format":1', b'"format":2') for value in held.values]
     await store.append(key, later, revision=0)
-    await refused(RunFromNewerVersion, "format 2", pipeline, counted, store)
+    await refused(RunFromNewerVersion, "format 3", pipeline, counted, store)
+
+
+async def test_a_run_of_an_earlier_version_is_refused_and_can_be_deleted(
+    counted: Counted, store: MemoryRunStore
+) -> None:
+    """Format 1 had no checksums, and the id alone was the key of the log."""
+    pipeline = counted.pipeline("p", DIAMOND)
+    header = {
+        "format": 1,
+        "run_id": "r",
+        "pipeline": "p",
+        "status": "finished",
+        "started_at": "2026-03-01T12:00:00Z",
+        "updated_at": "2026-03-01T12:00:00Z",
+    }
+    await store.append("run:r", [json.dumps(header).encode()], revision=0)
+    await store.append("log:r", [b'{"kind": "run_opened", "format": 1, "run_id": "r"}'], revision=0)
+    await store.append("signal:r", [b"cancel"], revision=0)
+    await refused(RunFromOlderVersion, "Resume it with the version of fastroai", pipeline, counted, store)
+    with pytest.raises(RunFromOlderVersion):
+        await pipeline.execute(run_id="r", store=store)
+    history = RunHistory(store)
+    assert [(run.run_id, run.status) for run in await history.list()] == [("r", "unreadable")]
+    with pytest.raises(RunFromOlderVersion):
+        await history.delete("r")
+    await history.delete("r", force=True)
+    assert await store.list("") == []
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -856,10 +911,10 @@ async def test_the_milliseconds_of_a_budget_are_for_all_parts_of_a_run() -> None
 
 
 def _later(first: bytes, last: bytes, seconds: int) -> bytes:
-    opened, ended = decode_entry("r", 1, first), decode_entry("r", 2, last)
+    opened, ended = entry_in_store("r", 1, first), entry_in_store("r", 2, last)
     assert isinstance(opened, RunOpened)
     assert isinstance(ended, RunEnded)
-    return encode_entry(replace(ended, at=opened.at + timedelta(seconds=seconds)))
+    return entry_to_store(replace(ended, at=opened.at + timedelta(seconds=seconds)))
 
 
 # --- a store that fails ---

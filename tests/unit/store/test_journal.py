@@ -12,7 +12,7 @@ from support.virtual_time import in_virtual_time, now
 
 from fastroai.errors import RevisionConflict, RunStoreUnavailable, RunTakenOver, ScopeClosedError
 from fastroai.store import MemoryRunStore
-from fastroai.store.entries import StepStart, decode_entry, encode_entry
+from fastroai.store.entries import StepStart, entry_in_store, entry_to_store
 from fastroai.store.journal import ENTRIES_AT_ONCE, LINGER, MOST_UNSTORED, PATIENCE, Journal
 
 KEY = "log:r:epoch"
@@ -24,7 +24,7 @@ def entry(number: int) -> StepStart:
 
 async def stored(store: Any) -> list[str]:
     found = await store.read(KEY)
-    return [decode_entry("r", 1, value).place for value in found.values]  # type: ignore[union-attr]
+    return [entry_in_store("r", 1, value).place for value in found.values]  # type: ignore[union-attr]
 
 
 def names(count: int) -> list[str]:
@@ -176,7 +176,7 @@ async def test_what_was_added_after_a_write_was_cut_off_is_no_sign_of_another_wr
 async def test_somebody_elses_entries_end_the_journal_and_stay(theirs: list[str]) -> None:
     store = MemoryRunStore()
     entries = {name: StepStart(place=name, cause="") for name in ("ours", "ours too", "other")}
-    await store.append(KEY, [encode_entry(entries[name]) for name in theirs], revision=0)
+    await store.append(KEY, [entry_to_store(entries[name]) for name in theirs], revision=0)
     journal = Journal(store, "r", KEY, revision=0)
     journal.note(entries["ours"])
     with pytest.raises(RunTakenOver):

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 from support.run_logs import START, Log, definition, failure, support_desk
 
-from fastroai.errors import ConfigurationError, RunCorrupt, RunFromNewerVersion
+from fastroai.errors import ConfigurationError, RunCorrupt, RunFromNewerVersion, RunFromOlderVersion
 from fastroai.store import RunTrace, StepAttempt, StepSummary
 from fastroai.store.entries import RequestEnded, StepOutput, StepStart, ToolEnded
 
@@ -379,7 +379,7 @@ def test_a_trace_comes_back_from_json_as_it_was() -> None:
     trace = support_desk().trace
     text = trace.to_json()
     assert RunTrace.from_json(text) == RunTrace.from_json(text.encode()) == trace
-    assert json.loads(text)["format"] == 1
+    assert json.loads(text)["format"] == 2
 
 
 @pytest.mark.parametrize("text", ["nonsense", "[]", '{"format": 1}', "", b"\xff"])
@@ -394,13 +394,14 @@ def test_an_entry_that_cannot_be_read_is_named() -> None:
     with pytest.raises(RunCorrupt, match="entry 4 of run 'r1'"):
         RunTrace.from_json(json.dumps(known))
     with pytest.raises(RunCorrupt, match=r"entry 1 of run '\?'"):
-        RunTrace.from_json('{"format": 1, "entries": [7]}')
+        RunTrace.from_json('{"format": 2, "entries": [7]}')
 
 
-def test_a_trace_of_a_later_version_is_refused() -> None:
+@pytest.mark.parametrize(("other", "error"), [(1, RunFromOlderVersion), (3, RunFromNewerVersion)])
+def test_a_trace_of_another_version_is_refused(other: int, error: type[Exception]) -> None:
     known = json.loads(support_desk().trace.to_json())
-    with pytest.raises(RunFromNewerVersion):
-        RunTrace.from_json(json.dumps({**known, "format": 2}))
-    known["entries"][0]["format"] = 2
-    with pytest.raises(RunFromNewerVersion):
+    with pytest.raises(error):
+        RunTrace.from_json(json.dumps({**known, "format": other}))
+    known["entries"][0]["format"] = other
+    with pytest.raises(error):
         RunTrace.from_json(json.dumps(known))
