@@ -466,3 +466,5 @@ class RunHeader:
     """Known cost so far, in US dollars, as of `updated_at`."""
     error: str | None = None
     forked_from: str | None = None
+    tags: tuple[str, ...] = ()
+    tenant: str | None = None

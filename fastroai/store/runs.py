@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
@@ -40,6 +40,7 @@ from fastroai.store.headers import (
     new_epoch,
     read_header,
 )
+from fastroai.store.index import add_to_index, in_any_order, remove_from_index
 from fastroai.store.journal import Durability, Journal
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import RecordedRun
@@ -107,8 +108,12 @@ class DurableRun:
         *,
         durability: Durability,
         codec: PayloadCodec | None,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
     ) -> DurableRun:
         """Put a new run on record: `RunOpened`, and what it has of the run that it was forked from.
+
+        `tags` and `tenant` are what it can be found by.
 
         Raises:
             RunExists: the id is taken.
@@ -127,15 +132,20 @@ class DurableRun:
             started_at=found.now,
             updated_at=found.now,
             forked_from=opened.forked_from,
+            tags=tuple(dict.fromkeys(tags)),
+            tenant=tenant,
         )
         with _owned(header, found.now) as header:
-            # The log first: nobody sees it before the header names it, so a run begins whole or not at all.
-            await _append_own(store, log_key(header), [entry_to_store(entry) for entry in entries], 0)
+            # The header last: nobody sees the others before that, so a run begins whole or not at all.
+            stored = [entry_to_store(entry) for entry in entries]
+            log = _append_own(store, log_key(header), stored, 0)
+            await in_any_order([log, add_to_index(store, header)])
             try:
                 await _replace(store, header, found.revision)
             except RevisionConflict:
-                with suppress(Exception):  # a purge removes it, too
+                with suppress(Exception):  # a purge removes them, too
                     await store.delete(log_key(header))
+                    await remove_from_index(store, header)
                 raise RunExists(opened.run_id, "running") from None
             journal = _journal(store, header, len(entries), durability, codec)
             return cls(store, header, journal, recorded, codec)
@@ -166,13 +176,17 @@ class DurableRun:
         if held.header.epoch != found.header.epoch:
             raise _deleted(store, found.header)
         held.check_not_running()
+        if held.revision != found.revision:
+            raise _in_progress(held)
         new = (resumed, *also)
         with _owned(replace(held.header, status="running", error=None), held.now) as header:
+            await add_to_index(store, header, before=held.header)
             try:
                 await _replace(store, header, found.revision)
                 await _append_own(store, log_key(header), [entry_to_store(entry) for entry in new], position)
             except RevisionConflict:
                 raise await _taken(store, header) from None
+            await _leave_index(store, held.header, header)
             recorded.add(new)
             journal = _journal(store, header, position + len(new), durability, codec)
             return cls(store, header, journal, recorded, codec)
@@ -211,7 +225,9 @@ class DurableRun:
                 # Read anew: the last renewal may have happened although it was cancelled.
                 found = await self.store.read(header_key(self.run_id))
                 if self._is_ours(found):
+                    await add_to_index(self.store, header, before=self._header)
                     await _replace(self.store, header, found.revision)
+                    await _leave_index(self.store, self._header, header)
                 return
             except Exception as failure:  # a store can be the user's, and raise anything
                 if pause is None:
@@ -254,6 +270,8 @@ class DurableRun:
             cost_usd=usage.cost_usd,
         )
         await _replace(self.store, self._header, found.revision)
+        # The process that had the run before may have removed some late.
+        await add_to_index(self.store, self._header)
 
 
 def _journal(
@@ -265,13 +283,20 @@ def _journal(
 
 async def _taken(store: RunStore, ours: RunHeader) -> RunInProgress | RunNotFound:
     """Why a run could not be taken up: somebody else took it up, or deleted it, at the same moment."""
-    found = await read_header(store, ours.run_id)
+    try:
+        found = await read_header(store, ours.run_id)
+        if found.header.epoch == ours.epoch:
+            return _in_progress(found)
+    except RunNotFound:
+        pass
+    await remove_from_index(store, ours)
+    return _deleted(store, ours)
+
+
+def _in_progress(found: FoundHeader) -> RunInProgress:
+    """Somebody else has had the run since it was read, and may have ended it."""
     header = found.header
-    if header.epoch != ours.epoch:
-        return _deleted(store, ours)
-    if header.owner is None or header.lease_until is None:
-        return RunInProgress(header.run_id, "another process", found.now)
-    return RunInProgress(header.run_id, header.owner, header.lease_until)
+    return RunInProgress(header.run_id, header.owner or "another process", header.lease_until or found.now)
 
 
 def _deleted(store: RunStore, header: RunHeader) -> RunNotFound:
@@ -299,6 +324,14 @@ async def _replace(store: RunStore, header: RunHeader, revision: int) -> int:
         if (await store.read(key)).values != (value,):
             raise
     return revision + 1
+
+
+async def _leave_index(store: RunStore, before: RunHeader, now: RunHeader) -> None:
+    """Remove the index entries that a run has not any more."""
+    try:
+        await remove_from_index(store, before, now=now)
+    except Exception as error:  # a store can be the user's; and the index is not the truth
+        logger.warning("run %r: its old entries in the index could not be removed: %s", now.run_id, error)
 
 
 async def _append_own(store: RunStore, key: str, values: Sequence[bytes], revision: int) -> None:

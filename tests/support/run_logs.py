@@ -33,6 +33,7 @@ from fastroai.store.entries import (
     entry_to_store,
 )
 from fastroai.store.headers import encode_header, header_key, log_key, new_epoch
+from fastroai.store.index import add_to_index
 from fastroai.store.run_store import RunStore
 from fastroai.store.trace import RunTrace
 
@@ -178,6 +179,7 @@ class Log:
             why = self.trace.failure
             header = replace(header, error=f"{why.error_type}: {why.message}")
         header = replace(header, **changes)
+        await add_to_index(store, header)
         await store.compare_and_set(header_key(self.run_id), encode_header(header), revision=0)
         await store.append(log_key(header), [entry_to_store(e) for e in self.entries], revision=0)
         return header

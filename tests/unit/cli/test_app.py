@@ -322,7 +322,8 @@ def test_a_store_may_be_named_by_its_url(store: SQLiteRunStore, tmp_path: Path) 
 
 def test_a_record_that_cannot_be_read_exits_with_6(store: SQLiteRunStore) -> None:
     async def damage() -> None:
-        await store.compare_and_set(header_key("bad"), b"{", revision=0)
+        await support_desk("bad").write(store)
+        await store.compare_and_set(header_key("bad"), b"{", revision=1)
         await store.aclose()
 
     asyncio.run(damage())
