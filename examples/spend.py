@@ -41,8 +41,8 @@ async def main() -> None:
         await embed(["Sheep have a field of vision of about 300 degrees."])
         print((await agent.run("What do sheep see?")).output)
     for record in scope.records:
-        print(f"{record.kind}: {record.model}, {format_cost(record.cost_usd or 0)}")
-    print(f"{scope.usage.request_count} requests to models, {format_cost(scope.usage.cost_usd)} in all")
+        print(f"{record.kind}: {record.model}, {format_cost(record)}")
+    print(f"{scope.usage.request_count} requests to models, {format_cost(scope.usage)} in all")
 
 
 asyncio.run(main())

@@ -92,6 +92,7 @@ if TYPE_CHECKING:
         RunTrace,
         SQLiteRunStore,
         open_run_store,
+        trace_of,
     )
     from fastroai.tools import FunctionToolsetBase, SafeToolset, safe_tool
     from fastroai.tracing import LogfireTracer, NoOpTracer, OpenTelemetryTracer, SimpleTracer, Tracer
@@ -212,6 +213,7 @@ __all__ = [
     "safe_tool",
     "spend",
     "step",
+    "trace_of",
     "usage_of",
 ]
 
@@ -320,6 +322,7 @@ _HOMES = {
         "RunTrace",
         "SQLiteRunStore",
         "open_run_store",
+        "trace_of",
     ),
     "fastroai.tools": (
         "FunctionToolsetBase",

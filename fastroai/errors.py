@@ -14,6 +14,7 @@
     ├── StepExecutionError                   a step failed; `original_error` is why
     ├── GraphStopped                         a graph ended without the output that was asked for
     ├── MemoryConflict                       two branches of a graph wrote one key
+    ├── VisitsExhausted                      a branch of a graph came to nodes only that may not run any more
     ├── RecordedError                        an exception of an earlier process, as far as it is on record
     ├── ContractViolation                    what a step takes or gives is not what its contract says
     ├── JudgeEscalated                       a judge said that an agent's output cannot be made good
@@ -51,7 +52,8 @@
     ├── ForkedScopeError                     spending under a budget of the process that forked this one
     └── RunningLoopError (RuntimeError)      a sync entry point was called on a running event loop
 
-What was spent before an error is on it: `error.usage` for these, `usage_of(error)` for any exception.
+What was spent before an error is on it: `error.usage` for these, `usage_of(error)` for any exception. So is
+the trace of the run that it ended: `error.trace`, and `fastroai.trace_of(error)` for any exception.
 """
 
 from __future__ import annotations
@@ -61,14 +63,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, NotRequired, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, NotRequired, Protocol, TypeAlias, TypedDict
 
 from fastroai.records import MICROCENTS_PER_DOLLAR, RequestRecord, Usage
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
-
-    from fastroai.store.live_log import RunLog
 
 __all__ = [
     "AnswerCutError",
@@ -119,6 +119,7 @@ __all__ = [
     "TimeBudgetExceeded",
     "TimeLimitExceeded",
     "TokenBudgetExceeded",
+    "Trace",
     "UnboundedRequestError",
     "UnknownModelError",
     "UnknownPipelineError",
@@ -126,6 +127,7 @@ __all__ = [
     "UnpricedModelError",
     "ValueNotStorable",
     "ViolationDetail",
+    "VisitsExhausted",
     "attach_usage",
     "error_chain",
     "nearest_hint",
@@ -138,6 +140,38 @@ Direction: TypeAlias = Literal["input", "output", "require", "ensure"]
 
 _USAGE_ATTRIBUTE = "__fastroai_usage__"
 _RECORDS_ATTRIBUTE = "__fastroai_records__"
+_TRACE_ATTRIBUTE = "__fastroai_trace__"
+
+
+class Trace(Protocol):
+    """The trace of a run, as far as errors know it. It is a `RunTrace`, which has far more to read."""
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        ...
+
+    @property
+    def status(self) -> str:
+        """How the run ended."""
+        ...
+
+    def explain(self) -> str:
+        """Why each step started, waited, was retried or was skipped, and how the run ended."""
+        ...
+
+    def to_json(self) -> str:
+        """The trace as JSON text, which `RunTrace.from_json` reads."""
+        ...
+
+
+class TraceSource(Protocol):
+    """What makes the trace of a run when it is first asked for. It can be pickled, as errors can."""
+
+    @property
+    def trace(self) -> Trace:
+        """The trace."""
+        ...
 
 
 def nearest_hint(name: str, known: Iterable[str]) -> str:
@@ -170,6 +204,17 @@ def records_of(error: BaseException) -> tuple[RequestRecord, ...]:
     return next((link.__dict__[_RECORDS_ATTRIBUTE] for link in _spenders(error)), ())
 
 
+def attach_trace(error: BaseException, source: TraceSource) -> None:
+    """Note on an exception where the trace of the run is that it ended. The outermost run comes last."""
+    error.__dict__[_TRACE_ATTRIBUTE] = source
+
+
+def trace_source_of(error: BaseException) -> TraceSource | None:
+    """Where the trace of the run is that this exception, or one that it was raised from, has ended."""
+    known = (link.__dict__.get(_TRACE_ATTRIBUTE) for link in error_chain(error))
+    return next((source for source in known if source is not None), None)
+
+
 def _spenders(error: BaseException) -> Iterator[BaseException]:
     return (link for link in error_chain(error) if _USAGE_ATTRIBUTE in link.__dict__)
 
@@ -200,8 +245,15 @@ class FastroAIError(Exception):
     """Outputs of the steps that had finished, by step id, where the error stopped a pipeline."""
     run_id: str | None = None
     """The run that it stopped."""
-    log: RunLog | None = None
-    """What the trace of that run is made of: `error.log.trace`."""
+
+    @property
+    def trace(self) -> Trace | None:
+        """What happened in the run that it ended; `None`, if it never left a run.
+
+        `fastroai.trace_of` gives the same for any exception, typed as the `RunTrace` that it is.
+        """
+        source = trace_source_of(self)
+        return None if source is None else source.trace
 
     @property
     def usage(self) -> Usage:
@@ -442,6 +494,17 @@ class MemoryConflict(FastroAIError):
             f"nodes {self.first!r} and {self.second!r}, in branches of one fork, both wrote {self.key!r}; "
             "let them write different keys, or say which holds: on_conflict='last_wins' or 'first_wins'"
         )
+
+
+class VisitsExhausted(FastroAIError):
+    """A branch of a graph went in a circle of `nodes` that have all reached their `max_visits`."""
+
+    def __init__(self, nodes: tuple[str, ...]) -> None:
+        super().__init__(nodes)
+        self.nodes = nodes
+
+    def __str__(self) -> str:
+        return f"a cycle of nodes that are all over their max_visits: {', '.join(map(repr, self.nodes))}"
 
 
 class RecordedError(FastroAIError):
@@ -1034,7 +1097,8 @@ class UnpricedModelError(FastroAIError):
         allow = "or set on_unpriced='allow' on the Budget or SpendLimit"
         if self.needed_for == "spend":
             return (
-                f"{needed}give the price of a unit: spend(units=..., price_usd=...); "
+                f"{needed}give the price of a unit: spend(units=..., price_usd=...), or, for images, "
+                "the most that a call can cost: image_model(..., most_usd=...); "
                 f"or, for tokens, add one: {prices} as cost_calculator= of spend, {allow}"
             )
         return f"{needed}add one: {prices} as cost_calculator= of the agent, {allow}"

@@ -119,7 +119,7 @@ def _console() -> Console:
 
 def _spent(error: BaseException) -> str:
     spent = usage_of(error)
-    return f"spent {format_cost(spent.cost_usd)}" if spent else "nothing was spent"
+    return f"spent {format_cost(spent)}" if spent else "nothing was spent"
 
 
 def _make_folder(folder: Path, documents: Path) -> None:

@@ -133,9 +133,7 @@ class Display:
         self._progress.remove_task(row.task)
         self._progress.advance(self._all)
         usage, seconds = event.usage, f"{event.duration_ms / 1000:.2f} s"
-        self._write(
-            _fit(document.title), usage.request_count, format_cost(usage.cost_usd), seconds, row.summary()
-        )
+        self._write(_fit(document.title), usage.request_count, format_cost(usage), seconds, row.summary())
 
     def _write(self, *cells: object) -> None:
         name, requests, cost, time, what = map(str, cells)

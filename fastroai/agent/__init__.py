@@ -4,9 +4,9 @@ from fastroai.agent.agent import FastroAgent
 from fastroai.agent.config import AgentConfig
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch, Dispatch
 from fastroai.agent.metering import Metered
-from fastroai.agent.response import ChatResponse, StreamChunk
 from fastroai.agent.step import AgentStep
-from fastroai.agent.stream import ChatStream, EventStream, ResponseEvent
+from fastroai.calls.response import ChatResponse, StreamChunk
+from fastroai.calls.stream import ChatStream, EventStream, ResponseEvent
 
 __all__ = [
     "AfterDispatch",

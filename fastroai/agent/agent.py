@@ -35,17 +35,17 @@ from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
 from fastroai.agent.metering import Metered
 from fastroai.agent.output_types import type_of_outputs
 from fastroai.agent.own_agent import OwnAgent
-from fastroai.agent.response import ChatResponse
 from fastroai.agent.settings import merge_settings
 from fastroai.agent.step import AgentStep, PromptSource
-from fastroai.agent.stream import ChatStream, EventStream
 from fastroai.agent.types import Instructions, Workspace
+from fastroai.calls.call import AgentCall, Prompt
+from fastroai.calls.response import ChatResponse
+from fastroai.calls.stream import ChatStream, EventStream
 from fastroai.errors import ConfigurationError
 from fastroai.runtime import CircuitBreaker, ProviderLimits, check_provider_limits, run_blocking
 from fastroai.runtime.circuit_breaker import check_circuit_breaker
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.steps import StepConfig, StepContext
-from fastroai.steps.call import AgentCall, Prompt
 from fastroai.tracing import Tracer
 from fastroai.usage import BudgetLike, CostCalculator, Quote
 from fastroai.usage.limits import Limits, limits_of

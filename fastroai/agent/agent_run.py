@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from fastroai.agent.meter import Meter
 from fastroai.runtime import (
     Charge,
     CircuitBreaker,
@@ -16,14 +17,15 @@ from fastroai.runtime import (
 from fastroai.runtime.tasks import end_task
 
 if TYPE_CHECKING:
-    from fastroai.agent.metering import Metered
+    from pydantic_ai import RunContext
+    from pydantic_ai.messages import ModelMessage
 
 
 @dataclass
 class AgentRun:
     """What the meter and one `FastroAgent` run tell each other."""
 
-    meter: Metered
+    meter: Meter
     request_retries: int
     """Extra attempts at each request of this run."""
     call: str = ""
@@ -47,6 +49,16 @@ class AgentRun:
     """Whether the request that is made asks again for what that one was to give."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     """Tasks that this run was in, done or not: those of hooks around it, of each stream, and the caller's."""
+
+    run_id: str | None = None
+    """PydanticAI's id of the run."""
+    messages: list[ModelMessage] = field(default_factory=list)
+    """The messages of the run so far: PydanticAI's own list, which grows with the run."""
+
+    def follow(self, context: RunContext[Any]) -> None:
+        """Note the messages of the run, and not those of another run of its PydanticAI agent in a tool."""
+        if self.run_id in (None, context.run_id):
+            self.run_id, self.messages = context.run_id, context.messages
 
     def add_task(self) -> None:
         """The running task is one of them."""

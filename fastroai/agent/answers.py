@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from pydantic_ai.messages import (
-    ModelResponse,
-    TextPart,
-    ThinkingPart,
-    ToolCallPart,
-)
-from pydantic_ai.models import (
-    Model,
-)
+from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.models import Model
 
 from fastroai.records import Tokens
 from fastroai.usage.bought import cached_tokens
-
-LOCAL_SYSTEMS: Final = frozenset({"test", "function"})
-"""PydanticAI's models that send nothing anywhere, and give no finish reason."""
+from fastroai.usage.facts import LOCAL_PROVIDERS, has_ended
 
 
 def is_measured(response: ModelResponse, *, streamed: bool, system: str) -> bool:
@@ -30,11 +19,11 @@ def is_measured(response: ModelResponse, *, streamed: bool, system: str) -> bool
     """
     if not has_counts(response):
         return False
-    if system in LOCAL_SYSTEMS:
+    if system in LOCAL_PROVIDERS:
         return response.state == "complete"
     if not streamed and response.state not in ("complete", "suspended"):
         return False
-    return says_why_it_ended(response)
+    return says_why_it_ended(response, system)
 
 
 def has_counts(response: ModelResponse) -> bool:
@@ -50,7 +39,7 @@ def has_counts(response: ModelResponse) -> bool:
 
 def uncounted(response: ModelResponse, *, system: str) -> str | None:
     """Say what its usage counts as 0 tokens and was there; `None` if that is nothing."""
-    if system in LOCAL_SYSTEMS:
+    if system in LOCAL_PROVIDERS:
         return None
     if not response.usage.input_tokens:
         return "no tokens for the prompt"
@@ -65,9 +54,19 @@ def _is_output(part: object) -> bool:
     )
 
 
-def says_why_it_ended(response: ModelResponse) -> bool:
-    """Whether the provider gave a reason, also one without a name in PydanticAI, such as Google's OTHER."""
-    return response.finish_reason is not None or bool((response.provider_details or {}).get("finish_reason"))
+def says_why_it_ended(response: ModelResponse, system: str) -> bool:
+    """Whether the provider `system` gave a reason for the end of an answer, by the table of `usage.facts`.
+
+    Reasons without a name in PydanticAI, such as Google's OTHER, count, and so do those without a line there.
+    """
+    given = _given_reason(response)
+    return response.finish_reason is not None if given is None else has_ended(system, given)
+
+
+def _given_reason(response: ModelResponse) -> str | None:
+    """The finish reason in the words of the provider, where PydanticAI passes it on."""
+    given = (response.provider_details or {}).get("finish_reason")
+    return str(given) if given else None
 
 
 def is_cut(response: ModelResponse, *, streamed: bool, model: Model) -> bool:
@@ -79,10 +78,14 @@ def is_cut(response: ModelResponse, *, streamed: bool, model: Model) -> bool:
     """
     if response.state != "complete":
         return response.state != "suspended"
-    if not streamed or model.system in LOCAL_SYSTEMS or not type(model).__module__.startswith("pydantic_ai."):
+    if (
+        not streamed
+        or model.system in LOCAL_PROVIDERS
+        or not type(model).__module__.startswith("pydantic_ai.")
+    ):
         return False
-    if "finish_reason" in (response.provider_details or {}):
-        return False
+    if (given := _given_reason(response)) is not None:
+        return not has_ended(model.system, given)
     made_up = model.system == "openai" and not has_counts(response)
     return response.finish_reason is None or made_up
 

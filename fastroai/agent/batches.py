@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
+from weakref import WeakValueDictionary
 
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model
+from pydantic_ai.models._batch_codec import BatchJobError  # which has no public name
 from pydantic_ai.models.batch import Batch, BatchRequest, BatchResult, EncodedBatchRequest
 
 from fastroai.agent.request_attempt import RequestAttempt
@@ -72,13 +75,46 @@ async def create(model: Model, requests: Sequence[EncodedBatchRequest]) -> Batch
     for attempt in attempts:
         attempt.sent = True
     try:
-        return await model.batch_create(going)
+        batch = await model.batch_create(going)
     except BaseException as error:
-        for attempt in attempts:
-            if attempt.charge is None:
-                attempt.fail(error)
-                attempt.conclude_at_once()
+        _fail(attempts, error)
         raise
+    _SENT[batch.group, batch.id] = sent = _Sent(attempts)
+    for attempt in attempts:
+        attempt.batch = sent
+    return batch
+
+
+async def results(model: Model, batch: Batch) -> list[BatchResult]:
+    """Read the results of a batch. One that has ended without running anything is not billed.
+
+    Gemini says so of a whole batch that failed, expired or was cancelled, and then names no request:
+    https://ai.google.dev/gemini-api/docs/batch-api
+    """
+    try:
+        return await model.batch_results(batch)
+    except BatchJobError as error:
+        sent = _SENT.get((batch.group, batch.id))
+        _fail([] if sent is None else sent.attempts, error)
+        raise
+
+
+@dataclass(eq=False)
+class _Sent:
+    """The requests of a batch, as long as one of them is kept."""
+
+    attempts: Sequence[RequestAttempt]
+
+
+_SENT: Final[WeakValueDictionary[tuple[str, str], _Sent]] = WeakValueDictionary()
+"""The batches of this process, by group and id. Their results may be read through another meter."""
+
+
+def _fail(attempts: Sequence[RequestAttempt], error: BaseException) -> None:
+    for attempt in attempts:
+        if attempt.charge is None:
+            attempt.fail(error)
+            attempt.conclude_at_once()
 
 
 def decode(attempt: RequestAttempt, result: BatchResult, request: BatchRequest) -> ModelResponse:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Final, Generic, TypedDict
 
-from pydantic_ai import Agent, AgentCapability, AgentRunResultEvent, RunContext, capture_run_messages
+from pydantic_ai import Agent, AgentCapability, AgentRunResultEvent, RunContext
 from pydantic_ai.agent import AbstractAgent, EventStreamHandler
 from pydantic_ai.messages import AgentStreamEvent, ModelMessage
 from pydantic_ai.models import Model
@@ -32,14 +32,14 @@ from fastroai.agent.metering import Metered
 from fastroai.agent.models import loop_of, note_loop
 from fastroai.agent.own_agent import OwnAgent
 from fastroai.agent.replay import count_agent_call
-from fastroai.agent.response import ChatResponse, StreamChunk
-from fastroai.agent.stream import OnScope, ResponseEvent
+from fastroai.calls.call import AgentCall
+from fastroai.calls.response import ChatResponse, StreamChunk
+from fastroai.calls.stream import OnScope, ResponseEvent
 from fastroai.errors import BudgetExceeded, StoppedRun
 from fastroai.runtime import CircuitBreaker, Clock, ProviderLimits, Scope, Send, current_scope
 from fastroai.runtime.flow import Flow, current_flow, read_by_this_task
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.runtime.threads import WorkerThreads
-from fastroai.steps.call import AgentCall
 from fastroai.store.runs import current_durable_run
 from fastroai.tracing import Tracer, attributes, log_metrics
 from fastroai.usage.limits import Limits
@@ -47,6 +47,8 @@ from fastroai.usage.limits import Limits
 logger = logging.getLogger("fastroai.agent")
 
 _threads: Final = WorkerThreads()
+_NO_SPAN: Final = nullcontext("")
+_UNWATCHED: Final = nullcontext()
 
 
 class _Identity(TypedDict):
@@ -104,7 +106,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         async with self._attempt(call) as attempt:
             attempt.run.refuses_cut_answers = True
             handler = call.event_stream_handler or self.agent.event_stream_handler
-            with nullcontext() if handler is None else _watched(handler) as watched:
+            with _UNWATCHED if handler is None else _watched(handler) as watched:
                 result: AgentRunResult[OutputDataT] = await self.agent.run(
                     call.prompt,
                     output_type=call.output_type,
@@ -189,9 +191,10 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         model = call.model or self.agent.model
         if isinstance(model, Model):
             note_loop(model)
+            model = model.model_name
         dispatch = Dispatch(
             agent_name=self.name,
-            model=model.model_name if isinstance(model, Model) else model,
+            model=model,
             prompt=call.prompt,
             deps=call.deps,
             attempt=call.attempt,
@@ -208,23 +211,22 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             **self._identity(call, parent),
         )
         token = current_agent_run.set(run)
-        messages: list[ModelMessage] = []
         try:
             # PydanticAI calls functions that are not async in these threads: they may wait for other agents.
             with Agent.using_thread_executor(_threads):
                 async with scope, self._span(scope, dispatch) as trace_id:
-                    await call_hook(self.on_before_dispatch, dispatch)
+                    if self.on_before_dispatch is not None:
+                        await call_hook(self.on_before_dispatch, dispatch)
                     count_agent_call(scope, run.call, run.attempt)
                     try:
                         async with Clock(
                             self._timeout(call), f"agent {self.name!r}", of_attempt=True
                         ) as clock:
                             scope.add_clock(clock)
-                            with capture_run_messages() as messages:
-                                yield _Attempt(scope, clock, dispatch, run, trace_id, perf_counter())
+                            yield _Attempt(scope, clock, dispatch, run, trace_id, perf_counter())
                     except asyncio.CancelledError:
                         if parent is not None:
-                            parent.keep_stopped(StoppedRun(self.name, _to_go_on_with(messages)))
+                            parent.keep_stopped(StoppedRun(self.name, _to_go_on_with(run.messages)))
                         raise
                     except Exception as error:
                         dispatch.error = error
@@ -233,7 +235,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
                         await run.end_tasks()
                         await self._after(dispatch)
         except BudgetExceeded as stop:
-            stop.stopped_runs.append(StoppedRun(self.name, _to_go_on_with(messages)))
+            stop.stopped_runs.append(StoppedRun(self.name, _to_go_on_with(run.messages)))
             raise
         finally:
             current_agent_run.reset(token)
@@ -261,6 +263,8 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             return  # cancelled: nobody waits for what a hook would say
         if dispatch.response is not None:
             self.learned.add(dispatch.response)
+        if self.on_after_dispatch is None:
+            return
         try:
             await call_hook(self.on_after_dispatch, dispatch)
         except Exception:
@@ -268,7 +272,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
 
     def _span(self, scope: Scope, dispatch: Dispatch) -> AbstractAsyncContextManager[str]:
         """Its span; inside, its id, which is empty without a tracer."""
-        return nullcontext("") if scope.tracer is None else self._traced(scope.tracer, scope, dispatch)
+        return _NO_SPAN if scope.tracer is None else self._traced(scope.tracer, scope, dispatch)
 
     @asynccontextmanager
     async def _traced(self, tracer: Tracer, scope: Scope, dispatch: Dispatch) -> AsyncGenerator[str]:

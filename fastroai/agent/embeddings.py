@@ -8,10 +8,11 @@ from typing import Final
 from pydantic_ai.embeddings import EmbeddingModel, EmbeddingResult, EmbeddingSettings, WrapperEmbeddingModel
 from pydantic_ai.embeddings.result import EmbedInputType
 
-from fastroai.agent.answers import LOCAL_SYSTEMS
-from fastroai.runtime import billing_of
-from fastroai.steps.reserving import spend
+from fastroai.agent.purchases import purchase
+from fastroai.steps.reserving import SpendTerms
+from fastroai.steps.spend_price import SpendPrice, tokens_of
 from fastroai.usage import CostCalculator
+from fastroai.usage.facts import LOCAL_PROVIDERS
 from fastroai.usage.tokenizers import bytes_of
 
 TOKENS_AROUND_A_TEXT: Final = 64
@@ -44,22 +45,16 @@ class MeteredEmbeddingModel(WrapperEmbeddingModel):
             BudgetExceeded: a budget or a spend limit cannot pay for it; nothing is sent.
             UnpricedModelError: there is a budget of money, and no price for the model.
         """
-        if self.system in LOCAL_SYSTEMS:
+        if self.system in LOCAL_PROVIDERS:
             return await self.wrapped.embed(inputs, input_type=input_type, settings=settings)
         texts = [inputs] if isinstance(inputs, str) else inputs
-        most = sum(bytes_of(text) + TOKENS_AROUND_A_TEXT for text in texts)
-        async with spend(
-            model=self.model_name,
-            provider=self.system,
-            units={"input_tokens": most},
-            cost_calculator=self._calculator,
-        ) as purchase:
-            try:
-                result = await self.wrapped.embed(inputs, input_type=input_type, settings=settings)
-            except Exception as error:
-                if billing_of(error) == "released":
-                    purchase.release()
-                raise
+        most = {"input_tokens": sum(bytes_of(text) + TOKENS_AROUND_A_TEXT for text in texts)}
+        price = SpendPrice(self._calculator, self.model_name, self.system, None, self.base_url)
+        terms = SpendTerms(
+            model=self.model_name, provider=self.system, most=price.of(most), tokens=tokens_of(most)
+        )
+        async with purchase(terms, price, most) as spend:
+            result = await self.wrapped.embed(inputs, input_type=input_type, settings=settings)
             if result.usage.input_tokens:  # else the provider did not say, and the bound counts
-                purchase.settle(units={"input_tokens": result.usage.input_tokens})
+                spend.settle(units={"input_tokens": result.usage.input_tokens})
         return result

@@ -18,7 +18,7 @@ from fastroai.usage import Quote, format_cost
 if TYPE_CHECKING:
     from fastroai.agent.dispatch import Dispatcher
     from fastroai.agent.learned import UsualCall
-    from fastroai.steps.call import AgentCall
+    from fastroai.calls.call import AgentCall
 
 ASSUMED_OUTPUT_TOKENS: Final = 500
 """What an answer is taken for while nothing is known of an agent's; less where `max_tokens` is less."""

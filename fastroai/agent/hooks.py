@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from fastroai.agent.response import ChatResponse
-    from fastroai.steps.call import Prompt
+    from fastroai.calls.call import Prompt
+    from fastroai.calls.response import ChatResponse
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,10 +38,8 @@ AfterDispatch: TypeAlias = Callable[[Dispatch], Awaitable[None] | None]
 """Runs after an attempt, with its `response` or `error`."""
 
 
-async def call_hook(hook: BeforeDispatch | AfterDispatch | None, dispatch: Dispatch) -> None:
-    """Run a hook, sync or async, if there is one."""
-    if hook is None:
-        return
+async def call_hook(hook: BeforeDispatch | AfterDispatch, dispatch: Dispatch) -> None:
+    """Run a hook, sync or async."""
     result = hook(dispatch)
     if inspect.isawaitable(result):
         await result

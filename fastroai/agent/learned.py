@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fastroai.records import exact_sum, ratio
 
 if TYPE_CHECKING:
-    from fastroai.agent.response import ChatResponse
+    from fastroai.calls.response import ChatResponse
 
 CALLS_REMEMBERED: Final = 50
 """Of each model that an agent asks."""

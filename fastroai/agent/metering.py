@@ -52,7 +52,8 @@ from fastroai.agent.replay import KnownResponse, RequestOnRecord, execute_tool
 from fastroai.agent.request_attempt import RequestAttempt
 from fastroai.agent.request_terms import BatchTerms, CompactionTerms, Terms, rejects_answer
 from fastroai.agent.unanswered import Unanswered, continued_job, current_plain_run, works_on
-from fastroai.errors import CircuitOpenError, ConfigurationError, UnmeteredRequestError
+from fastroai.agent.unmetered import refuse_in_runs, refuse_session
+from fastroai.errors import CircuitOpenError, ConfigurationError
 from fastroai.runtime import (
     NO_RETRIES_USED,
     Retry,
@@ -70,10 +71,16 @@ from fastroai.usage import (
     ModelFallback,
     base_url_of,
 )
+from fastroai.usage.money import Amount, exact_dollars
 from fastroai.usage.pricing import calculator_of
 
 if TYPE_CHECKING:
     from pydantic_ai.embeddings import EmbeddingModel
+    from pydantic_ai.images import ImageGenerationModel
+    from pydantic_ai.models.decision import DecisionModelSettings, DecisionRequest, DecisionResponse
+    from pydantic_ai.realtime import RealtimeModel
+
+_NO_SPAN: Final = nullcontext("")
 
 REQUEST_RETRY_DELAY: Final = 0.5
 """Seconds; the base of the backoff between attempts at a request, as in the providers' own SDKs."""
@@ -145,6 +152,54 @@ class Metered(AbstractCapability[Any]):
             raise ConfigurationError("model", model, "'provider:model', or a PydanticAI EmbeddingModel")
         return MeteredEmbeddingModel(model, self.calculator)
 
+    def image_model(
+        self, model: ImageGenerationModel | str, *, most_usd: Amount | None = None
+    ) -> ImageGenerationModel:
+        """Return a model that makes images, and whose requests are reserved in budgets and charged.
+
+            generator = ImageGenerator(Metered().image_model("openai:gpt-image-2", most_usd="0.25"))
+
+        Images do not count in `Budget(requests=)`, as no spending outside of model requests does.
+
+        Args:
+            model: The model, or its name.
+            most_usd: The most that one call can cost, in US dollars. Budgets of money need it where nothing
+                documented bounds the images; elsewhere it replaces the documented bound.
+
+        Raises:
+            ConfigurationError: it is neither a name nor a model that makes images, or `most_usd` is no
+                amount.
+        """
+        from pydantic_ai.images import ImageGenerationModel  # takes time to load, and few need it
+
+        from fastroai.agent.images import MeteredImageModel
+
+        if not isinstance(model, ImageGenerationModel | str):
+            raise ConfigurationError("model", model, "'provider:model', or a PydanticAI ImageGenerationModel")
+        return MeteredImageModel(
+            model, self.calculator, None if most_usd is None else exact_dollars("most_usd", most_usd)
+        )
+
+    def realtime_model(self, model: RealtimeModel | str) -> RealtimeModel:
+        """Return a realtime model that refuses sessions inside of runs, as the account cannot follow them.
+
+        Inside of `spend`, which sets aside what a session may cost, and outside of runs it is as it was:
+
+            async with ctx.spend("0.50") as purchase, agent.realtime(model).session() as session:
+                ...
+                purchase.settle("0.21")
+
+        Raises:
+            ConfigurationError: it is neither a name nor a realtime model.
+        """
+        from pydantic_ai.realtime import RealtimeModel  # takes time to load, and few need it
+
+        from fastroai.agent.realtime import metered_realtime
+
+        if not isinstance(model, RealtimeModel | str):
+            raise ConfigurationError("model", model, "'provider:model', or a PydanticAI RealtimeModel")
+        return metered_realtime(model)
+
     def fallback_model(self, fallback: ModelFallback) -> Model:
         """The model that a budget steps down to."""
         if isinstance(fallback.use, str):
@@ -152,11 +207,22 @@ class Metered(AbstractCapability[Any]):
         OwnedModel(fallback.use).come_to_this_loop()
         return fallback.use
 
+    async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
+        """Refuse a realtime session of the agent, and what lets a browser begin one, inside of a run.
+
+        Raises:
+            UnmeteredRequestError: it would be inside of a run, and not of `spend`.
+        """
+        if not isinstance(ctx.model, Model):  # a RealtimeModel: these take time to load
+            refuse_session(ctx.model)
+        return self
+
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Note the task of the hooks around a run; at its end, leave what a plain agent has not collected."""
         run = self._run()
         if run is not None:
             run.add_task()
+            run.follow(ctx)
         if run is not None or current_scope() is None:
             return await handler()
         plain_run = object()
@@ -175,6 +241,7 @@ class Metered(AbstractCapability[Any]):
         run = self._run()
         if run is not None:
             run.add_task()
+            run.follow(ctx)
             run.rejects_answer = rejects_answer(request_context.messages)
         request_context.model = self._metered_model(request_context.model)
         return request_context
@@ -489,6 +556,21 @@ class MeteredModel(OwnedModel):
         finally:
             await attempt.leave()
 
+    async def decide(
+        self, request: DecisionRequest, model_settings: DecisionModelSettings
+    ) -> DecisionResponse:
+        """Ask a decision model without a request of an agent, outside of runs.
+
+        Raises:
+            UnmeteredRequestError: inside of a run, and not of `spend`.
+        """
+        refuse_in_runs(
+            f"decide() of {self.system}:{self.model_name}",
+            "run an agent on the model, with the questions as the fields of its output_type",
+        )
+        response: DecisionResponse = await self.wrapped.decide(request, model_settings)  # type: ignore[attr-defined]
+        return response
+
     # --- batches ---
 
     async def batch_encode(self, request: BatchRequest) -> EncodedBatchRequest:
@@ -501,12 +583,12 @@ class MeteredModel(OwnedModel):
         if scope is None:
             return await self.wrapped.batch_encode(request)
         if request.custom_id:
-            raise UnmeteredRequestError(
+            refuse_in_runs(
                 f"a batch of {self.system}:{self.model_name} by model_request_batch() or batch_encode()",
-                scope.path,
                 "use the capability BatchModelRequests and one agent run for each request, or make the "
                 "batch outside of any run and budget_scope",
             )
+            return await self.wrapped.batch_encode(request)
         run = self._run_or(scope)
         if run is not scope:
             await self.meter.unanswered.leave(run)  # its batch has brought nothing: it is sent in another one
@@ -531,6 +613,10 @@ class MeteredModel(OwnedModel):
         """Send a batch. The requests are of many runs, and whoever sends it may be in none of them."""
         return await batches.create(self.wrapped, requests)
 
+    async def batch_results(self, batch: Batch) -> list[BatchResult]:
+        """Read the results of a batch; `batch_decode` charges each."""
+        return await batches.results(self.wrapped, batch)
+
     def batch_decode(self, result: BatchResult, request: BatchRequest) -> ModelResponse:
         """Read the result of a request, and charge it.
 
@@ -542,11 +628,11 @@ class MeteredModel(OwnedModel):
             return self.wrapped.batch_decode(result, request)
         attempt = self._waiting(scope, result.custom_id)
         if attempt is None:
-            raise UnmeteredRequestError(
+            refuse_in_runs(
                 f"the result of a batch of {self.system}:{self.model_name} that this run has not sent",
-                scope.path,
                 "collect it outside of any run and budget_scope",
             )
+            return self.wrapped.batch_decode(result, request)
         return batches.decode(attempt, result, request)
 
     def _attempt(
@@ -572,7 +658,8 @@ class MeteredModel(OwnedModel):
         if retry is None:
             raise error
         attempt.mark_retried()
-        await asyncio.sleep(retry.delay)
+        with attempt.scope.at_rest():
+            await asyncio.sleep(retry.delay)
         return retry
 
     def _note_parameters(self, parameters: ModelRequestParameters) -> None:
@@ -583,9 +670,10 @@ class MeteredModel(OwnedModel):
 
     def _on_record(self, scope: Scope, terms: Terms) -> RequestOnRecord | None:
         """Its place in the run, where that is on record."""
-        durable, run = current_durable_run.get(), current_agent_run.get()
+        durable = current_durable_run.get()
         if durable is None:
             return None
+        run = current_agent_run.get()
         call = "" if run is None else run.call
         if run is not None and run.meter is not self.meter:
             call = f"{call}/"  # a plain agent, called by a tool
@@ -627,7 +715,7 @@ class MeteredModel(OwnedModel):
         """Its span; inside, its id, which is empty without a tracer."""
         tracer, terms = attempt.scope.tracer, attempt.terms
         if tracer is None:
-            return nullcontext("")
+            return _NO_SPAN
         return tracer.span(
             attributes.request_span(terms.model),
             **attributes.request_attributes(

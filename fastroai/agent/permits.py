@@ -98,7 +98,7 @@ class RequestPermit:
         health: Health = "well"
         failure, tokens = "", None
         if error is not None:
-            health = health_of(error, self._model.model_name, self._scope)
+            health = health_of(error, self._model.model_name, attempt_ran_out=self._scope.attempt_ran_out)
             failure = attributes.error_summary(error)
             tokens = self._heed(error)
         if response is not None:

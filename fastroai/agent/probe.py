@@ -36,7 +36,7 @@ from pydantic_ai.toolsets import ToolsetTool
 from fastroai.agent.metering import Metered
 
 if TYPE_CHECKING:
-    from fastroai.steps.call import AgentCall
+    from fastroai.calls.call import AgentCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from time import perf_counter
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic_ai.messages import (
     ModelResponse,
@@ -40,6 +41,8 @@ from fastroai.tracing import AttributeValue, attributes, log_metrics
 from fastroai.usage import base_url_of
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 
+_NOTHING_TO_READ: Final = nullcontext()
+
 
 @dataclass
 class RequestAttempt:
@@ -61,6 +64,8 @@ class RequestAttempt:
     """Whether it may have gone out. One in a batch has not, until the batch has."""
     job: str | None = None
     """The provider's id for the work on it: of a background response, or of the request in its batch."""
+    batch: object | None = None
+    """The batch that it was sent in."""
     on_end: Callable[[], None] | None = None
     """Called when it ends. Set while it is kept, as its provider works on it."""
     backoff_ms: float = 0.0
@@ -69,10 +74,12 @@ class RequestAttempt:
     """When it was admitted."""
     started: float = field(default_factory=perf_counter)
 
-    def listen(self) -> StatedInHeaders:
+    def listen(self) -> AbstractContextManager[None]:
         """Inside `with`, read what a gateway states in headers. Those of streams come too early to say it."""
-        terms = self.terms
-        self.cost_headers = StatedInHeaders(terms.meter.calculator.cost_headers(base_url_of(terms.wrapped)))
+        url = base_url_of(self.terms.wrapped)
+        if url is None:
+            return _NOTHING_TO_READ
+        self.cost_headers = StatedInHeaders(self.terms.meter.calculator.cost_headers(url))
         return self.cost_headers
 
     async def admit(self) -> Reservation[Terms]:
@@ -179,7 +186,7 @@ class RequestAttempt:
                 self.terms.note_input(response.usage.input_tokens)
             if self.run is not None and self.terms.kind != "compaction":
                 self.run.last = self.charge
-        self._tell_of(cost, measured=measured)
+        self._tell_of(cost, response.provider_url, measured=measured)
         if cost.cost_usd is not None:
             # PydanticAI would look up the list price once more, and not know our overrides.
             response.usage.cost = cost.cost_usd
@@ -208,8 +215,10 @@ class RequestAttempt:
             return cost if gap is None else RequestCost(contradiction=gap)
         return cost
 
-    def _tell_of(self, cost: RequestCost, *, measured: bool) -> None:
+    def _tell_of(self, cost: RequestCost, url: str | None, *, measured: bool) -> None:
+        """Warn of what the account leaves out. The request is charged by now: a warning may be an error."""
         calculator, terms = self.terms.meter.calculator, self.terms
+        calculator.warn_of_near_miss(url)
         if cost.contradiction is not None or (measured and not cost.complete):
             calculator.warn_incomplete(cost, terms.model, terms.provider)
         calculator.note_difference(cost, terms.model, terms.provider)

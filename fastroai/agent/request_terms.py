@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 from pydantic_ai.messages import (
     ModelMessage,
@@ -23,7 +23,7 @@ from pydantic_ai.models import (
 )
 from pydantic_ai.settings import ModelSettings
 
-from fastroai.agent.answers import LOCAL_SYSTEMS
+from fastroai.agent.meter import Meter
 from fastroai.usage import (
     ModelFallback,
     RequestBound,
@@ -32,10 +32,7 @@ from fastroai.usage import (
     request_bound,
 )
 from fastroai.usage.bounds import note_input
-from fastroai.usage.facts import asked_geography
-
-if TYPE_CHECKING:
-    from fastroai.agent.metering import Metered
+from fastroai.usage.facts import LOCAL_PROVIDERS, asked_geography
 
 RequestKind = Literal["answer", "batch", "compaction"]
 
@@ -51,7 +48,7 @@ about 800 where instructions are given.
 class Terms:
     """One request, and what admission wants to know of it, computed when it is asked for."""
 
-    meter: Metered
+    meter: Meter
     wrapped: Model
     messages: list[ModelMessage]
     settings: ModelSettings | None
@@ -81,7 +78,7 @@ class Terms:
     @property
     def is_local(self) -> bool:
         """Whether it is a model for tests, which sends nothing anywhere."""
-        return self.provider in LOCAL_SYSTEMS
+        return self.provider in LOCAL_PROVIDERS
 
     @property
     def is_request(self) -> bool:
@@ -152,8 +149,11 @@ class Terms:
 
     def returned_tools(self, output_tools: Collection[str]) -> tuple[str, ...]:
         """The tools whose returns this request brings to the model."""
-        names = (part.tool_name for part in news_in(self.messages) if isinstance(part, ToolReturnPart))
-        return tuple(dict.fromkeys(name for name in names if name not in output_tools))
+        names: dict[str, None] = {}
+        for part in news_in(self.messages):
+            if isinstance(part, ToolReturnPart) and part.tool_name not in output_tools:
+                names[part.tool_name] = None
+        return tuple(names)
 
 
 @dataclass
@@ -222,7 +222,12 @@ def news_in(messages: Sequence[ModelMessage]) -> Sequence[ModelRequestPart]:
 
 def rejects_answer(messages: Sequence[ModelMessage]) -> bool:
     """Whether the model is told nothing but that its answer, or each of its calls, is to be made again."""
-    news = news_in(messages)
-    outcomes = {part.outcome for part in news if isinstance(part, ToolReturnPart)}
-    told_again = any(isinstance(part, RetryFeedbackPart) for part in news)
-    return outcomes == {"retried"} or (not outcomes and told_again)
+    returned = told_again = False
+    for part in news_in(messages):
+        if isinstance(part, ToolReturnPart):
+            if part.outcome != "retried":
+                return False
+            returned = True
+        elif isinstance(part, RetryFeedbackPart):
+            told_again = True
+    return returned or told_again

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from fastroai.records import EXACT
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelResponse
+    from pydantic_ai.usage import RequestUsage
 
 MOST_USD: Final = Decimal(10**6)
 """No request costs more: a bill of more is a mistake of whoever states it, and is not believed."""
@@ -20,7 +20,26 @@ _USD_PER_TICK: Final = Decimal("1e-10")
 """https://docs.x.ai/docs/key-information/consumption-and-rate-limits#cost-tracking"""
 
 
-def stated_cost(response: ModelResponse) -> Decimal | None:
+class Billed(Protocol):
+    """What can state a bill: a `ModelResponse`, or the result of a model that makes images."""
+
+    @property
+    def usage(self) -> RequestUsage:
+        """What was used."""
+        ...
+
+    @property
+    def provider_name(self) -> str | None:
+        """Who has answered."""
+        ...
+
+    @property
+    def provider_details(self) -> Mapping[str, object] | None:
+        """What the provider says besides."""
+        ...
+
+
+def stated_cost(response: Billed) -> Decimal | None:
     """US dollars that a provider or a gateway says it bills for a response; `None` if it does not say.
 
     A stated 0 is 0: a gateway may have answered from its cache.

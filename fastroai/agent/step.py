@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias, TypeVar
 
+from fastroai.calls.call import AgentCall, AgentLike, Prompt
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ScopeClosedError
 from fastroai.steps import BaseStep, StepConfig, StepContext
-from fastroai.steps.call import AgentCall, AgentLike, Prompt
 from fastroai.steps.estimating import CallEstimator, OutputNotKnown
 from fastroai.usage import Quote
 

@@ -45,4 +45,6 @@ def cost(usage: Usage) -> str:
     """What was spent, and a plus where not all of that is known."""
     if not (usage.request_count or usage.cost_usd):
         return ""
+    if not (usage.cost_usd or usage.cost_complete):
+        return "unknown"
     return f"${usage.cost_usd}{'' if usage.cost_complete else ' +'}"

@@ -5,15 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from fastroai.contracts.accepted import Accepts, check_accepts
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN, NotGiven, first_given
 
-if TYPE_CHECKING:
-    from fastroai.steps import StepContext
+SubjectT = TypeVar("SubjectT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +33,10 @@ class Check:
             raise ConfigurationError(self.description, self.function, "a function that is not async")
 
 
-Precondition: TypeAlias = (
-    "Check | Callable[[StepContext[Any]], bool | None] | "
-    "tuple[str, Callable[[StepContext[Any]], bool | None]]"
+Condition: TypeAlias = (
+    Check | Callable[[SubjectT], bool | None] | tuple[str, Callable[[SubjectT], bool | None]]
 )
-"""Takes the context of the step. With a description, or named by its function."""
-
-Postcondition: TypeAlias = "Check | Callable[[Any], bool | None] | tuple[str, Callable[[Any], bool | None]]"
-"""Takes the output of the step. With a description, or named by its function."""
+"""Of a step's context, or of its output. With a description, or named by its function."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +61,10 @@ class Contract:
     returns: Annotation | NotGiven = NOT_GIVEN
     """The type of the output, which is what pydantic has made of what the step returned. `Any` for no type
     although an annotation says one."""
-    require: Sequence[Precondition] | NotGiven = NOT_GIVEN
-    """What must hold before each attempt, of the step's context. The values that it reads are checked."""
-    ensure: Sequence[Postcondition] | NotGiven = NOT_GIVEN
+    require: Sequence[Condition[Any]] | NotGiven = NOT_GIVEN
+    """What must hold before each attempt, of the step's context, a `StepContext`. The values that it reads
+    are checked."""
+    ensure: Sequence[Condition[Any]] | NotGiven = NOT_GIVEN
     """What must hold of the output, once it has its type."""
     strict: bool | NotGiven = NOT_GIVEN
     """Whether pydantic's strict mode checks the types: nothing is converted. False unless given."""

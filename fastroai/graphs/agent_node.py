@@ -10,13 +10,13 @@ from typing_extensions import TypeVar
 from fastroai.agent import ChatResponse, FastroAgent
 from fastroai.agent.output_types import type_of_outputs
 from fastroai.agent.step import AgentStep, PromptSource
-from fastroai.agent.stream import ChatStream
+from fastroai.calls.call import AgentCall, AgentLike, Prompt, check_agent
+from fastroai.calls.stream import ChatStream
 from fastroai.errors import JudgeEscalated, JudgeNotSatisfied
 from fastroai.graphs.judging import JudgeLike, Ruling, Verdict, as_judge
 from fastroai.graphs.markers import cut, told_in_full
 from fastroai.runtime.options import check_count
 from fastroai.steps import StepConfig, StepContext
-from fastroai.steps.call import AgentCall, AgentLike, Prompt, check_agent
 from fastroai.usage import Quote
 
 DepsT = TypeVar("DepsT", default=Any)

@@ -17,9 +17,9 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from fastroai.calls.call import AgentLike
 from fastroai.graphs.history_size import TOKENS_PER_FILE
 from fastroai.steps import StepContext
-from fastroai.steps.call import AgentLike
 
 PAYLOAD_LENGTH: Final = 500
 """Characters of a tool's result that are worth dropping."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from fastroai.calls.call import AgentLike, check_agent
 from fastroai.errors import ConfigurationError
 from fastroai.runtime.options import check_count
-from fastroai.steps.call import AgentLike, check_agent
 
 Mode: TypeAlias = Literal["continuous", "isolated"]
 """One message history through all nodes, or a fresh one for each call."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastroai.calls.call import AgentLike
 from fastroai.graphs.decider import Candidate, decide
 from fastroai.graphs.routing import Decision
 from fastroai.graphs.setup import GraphSetup
 from fastroai.steps import BaseStep, StepContext
-from fastroai.steps.call import AgentLike
 
 
 class DecideStep(BaseStep[Any, Decision]):

@@ -11,12 +11,12 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, Field, create_model
 
 from fastroai.agent import ChatResponse
-from fastroai.agent.stream import ChatStream
+from fastroai.calls.call import AgentCall, AgentLike
+from fastroai.calls.stream import ChatStream
 from fastroai.graphs.markers import told_in_full
 from fastroai.graphs.outer_stops import stops_more_than
 from fastroai.graphs.routing import Decision
 from fastroai.steps import StepContext
-from fastroai.steps.call import AgentCall, AgentLike
 from fastroai.tracing.attributes import error_summary
 
 logger = logging.getLogger("fastroai.graphs")

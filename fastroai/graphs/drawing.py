@@ -56,7 +56,7 @@ def _note(node: str, result: GraphResult[Any]) -> str | None:
     usage = result.usage.by_node.get(node)
     parts = [] if visits == 1 else [f"{visits} visits"]
     if usage is not None and usage.request_count:
-        parts.append(format_cost(usage.cost_usd) + ("" if usage.cost_complete else "+"))
+        parts.append(format_cost(usage))
     return " · ".join(parts) or None
 
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fastroai.calls.call import AgentLike
 from fastroai.contracts.annotations import Annotation
 from fastroai.graphs.conversation import Conversation
 from fastroai.graphs.node import Node
 from fastroai.graphs.plan import GraphPlan
 from fastroai.steps import ResolvedConfig
-from fastroai.steps.call import AgentLike
 from fastroai.steps.contracts import BoundContract
 
 

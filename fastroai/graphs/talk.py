@@ -5,32 +5,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic_ai.capabilities import ReinjectSystemPrompt
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 
+from fastroai.calls.call import AgentCall
 from fastroai.graphs.compaction import Compaction, summarize
 from fastroai.graphs.markers import Done
 from fastroai.graphs.outer_stops import stops_more_than
 from fastroai.graphs.prompt_layers import Narrative, layers
+from fastroai.graphs.thread import Phase, Thread
 from fastroai.graphs.travelling import travelling
 from fastroai.steps import StepContext
-from fastroai.steps.call import AgentCall
 from fastroai.tracing.attributes import error_summary
-
-if TYPE_CHECKING:
-    from fastroai.graphs.thread import Phase, Thread
 
 
 class Talk:
-    """Made by `Thread.visit`. It gives agent calls their history and their layers of prompt.
+    """It gives agent calls their history and their layers of prompt.
 
     Calls that a node makes at the same time have the same history; their messages follow each other in the
     order in which they were answered.
     """
 
-    def __init__(self, thread: Thread, node: str, visit: int, focus: str | None, goal: str | None) -> None:
+    def __init__(
+        self, thread: Thread, node: str, visit: int, *, focus: str | None = None, goal: str | None = None
+    ) -> None:
+        """Of the attempt at this visit to a node, in the conversation of its branch."""
         self._thread, self._node, self._visit, self._goal = thread, node, visit, goal
         self._is_shared = thread.conversation.mode == "continuous"
         self._layers = layers(goal, thread.narrative if self._is_shared else Narrative(), focus)
@@ -70,8 +71,6 @@ class Talk:
 
     def phase(self, wrote: Mapping[str, object], failure: BaseException | None = None) -> Phase:
         """This visit as part of the conversation; of one that failed, nothing that was said in it."""
-        from fastroai.graphs.thread import Phase  # it makes talks
-
         said = tuple(self._messages) if self._heard and failure is None else ()
         return Phase(Done.of(self._node, self._visit, wrote, failure), said, self._compaction)
 

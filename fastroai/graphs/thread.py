@@ -17,7 +17,6 @@ from fastroai.graphs.conversation import Conversation
 from fastroai.graphs.history_size import estimated_tokens, tokens_in
 from fastroai.graphs.markers import BranchDone, Done, Recent, Untold
 from fastroai.graphs.prompt_layers import Narrative
-from fastroai.graphs.talk import Talk
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ _CONTINUOUS: Final = Conversation()
 class Thread:
     """What has been said and done so far in one branch of a graph.
 
-        talk = thread.visit("reply", 1, focus="be short", goal="answer the ticket")
+        talk = Talk(thread, "reply", 1, focus="be short", goal="answer the ticket")
         ...  # agent calls go through talk.prepare and talk.heard
         thread = thread.add(talk.phase({"reply": "We are sorry."}))
 
@@ -123,10 +122,6 @@ class Thread:
     """What has been done since the fork that this branch comes from."""
     compacted: int = 0
     """So many of the phases were longer, or had more before them, when their responses came."""
-
-    def visit(self, node: str, visit: int, *, focus: str | None = None, goal: str | None = None) -> Talk:
-        """What one attempt at a node has to say and hear."""
-        return Talk(self, node, visit, focus, goal)
 
     def add(self, phase: Phase) -> Thread:
         """With one more visit, and the compaction that happened in it."""

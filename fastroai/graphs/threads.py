@@ -39,7 +39,7 @@ class Threads:
     def talk(self, branch: Branch, visit: Visit, focus: str | None) -> Talk:
         """The conversation of an attempt at a node."""
         thread = self._lines[branch.identity].now()
-        return thread.visit(visit.node, visit.number, focus=focus, goal=self._goal)
+        return Talk(thread, visit.node, visit.number, focus=focus, goal=self._goal)
 
     def add(
         self,

@@ -16,6 +16,7 @@ from fastroai.runtime import Scope
 from fastroai.steps import BaseStep, ResolvedConfig, StepContext
 from fastroai.steps.context import RunFacts
 from fastroai.steps.estimating import OutputNotKnown, nothing_paid
+from fastroai.steps.execution import map_step
 from fastroai.usage import Quote
 from fastroai.usage.limits import Limits
 
@@ -55,7 +56,7 @@ async def estimate_steps(
             config = configs[step_id]
             async with nothing_paid(config.limits) as nothing:
                 scope = Scope("step", step_id, parent=nothing)
-                context = StepContext(scope, facts, deps, config, perf_counter())
+                context = StepContext(scope, facts, deps, config, perf_counter(), map_step)
                 quote = await _estimate_step(step, context, facts.pipeline)
             budget = None if config.limits is None else config.limits.budget
             quotes[step_id] = replace(quote, name=step_id).within(budget)

@@ -14,7 +14,7 @@ from typing_extensions import TypeVar
 from fastroai.contracts import Contract
 from fastroai.contracts.accepted import Accepted, Accepts
 from fastroai.contracts.annotations import Annotation
-from fastroai.errors import ConfigurationError, FastroAIError
+from fastroai.errors import ConfigurationError, FastroAIError, attach_trace
 from fastroai.pipelines.contracting import bind_contracts
 from fastroai.pipelines.definition import define
 from fastroai.pipelines.drawing import critical_path, draw_mermaid
@@ -513,11 +513,12 @@ class Pipeline(Generic[DepsT, OutputT]):
                 await run_told(runner, scope, tuple(self.steps))
             self._past_runs.add(scope.spent())
             return self._result(runner, facts, scope, log)
-        except FastroAIError as error:
+        except BaseException as error:
             if runner is not None and log is not None:
+                attach_trace(error, log)
                 runner.failure = runner.failure or error  # of what is around it, such as a time limit
-                error.step_outputs, error.run_id = dict(runner.facts.outputs.values), scope.run_id
-                error.log = log
+                if isinstance(error, FastroAIError):
+                    error.step_outputs, error.run_id = dict(runner.facts.outputs.values), scope.run_id
             raise
 
     def _result(

@@ -250,6 +250,8 @@ class Reservation(Generic[TermsT]):
         if not record.cost_complete:
             known = record.bound_usd is not None
             return self._end(record if known else replace(record, bound_usd=self.terms.bound.cost_usd))
+        if not self.is_limited:
+            return self._end(record)
         counts = bool(self.shared) or any(account.budget.usd is not None for account in self._hold.accounts)
         bound_usd = self.terms.bound.cost_usd if counts else None
         if bound_usd is not None and record.cost_usd is not None and record.cost_usd > bound_usd:
@@ -387,6 +389,11 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
         reservation.give_back()
         raise ScopeClosedError(scope.path)
     return reservation
+
+
+def reservations_around() -> tuple[Reservation[Any], ...]:
+    """What is open of the requests and the spending inside of which the running code is."""
+    return tuple(each for each in _around.get() if each.hold is not None)
 
 
 def shares_place(scope: Scope) -> bool:
@@ -548,9 +555,11 @@ def _holds_around(scope: Scope) -> tuple[Hold, ...]:
     """What those requests hold that do not end before one that is made here: it is made inside of them, or by
     whoever reads their streams.
     """
-    inside = (outer.hold for outer in _around.get() if outer.hold is not None)
-    reading = (hold for each in scope.lineage() for flow in each.reading for hold in list(flow.holds))
-    return tuple(dict.fromkeys(chain(inside, reading)))
+    holds = [outer.hold for outer in _around.get() if outer.hold is not None]
+    for each in scope.lineage():
+        for flow in each.reading:
+            holds += flow.holds
+    return tuple(dict.fromkeys(holds)) if holds else ()
 
 
 def _open_accounts(scope: Scope) -> tuple[Account, ...]:

@@ -7,14 +7,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fastroai.errors import ConfigurationError, FastroAIError
 from fastroai.runtime.circuit import SEVERITY, Circuit, CircuitState, Pass
 from fastroai.runtime.options import check_count, check_seconds
-
-if TYPE_CHECKING:
-    from fastroai.runtime.scope import Scope
 
 Health = Literal["well", "ill", "unknown"]
 
@@ -149,10 +146,10 @@ class ProviderCircuit:
                 self._watchers.discard(wake)
 
 
-def health_of(error: BaseException, model: str, scope: Scope) -> Health:
+def health_of(error: BaseException, model: str, *, attempt_ran_out: bool) -> Health:
     """What the failure of a request to `model` says of its provider.
 
-    A request that is cancelled because its attempt has run out of time was too slow. Errors of other models,
+    A request that is cancelled because the time of its attempt ran out was too slow. Errors of other models,
     met by whoever reads a stream of this one, say nothing.
     """
     from pydantic_ai.exceptions import (
@@ -167,7 +164,7 @@ def health_of(error: BaseException, model: str, scope: Scope) -> Health:
     )
 
     if isinstance(error, asyncio.CancelledError):
-        return "ill" if scope.attempt_ran_out else "unknown"
+        return "ill" if attempt_ran_out else "unknown"
     if not isinstance(error, ModelAPIError) or isinstance(error, FastroAIError) or error.model_name != model:
         return "unknown"
     if isinstance(error, ModelRateLimitError | ModelQuotaExceededError):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
+from typing import Final
 
 from fastroai.errors import TimeLimitExceeded
 from fastroai.runtime.wakeup import running_loop
@@ -76,14 +77,17 @@ class Clock:
         assert self._loop is not None
         return deadline - self._loop.time()
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> AbstractContextManager[None]:
         """Stop counting for a while. Works in worker threads too."""
+        return _BOUNDS_NOTHING if self.seconds is None else _Paused(self)
+
+    def pause(self) -> None:
+        """Stop counting until `resume`, which is due as often."""
         self._on_its_loop(self._pause)
-        try:
-            yield
-        finally:
-            self._on_its_loop(self._resume)
+
+    def resume(self) -> None:
+        """Go on counting."""
+        self._on_its_loop(self._resume)
 
     def _on_its_loop(self, change: Callable[[], None]) -> None:
         """Timeouts belong to the thread of their loop."""
@@ -110,3 +114,96 @@ class Clock:
             return
         assert self._loop is not None
         timeout.reschedule(self._loop.time() + self._left)
+
+
+class _Paused:
+    """What `Clock.paused` is: a stream pauses its clock for every chunk."""
+
+    __slots__ = ("_clock",)
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def __enter__(self) -> None:
+        self._clock.pause()
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._clock.resume()
+
+
+_BOUNDS_NOTHING: Final = nullcontext()
+
+
+class WorkClock(Clock):
+    """Bounds the time, in seconds, in which anybody works on something that several do, perhaps at once.
+
+    It counts while at least one of them is inside `with clock.at_work(who):` and not inside
+    `with clock.at_rest(who):`. Running out cancels nothing: it calls `on_end`, once.
+    """
+
+    __slots__ = ("_alarm", "_has_rung", "_on_end", "_rests", "_working")
+
+    def __init__(self, seconds: float, what: str, on_end: Callable[[], None]) -> None:
+        """Bound `what`, as errors call it. It belongs to the loop that runs now."""
+        super().__init__(seconds, what)
+        self._loop, self._left, self._on_end = asyncio.get_running_loop(), seconds, on_end
+        self._alarm: asyncio.TimerHandle | None = None
+        self._has_rung = False
+        self._rests: dict[object, int] = {}
+        """Those at work, and how many reasons each has to wait."""
+        self._working = 0
+        """How many of them do not wait."""
+
+    @property
+    def ran_out(self) -> bool:
+        """Whether nothing is left of it."""
+        return self._has_rung
+
+    def remaining(self) -> float | None:
+        """Seconds until it runs out; `None` while nobody works."""
+        if self._alarm is None:
+            return None
+        assert self._loop is not None
+        return self._alarm.when() - self._loop.time()
+
+    @contextmanager
+    def at_work(self, who: object) -> Iterator[None]:
+        """Count while this goes on."""
+        self._rests[who] = 0
+        self._count(1)
+        try:
+            yield
+        finally:
+            if not self._rests.pop(who):
+                self._count(-1)
+
+    @contextmanager
+    def at_rest(self, who: object) -> Iterator[None]:
+        """One of those at work waits before it can go on. Works in worker threads too."""
+        self._on_its_loop(lambda: self._rest(who, 1))
+        try:
+            yield
+        finally:
+            self._on_its_loop(lambda: self._rest(who, -1))
+
+    def _rest(self, who: object, reasons: int) -> None:
+        if who not in self._rests:
+            return  # its work has ended, and left a thread behind
+        waited = bool(self._rests[who])
+        self._rests[who] += reasons
+        if bool(self._rests[who]) != waited:
+            self._count(1 if waited else -1)
+
+    def _count(self, more: int) -> None:
+        self._working += more
+        assert self._loop is not None
+        if self._working and self._alarm is None and not self.ran_out:
+            self._alarm = self._loop.call_later(self._left, self._ring)
+        elif not self._working and self._alarm is not None:
+            self._left = self._alarm.when() - self._loop.time()
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _ring(self) -> None:
+        self._alarm, self._has_rung = None, True
+        self._on_end()

@@ -73,7 +73,10 @@ class Interruption:
             ScopeClosedError: the error is our cancellation, and nobody else's.
         """
         self._sender = None
-        is_ours = self._uncancelled(task) <= cancellations
+        if not self._cancelled:
+            return
+        self._cancelled = False
+        is_ours = task.uncancel() <= cancellations  # those that are left are of others
         if is_ours and isinstance(error, asyncio.CancelledError):
             raise self._closed() from error
 
@@ -90,13 +93,6 @@ class Interruption:
     def stop_by(self, stop: Stop) -> None:
         """Note how the source of a stream is closed."""
         self._stop = stop
-
-    def _uncancelled(self, task: asyncio.Task[Any]) -> float:
-        """Take back our cancellation. Returns how many are left, of others; without ours, any number."""
-        if not self._cancelled:
-            return float("inf")
-        self._cancelled = False
-        return task.uncancel()
 
     def _closed(self) -> ScopeClosedError:
         return ScopeClosedError(self._scope.path, in_flight=True)

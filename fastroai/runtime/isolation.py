@@ -19,15 +19,15 @@ class InContext(Generic[T]):
     coroutine waits for something for the first time, before anything else can run.
     """
 
-    __slots__ = ("_context", "_coroutine", "_on_wait")
+    __slots__ = ("_context", "_on_wait", "coroutine")
 
     def __init__(
         self, coroutine: Coroutine[Any, Any, T], context: Context, on_wait: Callable[[], None] = _nothing
     ) -> None:
-        self._coroutine, self._context, self._on_wait = coroutine, context, on_wait
+        self.coroutine, self._context, self._on_wait = coroutine, context, on_wait
 
     def __await__(self) -> Generator[Any, Any, T]:
-        coroutine, run = self._coroutine, self._context.run
+        coroutine, run = self.coroutine, self._context.run
         try:
             waits_for = run(coroutine.send, None)
             self._on_wait()

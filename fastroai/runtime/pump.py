@@ -168,9 +168,9 @@ class PumpedStream(Generic[T]):
             if not self._entered:
                 await self._pump.aclose()
 
-    async def _receive(self) -> T:
+    def _receive(self) -> Awaitable[T]:
         """The next item; raises `StopAsyncIteration` after the last. For subclasses that look at items."""
-        return await anext(self._pump)
+        return anext(self._pump)
 
     async def aclose(self) -> None:
         """End what produces the items, if it has not ended."""

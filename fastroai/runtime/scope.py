@@ -7,8 +7,8 @@ calls inside a step is under that step without anyone passing anything.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from fastroai.errors import ForkedScopeError, StoppedRun, TimeBudgetExceeded, attach_usage
 from fastroai.places import quoted
 from fastroai.records import RequestRecord, RequestUse, Usage
-from fastroai.runtime.clock import Clock
+from fastroai.runtime.clock import Clock, WorkClock
 from fastroai.runtime.events import EventPlace, Listener, RunEvent, both, on_this_loop
 from fastroai.runtime.in_flight import Charge, InFlight
 from fastroai.runtime.ledger import Account, Claim, wake
@@ -186,7 +186,7 @@ class Scope:
             self._events = deque()
             self.lock = threading.Lock()
             self.loop = running_loop()
-            self.run_id = run_id or uuid.uuid4().hex
+            self.run_id = run_id or os.urandom(16).hex()
             self.tracer = tracer
             self.listener = None if listener is None else on_this_loop(listener)
             self.step_id = name if kind == "step" else None
@@ -387,7 +387,8 @@ class Scope:
     def count_agent_call(self) -> None:
         """Count the start of an agent run here and in every ancestor."""
         with self.lock:
-            for scope in self.lineage():
+            self.usage.agent_calls += 1
+            for scope in self._above:
                 scope.usage.agent_calls += 1
 
     def spent(self) -> Usage:
@@ -412,12 +413,33 @@ class Scope:
     def in_line(self) -> Iterator[None]:
         """A request waits for others here: attempts at a call and at a step lose no time by that."""
         with ExitStack() as stack:
+            stack.enter_context(self.at_rest())
             for scope in self.lineage():
                 for clock in scope._clocks or ():
                     if clock.of_attempt:
                         stack.enter_context(clock.paused())
                 if scope.kind == "step":
                     break  # what is around it is for more than this request
+            yield
+
+    @contextmanager
+    def nesting(self) -> Iterator[None]:
+        """This is a run, with time limits of its own: the attempt at the step around it loses no time."""
+        step = next((scope for scope in self.lineage() if scope.kind == "step"), None)
+        with ExitStack() as stack:
+            for clock in (() if step is None else step._clocks) or ():
+                if clock.of_attempt:
+                    stack.enter_context(clock.paused())
+            yield
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Something waits here before it goes on: limits of work lose no time by that."""
+        with ExitStack() as stack:
+            for scope in self.lineage():
+                for clock in scope._clocks or ():
+                    if isinstance(clock, WorkClock):
+                        stack.enter_context(clock.at_rest(scope))
             yield
 
     @property

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Final, Generic, TypeVar
 
+from fastroai.callers import CALLING_THREAD
 from fastroai.errors import RunningLoopError, attach_usage, records_of, usage_of
 from fastroai.runtime.process import this_process
 from fastroai.runtime.scope import Scope, current_scope
@@ -220,7 +221,7 @@ class _Handover(Generic[T]):
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._call, self._scope, self._loop = call, scope, loop
-        self._depth = depth()
+        self._depth, self._thread = depth(), threading.get_ident()
         self._task: asyncio.Task[Any] | None = None
         self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._error: BaseException | None = None
@@ -248,6 +249,7 @@ class _Handover(Generic[T]):
         self._task = asyncio.current_task()
         go_deeper(self._depth)
         _called_on.set((self._loop, this_process()))
+        CALLING_THREAD.set(self._thread)
         holder = self._holder()
         if holder is not None:
             holder.on_close(self._end)

@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 from fastroai.contracts import Contract
 from fastroai.contracts.accepted import Accepts
 from fastroai.contracts.annotations import Annotation
-from fastroai.contracts.contract import Postcondition, Precondition
+from fastroai.contracts.contract import Condition
 from fastroai.contracts.declared import argument_of, returned_type
 from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN, NotGiven
@@ -139,8 +139,8 @@ def step(
     on_retry: OnRetry | None = ...,
     accepts: Accepts | NotGiven = ...,
     returns: Annotation | NotGiven = ...,
-    require: Sequence[Precondition] | NotGiven = ...,
-    ensure: Sequence[Postcondition] | NotGiven = ...,
+    require: Sequence[Condition[StepContext[Any]]] | NotGiven = ...,
+    ensure: Sequence[Condition[Any]] | NotGiven = ...,
 ) -> _StepDecorator: ...
 
 
@@ -164,8 +164,8 @@ def step(
     on_retry: OnRetry | None = None,
     accepts: Accepts | NotGiven = NOT_GIVEN,
     returns: Annotation | NotGiven = NOT_GIVEN,
-    require: Sequence[Precondition] | NotGiven = NOT_GIVEN,
-    ensure: Sequence[Postcondition] | NotGiven = NOT_GIVEN,
+    require: Sequence[Condition[StepContext[Any]]] | NotGiven = NOT_GIVEN,
+    ensure: Sequence[Condition[Any]] | NotGiven = NOT_GIVEN,
 ) -> FunctionStep[Any, Any] | _StepDecorator:
     """Make a function a step: `@step`, or `@step(timeout=…, retries=…)` with the options of `StepConfig`.
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from time import perf_counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, overload
 
 from typing_extensions import TypeVar
 
+from fastroai.calls.call import AgentCall, AgentLike, Prompt, check_agent
 from fastroai.errors import BudgetExceeded, ConfigurationError, MissingInputError, ScopeClosedError
 from fastroai.places import without_attempts
 from fastroai.records import NOT_GIVEN, NotGiven, RequestRecord, Tokens
@@ -29,19 +29,14 @@ from fastroai.runtime.options import check_count, check_seconds
 from fastroai.runtime.spending import SharedCharge, charge_shared
 from fastroai.runtime.sync import run_on_loop_of_run
 from fastroai.runtime.threads import run_in_thread
-from fastroai.steps.base import BaseStep
-from fastroai.steps.call import AgentCall, AgentLike, Prompt, check_agent
-from fastroai.steps.config import ResolvedConfig, RetryLike, policies_of, resolve, rules_for
-from fastroai.steps.contracts import BoundContract, bind_contract
+from fastroai.steps.config import ResolvedConfig, RetryLike, policies_of, rules_for
 from fastroai.steps.conversation import ConversationState
 from fastroai.steps.durability import (
-    attempts_used,
     calls_used,
     last_conversation,
     record_call_retry,
     record_own_spending,
     restore_call,
-    restore_spending,
     step_place,
 )
 from fastroai.steps.fanout import run_bounded
@@ -67,12 +62,14 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
     from pydantic_ai.models import Model
 
-    from fastroai.agent.response import ChatResponse
-    from fastroai.agent.stream import ChatStream
+    from fastroai.calls.response import ChatResponse
+    from fastroai.calls.stream import ChatStream
 
 T = TypeVar("T")
 OutputT = TypeVar("OutputT")
 DepsT_co = TypeVar("DepsT_co", default=Any, covariant=True)
+DepsT_contra = TypeVar("DepsT_contra", default=Any, contravariant=True)
+OutputT_co = TypeVar("OutputT_co", default=Any, covariant=True)
 
 
 DEFAULT_MAP_CONCURRENCY: Final = 10
@@ -95,8 +92,32 @@ class RunFacts:
     once: OnceRegister = field(default_factory=OnceRegister)
     reader: str | None = None
     """The step whose place a mapped step has: it may read what that one may read."""
-    visit: NodeVisit | None = None
+    visit: NodeVisit[StepContext[Any]] | None = None
     """Of a step that is a node of a graph."""
+
+
+class StepLike(Protocol[DepsT_contra, OutputT_co]):
+    """What `StepContext.map` can run beside agents: a step."""
+
+    def execute(self, context: StepContext[DepsT_contra]) -> Awaitable[OutputT_co]:
+        """Do the work."""
+        ...
+
+
+class StepMapper(Protocol):
+    """Runs steps inside of a step; given to the context by those that run steps."""
+
+    def __call__(
+        self, step: object, context: StepContext[Any], facts: RunFacts, number: int
+    ) -> Callable[[int, object], Coroutine[Any, Any, Any]]:
+        """Get ready to run a step once for each item, which comes with its index.
+
+        `facts` are those that the context goes by now, and `number` tells this `map` from others of the step.
+
+        Raises:
+            ConfigurationError: it is neither a step nor an agent.
+        """
+        ...
 
 
 class StepContext(Generic[DepsT_co]):
@@ -107,6 +128,7 @@ class StepContext(Generic[DepsT_co]):
         "_clock",
         "_ended",
         "_facts",
+        "_map_step",
         "_maps",
         "_scope",
         "_shared_charges",
@@ -116,9 +138,16 @@ class StepContext(Generic[DepsT_co]):
     )
 
     def __init__(
-        self, scope: Scope, facts: RunFacts, deps: DepsT_co, config: ResolvedConfig, started: float
+        self,
+        scope: Scope,
+        facts: RunFacts,
+        deps: DepsT_co,
+        config: ResolvedConfig,
+        started: float,
+        map_step: StepMapper,
     ) -> None:
         """Made by the runner."""
+        self._map_step = map_step
         self._scope, self._facts, self._started = scope, facts, started
         self.deps: DepsT_co = deps
         self.config: ResolvedConfig = config
@@ -204,7 +233,7 @@ class StepContext(Generic[DepsT_co]):
     @overload
     def get_input(self, key: str, default: T) -> Any | T: ...
     def get_input(self, key: str, default: object = NOT_GIVEN) -> object:
-        """One of the run's inputs; in a graph, one of the values in its memory.
+        """One of the run's inputs; in a graph, one of the values in its memory, as a copy for this attempt.
 
         Raises:
             MissingInputError: there is none, and no default.
@@ -308,13 +337,14 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def errors(self) -> Mapping[str, BaseException]:
-        """The latest failure of each node that failed on the way to this one, by node."""
+        """The latest failure of each node on the way to this one that has not succeeded since, by node."""
         return {} if self._facts.visit is None else self._facts.visit.errors
 
     def write(self, key: str, value: object) -> None:
         """Put a value into the graph's memory that stays there if this node is cancelled or fails.
 
-        What the node returns comes on top. Another attempt at the node begins anew.
+        What the node returns comes on top. The value is kept as it is now. What another attempt writes takes
+        the place of all that this one wrote. A resumed run begins with it.
 
         Raises:
             ConfigurationError: this step is not a node of a graph, or the node does not declare that key.
@@ -540,7 +570,7 @@ class StepContext(Generic[DepsT_co]):
 
     @overload
     async def map(
-        self, agent_or_step: BaseStep[DepsT_co, OutputT], items: Iterable[object], *, concurrency: int = ...
+        self, agent_or_step: StepLike[DepsT_co, OutputT], items: Iterable[object], *, concurrency: int = ...
     ) -> list[OutputT]: ...
     @overload
     async def map(
@@ -548,7 +578,7 @@ class StepContext(Generic[DepsT_co]):
     ) -> list[ChatResponse[OutputT]]: ...
     async def map(
         self,
-        agent_or_step: BaseStep[DepsT_co, Any] | AgentLike[Any],
+        agent_or_step: StepLike[DepsT_co, Any] | AgentLike[Any],
         items: Iterable[Any],
         *,
         concurrency: int = DEFAULT_MAP_CONCURRENCY,
@@ -563,54 +593,17 @@ class StepContext(Generic[DepsT_co]):
         check_count("concurrency", concurrency, least=1, required=True)
         self._maps += 1
         number = self._maps
-        one: Callable[[int, Any], Awaitable[object]]
-        if isinstance(agent_or_step, BaseStep):
-            one = functools.partial(self._map_step, agent_or_step, bind_contract(agent_or_step), number)
-        else:
-            agent = agent_or_step
-            check_agent(agent)
+        one: Callable[[int, Any], Coroutine[Any, Any, Any]]
+        if isinstance(agent_or_step, AgentLike):
+            agent: AgentLike[object] = agent_or_step
 
             async def one(index: int, item: Any) -> object:
                 return await self.run(agent, item, message_history=(), name=f"map{number}[{index}]")
 
+        else:
+            one = self._map_step(agent_or_step, self, self._facts, number)
         with self._clock_paused():
             return await run_bounded(one, list(items), concurrency)
-
-    async def _map_step(
-        self,
-        step: BaseStep[DepsT_co, OutputT],
-        contract: BoundContract | None,
-        number: int,
-        index: int,
-        item: object,
-    ) -> OutputT:
-        from fastroai.steps.execution import run_step  # it makes contexts, and contexts map steps
-
-        config = resolve(step.config, pipeline=self.config.as_defaults())
-        step_id = f"{self.step_id}[{index}]"
-        scope = Scope(
-            "step",
-            step_id,
-            parent=self._scope,
-            limits=config.limits,
-            deps=self.deps,
-            tracer=None if config.trace else _NO_TRACER,
-            listener=config.hooks.listener(step_id),
-            ordinal=number,
-        )
-        restore_spending(scope)
-        inputs = MappingProxyType({**self._facts.inputs, "item": item})
-        facts = replace(self._facts, inputs=inputs, reader=self._reader, visit=None)
-        async with scope:
-            return await run_step(
-                step,
-                scope=scope,
-                facts=facts,
-                deps=self.deps,
-                config=config,
-                contract=contract,
-                used=attempts_used(scope),
-            )
 
     # --- side effects ---
 
@@ -696,7 +689,7 @@ class StepContext(Generic[DepsT_co]):
         output_tokens: int = 0,
         cache_read_tokens: int = 0,
         cache_write_tokens: int = 0,
-        cost_usd: Decimal | str | int | None = None,
+        cost_usd: Amount | None = None,
         cost_calculator: CostCalculator | None = None,
     ) -> RequestRecord:
         """Charge spending of another SDK or a paid API that has happened, priced like a model request.
@@ -717,8 +710,8 @@ class StepContext(Generic[DepsT_co]):
 
         Raises:
             BudgetExceeded: a budget is crossed now; the spending is charged.
-            ConfigurationError: a negative amount, a cost that is not an exact number, or neither a cost nor
-                tokens.
+            ConfigurationError: a negative amount, a cost that is a rounding error of floats, or neither a
+                cost nor tokens.
         """
         counts = {
             "input_tokens": input_tokens,

@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from fastroai.calls.call import AgentCall
 from fastroai.errors import RunCorrupt
 from fastroai.records import RequestRecord
 from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Retry, Scope
 from fastroai.runtime.scope import RUNS
-from fastroai.steps.call import AgentCall
 from fastroai.steps.conversation import ConversationState, state_in
 from fastroai.store.entries import AnyEntry, CallRetry, FailureFacts, SpendingRecorded, StepOutput, StepRetry
 from fastroai.store.live_log import current_live_log

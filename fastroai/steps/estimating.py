@@ -13,7 +13,7 @@ from fastroai.usage import Budget, Quote
 from fastroai.usage.limits import Limits
 
 if TYPE_CHECKING:
-    from fastroai.steps.call import AgentCall
+    from fastroai.calls.call import AgentCall
 
 
 @runtime_checkable

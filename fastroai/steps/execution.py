@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from time import perf_counter
-from types import CoroutineType
-from typing import cast
+from types import CoroutineType, MappingProxyType
+from typing import Any, Final, cast
 
+from fastroai.calls.call import no_agent
 from fastroai.errors import ConfigurationError
 from fastroai.runtime import NO_RETRIES_USED, Clock, RetriesUsed, Retry, Scope
 from fastroai.steps.base import BaseStep, DepsT, OutputT
-from fastroai.steps.config import ResolvedConfig
+from fastroai.steps.config import ResolvedConfig, resolve
 from fastroai.steps.context import RunFacts, StepContext
-from fastroai.steps.contracts import BoundContract
-from fastroai.steps.durability import record_step_retry
+from fastroai.steps.contracts import BoundContract, bind_contract
+from fastroai.steps.durability import attempts_used, record_step_retry, restore_spending
 from fastroai.steps.retrying import retry_calls
-from fastroai.tracing import attributes, log_metrics
+from fastroai.tracing import NoOpTracer, attributes, log_metrics
+
+_NO_TRACER: Final = NoOpTracer()
 
 
 async def run_step(
@@ -37,7 +42,7 @@ async def run_step(
     scope.attempt = used.attempt
     if scope.tracer is None and scope.budget is None and config.total_timeout is None:
         if config.is_plain:
-            return await _attempt(step, StepContext(scope, facts, deps, config, started), contract)
+            return await _attempt(step, StepContext(scope, facts, deps, config, started, map_step), contract)
         return await _attempts(step, scope, facts, deps, config, started, used, contract)
     async with AsyncExitStack() as stack:
         if (tracer := scope.tracer) is not None:
@@ -79,7 +84,7 @@ async def _attempts(
     async def attempt_step(attempt: int) -> OutputT:
         nonlocal context
         scope.attempt = attempt
-        context = StepContext(scope, facts, deps, config, started)
+        context = StepContext(scope, facts, deps, config, started, map_step)
         if config.timeout is None:
             return await _attempt(step, context, contract)
         async with Clock(config.timeout, f"step {scope.name!r}", of_attempt=True) as clock:
@@ -122,3 +127,40 @@ async def _attempt(
         context.end()
         if context.scope.is_open_inside:
             await context.scope.end_inside()
+
+
+def map_step(
+    step: object, context: StepContext[Any], facts: RunFacts, number: int
+) -> Callable[[int, object], Coroutine[Any, Any, Any]]:
+    """What runs a step inside of another one, in a scope of its own for each item: a `StepMapper`."""
+    if not isinstance(step, BaseStep):
+        raise no_agent(step)  # a context runs agents itself
+    contract, config = bind_contract(step), resolve(step.config, pipeline=context.config.as_defaults())
+    reader = facts.reader or context.step_id
+
+    async def run_one(index: int, item: object) -> object:
+        step_id = f"{context.step_id}[{index}]"
+        scope = Scope(
+            "step",
+            step_id,
+            parent=context.scope,
+            limits=config.limits,
+            deps=context.deps,
+            tracer=None if config.trace else _NO_TRACER,
+            listener=config.hooks.listener(step_id),
+            ordinal=number,
+        )
+        restore_spending(scope)
+        inputs = MappingProxyType({**facts.inputs, "item": item})
+        async with scope:
+            return await run_step(
+                step,
+                scope=scope,
+                facts=replace(facts, inputs=inputs, reader=reader, visit=None),
+                deps=context.deps,
+                config=config,
+                contract=contract,
+                used=attempts_used(scope),
+            )
+
+    return run_one

@@ -7,14 +7,11 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import NotGiven
 from fastroai.runtime import Listener, RunEvent, Scope, StepFailed, StepFinished, StepRetried, StepStarted
-
-if TYPE_CHECKING:
-    from fastroai.steps.config import ExecutionConfig
 
 logger = logging.getLogger("fastroai.steps")
 
@@ -31,6 +28,30 @@ _EVENTS: Mapping[str, type[RunEvent]] = {
 }
 
 
+class HookOptions(Protocol):
+    """The options of a configuration that are hooks, as in `_EVENTS`."""
+
+    @property
+    def on_step_start(self) -> OnStepStart | None:
+        """Called when a step starts."""
+        ...
+
+    @property
+    def on_step_success(self) -> OnStepSuccess | None:
+        """Called with the output of a step."""
+        ...
+
+    @property
+    def on_step_failure(self) -> OnStepFailure | None:
+        """Called when a step has failed for good."""
+        ...
+
+    @property
+    def on_retry(self) -> OnRetry | None:
+        """Called before another attempt."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Hooks:
     """The hooks of some configurations, with the event that each is for, in the order in which they run."""
@@ -38,7 +59,7 @@ class Hooks:
     functions: tuple[tuple[type[RunEvent], Callable[[Any], Awaitable[None] | None]], ...] = ()
 
     @classmethod
-    def of(cls, *configs: ExecutionConfig) -> Hooks:
+    def of(cls, *configs: HookOptions) -> Hooks:
         """Those of all the configurations: hooks add to each other, none replaces another."""
         return cls(
             tuple(
@@ -83,7 +104,7 @@ async def _call(function: Callable[[Any], Awaitable[None] | None], event: RunEve
         logger.exception("hook %r failed; the run is not affected", function)
 
 
-def check_hooks(config: ExecutionConfig) -> None:
+def check_hooks(config: HookOptions) -> None:
     """Refuse hooks that cannot be called. Raises `ConfigurationError`."""
     for option in _EVENTS:
         function = getattr(config, option)

@@ -17,12 +17,13 @@ from typing import Final, Literal, Self
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import Reservation, Scope, admit, crossing, current_scope, run_blocking
+from fastroai.runtime.admission import reservations_around
 from fastroai.runtime.wakeup import running_loop
 from fastroai.steps.durability import SpendingOnRecord
-from fastroai.steps.spend_price import SpendPrice, Units, checked_units, tokens_of, usd_of
+from fastroai.steps.spend_price import SpendPrice, Units, checked_units, tokens_of
 from fastroai.tracing.attributes import error_summary
 from fastroai.usage import CostCalculator, ModelFallback, RequestBound
-from fastroai.usage.money import Amount
+from fastroai.usage.money import Amount, exact_dollars
 from fastroai.usage.pricing import calculator_of
 from fastroai.usage.request_cost import RequestCost
 
@@ -38,6 +39,8 @@ class SpendTerms:
     most: RequestCost
     """What it can cost at most."""
     tokens: Tokens
+    unbounded: str | None = None
+    """Why nothing bounds its tokens, nor its cost if `most` is not known, and what helps."""
     is_local: Literal[False] = False
     is_request: Literal[False] = False
     streamed: Literal[False] = False
@@ -45,15 +48,17 @@ class SpendTerms:
     @property
     def priced(self) -> bool:
         """Whether a price is known."""
-        return self.most.complete
+        return self.unbounded is not None or self.bound.cost_usd is not None
 
     @property
     def bound(self) -> RequestBound:
         """What it can use and cost at most."""
+        bounded = self.unbounded is None
         return RequestBound(
-            input_tokens=self.tokens.input_tokens,
-            output_tokens=self.tokens.output_tokens,
-            cost_usd=self.most.cost_usd if self.most.complete else None,
+            input_tokens=self.tokens.input_tokens if bounded else None,
+            output_tokens=self.tokens.output_tokens if bounded else None,
+            cost_usd=self.most.cost_usd if self.most.complete else self.most.most_usd,
+            why=self.unbounded,
         )
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> SpendTerms | None:
@@ -119,6 +124,7 @@ class Spend:
             stated_usd=cost.stated_usd,
             priced_usd=cost.priced_usd,
             unpriced_units=cost.unpriced_units,
+            bound_usd=cost.most_usd,
         )
         ended = self._end(lambda reservation: reservation.settle(record).record)
         if (stop := crossing(self._scope)) is not None:
@@ -241,6 +247,11 @@ class Spend:
         return f"<Spend of up to {bound} on {self._terms.model!r}>"
 
 
+def is_inside_spend() -> bool:
+    """Whether money is set aside here for what the running code buys, in this run."""
+    return any(isinstance(each.terms, SpendTerms) for each in reservations_around())
+
+
 def spend(
     usd: Amount | None = None,
     *,
@@ -296,7 +307,7 @@ def spend_in(
     if ":" in model and not provider:
         provider, model = model.split(":", 1)
     known = {} if units is None else checked_units(units)
-    own = None if price_usd is None else usd_of("price_usd", price_usd)
+    own = None if price_usd is None else exact_dollars("price_usd", price_usd)
     price = SpendPrice(calculator, model, provider, own)
     most = _most(price, usd, units, known)
     terms = SpendTerms(model=model or "spend", provider=provider, most=most, tokens=tokens_of(known))

@@ -12,7 +12,7 @@ from pydantic_ai.usage import RequestUsage
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.records import EXACT, Tokens
 from fastroai.usage import CostCalculator
-from fastroai.usage.money import Amount, exact_decimal
+from fastroai.usage.money import Amount, exact_dollars
 from fastroai.usage.rate_card import UNITS
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 
@@ -23,11 +23,6 @@ _UNIT_OF_FIELD: Final = {field.name: field.name for field in fields(Tokens)} | {
     "reasoning_tokens": "output_reasoning_tokens"
 }
 """What genai-prices calls each count of `Tokens`."""
-
-
-def usd_of(option: str, amount: Amount) -> Decimal:
-    """Return an amount in exact US dollars. Raises `ConfigurationError` for what is none."""
-    return exact_decimal(option, amount, "a finite number of US dollars, 0 or more")
 
 
 def checked_units(units: Units) -> dict[str, int | float]:
@@ -54,11 +49,13 @@ class SpendPrice:
     model: str
     provider: str
     price_usd: Decimal | None
+    provider_url: str | None = None
+    """Where it is bought, as prices can depend on that."""
 
     @staticmethod
     def stated(usd: Amount) -> RequestCost:
         """Return the cost that somebody says."""
-        return UNKNOWN_COST.billed(usd_of("usd", usd))
+        return UNKNOWN_COST.billed(exact_dollars("usd", usd))
 
     def of(self, units: Units) -> RequestCost:
         """Work out what some units cost.
@@ -81,4 +78,6 @@ class SpendPrice:
         usage = RequestUsage()
         for name, count in units.items():
             setattr(usage, name, count)
-        return self.calculator.cost_of_usage(usage, model=self.model, provider=self.provider or None)
+        return self.calculator.cost_of_usage(
+            usage, model=self.model, provider=self.provider or None, provider_url=self.provider_url
+        )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import RequestRecord, Tokens
 from fastroai.usage import CostCalculator
+from fastroai.usage.money import Amount, exact_dollars
 from fastroai.usage.request_cost import UNKNOWN_COST
 
 
@@ -16,7 +16,7 @@ def price_record(
     model: str,
     provider: str,
     tokens: Tokens,
-    cost_usd: Decimal | str | int | None,
+    cost_usd: Amount | None,
 ) -> RequestRecord:
     """A settled record of `tokens`, priced by `calculator` unless `cost_usd` says what they cost."""
     if ":" in model and not provider:
@@ -28,7 +28,7 @@ def price_record(
         if not cost.complete:
             calculator.warn_incomplete(cost, model, provider)
     else:
-        cost = UNKNOWN_COST.billed(_exact_cost(cost_usd))
+        cost = UNKNOWN_COST.billed(exact_dollars("cost_usd", cost_usd))
     return RequestRecord(
         model=model,
         provider=provider,
@@ -41,16 +41,3 @@ def price_record(
         unpriced_units=cost.unpriced_units,
         started_at=datetime.now(UTC),
     )
-
-
-def _exact_cost(cost_usd: Decimal | str | int) -> Decimal:
-    expected = "exact US dollars, zero or more: a Decimal, a string or an int"
-    if isinstance(cost_usd, bool | float):
-        raise ConfigurationError("cost_usd", cost_usd, expected)
-    try:
-        cost = Decimal(cost_usd)
-    except (InvalidOperation, TypeError, ValueError):
-        raise ConfigurationError("cost_usd", cost_usd, expected) from None
-    if not cost.is_finite() or cost < 0:
-        raise ConfigurationError("cost_usd", cost_usd, expected)
-    return cost

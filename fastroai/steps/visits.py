@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
+from typing_extensions import TypeVar
+
+from fastroai.calls.call import AgentCall
 from fastroai.errors import ConfigurationError, nearest_hint
-from fastroai.steps.call import AgentCall
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
 
-    from fastroai.steps.context import StepContext
+ContextT = TypeVar("ContextT", default=Any)
+ContextT_contra = TypeVar("ContextT_contra", default=Any, contravariant=True)
 
 
-class Talk(Protocol):
+class Talk(Protocol[ContextT_contra]):
     """The conversation that the agent calls of one attempt at a node go on with."""
 
-    async def prepare(self, call: AgentCall, context: StepContext[Any]) -> AgentCall:
+    async def prepare(self, call: AgentCall, context: ContextT_contra) -> AgentCall:
         """The call with what was said before."""
         ...
 
@@ -26,8 +29,11 @@ class Talk(Protocol):
         ...
 
 
-class NodeVisit:
-    """A visit to a node; what it collects is that of its latest attempt."""
+class NodeVisit(Generic[ContextT]):
+    """A visit to a node; what it collects is that of its latest attempt.
+
+    `ContextT` is the context that the step of the node is given, which has this visit among its facts.
+    """
 
     def __init__(
         self,
@@ -36,26 +42,31 @@ class NodeVisit:
         goal: str | None,
         writes: Sequence[str] | None,
         errors: Mapping[str, BaseException],
-        new_talk: Callable[[], Talk | None],
-        on_write: Callable[[str, object], None],
+        new_talk: Callable[[], Talk[ContextT] | None],
+        on_write: Callable[[str, object], object],
     ) -> None:
-        """`writes` are the keys that the node may write, all of them where it does not say."""
+        """`writes` are the keys that the node may write, all of them where it does not say.
+
+        `on_write` puts a value on record, and gives the copy of it that is kept.
+        """
         self.number, self.goal, self.errors = number, goal, errors
         self._writes, self._new_talk, self._on_write = writes, new_talk, on_write
         self.written: dict[str, object] = {}
         """What it has written before its end."""
-        self.talk_so_far: Talk | None = None
+        self.kept: dict[str, object] = {}
+        """The same, or what the attempt before wrote, as long as this one has written nothing."""
+        self.talk_so_far: Talk[ContextT] | None = None
         """The conversation of this attempt, if it has one yet."""
 
     @property
-    def talk(self) -> Talk | None:
+    def talk(self) -> Talk[ContextT] | None:
         """The conversation of this attempt; it begins when it is first needed."""
         if self.talk_so_far is None:
             self.talk_so_far = self._new_talk()
         return self.talk_so_far
 
     def begin_attempt(self) -> None:
-        """Forget what an attempt before has written and said."""
+        """Forget what an attempt before has written and said; what it wrote is kept until this one writes."""
         self.written, self.talk_so_far = {}, None
 
     def write(self, key: str, value: object) -> None:
@@ -71,5 +82,5 @@ class NodeVisit:
             names = ", ".join(map(repr, self._writes))
             expected = f"one of the node's writes, {names}.{nearest_hint(key, self._writes)}"
             raise ConfigurationError("key", key, expected)
-        self._on_write(key, value)
-        self.written[key] = value
+        self.written[key] = self._on_write(key, value)
+        self.kept = self.written

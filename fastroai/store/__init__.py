@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fastroai.store.adapter import adapt_run_store
     from fastroai.store.attempts import StepAttempt
     from fastroai.store.history import RunHistory, RunSummary
+    from fastroai.store.live_log import trace_of
     from fastroai.store.opening import open_run_store
     from fastroai.store.payloads import PayloadCodec
     from fastroai.store.run_memory import MemoryRunStore
@@ -46,6 +47,7 @@ __all__ = [
     "StoredValues",
     "adapt_run_store",
     "open_run_store",
+    "trace_of",
     # spending
     "MemorySpendStore",
     "PostgresSpendStore",
@@ -57,6 +59,7 @@ _HOMES = {
     "fastroai.store.adapter": ("adapt_run_store",),
     "fastroai.store.attempts": ("StepAttempt",),
     "fastroai.store.history": ("RunHistory", "RunSummary"),
+    "fastroai.store.live_log": ("trace_of",),
     "fastroai.store.opening": ("open_run_store",),
     "fastroai.store.payloads": ("PayloadCodec",),
     "fastroai.store.run_memory": ("MemoryRunStore",),

@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from functools import cached_property
 from typing import Final
 
+from fastroai.errors import trace_source_of
 from fastroai.runtime import Scope
 from fastroai.store.entries import AnyEntry
 from fastroai.store.trace import RunTrace
@@ -52,3 +53,18 @@ class RunLog:
 
 def _known(entries: Sequence[AnyEntry]) -> RunLog:
     return RunLog(lambda: entries)
+
+
+def trace_of(error: BaseException) -> RunTrace | None:
+    """What happened in the run that this exception ended, for FastroAI's errors and for any other.
+
+    `None` if the exception, and those that it was raised from, never left a run of a pipeline or a graph.
+
+        try:
+            await pipeline.execute(inputs)
+        except Exception as error:
+            if (trace := trace_of(error)) is not None:
+                print(trace.explain())
+    """
+    source = trace_source_of(error)
+    return source.trace if isinstance(source, RunLog) else None

@@ -11,9 +11,8 @@ from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 from fastroai.errors import ConfigurationError
 from fastroai.runtime.threads import run_in_thread
 from fastroai.steps.reserving import spend
-from fastroai.steps.spend_price import usd_of
 from fastroai.tools.guard import DEFAULT_TIMEOUT, Guard, OnError, OnTimeout
-from fastroai.usage.money import Amount
+from fastroai.usage.money import Amount, exact_dollars
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -95,7 +94,7 @@ def safe_tool(
     """
     guard = Guard(timeout=timeout, retries=retries, on_timeout=on_timeout, on_error=on_error)
     if cost is not None and not callable(cost):
-        usd_of("cost", cost)
+        exact_dollars("cost", cost)
     return functools.partial(_guarded, guard, cost) if function is None else _guarded(guard, cost, function)
 
 
@@ -138,7 +137,7 @@ def _cost_of(
         raise ConfigurationError(option, cost, expected) from None
     except ValueError:  # some callables of C tell no signature
         pass
-    return usd_of(option, cost(*args, **kwargs))
+    return exact_dollars(option, cost(*args, **kwargs))
 
 
 async def _run(call: functools.partial[object], what: str) -> object:

@@ -6,6 +6,7 @@ from fastroai.usage.endpoints import Endpoint
 from fastroai.usage.limits import BudgetLike
 from fastroai.usage.model_pricing import PriceTier, PricingOverride
 from fastroai.usage.money import dollars_to_microcents, format_cost, microcents_to_dollars
+from fastroai.usage.near_misses import NearMissWarning
 from fastroai.usage.pricing import CostCalculator, UnpricedModelWarning
 from fastroai.usage.quote import Quote
 from fastroai.usage.references import ModelReference, model_reference
@@ -34,6 +35,7 @@ __all__ = [
     "Endpoint",
     "ModelFallback",
     "ModelReference",
+    "NearMissWarning",
     "OnUncertain",
     "PriceTier",
     "PricingOverride",

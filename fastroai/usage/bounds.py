@@ -268,8 +268,8 @@ def _more_than_tokens(provider: str, settings: Mapping[str, object]) -> str | No
         unknown += [f"extra_headers[{name!r}]" for name in headers if "beta" in str(name).lower()]
     if isinstance(body, Mapping):
         unknown.remove("extra_body")
-        harmless = HARMLESS_IN_BODY.get(provider, frozenset())
-        unknown += [f"extra_body[{key!r}]" for key in body if key not in harmless]
+        harmless = HARMLESS_IN_BODY.get(provider)
+        unknown += [f"extra_body[{key!r}]" for key in body if harmless is None or key not in harmless.names]
     if not unknown:
         return None
     names = ", ".join(unknown)
@@ -353,9 +353,9 @@ def _possible_tiers(host: Host, settings: Mapping[str, object]) -> frozenset[str
     """The service tiers at whose prices a request can be billed; `None` for any."""
     asked = settings.get("openai_service_tier") or settings.get("service_tier")
     tier = host.service_tier if asked in (None, "auto") else asked
-    standard = (None if host.rules is None else host.rules.standard_tiers) or frozenset()
-    if tier in standard:
-        return standard
+    tiers = None if host.rules is None else host.rules.tiers
+    if tiers is not None and tier in tiers.standard:
+        return tiers.standard
     # The owner of a host knows the tier of requests that name none; what others are billed as, nobody says.
     owned = host.service_tier
     return frozenset({owned}) if owned in STANDARD_TIERS and tier == owned else None

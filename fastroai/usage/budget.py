@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import EXACT, MICROCENTS_PER_DOLLAR, usd_to_microcents
-from fastroai.usage.money import Amount, exact_decimal, whole_number
+from fastroai.usage.money import Amount, exact_dollars, whole_number
 from fastroai.usage.references import model_reference
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ class Budget:
 
         Raises:
             ConfigurationError: if no limit is given, or both forms of money; for amounts that are not
-                positive and finite, and for floats with more than six decimals, such as `0.1 + 0.2`: those
-                are rounding errors.
+                positive and finite, and for floats that are rounding errors, such as `0.1 + 0.2`.
         """
         if usd is not None and microcents is not None:
             given = {"usd": usd, "microcents": microcents}
@@ -118,7 +117,8 @@ def exact_limit(usd: Amount | None, microcents: int | None) -> Decimal | None:
     """A limit in US dollars, from whichever form it was given in.
 
     Raises:
-        ConfigurationError: for what is not at least one microcent and finite, and for float noise.
+        ConfigurationError: for what is not at least one microcent and finite, and for rounding errors of
+            floats.
     """
     if microcents is not None:
         return _from_microcents(microcents)
@@ -132,11 +132,7 @@ def check_policy(option: str, value: object) -> None:
 
 
 def _dollars(value: Amount) -> Decimal:
-    usd = exact_decimal("usd", value, _POSITIVE)
-    if isinstance(value, float) and EXACT.remainder(EXACT.multiply(usd, MICROCENTS_PER_DOLLAR), 1):
-        raise ConfigurationError(
-            "usd", value, "at most six decimals in a float; pass a string or a Decimal instead"
-        )
+    usd = exact_dollars("usd", value, _POSITIVE)
     if EXACT.multiply(usd, MICROCENTS_PER_DOLLAR) < 1:
         raise ConfigurationError("usd", value, _POSITIVE)
     return usd

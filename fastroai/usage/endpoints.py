@@ -11,17 +11,22 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from fastroai.callers import warn_caller
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.usage.facts import PROVIDERS, SERVICE_TIERS, most_regional_factor, regional_factor
 from fastroai.usage.hosts import Host, base_url_of, is_first_party
 from fastroai.usage.model_pricing import PricingOverride
 from fastroai.usage.money import Amount, exact_decimal, whole_number
+from fastroai.usage.near_misses import NearMissWarning
 from fastroai.usage.overrides import PricingOverrides
+from fastroai.usage.references import first_party_provider
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 _PORTS: Final = {"http": 80, "https": 443}
+_MAKERS: Final = ("anthropic", "google", "openai")
+"""Providers that sell nothing but models of their own."""
 
 COST_HEADERS: Final = (
     "x-litellm-response-cost",  # https://docs.litellm.ai/docs/proxy/response_headers
@@ -47,8 +52,9 @@ class Endpoint:
     like: str | None = None
     """The provider whose documented rules hold there: how it counts tokens, images and prompts of its own,
     how long answers can be, and what it does unasked. They hold for the models of that provider, not for one
-    that is named like another's (`claude-…` at an endpoint like OpenAI's). `None`: nobody's rules. At their
-    own hosts, the rules of these providers hold in any case.
+    that is named like another's (`claude-…` at an endpoint like OpenAI's), which has the list price of its
+    maker, and bounds as at an unknown host. `None`: nobody's rules. At their own hosts, the rules of these
+    providers hold in any case.
     """
     service_tier: str | None = None
     """The service tier of requests that name none, such as `"default"`. `None` or `"auto"`: it can be any.
@@ -107,8 +113,22 @@ class _Address(NamedTuple):
     def is_within(self, other: _Address) -> bool:
         return self[:3] == other[:3] and self.path[: len(other.path)] == other.path
 
+    def nearly_within(self, other: _Address) -> str | None:
+        """Say what differs, where it is probably a mistake that this is not within the other.
+
+        Two ports of a host that are both named are two servers, and so are two paths that part ways.
+        """
+        if self.host != other.host:
+            return None
+        if self.scheme != other.scheme:
+            return "scheme"
+        if self.port != other.port:
+            return "port" if _PORTS.get(self.scheme) in (self.port, other.port) else None
+        return "path" if other.is_within(self) and self != other else None
+
 
 class _Described(NamedTuple):
+    url: str
     address: _Address
     endpoint: Endpoint
     prices: PricingOverrides
@@ -128,6 +148,7 @@ class Endpoints:
         self._described = sorted(described, key=lambda each: -len(each.address.path))
         if len({each.address for each in described}) < len(described):
             raise ConfigurationError("endpoints", list(given or {}), "each URL once")
+        self._missed: set[_Address] = set()
 
     def at(self, url: str | None) -> Endpoint | None:
         """Return the endpoint at a URL, if it was described."""
@@ -140,9 +161,11 @@ class Endpoints:
         return None if found is None else found.prices
 
     def host(self, model: Model) -> Host:
-        """Return what is known of the host that serves a model."""
-        endpoint = self.at(base_url_of(model))
+        """Return what is known of the host that serves a model. Warns of one that is nearly described."""
+        url = base_url_of(model)
+        endpoint = self.at(url)
         if endpoint is None:
+            self.warn_of_near_miss(url)
             return Host.of(model)
         return Host.of(
             model,
@@ -153,17 +176,26 @@ class Endpoints:
 
     def service_tier(self, url: str | None) -> str | None:
         """Return the service tier that was given for responses at a URL that name none."""
-        endpoint = self.at(url)
-        return None if endpoint is None else endpoint.service_tier
+        found = self._at(url)
+        return None if found is None else found.endpoint.service_tier
 
     def listings(
         self, model: str, provider: str | None, url: str | None
     ) -> Iterator[tuple[str, str | None, str | None]]:
-        """Yield where to look for the list price of a model: at its provider, then at the one it is like."""
+        """Yield where to look for the list price of a model: at its provider, the one it is like, its maker.
+
+        Charges and bounds look in the same places, so that no charge is above its bound.
+        """
         yield model, provider, url
         endpoint = self.at(url)
-        if endpoint is not None and endpoint.like is not None:
-            yield model.rpartition("/")[2], endpoint.like, None
+        if endpoint is None or endpoint.like is None:
+            return
+        reseller, _, name = model.rpartition("/")
+        yield name, endpoint.like, None
+        maker = first_party_provider(name)
+        # `vertex_ai/claude-…` is sold by another than its maker, and so is Claude at Azure, at other prices.
+        if maker is not None and reseller in ("", maker) and endpoint.like in _MAKERS:
+            yield name, maker, None
 
     def region(self, url: str | None, provider: str, model: str, inference_geo: str | None) -> RegionalFactor:
         """Return what tokens of a model cost at a URL, as a multiple of list prices.
@@ -192,6 +224,22 @@ class Endpoints:
             return None
         address = _address(url)
         return next((each for each in self._described if address.is_within(each.address)), None)
+
+    def warn_of_near_miss(self, url: str | None) -> None:
+        """Say once of a URL that requests go to that it is nearly one that was described."""
+        if not self._described or url is None or self._at(url) is not None:
+            return
+        address = _address(url)
+        for each in () if address in self._missed else self._described:
+            differs = address.nearly_within(each.address)
+            if differs is not None:
+                self._missed.add(address)
+                warn_caller(
+                    f"endpoints[{each.url!r}] is not for {url!r}, where requests go: the {differs} differs. "
+                    "The key is the base URL of the model's client, or a part of it.",
+                    NearMissWarning,
+                )
+                return
 
 
 _address: Final = lru_cache(maxsize=256)(_Address.of)
@@ -236,7 +284,9 @@ def _described(url: object, endpoint: object) -> _Described:
     where = f"endpoints[{url!r}]"
     if not isinstance(endpoint, Endpoint):
         raise ConfigurationError(where, endpoint, "an Endpoint, such as Endpoint(like='openai')")
-    return _Described(_Address.of(url), endpoint, PricingOverrides(endpoint.prices, option=f"{where}.prices"))
+    prices = PricingOverrides(endpoint.prices, option=f"{where}.prices")
+    prices.warn_of_misspelt(endpoint.prices)
+    return _Described(url, _Address.of(url), endpoint, prices)
 
 
 def _is_base_url(url: str) -> bool:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from genai_prices.data_snapshot import DataSnapshot, get_snapshot
 from genai_prices.types import ModelInfo, ModelPrice
 
+from fastroai.usage.facts import LOCAL_PROVIDERS
 from fastroai.usage.rate_card import RateCard
 from fastroai.usage.references import first_party_provider
 
 if TYPE_CHECKING:
     pass
 
-_LOCAL_PROVIDERS: Final = frozenset({"test", "function"})
 _FUNCTION_MODEL: Final = "function:"
 _SHARES_A_URL: Final = "openai-decisions"
 """A provider that is not the one that its URL belongs to."""
@@ -23,7 +23,7 @@ _SHARES_A_URL: Final = "openai-decisions"
 
 def is_local(model: str | None, provider: str | None) -> bool:
     """Whether it is a `TestModel` or a `FunctionModel`, whose responses have no provider but such a name."""
-    return provider in _LOCAL_PROVIDERS or (provider is None and (model or "").startswith(_FUNCTION_MODEL))
+    return provider in LOCAL_PROVIDERS or (provider is None and (model or "").startswith(_FUNCTION_MODEL))
 
 
 class ListedModel(NamedTuple):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Required, TypedDict
 
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.records import EXACT
-from fastroai.usage.money import Amount, exact_decimal, signed_decimal, whole_number
+from fastroai.usage.money import Amount, exact_dollars, signed_decimal, whole_number
 
 if TYPE_CHECKING:
     from pydantic_ai.usage import RequestUsage
@@ -238,7 +238,7 @@ def _checked_mapping(where: str, given: object, known: Sequence[str], expected: 
 
 
 def _usd(where: str, value: object) -> Decimal:
-    return exact_decimal(where, value, "a finite number of US dollars, 0 or more")
+    return exact_dollars(where, value)
 
 
 def _token_prices(where: str, given: Mapping[str, object]) -> TokenPrices:

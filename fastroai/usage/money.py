@@ -1,18 +1,60 @@
-"""Money as it is written: conversions between dollars and microcents, and costs for people to read."""
+"""Money as it is written: amounts that come in, conversions to microcents, and costs for people to read.
+
+Every amount of money that comes in from outside goes through `exact_dollars`, so one rule says how it can be
+written: a `Decimal`, an `int`, a text such as `"0.10"`, or a `float` that is no rounding error. The float
+`0.1` is one tenth of a dollar; `0.1 + 0.2` is refused, because it is not three tenths.
+"""
 
 from __future__ import annotations
 
+import sys
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import EXACT, MICROCENTS_PER_DOLLAR, usd_to_microcents
 
 Amount = Decimal | int | float | str
-"""How an amount of money can be written. A float means the decimal number that Python prints for it."""
+"""How an amount of money can be written. A float means the decimal number that Python prints for it; see
+`exact_dollars` for those that are refused.
+"""
 
 _CENT: Final = Decimal("0.01")
 _SIGNIFICANT_DIGITS: Final = 3
+_DIGITS_OF_FLOATS: Final = sys.float_info.dig
+"""Significant digits (15) with which every number comes back from a float as it was written. More of them are
+what arithmetic with floats leaves behind."""
+_DOLLARS: Final = "a finite number of US dollars, 0 or more"
+
+
+@runtime_checkable
+class Costed(Protocol):
+    """An account of costs: a `ChatResponse`, a `Usage`, a `RequestRecord`, the usage of a step, ..."""
+
+    @property
+    def cost_usd(self) -> Decimal | None:
+        """US dollars, as far as they are known."""
+        ...
+
+    @property
+    def cost_complete(self) -> bool:
+        """Whether `cost_usd` is all of the cost."""
+        ...
+
+
+def exact_dollars(option: str, value: object, expected: str = _DOLLARS) -> Decimal:
+    """The amount of money that was written, exactly, in US dollars.
+
+    Raises:
+        ConfigurationError: naming `option`, for anything but a finite number of 0 or more, and for a float
+            with more than 15 significant digits, such as `0.1 + 0.2`: that is a rounding error.
+    """
+    amount = exact_decimal(option, value, expected)
+    if isinstance(value, float) and len(EXACT.normalize(amount).as_tuple().digits) > _DIGITS_OF_FLOATS:
+        raise ConfigurationError(
+            option, value, "no rounding error of floats in an amount; pass a string or a Decimal instead"
+        )
+    return amount
 
 
 def exact_decimal(option: str, value: object, expected: str) -> Decimal:
@@ -48,10 +90,12 @@ def signed_decimal(option: str, value: object, expected: str) -> Decimal:
 def dollars_to_microcents(dollars: Amount) -> int:
     """US dollars as whole microcents ($1 = 1,000,000), rounded once, half to even.
 
+    As it rounds, it takes any float: `0.1 + 0.2` is 300,000 microcents.
+
     Raises:
         ConfigurationError: if `dollars` is negative or not a finite number.
     """
-    return usd_to_microcents(exact_decimal("dollars", dollars, "a finite number of US dollars, 0 or more"))
+    return usd_to_microcents(exact_decimal("dollars", dollars, _DOLLARS))
 
 
 def microcents_to_dollars(microcents: int) -> Decimal:
@@ -63,25 +107,37 @@ def microcents_to_dollars(microcents: int) -> Decimal:
     return EXACT.divide(whole_number("microcents", microcents), MICROCENTS_PER_DOLLAR)
 
 
-def format_cost(cost: int | Decimal) -> str:
-    """A cost for people to read: an `int` is microcents, a `Decimal` is US dollars.
+def format_cost(cost: int | Decimal | Costed | None) -> str:
+    """Write a cost for people to read. An `int` is microcents, a `Decimal` is US dollars.
 
     From one dollar up, cents; below, three significant digits, so that a cost which is not zero never
-    shows as zero. Rounded once, half to even.
+    shows as zero. Rounded once, half to even. `None` is a cost that nobody knows.
 
         format_cost(123)                 # '$0.000123'
         format_cost(Decimal("12.3456"))  # '$12.35'
+        format_cost(None)                # 'unknown'
+
+    An account (a `ChatResponse`, a `Usage`, a `RequestRecord`, ...) says whether it knows all of its cost.
+    If not, it is written as `at least $0.000123`, or as `unknown` if nothing of it is known. A sum of known
+    costs (`cost_usd`) cannot tell a request without a price from a free one: give the account instead.
 
     Raises:
         ConfigurationError: for a negative cost, and for a float, which could mean either unit.
     """
+    if cost is None:
+        return "unknown"
     if isinstance(cost, Decimal):
-        usd = exact_decimal("cost", cost, "a finite number of US dollars, 0 or more")
-    else:
-        usd = Decimal(
-            whole_number("cost", cost, "an int of microcents or a Decimal of US dollars, 0 or more")
-        )
-        usd = EXACT.divide(usd, MICROCENTS_PER_DOLLAR)
+        return _format_usd(exact_decimal("cost", cost, _DOLLARS))
+    if isinstance(cost, Costed):
+        known = cost.cost_usd or Decimal(0)
+        if cost.cost_complete:
+            return format_cost(known)
+        return f"at least {format_cost(known)}" if known else format_cost(None)
+    expected = "an account, an int of microcents, a Decimal of US dollars (0 or more), or None"
+    return _format_usd(EXACT.divide(whole_number("cost", cost, expected), MICROCENTS_PER_DOLLAR))
+
+
+def _format_usd(usd: Decimal) -> str:
     if usd == 0 or usd >= 1:
         return f"${usd.quantize(_CENT, ROUND_HALF_EVEN, EXACT):,f}"
     last_digit = min(_CENT, Decimal(1).scaleb(usd.adjusted() - _SIGNIFICANT_DIGITS + 1, EXACT))

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Final
 
+from fastroai.callers import warn_caller
 from fastroai.errors import ConfigurationError
 from fastroai.usage.model_pricing import ModelPricing, PricingOverride
+from fastroai.usage.near_misses import NearMissWarning, misspelt_provider
 
 _DATED: Final = re.compile(r"(.+)-(?:\d{4}-\d{2}-\d{2}|\d{8})")
 _YEAR: Final = re.compile(r"-20\d\d")
@@ -56,6 +58,18 @@ class PricingOverrides:
             raise ConfigurationError(self._option, model, expected)
         self._wildcards[key] = pricing
         self._wildcards = dict(sorted(self._wildcards.items(), key=_by_letters))
+
+    def warn_of_misspelt(self, models: Iterable[str]) -> None:
+        """Warn of keys whose provider is probably misspelt: a `NearMissWarning` for each."""
+        for model in models:
+            provider, colon, name = _canonical_key(model).partition(":")
+            meant = misspelt_provider(provider) if colon and _WILDCARD not in provider else None
+            if meant is not None:
+                warn_caller(
+                    f"{self._option}[{model!r}]: no provider is known as {provider!r}. Did you mean "
+                    f"{f'{meant}:{name}'!r}? If it is a provider of your own, ignore this warning.",
+                    NearMissWarning,
+                )
 
     def find(self, models: Iterable[str | None], providers: Iterable[str | None]) -> ModelPricing | None:
         """Return the prices for the first of some names of a model that has any; wildcards come last."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Unpack, overload
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage, RunUsage
 
+from fastroai.callers import warn_caller
 from fastroai.errors import ConfigurationError, UnpricedModelError
 from fastroai.records import Tokens, usd_to_microcents
 from fastroai.usage.bought import used_units
@@ -73,6 +73,9 @@ class CostCalculator:
 
     `endpoints` says what gateways and servers of your own are, by their URLs; see `Endpoint`.
 
+    Keys that are probably misspelt, such as `opnai:gpt-4o`, are a `NearMissWarning` and no error, because a
+    provider of your own can have any name.
+
     List prices belong to the process and are those that genai-prices ships, until they are updated.
     `TestModel` and `FunctionModel` are free unless they have a price.
 
@@ -87,6 +90,7 @@ class CostCalculator:
         endpoints: Mapping[str, Endpoint] | None = None,
     ) -> None:
         self._overrides = PricingOverrides(pricing_overrides)
+        self._overrides.warn_of_misspelt(pricing_overrides or ())
         self._endpoints = Endpoints(endpoints)
         self._warned: set[tuple[str, str]] = set()
         self._differing: set[tuple[str, str | None]] = set()
@@ -102,6 +106,7 @@ class CostCalculator:
             ConfigurationError: naming the model and the field.
         """
         self._overrides.add(model, prices)
+        self._overrides.warn_of_misspelt([model])
 
     def calculate_cost(
         self,
@@ -305,6 +310,10 @@ class CostCalculator:
         """Return what is known of whoever serves a model: whose rules hold, and what it adds."""
         return self._endpoints.host(model)
 
+    def warn_of_near_miss(self, url: str | None) -> None:
+        """Say once of a URL that requests go to that it is nearly an endpoint's: `NearMissWarning`."""
+        self._endpoints.warn_of_near_miss(url)
+
     def cost_headers(self, url: str | None) -> Sequence[str]:
         """Return the response headers in which a gateway at a URL states the cost of a request."""
         return self._endpoints.cost_headers(url)
@@ -377,13 +386,16 @@ class CostCalculator:
         return [asked, *of_snapshots, *self._overrides.of_snapshots(model)]
 
     def warn_incomplete(self, cost: RequestCost, model: str, provider: str | None) -> None:
-        """Say why a cost is not complete: one `UnpricedModelWarning` for each reason and model."""
+        """Say why a cost is not complete: one `UnpricedModelWarning` for each reason and model.
+
+        It names the line of the user's code that led to the request, where that can be found.
+        """
         provider, model = _provider_and_name(model, provider or None)
         key = f"{provider}:{model}" if provider else model
         reason = cost.why_incomplete(key, override=self._overrides.without_prices(model, provider))
         if (key, reason) not in self._warned:
             self._warned.add((key, reason))
-            warnings.warn(f"costs leave out requests: {reason}", UnpricedModelWarning, stacklevel=2)
+            warn_caller(f"costs leave out requests: {reason}", UnpricedModelWarning)
 
     def note_difference(self, cost: RequestCost, model: str, provider: str | None) -> None:
         """Log that a provider bills other amounts than the prices known here: once for each model."""

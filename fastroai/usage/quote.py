@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import EXACT, exact_sum, usd_to_microcents
-from fastroai.usage.money import Amount, exact_decimal, format_cost, whole_number
+from fastroai.usage.money import Amount, exact_decimal, exact_dollars, format_cost, whole_number
 
 if TYPE_CHECKING:
     from fastroai.usage.budget import Budget
@@ -61,9 +61,9 @@ class Quote:
         """A cost that is known, in US dollars, such as the price of one call of a paid API.
 
         Raises:
-            ConfigurationError: for an amount that is negative or not finite.
+            ConfigurationError: for an amount that is negative, not finite, or a rounding error of floats.
         """
-        amount = exact_decimal("usd", usd, _USD)
+        amount = exact_dollars("usd", usd, _USD)
         return cls(
             name=name,
             lower_usd=amount,

@@ -168,7 +168,7 @@ def check_parts(used: Used) -> None:
         ContradictoryUsage: a count is negative, not a number, or absurd, or parts of it exceed it.
     """
     for name, count in used.items():
-        number = isinstance(count, int | float) and not isinstance(count, bool)
+        number = type(count) is int or (isinstance(count, int | float) and not isinstance(count, bool))
         if not number or not 0 <= count <= MOST_OF_A_UNIT:  # not true of NaN either
             raise ContradictoryUsage(f"{name} is {count!r:.40}")
     for part, wholes in _WHOLES.items():

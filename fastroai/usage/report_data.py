@@ -7,13 +7,10 @@ import io
 import json
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from fastroai.usage.report_rows import UsageRow
+from fastroai.usage.report_rows import Rows, UsageRow
 from fastroai.usage.report_tables import printable
-
-if TYPE_CHECKING:
-    from fastroai.usage.report import UsageReport
 
 FORMAT_VERSION: Final = 2
 """Goes up when a field changes its meaning or goes away; new ones may be added without that."""
@@ -25,7 +22,7 @@ _FORMULA: Final = re.compile(r"(?:^|(?<=[,;]))(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff
 _Value = str | int | float | bool | None
 
 
-def as_json(report: UsageReport) -> str:
+def as_json(report: Rows) -> str:
     """The whole report as a JSON object."""
     data: dict[str, object] = {
         "version": FORMAT_VERSION,
@@ -39,7 +36,7 @@ def as_json(report: UsageReport) -> str:
     return json.dumps(data, indent=2)
 
 
-def as_csv(report: UsageReport) -> str:
+def as_csv(report: Rows) -> str:
     """The whole report as one table; the first line has the names of the columns."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

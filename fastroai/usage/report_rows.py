@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from typing import Final, get_args
+from typing import Final, Protocol, get_args
 
 from fastroai.records import EXACT, RequestRecord, RequestUse, Tokens, Usage, exact_sum
 
@@ -76,6 +76,25 @@ class UsageRow:
             committed_usd=usage.committed_usd,
             share=float(Fraction(usage.cost_usd) / Fraction(total.cost_usd)) if total.cost_usd else None,
         )
+
+
+class Rows(Protocol):
+    """All rows of a report, for those that write it out."""
+
+    @property
+    def total(self) -> UsageRow:
+        """The row of everything."""
+        ...
+
+    @property
+    def groups(self) -> Mapping[str, Mapping[str, UsageRow]]:
+        """All others, by the name of their group."""
+        ...
+
+    @property
+    def stated_over_priced_usd(self) -> Decimal:
+        """US dollars that providers bill beyond the prices known here."""
+        ...
 
 
 def ranked(total: Usage, requests: Iterable[tuple[str, RequestRecord]]) -> dict[str, UsageRow]:

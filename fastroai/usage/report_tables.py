@@ -10,12 +10,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from fastroai.usage.money import format_cost
-from fastroai.usage.report_rows import NO_AGENT, NO_STEP, UsageRow
+from fastroai.usage.report_rows import NO_AGENT, NO_STEP, Rows, UsageRow
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from fastroai.usage.report import UsageReport
 
 # Written as entities, which every flavour of Markdown takes for plain text. A dollar sign can begin a
 # formula; an underscore within a word is plain text already.
@@ -41,7 +40,7 @@ class _Table:
     notes: list[str]
 
 
-def as_text(report: UsageReport) -> str:
+def as_text(report: Rows) -> str:
     """In columns of plain text."""
     table = _table(report)
     empty = [""] * (len(table.header) - 1)
@@ -59,7 +58,7 @@ def as_text(report: UsageReport) -> str:
     return "\n".join([*text, *(["", *table.notes] if table.notes else [])])
 
 
-def as_markdown(report: UsageReport) -> str:
+def as_markdown(report: Rows) -> str:
     """As a table of GitHub's Markdown, which most others read as well."""
     table = _table(report)
     columns = len(table.header) - 1
@@ -73,7 +72,7 @@ def as_markdown(report: UsageReport) -> str:
     return "\n".join([*text, *notes, ""])
 
 
-def as_html(report: UsageReport) -> str:
+def as_html(report: Rows) -> str:
     """As a table of HTML."""
     table = _table(report)
     left = ' style="text-align: left"'
@@ -93,7 +92,7 @@ def _html_row(cells: list[str], tag: str) -> str:
     return f'<tr><{tag} style="text-align: left">{name}</{tag}>{columns}</tr>'
 
 
-def as_rich(report: UsageReport) -> RenderableType:
+def as_rich(report: Rows) -> RenderableType:
     """As a table of rich."""
     from rich.console import Group
     from rich.table import Table
@@ -126,7 +125,7 @@ def printable(name: str) -> str:
     )
 
 
-def _table(report: UsageReport) -> _Table:
+def _table(report: Rows) -> _Table:
     """Without rows of what did not occur, groups that tell nothing, and columns that are empty."""
     groups = {"": [report.total]}
     for group, rows in report.groups.items():

@@ -72,8 +72,8 @@ class SpendLimit:
 
         Raises:
             ConfigurationError: if neither or both are given; for amounts that are not positive and finite, or
-                a billion dollars and more, and for floats with more than six decimals, which are rounding
-                errors; for an unknown window, and for other options that cannot be meant.
+                a billion dollars and more, and for floats that are rounding errors; for an unknown window,
+                and for other options that cannot be meant.
         """
         for option, value in (
             ("usd", _amount(usd, microcents)),

@@ -203,7 +203,7 @@ def _find_rates(
     model: str, provider: str | None, url: str | None, conditions: PriceConditions, now: datetime
 ) -> _ModelRates | None:
     listed = listed_model(model, provider, url)
-    if listed is None or SEARCHES_UNASKED.search(model):
+    if listed is None or SEARCHES_UNASKED.names.match(model):
         return None
     flat = dict.fromkeys(("input", "output", "requests", "web_search"), Decimal(0))
     tiers: list[tuple[str, int, Decimal]] = []

@@ -63,7 +63,7 @@ class Branch:
             goal=self.goal,
             writes=None,
             errors={},
-            new_talk=lambda: self.thread.visit(node, number, focus=focus, goal=self.goal),
+            new_talk=lambda: Talk(self.thread, node, number, focus=focus, goal=self.goal),
             on_write=lambda key, value: None,
         )
         facts = RunFacts("graph", ("graph",), self.memory, Outputs({node: ()}), CostCalculator(), visit=visit)

@@ -116,7 +116,8 @@ async def asks(ctx: StepContext[Deps]) -> int:
     assert_type(await ctx.map(number_agent, ["a"], concurrency=2), list[ChatResponse[int]])
     assert_type(await ctx.map(with_deps, range(3)), list[int])
     assert_type(ctx.record_usage(model="acme:x", cost_usd="0.1"), RequestRecord)
-    ctx.record_usage(model="acme:x", cost_usd=0.1)  # type: ignore[arg-type]  # not exact
+    assert_type(ctx.record_usage(model="acme:x", cost_usd=0.1), RequestRecord)
+    ctx.record_usage(model="acme:x", cost_usd=b"0.1")  # type: ignore[arg-type]
     async with ctx.spend("0.1", model="acme:x") as purchase:
         assert_type(purchase, Spend)
         assert_type(purchase.settle("0.05"), RequestRecord)

@@ -119,6 +119,61 @@ OTHER: Final = Allowances(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceTiers:
+    """Names that a provider gives to its service tiers."""
+
+    standard: frozenset[str]
+    """Those that it never bills above its list prices."""
+    others: frozenset[str]
+    source: Source
+
+
+_OPENAI_TIERS: Final = ServiceTiers(
+    standard=frozenset({"default", "flex"}),
+    others=frozenset({"fast", "priority", "scale", "ultrafast"}),
+    source=Source(
+        "https://developers.openai.com/api/docs/api-reference/responses/create#service_tier", _CHECKED
+    ),
+)
+TIERS_BY_PROVIDER: Final = {
+    "anthropic": ServiceTiers(
+        standard=frozenset({"standard", "standard_only"}),
+        others=frozenset({"priority"}),
+        source=Source(
+            "https://platform.claude.com/docs/api/service-tiers",
+            _CHECKED,
+            "a request names standard_only, an answer standard or priority",
+        ),
+    ),
+    "bedrock": ServiceTiers(
+        standard=frozenset({"default", "flex"}),
+        others=frozenset({"priority", "reserved"}),
+        source=Source(
+            "https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ServiceTier.html", _CHECKED
+        ),
+    ),
+    "google": ServiceTiers(
+        standard=frozenset({"flex", "standard"}),
+        others=frozenset({"priority"}),
+        source=Source("https://github.com/googleapis/python-genai/blob/main/google/genai/types.py", _CHECKED),
+    ),
+    "groq": ServiceTiers(
+        standard=frozenset({"flex", "on_demand"}),
+        others=frozenset({"performance"}),
+        source=Source("https://console.groq.com/docs/service-tiers", _CHECKED),
+    ),
+    "openai": _OPENAI_TIERS,
+}
+"""Providers with service tiers, by the name that PydanticAI gives them."""
+
+STANDARD_TIERS: Final = frozenset[str]().union(*(tiers.standard for tiers in TIERS_BY_PROVIDER.values()))
+"""Service tiers that no provider prices above its list prices."""
+
+SERVICE_TIERS: Final = STANDARD_TIERS.union(*(tiers.others for tiers in TIERS_BY_PROVIDER.values()))
+"""Names that providers give to service tiers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFacts:
     """What is documented of a provider's own API."""
 
@@ -126,10 +181,9 @@ class ProviderFacts:
     """Its hosts; one that begins with a point or a hyphen is the end of a host's name."""
     allowances: Allowances = GATEWAY
     """At its own hosts."""
-    standard_tiers: frozenset[str] | None = None
-    """Service tiers that a request can name and that are never billed as a faster one. Without any, the tier
-    is that of the project; `None` if this is not documented."""
-    tiers_source: Source | None = None
+    tiers: ServiceTiers | None = None
+    """Service tiers that a request can name, where it is never billed as a faster one; `None` if this is not
+    documented. Without any, the tier is that of the project."""
     search_rounds: int | None = None
     """How often, at most, the model is asked in one request that has tools of the provider's own; `None` if
     nothing limits it. Each time it may read a full context window."""
@@ -177,10 +231,7 @@ PROVIDERS: Final = {
     "openai": ProviderFacts(
         hosts=("api.openai.com", ".api.openai.com"),  # with regions: eu.api.openai.com
         allowances=OPENAI,
-        standard_tiers=frozenset({"default", "flex"}),
-        tiers_source=Source(
-            "https://developers.openai.com/api/docs/api-reference/responses/create#service_tier", _CHECKED
-        ),
+        tiers=_OPENAI_TIERS,
         same_prefix=Source(
             "https://developers.openai.com/api/docs/guides/prompt-caching", _CHECKED, _CACHED_PREFIX
         ),
@@ -188,31 +239,38 @@ PROVIDERS: Final = {
 }
 """Providers with documented rules, by the name that PydanticAI gives them."""
 
-STANDARD_TIERS: Final = frozenset({"default", "flex", "on_demand", "standard", "standard_only"})
-"""Service tiers that no provider prices above its list prices."""
-
-SERVICE_TIERS: Final = STANDARD_TIERS | {"fast", "performance", "priority", "reserved", "scale"}
-"""Names that providers give to service tiers."""
-
-SEARCHES_UNASKED: Final = re.compile(r"search|sonar|:online")
-"""Models that search the web without being given a tool for it, for fees that no token count bounds."""
-
 
 @dataclass(frozen=True, slots=True)
-class ThinksBesides:
-    """Models that think beyond `max_tokens`, which is for what can be seen of the answer."""
+class NamedModels:
+    """Models that have something in common, as their names tell."""
 
     names: re.Pattern[str]
-    """Matches the beginning of the model's name."""
-    source: Source
+    sources: tuple[Source, ...]
 
 
-THINKS_BESIDES: Final = ThinksBesides(
-    re.compile(r"(?:.*/)?grok-"),
-    Source(
-        "https://docs.x.ai/developers/rest-api-reference/inference/chat",
-        _CHECKED,
-        "max_completion_tokens only applies to visible output tokens; max_output_tokens of Responses "
-        "includes reasoning; there is no limit on the length of an answer",
+SEARCHES_UNASKED: Final = NamedModels(
+    re.compile(r".*(search|sonar|:online)"),
+    (
+        Source("https://openrouter.ai/openai/gpt-4o-search-preview/api", _CHECKED, "gpt-…-search-…"),
+        Source(
+            "https://github.com/pydantic/genai-prices/blob/main/prices/providers/perplexity.yml",
+            _CHECKED,
+            "sonar…",
+        ),
+        Source("https://openrouter.ai/docs/features/web-search", _CHECKED, "…:online"),
     ),
 )
+"""Models that search the web without being given a tool for it, for fees that no token count bounds."""
+
+THINKS_BESIDES: Final = NamedModels(
+    re.compile(r"(?:.*/)?grok-"),
+    (
+        Source(
+            "https://docs.x.ai/developers/rest-api-reference/inference/chat",
+            _CHECKED,
+            "max_completion_tokens only applies to visible output tokens; max_output_tokens of Responses "
+            "includes reasoning; there is no limit on the length of an answer",
+        ),
+    ),
+)
+"""Models that think beyond `max_tokens`, which is for what can be seen of the answer."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fastroai import Budget, CostBudgetExceeded, CostCalculator, FastroAgent
+from fastroai import Budget, CostBudgetExceeded, CostCalculator, FastroAgent, usage_of
 from fastroai.testing import Fault, ModelServer, Reply, ServedRequest, Usage
-from fastroai.usage import Endpoint
+from fastroai.usage import Endpoint, NearMissWarning
 
 REFERENCES = ("openai:gpt-4o", "openai-chat:gpt-4o")
 COST = "x-litellm-response-cost"
@@ -157,3 +157,35 @@ class TestBounds:
         )
         response = await agent.run("?", budget=Budget(usd="0.001"))
         assert response.cost_usd == Decimal("0.001")
+
+
+async def test_a_model_of_another_maker_is_paid_for_by_the_list_of_its_maker(server: ModelServer) -> None:
+    server.rule(None, Reply("hello", usage=USAGE))
+    endpoints = {server.environment()["OPENAI_BASE_URL"]: Endpoint(like="openai", service_tier="default")}
+    agent = FastroAgent(
+        "openai-chat:claude-sonnet-4-5",
+        cost_calculator=CostCalculator(endpoints=endpoints),
+        max_tokens=100,
+    )
+    response = await agent.run("?", budget=Budget(usd="0.02"))
+    assert (response.cost_usd, response.cost_complete) == (Decimal("0.0006"), True)  # 100 at $3, 20 at $15
+    with pytest.raises(CostBudgetExceeded) as stopped:
+        await agent.run("?", budget=Budget(usd="0.0006"))
+    assert stopped.value.requested_microcents >= 600
+
+
+@pytest.mark.parametrize(("budget", "spent"), [(None, Decimal("0.00045")), (Budget(usd=1), Decimal(0))])
+async def test_a_request_that_nearly_goes_to_an_endpoint_is_told_of_once(
+    server: ModelServer, budget: Budget | None, spent: Decimal
+) -> None:
+    """Under a budget before it is sent, else after it is charged: warnings are errors here."""
+    server.rule(None, Reply("hello", usage=USAGE))
+    without_port = server.environment()["OPENAI_BASE_URL"].rpartition(":")[0]
+    free = Endpoint(prices={"*": {"input_per_mtok": 0, "output_per_mtok": 0}})
+    agent = FastroAgent("openai:gpt-4o", cost_calculator=CostCalculator(endpoints={without_port: free}))
+    with pytest.raises(NearMissWarning, match="the port differs") as told:
+        await agent.run("?", budget=budget)
+    usage = usage_of(told.value)
+    assert usage is not None
+    assert usage.cost_usd == spent
+    assert (await agent.run("?", budget=budget)).cost_usd == Decimal("0.00045")

@@ -134,7 +134,7 @@ async def test_what_a_step_leaves_running_goes_on_and_counts_with_its_cost_in_th
     assert left.committed_usd > listed_cost(server.ledger.entries[0])
     assert_account_matches(server.ledger, result.usage.records, result.usage.total)
     assert result.usage.cost_complete
-    trace = result.log.trace
+    trace = result.trace
     assert trace is not None
     assert len([record for attempt in trace.attempts for record in attempt.records]) == 1
 

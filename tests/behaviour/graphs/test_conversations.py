@@ -15,12 +15,13 @@ from support.agents import paid_agent
 from support.visiting import Branch
 
 from fastroai import FastroAgent, StepContext, step
+from fastroai.calls.call import AgentCall
 from fastroai.errors import CostBudgetExceeded
 from fastroai.graphs.conversation import Conversation
+from fastroai.graphs.talk import Talk
 from fastroai.graphs.thread import Phase, Thread
 from fastroai.runtime import Scope
 from fastroai.steps import StepConfig
-from fastroai.steps.call import AgentCall
 from fastroai.testing import ModelServer, Reply, ToolCall
 from fastroai.testing.requests import ServedRequest
 from fastroai.usage import Budget
@@ -387,7 +388,7 @@ async def test_a_compaction_that_was_paid_for_outlives_the_failure_of_its_node(
 
 
 async def test_what_a_call_says_itself_stays_in_front() -> None:
-    talk = branch_with_history().visit("b", 1, focus="now", goal="win")
+    talk = Talk(branch_with_history(), "b", 1, focus="now", goal="win")
     own = ReinjectSystemPrompt[Any](id="own")
     context: Any = None  # nothing is compacted
     for said, expected in ((None, 0), ("mine", 1), (["mine", "too"], 2), (("mine",), 1)):
@@ -398,13 +399,13 @@ async def test_what_a_call_says_itself_stays_in_front() -> None:
         assert len(prepared.instructions) == expected + 3
         assert prepared.capabilities is not None
         assert prepared.capabilities[0] is own
-    bare = await Thread().visit("a", 1).prepare(AgentCall(prompt="x", instructions="mine"), context)
+    bare = await Talk(Thread(), "a", 1).prepare(AgentCall(prompt="x", instructions="mine"), context)
     assert bare == AgentCall(prompt="x", instructions="mine")
 
 
 def branch_with_history() -> Thread:
     thread = Thread()
-    return thread.add(thread.visit("a", 1).phase({"a": 1}))
+    return thread.add(Talk(thread, "a", 1).phase({"a": 1}))
 
 
 async def test_no_response_id_of_another_node_is_gone_on_from(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from pydantic_ai import capture_run_messages
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
 from support.virtual_time import VirtualTimeLoop
@@ -23,6 +24,7 @@ from fastroai import (
     ModelFallback,
     Pipeline,
     PipelineConfig,
+    RequestBudgetExceeded,
     SpendLimit,
     StepConfig,
     StepContext,
@@ -135,6 +137,53 @@ def test_whoever_reads_a_stream_does_not_wait_for_it() -> None:
     spent, seconds = run_in_virtual_time(read())
     assert spent == [5, 5, 5]
     assert seconds < 0.5
+
+
+def prompts_in(messages: Sequence[ModelMessage]) -> list[object]:
+    return [
+        part.content for message in messages for part in message.parts if isinstance(part, UserPromptPart)
+    ]
+
+
+async def test_a_stopped_run_goes_on_from_its_own_messages_and_not_from_those_of_a_run_in_its_tool() -> None:
+    async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        if prompts_in(messages)[-1] == "inner" or len(messages) > 4:
+            return ModelResponse(parts=[TextPart("ok")])
+        return ModelResponse(parts=[ToolCallPart("ask_inside", {})])
+
+    agent = FastroAgent(FunctionModel(respond))
+
+    async def ask_inside() -> str:
+        return (await agent.agent.run("inner")).output
+
+    earlier = (await agent.run("inner")).all_messages()
+    agent.agent.tool_plain(ask_inside)  # type: ignore[attr-defined]
+    with pytest.raises(RequestBudgetExceeded) as caught:
+        await agent.run("outer", message_history=earlier, budget=Budget(requests=2))
+    [run] = caught.value.stopped_runs
+    assert prompts_in(run.messages) == ["inner", "outer"]
+    assert len(run.messages) == 5, "the tool's return is there, so that it is not called again"
+
+
+async def test_a_run_that_is_stopped_before_its_first_request_goes_on_from_its_history() -> None:
+    agent = agent_of()
+    earlier = (await agent.run("earlier")).all_messages()
+
+    async def instructions() -> str:
+        for question in ("what", "how"):
+            await agent_of().run(question)
+        return "Do it."
+
+    instructed = FastroAgent(agent.agent.model, instructions=instructions, name="instructed")
+    with pytest.raises(RequestBudgetExceeded) as caught:
+        await instructed.run("x", message_history=earlier, budget=Budget(requests=1))
+    assert [prompts_in(run.messages) for run in caught.value.stopped_runs][-1] == ["earlier"]
+
+
+async def test_messages_of_a_run_can_be_captured_as_those_of_any_pydantic_ai_agent() -> None:
+    with capture_run_messages() as messages:
+        response = await agent_of().run("x")
+    assert messages == response.all_messages()
 
 
 def test_a_run_that_an_outer_time_budget_stops_can_go_on() -> None:

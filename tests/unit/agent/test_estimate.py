@@ -54,10 +54,10 @@ from fastroai import Budget, CostCalculator, FastroAgent, Pipeline, StepContext,
 from fastroai.agent.input_tokens import TOKENS_PER_FILE, input_tokens
 from fastroai.agent.learned import CALLS_REMEMBERED, MODELS_REMEMBERED, Learned
 from fastroai.agent.probe import first_request
+from fastroai.calls.call import AgentCall
 from fastroai.errors import RunningLoopError
 from fastroai.records import Usage
 from fastroai.runtime import Scope
-from fastroai.steps.call import AgentCall
 from fastroai.usage import ModelFallback, Quote, request_bound
 from fastroai.usage.bounds import prepare_bound
 from fastroai.usage.limits import Limits

@@ -22,6 +22,7 @@ from pydantic_ai.usage import RequestUsage
 from fastroai.errors import ValueNotStorable
 from fastroai.graphs.compaction import Compaction
 from fastroai.graphs.conversation import Conversation
+from fastroai.graphs.talk import Talk
 from fastroai.graphs.thread import Phase, Thread
 
 LONG = "x" * 4_000
@@ -43,7 +44,7 @@ def used_tool(payload: object, tokens: int = 0) -> list[ModelMessage]:
 
 
 def visited(thread: Thread, node: str, messages: list[ModelMessage], visit: int = 1) -> Thread:
-    talk = thread.visit(node, visit)
+    talk = Talk(thread, node, visit)
     talk.heard(messages)
     return thread.add(talk.phase({node: "done"}))
 
@@ -60,8 +61,8 @@ def test_the_history_is_that_of_all_phases_with_transitions_between() -> None:
 
 def test_visits_without_agent_calls_are_told_at_the_next_with_some() -> None:
     thread = visited(Thread(), "a", said("one"))
-    thread = thread.add(thread.visit("b", 1).phase({"n": 1}))
-    thread = thread.add(thread.visit("c", 1).phase({}, ValueError("no")))
+    thread = thread.add(Talk(thread, "b", 1).phase({"n": 1}))
+    thread = thread.add(Talk(thread, "c", 1).phase({}, ValueError("no")))
     assert len(thread.phases) == 1
     thread = visited(thread, "d", said("two"))
     told = texts(thread.messages())[2]
@@ -74,7 +75,7 @@ def test_visits_without_agent_calls_are_told_at_the_next_with_some() -> None:
 
 
 def test_of_a_visit_that_failed_nothing_is_kept_that_was_said_in_it() -> None:
-    talk = Thread().visit("a", 1)
+    talk = Talk(Thread(), "a", 1)
     talk.heard(said("one"))
     thread = Thread().add(talk.phase({}, ValueError("no")))
     assert thread.messages() == []
@@ -183,7 +184,7 @@ def test_counts_of_before_a_compaction_are_of_another_history() -> None:
 def test_a_phase_has_only_what_is_new() -> None:
     thread, sizes = Thread(), []
     for visit in range(1, 50):
-        talk = thread.visit("loop", visit, focus="go on", goal="count")
+        talk = Talk(thread, "loop", visit, focus="go on", goal="count")
         talk.heard(said(f"round {visit}", 100))
         phase = talk.phase({"n": visit})
         sizes.append(len(json.dumps(phase.to_json())))
@@ -192,15 +193,15 @@ def test_a_phase_has_only_what_is_new() -> None:
 
 
 def test_a_visit_without_agent_calls_is_short_on_record() -> None:
-    phase = Thread().visit("a", 3).phase({"x": 5})
+    phase = Talk(Thread(), "a", 3).phase({"x": 5})
     assert phase.to_json() == {"node": "a", "visit": 3, "wrote": {"x": "5"}}
-    failed = Thread().visit("a", 1).phase({}, ValueError("no"))
+    failed = Talk(Thread(), "a", 1).phase({}, ValueError("no"))
     assert failed.to_json() == {"node": "a", "visit": 1, "failure": "ValueError: no"}
     assert Phase.from_json(failed.to_json()) == failed
 
 
 def test_what_is_no_json_cannot_be_stored() -> None:
-    talk = Thread().visit("a", 1)
+    talk = Talk(Thread(), "a", 1)
     talk.heard(used_tool(object()))
     with pytest.raises(ValueNotStorable, match="the conversation of node 'a'"):
         talk.phase({}).to_json()

@@ -24,13 +24,13 @@ from fastroai import (
     StepContext,
     step,
 )
+from fastroai.calls.call import AgentCall
 from fastroai.errors import (
     ConfigurationError,
     MissingDependencyError,
     MissingInputError,
     UnknownPipelineError,
 )
-from fastroai.steps.call import AgentCall
 from fastroai.usage import ModelFallback, Quote
 
 GPT = OpenAIResponsesModel("gpt-5-mini", provider=OpenAIProvider(api_key="none"))

@@ -17,7 +17,7 @@ from fastroai.pipelines import (
     StepContext,
     step,
 )
-from fastroai.store import MemoryRunStore
+from fastroai.store import MemoryRunStore, trace_of
 from fastroai.store.entries import StepFailure, StepSkip, StepStart
 from fastroai.store.trace import RunTrace
 
@@ -88,18 +88,18 @@ SHAPES: dict[str, Callable[[], Pipeline[Any, Any]]] = {
 }
 
 
-async def trace_of(pipeline: Pipeline[Any, Any], store: MemoryRunStore | None) -> RunTrace:
+async def traced(pipeline: Pipeline[Any, Any], store: MemoryRunStore | None) -> RunTrace:
     try:
         return (await pipeline.execute({"x": 1}, store=store)).trace
     except FastroAIError as error:
-        log = error.log
-    assert log is not None
-    return log.trace
+        trace = trace_of(error)
+    assert trace is not None
+    return trace
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_it_agrees_with_that_of_a_stored_run_and_can_be_replayed(shape: str) -> None:
-    live, stored = [await trace_of(SHAPES[shape](), store) for store in (None, MemoryRunStore())]
+    live, stored = [await traced(SHAPES[shape](), store) for store in (None, MemoryRunStore())]
     assert live.diff(stored) == ()
     assert (live.status, live.inputs, live.usage.cost_usd) == (
         stored.status,
@@ -114,12 +114,12 @@ async def test_it_agrees_with_that_of_a_stored_run_and_can_be_replayed(shape: st
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_a_stored_run_reads_the_same_from_its_store(shape: str) -> None:
     store = MemoryRunStore()
-    told = await trace_of(SHAPES[shape](), store)
+    told = await traced(SHAPES[shape](), store)
     assert (await store.trace(told.run_id)).entries == told.entries
 
 
 async def test_what_was_caused_comes_after_its_cause() -> None:
-    trace = await trace_of(failing("b", config=PipelineConfig(on_error="continue")), None)
+    trace = await traced(failing("b", config=PipelineConfig(on_error="continue")), None)
     kinds = [
         (type(entry), entry.place) for entry in trace.entries if isinstance(entry, StepFailure | StepSkip)
     ]
@@ -134,7 +134,7 @@ async def test_values_without_a_form_in_json_are_shown() -> None:
 
 
 async def test_a_step_that_was_never_begun_was_started_all_the_same() -> None:
-    trace = await trace_of(failing("b"), None)
+    trace = await traced(failing("b"), None)
     assert {entry.place for entry in trace.entries if isinstance(entry, StepStart)} == {"a", "b", "c"}
     assert {attempt.step: attempt.status for attempt in trace.attempts} == {
         "a": "succeeded",

@@ -351,8 +351,8 @@ async def test_finished_steps_of_nested_pipelines_are_not_run_again(
     result = await pipeline.resume("r", store=store)
     assert counted.take() == {"inner.b": 1, "y": 1}
     assert result.trace.replay(pipeline) is None
-    assert error.log is not None
-    assert error.log.trace.status == "failed"
+    assert error.trace is not None
+    assert error.trace.status == "failed"
 
 
 async def test_a_step_that_runs_a_pipeline_twice_finds_both_again(
@@ -811,8 +811,8 @@ async def test_a_message_that_cannot_be_stored_is_no_reason_not_to_store_the_fai
     pipeline: Pipeline[Any, Any] = Pipeline("p", {"fails": fails})
     raised = await failed(pipeline, store)
     assert await status(store) == "failed"
-    assert raised.log is not None
-    assert raised.log.trace.to_json()
+    assert raised.trace is not None
+    assert raised.trace.to_json()
 
 
 # --- a codec ---
@@ -882,7 +882,7 @@ async def test_total_timeout_is_for_each_part_of_a_run_and_its_end_is_on_record(
         await pipeline.execute(run_id="r", store=store)
     summary = await RunHistory(store).summary("r")
     assert (summary.status, "TimeLimitExceeded" in str(summary.error)) == ("failed", True)
-    assert caught.value.log.trace.status == "failed"  # type: ignore[union-attr]
+    assert caught.value.trace.status == "failed"  # type: ignore[union-attr]
     slow[0] = False
     assert (await pipeline.resume("r", store=store)).output == "done"
 

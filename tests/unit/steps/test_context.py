@@ -399,7 +399,7 @@ async def test_spending_without_a_price_is_unpriced() -> None:
         {"cache_read_tokens": None},
         {"cache_write_tokens": True},
         {"cost_usd": -1},
-        {"cost_usd": 0.1},
+        {"cost_usd": 0.1 + 0.2},
     ],
     ids=str,
 )

@@ -434,7 +434,7 @@ async def test_what_is_bought_while_the_process_dies_counts_at_its_most() -> Non
     result = await pipeline.resume("r", store=store)
     assert result.usage.total.committed_usd == Decimal("0.03")
     assert (result.usage.total.unmeasured_requests, result.usage.total_cost_usd) == (1, Decimal("0.01"))
-    trace = result.log.trace
+    trace = result.trace
     assert trace is not None
     assert len([record for one in trace.attempts for record in one.records]) == 2
 

@@ -2,6 +2,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from genai_prices.data_snapshot import get_snapshot
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
@@ -10,6 +11,7 @@ from pydantic_ai.usage import RequestUsage
 from fastroai.errors import ConfigurationError
 from fastroai.usage import CostCalculator, Endpoint, PricingOverride
 from fastroai.usage.endpoints import COST_HEADERS, Endpoints
+from fastroai.usage.references import first_party_provider
 from fastroai.usage.upper_prices import PriceConditions
 
 GATEWAY = "http://litellm.internal"
@@ -95,7 +97,6 @@ def test_endpoints_are_a_mapping_from_urls(given: Any, message: str) -> None:
         ("http://litellm.internal/team/v1/", "flex"),
         ("http://litellm.internal/team/blue/v1/", "priority"),
         ("http://litellm.internal/teams/v1/", "default"),
-        ("https://litellm.internal/v1/", None),
         ("http://litellm.internal:4000/v1/", "scale"),
         ("http://litellm.internal.example/v1/", None),
         ("http://other.internal", None),
@@ -321,3 +322,70 @@ class TestRegions:
     def test_prices_of_the_user_are_what_is_paid(self) -> None:
         cost = CostCalculator({"*": BASIC}).cost_of(answer("gpt-plain", url=self.EU))
         assert (cost.cost_usd, cost.complete) == (Decimal("0.0011"), True)
+
+
+def test_another_scheme_is_another_endpoint() -> None:
+    endpoints = Endpoints({GATEWAY: Endpoint(service_tier="default")})
+    assert endpoints.service_tier("https://litellm.internal/v1") is None
+
+
+# --- models of other makers ---
+
+
+def at_gateway(like: str | None) -> CostCalculator:
+    return CostCalculator(endpoints={GATEWAY: Endpoint(like=like, service_tier="default")})
+
+
+@pytest.mark.parametrize(
+    ("like", "model", "priced_as"),
+    [
+        ("openai", "claude-sonnet-4-5", "anthropic:claude-sonnet-4-5"),
+        ("openai", "anthropic/claude-sonnet-4-5", "anthropic:claude-sonnet-4-5"),
+        ("openai", "gemini-2.5-pro", "google:gemini-2.5-pro"),
+        ("anthropic", "gpt-4o", "openai:gpt-4o"),
+        ("openai", "vertex_ai/claude-sonnet-4-5", None),
+        ("openai", "openrouter/anthropic/claude-sonnet-4-5", None),
+        ("openai", "our-claude", None),
+        ("openai", "claude-of-tomorrow", None),
+        ("azure", "gemini-2.5-pro", None),
+        (None, "claude-sonnet-4-5", None),
+    ],
+)
+def test_a_model_of_another_maker_has_the_list_price_of_its_maker(
+    like: str | None, model: str, priced_as: str | None
+) -> None:
+    calculator, usage = at_gateway(like), RequestUsage(input_tokens=1_000, output_tokens=200)
+    provider = "anthropic" if like == "anthropic" else "openai"
+    price = calculator.price(usage, model=model, provider=provider, provider_url=GATEWAY)
+    assert price == (None if priced_as is None else CostCalculator().price(usage, model=priced_as))
+    assert calculator.has_price(model, provider, GATEWAY) == (priced_as is not None)
+    assert (calculator.upper_prices(model, provider, GATEWAY) is None) == (priced_as is None)
+    assert (calculator.lower_prices(model, provider, GATEWAY) is None) == (priced_as is None)
+
+
+USAGES = (
+    RequestUsage(input_tokens=400_000, output_tokens=60_000),
+    RequestUsage(input_tokens=1_000, output_tokens=1),
+    RequestUsage(input_tokens=300_000, cache_write_tokens=300_000, output_tokens=10),
+    RequestUsage(input_tokens=300_000, cache_read_tokens=200_000, output_tokens=10),
+)
+
+
+def test_no_charge_for_a_model_of_another_maker_is_above_its_bound() -> None:
+    calculator, seen = at_gateway("openai"), 0
+    for maker in ("anthropic", "google"):
+        (provider,) = [each for each in get_snapshot().providers if each.id == maker]
+        for name in (model.id for model in provider.models):
+            for usage in USAGES if first_party_provider(name) == maker else ():
+                upper = calculator.upper_prices(name, "openai", GATEWAY, usage.input_tokens)
+                lower = calculator.lower_prices(name, "openai", GATEWAY)
+                charged = calculator.cost_of_usage(usage, model=name, provider="openai", provider_url=GATEWAY)
+                if upper is None or charged.cost_usd is None:
+                    assert upper is None, name
+                    continue
+                most = upper.cost(usage.input_tokens, usage.output_tokens)
+                assert most is not None
+                assert lower is not None
+                assert lower.cost(usage.input_tokens, usage.output_tokens) <= charged.cost_usd <= most, name
+                seen += 1
+    assert seen > 50

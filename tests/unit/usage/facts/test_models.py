@@ -8,9 +8,20 @@ import pytest
 from genai_prices.data_snapshot import get_snapshot
 from pydantic_ai.models import known_model_names
 
-from fastroai.usage.facts import MODELS, PROVIDERS, PROVIDERS_OF_MANY, REGIONAL_PRICES, Source, model_facts
+from fastroai.usage.facts import (
+    FINISH_REASONS,
+    MODELS,
+    PROVIDERS,
+    PROVIDERS_OF_MANY,
+    REGIONAL_PRICES,
+    SEARCHES_UNASKED,
+    SETTINGS,
+    THINKS_BESIDES,
+    TIERS_BY_PROVIDER,
+    Source,
+    model_facts,
+)
 from fastroai.usage.facts.models import _MAKERS
-from fastroai.usage.facts.providers import THINKS_BESIDES
 
 PRICED_AS = {
     "anthropic": "anthropic",
@@ -108,9 +119,12 @@ def sources() -> list[Source]:
     found += [price.source for price in REGIONAL_PRICES]
     for provider in PROVIDERS.values():
         found += provider.allowances.sources
-        named = (provider.tiers_source, provider.search_source, provider.same_prefix)
+        named = (provider.search_source, provider.same_prefix)
         found += [source for source in named if source is not None]
-    return [*found, THINKS_BESIDES.source]
+    found += [api.source for apis in FINISH_REASONS.values() for api in apis]
+    found += [tiers.source for tiers in TIERS_BY_PROVIDER.values()]
+    found += [settings.source for settings in SETTINGS]
+    return [*found, *SEARCHES_UNASKED.sources, *THINKS_BESIDES.sources]
 
 
 def test_every_fact_has_a_page_and_a_day() -> None:
@@ -119,9 +133,8 @@ def test_every_fact_has_a_page_and_a_day() -> None:
         assert date(2026, 11, 1) <= source.checked <= date.today()
 
 
-def test_tiers_and_rounds_have_their_sources() -> None:
+def test_rounds_have_their_sources() -> None:
     for provider in PROVIDERS.values():
-        assert (provider.standard_tiers is None) == (provider.tiers_source is None)
         assert (provider.search_rounds is None) == (provider.search_source is None)
 
 

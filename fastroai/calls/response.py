@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Generic
 
 from pydantic import BaseModel
-from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ToolCallPart
 from pydantic_ai.output import OutputDataT
 from pydantic_ai.run import AgentRunResult
 from pydantic_core import to_json
@@ -215,10 +215,12 @@ class StreamChunk(Generic[OutputDataT]):
 
 
 def _tool_calls(result: AgentRunResult[object], output_tools: Collection[str]) -> tuple[ToolCall, ...]:
-    return tuple(
-        ToolCall(tool_name=part.tool_name, args=part.args_as_dict(), tool_call_id=part.tool_call_id)
-        for message in result.new_messages()
-        if isinstance(message, ModelResponse)
-        for part in message.parts
-        if isinstance(part, ToolCallPart) and part.tool_name not in output_tools
-    )
+    calls: list[ToolCall] = []
+    for message in result.new_messages():
+        for part in message.parts:
+            if isinstance(part, ToolCallPart) and part.tool_name not in output_tools:
+                call = ToolCall(
+                    tool_name=part.tool_name, args=part.args_as_dict(), tool_call_id=part.tool_call_id
+                )
+                calls.append(call)
+    return tuple(calls)

@@ -6,9 +6,9 @@ from pydantic_ai.models.test import TestModel
 from support.agents import paid_agent
 from support.steps import failure_of
 
+from fastroai.calls.call import AgentCall, AgentLike, check_agent
 from fastroai.errors import ConfigurationError
 from fastroai.pipelines import StepContext
-from fastroai.steps.call import AgentCall, AgentLike, check_agent
 
 
 def test_a_fastro_agent_can_be_asked() -> None:

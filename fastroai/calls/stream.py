@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 from pydantic_ai import AgentRunResultEvent
 from pydantic_ai.messages import AgentStreamEvent
 from pydantic_ai.output import OutputDataT
 
-from fastroai.agent.response import ChatResponse, StreamChunk
+from fastroai.calls.response import ChatResponse, StreamChunk
 from fastroai.records import Usage
 from fastroai.runtime import Clock, PumpedStream, Scope, Send
 
@@ -20,6 +20,8 @@ ItemT = TypeVar("ItemT")
 OnText = Callable[[str], Awaitable[None]]
 OnScope = Callable[[Scope], None]
 """Told of the scope of a call when it opens."""
+
+_NO_CLOCK: Final = nullcontext()
 
 
 class SettledStream(PumpedStream[ItemT]):
@@ -68,7 +70,7 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
         return chunk
 
     def _waiting(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._clock is None else self._clock.paused()
+        return _NO_CLOCK if self._clock is None else self._clock.paused()
 
 
 @dataclass(frozen=True, slots=True)

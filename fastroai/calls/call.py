@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pydantic_ai.toolsets import AbstractToolset
     from pydantic_ai.usage import RunUsage
 
-    from fastroai.agent.response import ChatResponse
-    from fastroai.agent.stream import ChatStream
+    from fastroai.calls.response import ChatResponse
+    from fastroai.calls.stream import ChatStream
     from fastroai.tracing import Tracer
     from fastroai.usage.limits import Limits
 
@@ -110,11 +110,15 @@ class AgentLike(Protocol[OutputT_co]):
 
 def check_agent(agent: object) -> None:
     """Refuse what is not a `FastroAgent`, and say what to do about it. Raises `ConfigurationError`."""
-    if isinstance(agent, AgentLike):
-        return
+    if not isinstance(agent, AgentLike):
+        raise no_agent(agent)
+
+
+def no_agent(agent: object) -> ConfigurationError:
+    """The error for what is not a `FastroAgent`."""
     from pydantic_ai.agent import AbstractAgent
 
     expected = "a FastroAgent"
     if isinstance(agent, AbstractAgent):
         expected = "a FastroAgent; wrap the PydanticAI agent: FastroAgent(agent=agent)"
-    raise ConfigurationError("agent", agent, expected)
+    return ConfigurationError("agent", agent, expected)

@@ -1,0 +1,161 @@
+"""Models that make images, whose requests are reserved and charged like other spending."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Final
+
+from pydantic_ai.images import (
+    ImageGenerationInput,
+    ImageGenerationModel,
+    ImageGenerationResult,
+    ImageGenerationSettings,
+    WrapperImageGenerationModel,
+)
+
+from fastroai.agent.purchases import purchase
+from fastroai.agent.stated_cost import stated_cost
+from fastroai.steps.reserving import Spend, SpendTerms
+from fastroai.steps.spend_price import SpendPrice, Units, tokens_of
+from fastroai.usage import CostCalculator
+from fastroai.usage.facts import LOCAL_PROVIDERS, model_facts
+from fastroai.usage.facts.made_images import MadeImages, made_images
+from fastroai.usage.hosts import is_first_party
+from fastroai.usage.rate_card import UNITS
+from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
+from fastroai.usage.tokenizers import bytes_of
+
+TOKENS_AROUND_A_PROMPT: Final = 64
+"""Tokens that a provider may add to the prompt: the role of a message, and marks of its beginning and end."""
+_ONE_OUTPUT_PRICE: Final = frozenset({"azure", "openai"})
+"""Providers whose models that have one price for output sell images at it, as they make nothing else:
+https://developers.openai.com/api/docs/pricing#image-generation
+"""
+_SAY_MOST: Final = "give image_model() the most that one call can cost, as most_usd="
+
+
+class MeteredImageModel(WrapperImageGenerationModel):
+    """A model that makes images, and whose requests are in the account; made by `Metered.image_model`.
+
+    A request reserves `most_usd`, if that is given, else the most that is documented of its images. It is
+    charged the bill that the provider states, else its tokens. Like all that `spend` buys, it does not count
+    in `Budget(requests=)`.
+    """
+
+    def __init__(
+        self, wrapped: ImageGenerationModel | str, calculator: CostCalculator, most_usd: Decimal | None
+    ) -> None:
+        super().__init__(wrapped)
+        self._calculator, self._most_usd = calculator, most_usd
+
+    async def generate(
+        self,
+        prompt: str,
+        *,
+        images: Sequence[ImageGenerationInput] | None = None,
+        settings: ImageGenerationSettings | None = None,
+    ) -> ImageGenerationResult:
+        """Make images, as PydanticAI does.
+
+        Raises:
+            BudgetExceeded: a budget or a spend limit cannot pay for it; nothing is sent.
+            UnpricedModelError: there is a budget of money, no price for the model, and no `most_usd`.
+            UnboundedRequestError: there is a budget, nothing documented bounds the images, and no `most_usd`.
+        """
+        if self.system in LOCAL_PROVIDERS:
+            return await self.wrapped.generate(prompt, images=images, settings=settings)
+        prepared, references, merged = self.wrapped.prepare_generate(prompt, images=images, settings=settings)
+        price = SpendPrice(self._calculator, self.model_name, self.system, None, self.base_url)
+        terms = self._terms(price, self._most_units(prepared, references, merged))
+        async with purchase(terms, price, {}) as spend:
+            result = await self.wrapped.generate(prompt, images=images, settings=settings)
+            _settle(spend, price, result)
+        return result
+
+    def _terms(self, price: SpendPrice, units: Units | str) -> SpendTerms:
+        """What is reserved, of the most `units` or the reason why these are not known."""
+        unbounded = units if isinstance(units, str) else None
+        known = {} if isinstance(units, str) else units
+        if self._most_usd is not None:
+            most = SpendPrice.stated(self._most_usd)
+        elif known:
+            most = _cost(price, known)
+        else:
+            most = UNKNOWN_COST
+            unbounded = f"{unbounded}; {_SAY_MOST}" if _cost(price, {"output_tokens": 1}).complete else None
+        return SpendTerms(
+            model=self.model_name,
+            provider=self.system,
+            most=most,
+            tokens=tokens_of(known),
+            unbounded=unbounded,
+        )
+
+    def _most_units(
+        self, prompt: str, references: Sequence[ImageGenerationInput], settings: Mapping[str, object]
+    ) -> Units | str:
+        """The most that a request can use; why that is not known, where it is not."""
+        if settings.get("extra_body"):
+            return "extra_body can ask for anything"
+        if not is_first_party(self.system, self.base_url):
+            return f"what is documented of {self.model_name} holds at its maker's own address"
+        text = bytes_of(prompt) + TOKENS_AROUND_A_PROMPT
+        if (documented := made_images(self.model_name)) is not None:
+            return _most_of_openai(documented, text, len(references), settings)
+        facts = model_facts(self.system, self.model_name)
+        if facts is None or facts.output_tokens is None or references:
+            return "no page says how many tokens such images can be"
+        return _units(text, 0, facts.output_tokens)
+
+
+def _most_of_openai(
+    documented: MadeImages, text: int, references: int, settings: Mapping[str, object]
+) -> Units | str:
+    quality, size, number = map(settings.get, ("openai_quality", "openai_size", "openai_n"))
+    if "dimensions" in settings or "aspect_ratio" in settings:
+        size = None  # any of the sizes that there are
+    each = documented.most_tokens(quality, size)
+    if each is None:
+        return f"no page says how many tokens an image of {quality=} and {size=} is"
+    if references and documented.reference_tokens is None:
+        return "no page says how many tokens its reference images are"
+    made = each * number if isinstance(number, int) else each
+    return _units(text, references * (documented.reference_tokens or 0), made)
+
+
+def _units(text: int, references: int, made: int) -> Units:
+    return {
+        "input_tokens": text + references,
+        "input_image_tokens": references,
+        "output_tokens": made,
+        "output_image_tokens": made,
+    }
+
+
+def _settle(spend: Spend, price: SpendPrice, result: ImageGenerationResult) -> None:
+    """Charge what a result says that it cost. Where it says nothing, the bound counts."""
+    usage = result.usage
+    stated = stated_cost(result)
+    if stated is not None:
+        spend.settle(stated)
+    elif usage.output_tokens and not usage.unmeasured_requests:
+        units = {name: count for name, count in vars(usage).items() if count and name in UNITS}
+        # These models make nothing but images, and think. Not all answers say how many tokens are which.
+        units.setdefault("output_image_tokens", usage.output_tokens - usage.output_reasoning_tokens)
+        spend.settle(units=_sold(price, units))
+
+
+def _cost(price: SpendPrice, units: Units) -> RequestCost:
+    return price.of(_sold(price, units))
+
+
+def _sold(price: SpendPrice, units: Units) -> Units:
+    """The units that have prices: of images, those of output where the model has one price for it."""
+    cost = price.of(units)
+    if "output_image_tokens" not in cost.unpriced_units:
+        return units
+    if price.provider not in _ONE_OUTPUT_PRICE and cost.source != "override":
+        return units
+    split = ("output_image_tokens", "output_text_tokens")
+    return {name: count for name, count in units.items() if name not in split}

@@ -1,0 +1,54 @@
+"""Keys that are probably misspelt: nearly, and not quite, the name of something else.
+
+Nothing tells for sure, since providers and hosts can have any name. So these are warnings, and never errors.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import lru_cache
+from typing import Final
+
+from genai_prices.data_snapshot import get_snapshot
+
+from fastroai.usage.facts import FINISH_REASONS, LOCAL_PROVIDERS, WITHOUT_FINISH_REASONS
+
+_NEAR: Final = 0.8
+
+
+class NearMissWarning(UserWarning):
+    """A key of `pricing_overrides` or `endpoints` is probably misspelt, so that it applies to nothing."""
+
+
+@lru_cache(maxsize=1_024)
+def misspelt_provider(name: str) -> str | None:
+    """Return the provider that a name probably misspells, such as `openai` for `opnai`.
+
+    `None` for the providers of PydanticAI and genai-prices, for names that are made of theirs (`openai-eu`,
+    `azure2`), for beginnings of models' names (`mixtral`, as in Ollama's `mixtral:8x7b`), and for names that
+    are like none of these.
+    """
+    known, lower = _known_providers(), name.lower()
+    if name in known or "/" in name:
+        return None
+    if lower in known:  # names match with their case
+        return lower
+    made_of_known = any(re.search(rf"(?<![a-z]){re.escape(each)}(?![a-z])", lower) for each in known)
+    near = difflib.get_close_matches(lower, known, n=1, cutoff=_NEAR)
+    return None if made_of_known or not near or _family(lower) in _families() else near[0]
+
+
+def _known_providers() -> frozenset[str]:
+    priced = {provider.id for provider in get_snapshot().providers}
+    return LOCAL_PROVIDERS.union(FINISH_REASONS, WITHOUT_FINISH_REASONS, priced)
+
+
+def _families() -> set[str]:
+    """With what the names of listed models begin: `gpt`, `mixtral`, ..."""
+    models = (model.id for provider in get_snapshot().providers for model in provider.models)
+    return {_family(model.rpartition("/")[2].lower()) for model in models}
+
+
+def _family(model: str) -> str:
+    return re.split(r"[-.:@\d]", model, maxsplit=1)[0]
