@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from support.agents import paid_agent
 from support.counted_nodes import Counted
 from support.faulty_store import FaultyStore, everything_in
+from support.stored_runs import raw_log
 from support.virtual_time import in_virtual_time
 
 from fastroai import Budget, Pipeline, PipelineConfig, StepConfig, StepContext
@@ -107,7 +108,7 @@ async def test_a_fork_that_failed_in_two_processes_tells_the_failures_of_both() 
     counted.failing = {"a"}
     dying = asyncio.create_task(graph.run(run_id="r"))
     await hanging.wait()
-    while not any(b"step_failure" in value for value in (await store.read("log:r")).values):
+    while not any(b"step_failure" in value for value in await raw_log(store, "r")):
         await asyncio.sleep(0.01)
     dying.cancel()
     with pytest.raises(asyncio.CancelledError):
