@@ -31,8 +31,14 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 from fastroai.errors import RunCorrupt, ValueNotStorable
 from fastroai.records import RequestRecord
 from fastroai.runtime import Charge, FailureClass, RetriesUsed, Scope
+from fastroai.runtime.facts import (
+    ReplayDiverged,
+    RequestEnded,
+    RequestPlace,
+    RequestSent,
+    ToolEnded,
+)
 from fastroai.runtime.scope import current_branch
-from fastroai.store.entries import ReplayDiverged, RequestEnded, RequestPlace, RequestSent, ToolEnded
 from fastroai.store.payloads import seal, unseal
 from fastroai.store.recorded import Exchange
 from fastroai.store.runs import DurableRun, current_durable_run

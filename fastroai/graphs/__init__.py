@@ -12,7 +12,6 @@ from fastroai.graphs.plan import OnBranchFailure, OnConflict
 from fastroai.graphs.result import GraphQuality, GraphResult, GraphStream, GraphUsage, Question
 from fastroai.graphs.routing import EdgeOutcome
 from fastroai.graphs.run_events import (
-    EdgesResolved,
     GraphFinished,
     GraphPaused,
     NodeCancelled,
@@ -20,6 +19,9 @@ from fastroai.graphs.run_events import (
     NodeFinished,
     NodeSkipped,
     NodeStarted,
+)
+from fastroai.runtime.facts import (
+    EdgesResolved,
 )
 
 __all__ = [

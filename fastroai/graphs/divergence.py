@@ -11,12 +11,12 @@ from fastroai.graphs.events import RouteNode, SkipNode, Visit
 from fastroai.graphs.replay import LogReader, Replay
 from fastroai.graphs.setup import GraphSetup
 from fastroai.places import step_name
-from fastroai.store.entries import (
-    AnyEntry,
+from fastroai.runtime.facts import (
+    AnyFact,
     EdgesResolved,
-    StepFailure,
-    StepSkip,
-    StepStart,
+    StepFailed,
+    StepSkipped,
+    StepStarted,
 )
 from fastroai.store.explanation import followed_by, in_short
 from fastroai.store.recorded import GraphEntry, RecordedRun
@@ -52,7 +52,7 @@ def divergence_of(setup: GraphSetup, input_types: Mapping[str, Any], trace: RunT
 
 
 class _Different(Exception):  # nothing is wrong
-    def __init__(self, position: int, expected: str, got: AnyEntry) -> None:
+    def __init__(self, position: int, expected: str, got: AnyFact) -> None:
         self.divergence = Divergence(position, expected, in_short(got))
 
 
@@ -70,7 +70,7 @@ class _Comparison(LogReader):
         self._again = Counter(
             entry.place
             for position, entry in recorded.of_graph("")
-            if position in dropped and isinstance(entry, StepFailure)
+            if position in dropped and isinstance(entry, StepFailed)
         )
         """How often each visit failed and was tried again: its edges were decided each time."""
         self._skips: dict[Visit, SkipNode] = {}
@@ -81,13 +81,13 @@ class _Comparison(LogReader):
         """Compare, or take in what it brings."""
         self._note_decisions()
         match entry:
-            case StepStart(place=place):
+            case StepStarted(place=place):
                 visit, is_decision = self.located(place)
                 due = "decision" if is_decision else "outcome"
                 if self.replay.machine.awaits(visit) != due:
                     raise _Different(self.position, f"no start of {step_name(place)!r}", entry)
                 super().read(entry)
-            case StepSkip(place=place):
+            case StepSkipped(place=place):
                 if self._skips.pop(self.located(place)[0], None) is None:
                     raise _Different(self.position, f"no skip of {step_name(place)!r}", entry)
             case EdgesResolved():

@@ -11,7 +11,9 @@ from fastroai.graphs.result import GraphResult
 from fastroai.graphs.setup import GraphSetup
 from fastroai.places import step_name
 from fastroai.runs.nesting import NestedStep
-from fastroai.store.entries import EdgesResolved
+from fastroai.runtime.facts import (
+    EdgesResolved,
+)
 from fastroai.store.trace import RunTrace
 from fastroai.usage import format_cost
 

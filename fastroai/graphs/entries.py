@@ -20,20 +20,20 @@ from fastroai.graphs.events import (
 )
 from fastroai.graphs.routing import Decision, EdgeOutcome
 from fastroai.graphs.visits import decision_place, visit_place
-from fastroai.steps.durability import failure_facts
-from fastroai.store.entries import (
-    AnyEntry,
-    BranchFailed,
+from fastroai.runtime.facts import (
+    AnyFact,
+    BranchTimedOut,
     EdgeFacts,
     EdgesResolved,
     FailureFacts,
     QuestionAsked,
     StepCancelled,
-    StepFailure,
-    StepOutput,
-    StepSkip,
-    StepStart,
+    StepFailed,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
 )
+from fastroai.steps.durability import failure_facts
 
 
 class GraphEntries:
@@ -53,16 +53,16 @@ class GraphEntries:
         """Where the decision after a visit is, in the run."""
         return f"{self._prefix}{decision_place(visit)}"
 
-    def of_commands(self, commands: Sequence[Command], at: datetime) -> Iterator[AnyEntry]:
+    def of_commands(self, commands: Sequence[Command], at: datetime) -> Iterator[AnyFact]:
         """What was decided."""
         for command in commands:
             match command:
                 case StartNode(visit=visit, cause=cause):
-                    yield StepStart(at=at, place=self.place(visit), cause=cause)
+                    yield StepStarted(at=at, place=self.place(visit), cause=cause)
                 case AskDecider(visit=visit, cause=cause):
-                    yield StepStart(at=at, place=self.decision(visit), cause=cause)
+                    yield StepStarted(at=at, place=self.decision(visit), cause=cause)
                 case SkipNode(visit=visit, cause=cause):
-                    yield StepSkip(at=at, place=self.place(visit), cause=cause)
+                    yield StepSkipped(at=at, place=self.place(visit), cause=cause)
                 case RouteNode(visit=visit, edges=edges) if edges:
                     yield EdgesResolved(at=at, place=self.place(visit), edges=tuple(map(self._edge, edges)))
                 case _:
@@ -75,9 +75,9 @@ class GraphEntries:
 
     def succeeded(
         self, visit: Visit, attempt: int, output: JsonValue, duration_ms: float, at: datetime
-    ) -> StepOutput:
+    ) -> StepFinished:
         """A visit gave its output."""
-        return StepOutput(
+        return StepFinished(
             at=at, place=self.place(visit), attempt=attempt, output=output, duration_ms=duration_ms
         )
 
@@ -98,9 +98,9 @@ class GraphEntries:
         at: datetime,
         *,
         stopped: bool,
-    ) -> StepFailure:
+    ) -> StepFailed:
         """A visit failed."""
-        return StepFailure(
+        return StepFailed(
             at=at,
             place=self.place(visit),
             attempt=attempt,
@@ -118,9 +118,9 @@ class GraphEntries:
 
     def decided(
         self, event: Decided, attempt: int, decision: JsonValue, duration_ms: float, at: datetime
-    ) -> StepOutput:
+    ) -> StepFinished:
         """A model decided, or its fallback holds."""
-        return StepOutput(
+        return StepFinished(
             at=at,
             place=self.decision(event.visit),
             attempt=attempt,
@@ -128,10 +128,10 @@ class GraphEntries:
             duration_ms=duration_ms,
         )
 
-    def timed_out(self, event: BranchTimedOut, at: datetime) -> BranchFailed:
+    def timed_out(self, event: BranchTimedOut, at: datetime) -> BranchTimedOut:
         """A branch took too long."""
         failure = failure_facts(event.error, "ambiguous")
-        return BranchFailed(at=at, graph=self.graph, branch=event.branch, failure=failure)
+        return BranchTimedOut(at=at, graph=self.graph, branch=event.branch, failure=failure)
 
 
 def decision_as_json(decision: Decision) -> JsonValue:

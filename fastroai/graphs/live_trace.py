@@ -15,7 +15,12 @@ from fastroai.graphs.visits import VisitRecord
 from fastroai.runs.live_part import LivePart
 from fastroai.runs.on_record import as_json, failure_of, how_it_ended
 from fastroai.runtime import Scope
-from fastroai.store.entries import AnyEntry, RunEnded, RunOpened, ValueWritten
+from fastroai.runtime.facts import (
+    AnyFact,
+    RunFinished,
+    RunStarted,
+    ValueWritten,
+)
 from fastroai.store.live_log import LiveLog
 
 
@@ -29,7 +34,7 @@ class GraphPart(LivePart):
         self._runner, self._inputs, self._definition = runner, inputs, definition
         self._entries = GraphEntries(self.prefix.removesuffix("/"))
 
-    def __call__(self) -> Iterator[AnyEntry]:
+    def __call__(self) -> Iterator[AnyFact]:
         """All entries; of those at the same moment, what caused others comes first."""
         if self.is_outermost:
             yield from self._opened()
@@ -41,8 +46,8 @@ class GraphPart(LivePart):
             yield from self._ended()
         yield from self.spending()
 
-    def _opened(self) -> Iterator[AnyEntry]:
-        yield RunOpened(
+    def _opened(self) -> Iterator[AnyFact]:
+        yield RunStarted(
             at=self._runner.began_at,
             run_id=self._runner.scope.run_id,
             pipeline=self._runner.setup.name,
@@ -50,16 +55,16 @@ class GraphPart(LivePart):
             inputs={name: as_json(value) for name, value in self._inputs.items()},
         )
 
-    def _ended(self) -> Iterator[AnyEntry]:
+    def _ended(self) -> Iterator[AnyFact]:
         at, finish = self._runner.ended_at, self._runner.finish
         if at is None:
             return
         if self._runner.failure is None and finish is not None and finish.status in ("paused", "cancelled"):
-            yield RunEnded(at=at, status="waiting" if finish.status == "paused" else "cancelled")
+            yield RunFinished(at=at, status="waiting" if finish.status == "paused" else "cancelled")
         else:
             yield how_it_ended(self._runner.failure, waiting=False, at=at)
 
-    def _of_event(self, event: Event, at: datetime) -> Iterator[AnyEntry]:
+    def _of_event(self, event: Event, at: datetime) -> Iterator[AnyFact]:
         match event:
             case Succeeded(visit, output, written):
                 record = self._runner.visits[visit]
@@ -87,7 +92,7 @@ class GraphPart(LivePart):
 
     def _written(
         self, visit: Visit, written: Mapping[str, object], output: object, at: datetime
-    ) -> Iterator[AnyEntry]:
+    ) -> Iterator[AnyFact]:
         """What a node put into memory before its end, which its output does not say."""
         place = f"{self._entries.place(visit)}@{self._runner.visits[visit].scope.attempt}"
         fields = fields_of(output) or {}
@@ -95,7 +100,7 @@ class GraphPart(LivePart):
             if value is not output and key not in fields:
                 yield ValueWritten(at=at, place=place, key=key, value=as_json(value))
 
-    def _failed(self, visit: Visit, error: BaseException, at: datetime) -> AnyEntry:
+    def _failed(self, visit: Visit, error: BaseException, at: datetime) -> AnyFact:
         record = self._runner.visits[visit]
         failure = failure_of(visit.node, record.scope, self._runner.setup.configs[visit.node], error)
         return self._entries.failed(

@@ -11,18 +11,18 @@ from fastroai.graphs.events import BranchTimedOut, Cancelled, Command, Decided, 
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.thread import Phase
 from fastroai.runtime import RetriesUsed, Scope
-from fastroai.steps.durability import restore_spending
-from fastroai.store.entries import (
-    AnyEntry,
-    BranchFailed,
+from fastroai.runtime.facts import (
+    AnyFact,
+    BranchTimedOut,
     FailureFacts,
     MessagesAdded,
     QuestionAsked,
     StepCancelled,
-    StepFailure,
-    StepOutput,
+    StepFailed,
+    StepFinished,
     ValueWritten,
 )
+from fastroai.steps.durability import restore_spending
 from fastroai.store.payloads import seal
 from fastroai.store.runs import DurableRun, current_durable_run
 from fastroai.store.values import value_to_json
@@ -77,7 +77,7 @@ class VisitsOnRecord:
 
     def succeeded(
         self, visit: Visit, scope: Scope, output: object, duration_ms: float
-    ) -> StepOutput | QuestionAsked:
+    ) -> StepFinished | QuestionAsked:
         """The output of a node, or its question. Raises `ValueNotStorable`."""
         is_question = visit.node in self._setup.plan.pauses
         what = f"the {'question' if is_question else 'output'} of node {visit.node!r}"
@@ -85,7 +85,7 @@ class VisitsOnRecord:
         stored = seal(value_to_json(output, declared, what), self.run.codec)
         make = self._entries.asked if is_question else self._entries.succeeded
         entry = make(visit, scope.attempt, stored, duration_ms, datetime.now(UTC))
-        return replace(entry, degraded=True) if scope.degraded and isinstance(entry, StepOutput) else entry
+        return replace(entry, degraded=True) if scope.degraded and isinstance(entry, StepFinished) else entry
 
     def failed(
         self,
@@ -95,7 +95,7 @@ class VisitsOnRecord:
         duration_ms: float,
         *,
         stopped: bool,
-    ) -> StepFailure:
+    ) -> StepFailed:
         """A visit failed, after its retries; `stopped` if it was not by itself, so that it goes on later."""
         at = datetime.now(UTC)
         return self._entries.failed(visit, attempt, failure, duration_ms, at, stopped=stopped)
@@ -106,25 +106,25 @@ class VisitsOnRecord:
         """A visit was cancelled, or the decision after it, and others go on."""
         return self._entries.cancelled(event, attempt, cause, datetime.now(UTC), is_decision=is_decision)
 
-    def decided(self, event: Decided, attempt: int, duration_ms: float) -> StepOutput:
+    def decided(self, event: Decided, attempt: int, duration_ms: float) -> StepFinished:
         """A decision was made."""
         stored = seal(decision_as_json(event.decision), self.run.codec)
         return self._entries.decided(event, attempt, stored, duration_ms, datetime.now(UTC))
 
-    def timed_out(self, event: BranchTimedOut) -> BranchFailed:
+    def timed_out(self, event: BranchTimedOut) -> BranchTimedOut:
         """A branch took too long."""
         return self._entries.timed_out(event, datetime.now(UTC))
 
-    def of_commands(self, commands: Sequence[Command]) -> list[AnyEntry]:
+    def of_commands(self, commands: Sequence[Command]) -> list[AnyFact]:
         """What was decided."""
         return list(self._entries.of_commands(commands, datetime.now(UTC)))
 
-    def note(self, entries: Sequence[AnyEntry]) -> None:
+    def note(self, entries: Sequence[AnyFact]) -> None:
         """Write them soon."""
         for entry in entries:
             self.run.journal.note(entry)
 
-    async def commit(self, entries: Sequence[AnyEntry]) -> None:
+    async def commit(self, entries: Sequence[AnyFact]) -> None:
         """Write them, and wait until they are stored. Raises `RunStoreUnavailable`, `RunTakenOver`."""
         *before, last = entries
         self.note(before)

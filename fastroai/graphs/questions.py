@@ -18,7 +18,10 @@ from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.visits import visit_place
 from fastroai.graphs.writes import writes_of
 from fastroai.records import NotGiven
-from fastroai.store.entries import AnswerGiven, QuestionAsked
+from fastroai.runtime.facts import (
+    AnswerGiven,
+    QuestionAsked,
+)
 from fastroai.store.payloads import PayloadCodec, seal
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.values import value_to_json

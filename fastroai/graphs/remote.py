@@ -5,7 +5,9 @@ from __future__ import annotations
 from fastroai.errors import ConfigurationError, RunNotFound
 from fastroai.records import Usage
 from fastroai.runs.openings import RunKeeper
-from fastroai.store.entries import RunEnded
+from fastroai.runtime.facts import (
+    RunFinished,
+)
 from fastroai.store.headers import is_running, read_header
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal, send_signal
@@ -36,4 +38,4 @@ async def cancel_halted(keeper: RunKeeper, run_id: str) -> None:
     opening = await keeper.take_up(run_id, None, force=True)
     run = await opening.open(opening.inputs)
     spent = Usage.of([charge.record for charge in run.recorded.charges()])
-    await run.end(RunEnded(status="cancelled"), spent)
+    await run.end(RunFinished(status="cancelled"), spent)

@@ -39,21 +39,21 @@ from fastroai.graphs.threads import Threads
 from fastroai.graphs.visits import decision_name, visit_place
 from fastroai.graphs.writes import writes_of
 from fastroai.places import split_attempt, step_name
-from fastroai.steps.durability import stored_output, stored_value
-from fastroai.store.entries import (
+from fastroai.runtime.facts import (
     AnswerGiven,
-    BranchFailed,
+    BranchTimedOut,
     EdgesResolved,
     FailureFacts,
     MessagesAdded,
     QuestionAsked,
     StepCancelled,
-    StepFailure,
-    StepOutput,
-    StepSkip,
-    StepStart,
+    StepFailed,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
     ValueWritten,
 )
+from fastroai.steps.durability import stored_output, stored_value
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.recorded import GraphEntry, RecordedRun
 
@@ -165,9 +165,9 @@ def replayed(
 def _known(recorded: RecordedRun, place: str) -> dict[Visit, bool]:
     """The visits that a graph came to, and whether they were skipped."""
     return {
-        visit_of(entry.place): isinstance(entry, StepSkip)
+        visit_of(entry.place): isinstance(entry, StepSkipped)
         for _, entry in recorded.of_graph(place)
-        if isinstance(entry, StepStart | StepSkip)
+        if isinstance(entry, StepStarted | StepSkipped)
     }
 
 
@@ -176,7 +176,7 @@ def _untold(replay: Replay, recorded: RecordedRun, place: str) -> list[Command]:
     told = {
         visit_of(entry.place)
         for _, entry in recorded.of_graph(place)
-        if isinstance(entry, EdgesResolved | StepSkip)
+        if isinstance(entry, EdgesResolved | StepSkipped)
     }
     return [
         command
@@ -246,18 +246,18 @@ class LogReader:
     def read(self, entry: GraphEntry) -> None:
         """Take in one entry. Raises `RunCorrupt` if it cannot be what the graph would have done."""
         match entry:
-            case StepStart():  # what an interrupted attempt said is not in the conversation of the next one
+            case StepStarted():  # what an interrupted attempt said is not in the conversation of the next one
                 self._messages.pop(entry.place, None)
             case ValueWritten():
                 self._read_written(entry)
             case MessagesAdded():
                 self._messages[split_attempt(entry.place)[0]] = entry.messages
-            case BranchFailed():
+            case BranchTimedOut():
                 self.replay.timed_out(BranchTimedOut(entry.branch, self._error(entry.failure)))
                 self._lost.append((self.position, entry.branch))
-            case StepSkip() | EdgesResolved():
+            case StepSkipped() | EdgesResolved():
                 pass  # decided again
-            case StepFailure(stopped=True):
+            case StepFailed(stopped=True):
                 pass  # what stopped it was no failure of its own
             case _:
                 self._read_outcome(entry)
@@ -270,7 +270,7 @@ class LogReader:
         self._written[place] = attempt, values
 
     def _read_outcome(
-        self, entry: StepOutput | StepFailure | StepCancelled | QuestionAsked | AnswerGiven
+        self, entry: StepFinished | StepFailed | StepCancelled | QuestionAsked | AnswerGiven
     ) -> None:
         visit, is_decision = self.located(entry.place)
         branch = self.replay.machine.branch_of(visit)
@@ -283,7 +283,7 @@ class LogReader:
         duration_ms = 0.0 if isinstance(entry, StepCancelled | AnswerGiven) else entry.duration_ms
         error = event.error if isinstance(event, Failed) else None
         if not isinstance(entry, AnswerGiven):
-            degraded = isinstance(entry, StepOutput) and entry.degraded
+            degraded = isinstance(entry, StepFinished) and entry.degraded
             past = PastVisit(visit, is_decision, branch.identity, entry.at, duration_ms, error, degraded)
             self.replay.past.append(past)
         if isinstance(event, Succeeded | Answered | Failed):
@@ -303,9 +303,9 @@ class LogReader:
         return visit, False
 
     def _decided(
-        self, entry: StepOutput | StepFailure | StepCancelled | QuestionAsked | AnswerGiven, visit: Visit
+        self, entry: StepFinished | StepFailed | StepCancelled | QuestionAsked | AnswerGiven, visit: Visit
     ) -> Decided | Cancelled:
-        if not isinstance(entry, StepOutput):
+        if not isinstance(entry, StepFinished):
             return Cancelled(visit)
         try:
             return Decided(visit, decision_from_json(self._value(entry.output, None)))
@@ -313,7 +313,7 @@ class LogReader:
             raise self._corrupt(str(error)) from error
 
     def _event(
-        self, entry: StepOutput | StepFailure | StepCancelled | QuestionAsked | AnswerGiven, visit: Visit
+        self, entry: StepFinished | StepFailed | StepCancelled | QuestionAsked | AnswerGiven, visit: Visit
     ) -> Succeeded | Failed | Cancelled | Answered:
         if isinstance(entry, AnswerGiven):
             answer = self._value(entry.answer, self._setup.answers.get(visit.node))
@@ -322,12 +322,12 @@ class LogReader:
         match entry:
             case StepCancelled():
                 return Cancelled(visit, written)
-            case StepFailure():
+            case StepFailed():
                 return Failed(visit, self._error(entry.failure), written)
         if attempt != entry.attempt:
             written = {}  # it succeeded without what an attempt before had written
         match entry:
-            case StepOutput():
+            case StepFinished():
                 declared = self._setup.declared.get(visit.node)
                 output = stored_output(self._recorded, entry, declared, self._codec)
                 return Succeeded(visit, output, self._writes(visit, output, written))

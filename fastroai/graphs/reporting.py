@@ -18,7 +18,6 @@ from fastroai.graphs.events import (
     Visit,
 )
 from fastroai.graphs.run_events import (
-    EdgesResolved,
     GraphPaused,
     NodeCancelled,
     NodeFailed,
@@ -28,7 +27,12 @@ from fastroai.graphs.run_events import (
 )
 from fastroai.graphs.visits import VisitRecord
 from fastroai.runtime import RunEvent, Scope
-from fastroai.runtime.events import EventPlace
+from fastroai.runtime.events import (
+    EventPlace,
+)
+from fastroai.runtime.facts import (
+    EdgesResolved,
+)
 from fastroai.steps.context import RunFacts
 
 

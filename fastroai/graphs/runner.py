@@ -42,7 +42,9 @@ from fastroai.graphs.events import (
 from fastroai.graphs.on_record import VisitsOnRecord
 from fastroai.graphs.replay import Replay, Start
 from fastroai.graphs.reporting import GraphReports
-from fastroai.graphs.run_events import GraphFinished
+from fastroai.graphs.run_events import (
+    GraphFinished,
+)
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.surprises import warn_of
 from fastroai.graphs.talk import Talk
@@ -51,12 +53,14 @@ from fastroai.graphs.visit_runner import VisitRunner
 from fastroai.graphs.visits import VisitRecord
 from fastroai.runs.on_record import failure_of
 from fastroai.runtime import Scope
+from fastroai.runtime.facts import (
+    AnyFact,
+)
 from fastroai.runtime.failures import leaves
 from fastroai.runtime.tasks import end_tasks, let_answers_arrive
 from fastroai.runtime.wakeup import running_loop
 from fastroai.steps.context import RunFacts
 from fastroai.steps.visits import NodeVisit
-from fastroai.store.entries import AnyEntry
 from fastroai.store.signals import Signal
 from fastroai.tracing import Tracer
 
@@ -236,7 +240,7 @@ class GraphRunner:
     async def _handle(
         self,
         event: Event,
-        make_entries: Callable[[VisitsOnRecord], Sequence[AnyEntry]] | None = None,
+        make_entries: Callable[[VisitsOnRecord], Sequence[AnyFact]] | None = None,
         *,
         is_result: bool = False,
         spawn_all: bool = False,
@@ -327,7 +331,7 @@ class GraphRunner:
         node_visit = self._nodes.node_visit(start, record)
         if self.scope.listener is not None:
             await self._reports.started(start)
-        entries: list[AnyEntry] = []
+        entries: list[AnyFact] = []
         phase: Phase | None = None
         written: dict[str, object] = {}
         output: object = None
@@ -346,7 +350,7 @@ class GraphRunner:
 
     def _result_entries(
         self, visit: Visit, record: VisitRecord, output: object, phase: Phase | None
-    ) -> list[AnyEntry]:
+    ) -> list[AnyFact]:
         if self.on_record is None:
             return []
         duration_ms = self._nodes.milliseconds(record)
@@ -373,7 +377,7 @@ class GraphRunner:
         phase = _phase(node_visit, written, error)
         self._threads.add(start.branch, visit, written, error, phase)
 
-        def entries(on_record: VisitsOnRecord) -> Sequence[AnyEntry]:
+        def entries(on_record: VisitsOnRecord) -> Sequence[AnyFact]:
             config, attempt = self.setup.configs[visit.node], record.scope.attempt
             return [
                 *([on_record.said(visit, attempt, phase)] if phase and phase.compaction else []),
@@ -395,7 +399,7 @@ class GraphRunner:
         # Where the run is stopped from outside the visit goes on when that is resumed, so it is not over.
         is_over = self.machine.stopped is None or self.machine.stopped.status == "failed"
 
-        def entries(on_record: VisitsOnRecord) -> Sequence[AnyEntry]:
+        def entries(on_record: VisitsOnRecord) -> Sequence[AnyFact]:
             cause = self.machine.cancelled_for[event.visit]
             cancelled = on_record.cancelled(event, attempt, cause, is_decision=is_decision)
             return [cancelled] if is_over else []
@@ -448,5 +452,5 @@ def _phase(
     return talk.phase(written, error) if isinstance(talk, Talk) else None
 
 
-def _timed_out(event: BranchTimedOut, on_record: VisitsOnRecord) -> Sequence[AnyEntry]:
+def _timed_out(event: BranchTimedOut, on_record: VisitsOnRecord) -> Sequence[AnyFact]:
     return [on_record.timed_out(event)]

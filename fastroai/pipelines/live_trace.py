@@ -13,8 +13,15 @@ from fastroai.pipelines.runner import PipelineRunner
 from fastroai.places import quoted
 from fastroai.runs.live_part import LivePart
 from fastroai.runs.on_record import as_json, failure_of, how_it_ended
+from fastroai.runtime.facts import (
+    AnyFact,
+    RunStarted,
+    StepFailed,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+)
 from fastroai.steps import ConversationState
-from fastroai.store.entries import AnyEntry, RunOpened, StepFailure, StepOutput, StepSkip, StepStart
 from fastroai.store.live_log import LiveLog
 
 
@@ -25,16 +32,16 @@ class PipelinePart(LivePart):
         super().__init__(log, runner.scope, runner.step_scopes.values())
         self._runner, self._definition = runner, definition
 
-    def __call__(self) -> Iterator[AnyEntry]:
+    def __call__(self) -> Iterator[AnyFact]:
         """All entries; of those at the same moment, what caused others comes first."""
         if self.is_outermost:
             yield from self._of_run()
         yield from self._decisions()
         yield from self.spending()
 
-    def _of_run(self) -> Iterator[AnyEntry]:
+    def _of_run(self) -> Iterator[AnyFact]:
         runner = self._runner
-        yield RunOpened(
+        yield RunStarted(
             at=runner.began_at,
             run_id=runner.scope.run_id,
             pipeline=runner.facts.pipeline,
@@ -44,7 +51,7 @@ class PipelinePart(LivePart):
         if runner.ended_at is not None:
             yield how_it_ended(runner.failure, waiting=_is_waiting(runner), at=runner.ended_at)
 
-    def _decisions(self) -> Iterator[AnyEntry]:
+    def _decisions(self) -> Iterator[AnyFact]:
         runner = self._runner
         for event, commands in runner.machine.journal:
             at = runner.began_at
@@ -55,22 +62,22 @@ class PipelinePart(LivePart):
                 if isinstance(command, StartStep):
                     timing = runner.timings.get(command.step_id)
                     started = at if timing is None else self._at(timing.started_ms)
-                    yield StepStart(at=started, place=self._place(command.step_id), cause=command.cause)
+                    yield StepStarted(at=started, place=self._place(command.step_id), cause=command.cause)
                 elif isinstance(command, SkipStep):
-                    yield StepSkip(at=at, place=self._place(command.step_id), cause=command.cause)
+                    yield StepSkipped(at=at, place=self._place(command.step_id), cause=command.cause)
 
-    def _outcome(self, step_id: str) -> Iterator[AnyEntry]:
+    def _outcome(self, step_id: str) -> Iterator[AnyFact]:
         runner, place, timing = self._runner, self._place(step_id), self._runner.timings[step_id]
         at, attempt = self._at(timing.finished_ms), runner.step_scopes[step_id].attempt
         if step_id in runner.errors:
             config, scope = runner.configs[step_id], runner.step_scopes[step_id]
             failure = failure_of(step_id, scope, config, runner.errors[step_id])
-            yield StepFailure(
+            yield StepFailed(
                 at=at, place=place, attempt=attempt, failure=failure, duration_ms=timing.duration_ms
             )
         elif step_id in runner.facts.outputs.values:
             output = runner.facts.outputs.values[step_id]
-            yield StepOutput(
+            yield StepFinished(
                 at=at,
                 place=place,
                 attempt=attempt,

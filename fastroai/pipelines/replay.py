@@ -21,19 +21,19 @@ from fastroai.pipelines.machine import (
 )
 from fastroai.pipelines.plan import Plan
 from fastroai.places import attempt_around, quoted, step_name
-from fastroai.store.entries import (
-    AnyEntry,
-    RunEnded,
+from fastroai.runtime.facts import (
+    AnyFact,
+    RunFinished,
     RunResumed,
-    StepFailure,
-    StepOutput,
-    StepSkip,
-    StepStart,
+    StepFailed,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
 )
 from fastroai.store.explanation import in_short
 from fastroai.store.trace import Divergence
 
-Numbered: TypeAlias = tuple[int, AnyEntry]
+Numbered: TypeAlias = tuple[int, AnyFact]
 """An entry and its position in the log, from 1."""
 
 _STOPS: Final = ("BudgetExceeded", "SpendLimitExceeded", "CancelledError")
@@ -52,7 +52,7 @@ class Orchestration:
     """By the id of the step that runs it."""
 
 
-def first_divergence(orchestration: Orchestration, entries: Sequence[AnyEntry]) -> Divergence | None:
+def first_divergence(orchestration: Orchestration, entries: Sequence[AnyFact]) -> Divergence | None:
     """The first entry that a machine would not have decided, or the place where one is missing."""
     numbered = list(enumerate(entries, 1))
     found = [_replay(orchestration, _of_pipeline(numbered, "")), *_of_nested(orchestration, numbered, "")]
@@ -79,7 +79,7 @@ def _pipelines_around(entries: Iterable[Numbered]) -> Mapping[str, dict[str, Non
     """The places of nested pipelines, by that of the pipeline around them."""
     around: dict[str, dict[str, None]] = {}
     for _, entry in entries:
-        if isinstance(entry, StepStart | StepSkip | StepOutput) and (pipeline := _pipeline_of(entry.place)):
+        if isinstance(entry, StepStarted | StepSkipped | StepFinished) and (pipeline := _pipeline_of(entry.place)):
             attempt = attempt_around(entry.place) or ""
             around.setdefault(_pipeline_of(attempt), {})[pipeline] = None
     return around
@@ -95,9 +95,9 @@ def _of_pipeline(entries: Iterable[Numbered], pipeline: str) -> list[Numbered]:
         (position, entry)
         for position, entry in entries
         if isinstance(entry, RunResumed)
-        or (isinstance(entry, RunEnded) and not pipeline)
+        or (isinstance(entry, RunFinished) and not pipeline)
         or (
-            isinstance(entry, StepStart | StepSkip | StepOutput | StepFailure)
+            isinstance(entry, StepStarted | StepSkipped | StepFinished | StepFailed)
             and _pipeline_of(entry.place) == pipeline
         )
     ]
@@ -105,7 +105,7 @@ def _of_pipeline(entries: Iterable[Numbered], pipeline: str) -> list[Numbered]:
 
 def _replay(orchestration: Orchestration, entries: Sequence[Numbered]) -> Divergence | None:
     """Process by process: each decides anew, with the outputs that those before have left."""
-    kept: dict[str, StepOutput] = {}
+    kept: dict[str, StepFinished] = {}
     part: list[Numbered] = []
     for numbered in [*entries, None]:
         if numbered is None or isinstance(numbered[1], RunResumed):
@@ -119,11 +119,11 @@ def _replay(orchestration: Orchestration, entries: Sequence[Numbered]) -> Diverg
     return None
 
 
-def _outputs(entries: Iterable[Numbered]) -> dict[str, StepOutput]:
+def _outputs(entries: Iterable[Numbered]) -> dict[str, StepFinished]:
     return {
         step_name(entry.place): entry
         for _, entry in entries
-        if isinstance(entry, StepOutput) and entry.conversation != "incomplete"
+        if isinstance(entry, StepFinished) and entry.conversation != "incomplete"
     }
 
 
@@ -131,14 +131,14 @@ class _Process:
     """What one process did of a run."""
 
     def __init__(
-        self, orchestration: Orchestration, entries: Sequence[Numbered], kept: Mapping[str, StepOutput]
+        self, orchestration: Orchestration, entries: Sequence[Numbered], kept: Mapping[str, StepFinished]
     ) -> None:
         self._orchestration, self._entries = orchestration, entries
-        started = {step_name(entry.place) for _, entry in entries if isinstance(entry, StepStart)}
+        started = {step_name(entry.place) for _, entry in entries if isinstance(entry, StepStarted)}
         found = {step: output for step, output in _outputs(entries).items() if step not in started}
         self._reused = {step: number for number, step in enumerate({**kept, **found})}
         """Outputs of steps that were not run here: of an earlier process, or of the run this is a fork of."""
-        self._ended = next((entry for _, entry in entries if isinstance(entry, RunEnded)), None)
+        self._ended = next((entry for _, entry in entries if isinstance(entry, RunFinished)), None)
         self._machine = PipelineMachine(
             orchestration.plan, exempt=orchestration.exempt, max_concurrency=orchestration.max_concurrency
         )
@@ -161,20 +161,20 @@ class _Process:
                 return Divergence(position, expected, in_short(entry))
         return None
 
-    def _check(self, entry: AnyEntry) -> str | None:
+    def _check(self, entry: AnyFact) -> str | None:
         """Compare an entry with what was decided, and take in what it brings; what is expected instead."""
         match entry:
-            case StepStart(place=place, cause=cause):
+            case StepStarted(place=place, cause=cause):
                 return self._check_start(step_name(place), cause)
-            case StepSkip(place=place, cause=cause):
+            case StepSkipped(place=place, cause=cause):
                 return self._check_skip(step_name(place), cause)
-            case StepOutput(place=place):
+            case StepFinished(place=place):
                 step = step_name(place)
                 return None if step in self._reused else self._take_in(step, _success(entry))
-            case StepFailure(place=place):
+            case StepFailed(place=place):
                 step = step_name(place)
                 return self._take_in(step, Failed(step, fatal=self._is_fatal(step, entry)))
-            case RunEnded():
+            case RunFinished():
                 return self._check_end(entry)
             case _:
                 return None
@@ -239,13 +239,13 @@ class _Process:
         self._decide(event)
         return None
 
-    def _is_fatal(self, step: str, entry: StepFailure) -> bool:
+    def _is_fatal(self, step: str, entry: StepFailed) -> bool:
         """Whether what stopped the step was the run's: then the run ended of the same."""
         ended = None if self._ended is None else self._ended.failure
         error_type = entry.failure.error_type
         return ended is not None and ended.error_type == error_type and error_type.endswith(_STOPS)
 
-    def _check_end(self, entry: RunEnded) -> str | None:
+    def _check_end(self, entry: RunFinished) -> str | None:
         if entry.status == "cancelled":
             return None
         for skip in self._to_skip.values():
@@ -264,5 +264,5 @@ class _Process:
         return f"the run waiting for {', '.join(map(repr, sorted(self._running)))}"
 
 
-def _success(entry: StepOutput) -> Succeeded:
+def _success(entry: StepFinished) -> Succeeded:
     return Succeeded(step_name(entry.place), entry.conversation == "incomplete")

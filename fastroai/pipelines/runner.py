@@ -37,6 +37,9 @@ from fastroai.runtime import (
     StepSkipped,
     StepStarted,
 )
+from fastroai.runtime.facts import (
+    StepFinished,
+)
 from fastroai.runtime.failures import leaves
 from fastroai.runtime.isolation import InContext
 from fastroai.runtime.tasks import end_tasks, let_answers_arrive
@@ -45,7 +48,6 @@ from fastroai.steps.context import RunFacts
 from fastroai.steps.contracts import BoundContract
 from fastroai.steps.durability import restore_spending
 from fastroai.steps.execution import run_step
-from fastroai.store.entries import StepOutput
 from fastroai.tracing import NoOpTracer, Tracer
 
 _NO_TRACER = NoOpTracer()
@@ -242,7 +244,7 @@ class PipelineRunner:
         context.run(scope.make_current)
         error: BaseException | None = None
         output: object = None
-        entry: StepOutput | None = None
+        entry: StepFinished | None = None
         started = perf_counter()
         self._in_step[step_id] = worker
         try:

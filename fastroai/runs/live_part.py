@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from fastroai.runtime import Charge, Scope
-from fastroai.store.entries import (
-    AnyEntry,
+from fastroai.runtime.facts import (
+    AnyFact,
     RequestEnded,
     RequestPlace,
     RequestSent,
     SpendingRecorded,
-    StepRetry,
+    StepRetried,
 )
 from fastroai.store.live_log import LiveLog
 
@@ -30,7 +30,7 @@ class LivePart(ABC):
         """Of the places of its steps."""
 
     @abstractmethod
-    def __call__(self) -> Iterator[AnyEntry]:
+    def __call__(self) -> Iterator[AnyFact]:
         """All entries; of those at the same moment, what caused others comes first."""
 
     @property
@@ -38,12 +38,12 @@ class LivePart(ABC):
         """Whether the run is its own."""
         return self.scope is self._log.scope
 
-    def spending(self) -> Iterator[AnyEntry]:
+    def spending(self) -> Iterator[AnyFact]:
         """The requests of its steps, without what parts inside of these steps tell themselves."""
         told = self._told_by_nested()
         failed_at: defaultdict[str, list[datetime]] = defaultdict(list)
         for note in self._log.notes:
-            if isinstance(note, StepRetry):
+            if isinstance(note, StepRetried):
                 failed_at[note.place].append(note.at)
         for step in self.step_scopes:
             place = f"{self.prefix}{step.own_place}"
@@ -61,7 +61,7 @@ class LivePart(ABC):
         }
 
 
-def _request(charge: Charge, place: str, failed_at: Sequence[datetime]) -> Iterator[AnyEntry]:
+def _request(charge: Charge, place: str, failed_at: Sequence[datetime]) -> Iterator[AnyFact]:
     record = charge.record
     began = record.started_at
     assert began is not None

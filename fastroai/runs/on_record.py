@@ -17,11 +17,18 @@ from pydantic_core import to_jsonable_python
 from fastroai.errors import BudgetExceeded, FastroAIError, StepExecutionError, ValueNotStorable, error_chain
 from fastroai.places import quoted
 from fastroai.runtime import FailureContext, RetriesUsed, Scope, classify
+from fastroai.runtime.facts import (
+    FailureFacts,
+    RunFinished,
+    StepFailed,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+)
 from fastroai.runtime.failures import leaves
 from fastroai.steps import ConversationState, ResolvedConfig
 from fastroai.steps.conversation import state_in
 from fastroai.steps.durability import failure_facts, restore_spending, stored_output
-from fastroai.store.entries import FailureFacts, RunEnded, StepFailure, StepOutput, StepSkip, StepStart
 from fastroai.store.payloads import PayloadCodec, seal
 from fastroai.store.runs import DurableRun, current_durable_run
 from fastroai.store.values import value_to_json
@@ -105,26 +112,26 @@ class StepsOnRecord:
 
     def started(self, step_id: str, cause: str) -> None:
         """A step starts."""
-        self.run.journal.note(StepStart(place=self.place(step_id), cause=cause))
+        self.run.journal.note(StepStarted(place=self.place(step_id), cause=cause))
 
     def skipped(self, step_id: str, cause: str) -> None:
         """A step never will."""
-        self.run.journal.note(StepSkip(place=self.place(step_id), cause=cause))
+        self.run.journal.note(StepSkipped(place=self.place(step_id), cause=cause))
 
     def entry_of(
         self, step_id: str, scope: Scope, output: object, duration_ms: float, *, nested: bool
-    ) -> StepOutput:
+    ) -> StepFinished:
         """An output as it will be stored; `nested` if of a `NestedStep`. Raises `ValueNotStorable`."""
         place, codec, attempt = self.place(step_id), self.run.codec, scope.attempt
         if nested and isinstance(output, ConversationState) and output.is_incomplete:
             # For people: the step inside that has given it finds it under its own place.
             shown = seal(as_json(output), codec)
-            entry = StepOutput(place=place, attempt=attempt, output=shown, conversation="incomplete")
+            entry = StepFinished(place=place, attempt=attempt, output=shown, conversation="incomplete")
         else:
             entry = output_entry(place, step_id, output, self._declared.get(step_id), codec)
         return replace(entry, attempt=attempt, degraded=scope.degraded, duration_ms=duration_ms)
 
-    async def finished(self, entry: StepOutput) -> None:
+    async def finished(self, entry: StepFinished) -> None:
         """A step is done for good as soon as this returns. Raises `RunStoreUnavailable`, `RunTakenOver`."""
         await self.run.journal.commit(entry)
         if entry.conversation == "incomplete":
@@ -135,7 +142,7 @@ class StepsOnRecord:
     ) -> None:
         """A step has failed, after its retries."""
         self.run.journal.note(
-            StepFailure(
+            StepFailed(
                 place=self.place(step_id),
                 attempt=scope.attempt,
                 failure=failure_of(step_id, scope, config, error),
@@ -147,7 +154,7 @@ class StepsOnRecord:
 
 def output_entry(
     place: str, step_id: str, output: object, declared: Any, codec: PayloadCodec | None
-) -> StepOutput:
+) -> StepFinished:
     """An output of the first attempt at a step, as it is stored. Raises `ValueNotStorable`."""
     conversation: Literal["complete", "incomplete"] | None = None
     if isinstance(output, ConversationState):
@@ -160,7 +167,7 @@ def output_entry(
         if conversation != "incomplete":
             raise
         stored = value_to_json(output, ConversationState, what)  # what it gathered so far need not fit
-    return StepOutput(place=place, attempt=1, output=seal(stored, codec), conversation=conversation)
+    return StepFinished(place=place, attempt=1, output=seal(stored, codec), conversation=conversation)
 
 
 def as_json(value: object) -> JsonValue:
@@ -187,14 +194,14 @@ def failure_of(step_id: str, scope: Scope, config: ResolvedConfig, error: BaseEx
     return failure_facts(error, classify(error, context, config.classifiers))
 
 
-def how_it_ended(error: BaseException | None, *, waiting: bool, at: datetime) -> RunEnded:
+def how_it_ended(error: BaseException | None, *, waiting: bool, at: datetime) -> RunFinished:
     """The last entry of a run."""
     if error is None:
-        return RunEnded(at=at, status="waiting" if waiting else "finished")
+        return RunFinished(at=at, status="waiting" if waiting else "finished")
     if not isinstance(error, Exception) or isinstance(error, asyncio.CancelledError):
-        return RunEnded(at=at, status="cancelled")
+        return RunFinished(at=at, status="cancelled")
     original = error.original_error if isinstance(error, StepExecutionError) else error
-    return RunEnded(at=at, status="failed", failure=failure_facts(error, classify(original)))
+    return RunFinished(at=at, status="failed", failure=failure_facts(error, classify(original)))
 
 
 @asynccontextmanager
@@ -212,7 +219,7 @@ async def kept_on_record(run: DurableRun, scope: Scope) -> AsyncGenerator[Durabl
         await _end(run, scope, error)
         raise
     else:
-        await run.end(RunEnded(status=run.ends_as), scope.spent())
+        await run.end(RunFinished(status=run.ends_as), scope.spent())
     finally:
         current_durable_run.reset(token)
 

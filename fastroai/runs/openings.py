@@ -20,9 +20,14 @@ from fastroai.errors import (
 from fastroai.places import quoted
 from fastroai.runs.definition_changes import changes
 from fastroai.runs.on_record import output_entry
+from fastroai.runtime.facts import (
+    AnyFact,
+    RunResumed,
+    RunStarted,
+    StepFinished,
+)
 from fastroai.steps.durability import stored_output, stored_value
 from fastroai.store.adapter import adapt_run_store
-from fastroai.store.entries import AnyEntry, RunOpened, RunResumed, StepOutput
 from fastroai.store.headers import FoundHeader, read_header, read_log
 from fastroai.store.journal import Durability
 from fastroai.store.payloads import PayloadCodec, seal
@@ -85,7 +90,7 @@ class RunKeeper:
         inputs: Mapping[str, object] | None,
         *,
         force: bool,
-        also: Callable[[RecordedRun, Mapping[str, object]], Sequence[AnyEntry]] | None = None,
+        also: Callable[[RecordedRun, Mapping[str, object]], Sequence[AnyFact]] | None = None,
     ) -> Opening:
         """A run that was interrupted, has failed or waits; `inputs` replace those of the same names.
 
@@ -200,9 +205,9 @@ class RunKeeper:
             hint = nearest_hint(str(step_id), self._steps())
             raise ConfigurationError(option, step_id, f"the id of a {self.part} of this {self.kind}.{hint}")
 
-    def _checked_outputs(self, outputs: Mapping[str, object]) -> dict[str, StepOutput]:
+    def _checked_outputs(self, outputs: Mapping[str, object]) -> dict[str, StepFinished]:
         """As entries, by place."""
-        stored: dict[str, StepOutput] = {}
+        stored: dict[str, StepFinished] = {}
         for step_id, output in outputs.items():
             self._check_step("outputs", step_id)
             declared = self.output_types.get(step_id)
@@ -216,7 +221,7 @@ class RunKeeper:
             stored[place] = output_entry(place, step_id, value, declared, self.codec)
         return stored
 
-    def _read_outputs(self, recorded: RecordedRun, entries: Iterable[StepOutput]) -> dict[str, object]:
+    def _read_outputs(self, recorded: RecordedRun, entries: Iterable[StepFinished]) -> dict[str, object]:
         """The outputs of these steps, by place; those of nested ones are read where they are due.
 
         Raises:
@@ -238,13 +243,13 @@ class RunKeeper:
         entries = await read_log(self.store, found.header)
         return RecordedRun(run_id, [unseal_messages(entry, self.codec) for entry in entries]), found
 
-    async def _begin(self, entries: list[AnyEntry]) -> DurableRun:
+    async def _begin(self, entries: list[AnyFact]) -> DurableRun:
         return await DurableRun.begin(self.store, entries, durability=self.durability, codec=self.codec)
 
-    def _opened(self, run_id: str, inputs: Mapping[str, object], forked_from: str | None = None) -> RunOpened:
+    def _opened(self, run_id: str, inputs: Mapping[str, object], forked_from: str | None = None) -> RunStarted:
         name = self.definition["name"]
         assert isinstance(name, str)
-        return RunOpened(
+        return RunStarted(
             run_id=run_id,
             pipeline=name,
             definition=self.definition,

@@ -12,7 +12,9 @@ from fastroai.records import first_given
 from fastroai.runs.inputs import check_mapping
 from fastroai.runs.openings import Opening, RunKeeper, store_of
 from fastroai.runtime import Listener, Scope, current_scope
-from fastroai.runtime.events import both
+from fastroai.runtime.events import (
+    both,
+)
 from fastroai.runtime.scope import ScopeKind
 from fastroai.steps import PipelineConfig
 from fastroai.steps.hooks import RunHooks

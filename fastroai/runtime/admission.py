@@ -27,7 +27,11 @@ from fastroai.errors import (
     UnpricedModelError,
 )
 from fastroai.records import RequestRecord, Unbounded, ratio, usd_to_microcents
-from fastroai.runtime.events import BudgetRefused, BudgetWarning, SpendRecorded
+from fastroai.runtime.events import (
+    BudgetRefused,
+    BudgetWarning,
+    SpendRecorded,
+)
 from fastroai.runtime.flow import Flow, current_flow, read_around
 from fastroai.runtime.in_flight import Charge
 from fastroai.runtime.interruption import Interruption

@@ -12,7 +12,10 @@ from fastroai.errors import CircuitOpenError
 from fastroai.runtime.admission import shares_place, waiting_inside
 from fastroai.runtime.circuit import Pass
 from fastroai.runtime.circuit_breaker import CircuitBreaker, Health, ProviderCircuit
-from fastroai.runtime.events import CircuitClosed, CircuitOpened
+from fastroai.runtime.events import (
+    CircuitClosed,
+    CircuitOpened,
+)
 from fastroai.runtime.provider_limits import ProviderDesk, ProviderLimit, all_of
 from fastroai.runtime.provider_line import Ticket
 from fastroai.runtime.scope import Scope

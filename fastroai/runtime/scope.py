@@ -20,7 +20,15 @@ from fastroai.errors import ForkedScopeError, StoppedRun, TimeBudgetExceeded, at
 from fastroai.places import quoted
 from fastroai.records import RequestRecord, RequestUse, Usage
 from fastroai.runtime.clock import Clock, WorkClock
-from fastroai.runtime.events import EventPlace, Listener, RunEvent, both, on_this_loop
+from fastroai.runtime.events import (
+    EventPlace,
+    Listener,
+    both,
+    on_this_loop,
+)
+from fastroai.runtime.facts import (
+    RunEvent,
+)
 from fastroai.runtime.in_flight import Charge, InFlight
 from fastroai.runtime.ledger import Account, Claim, wake
 from fastroai.runtime.process import this_process

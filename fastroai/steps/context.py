@@ -24,7 +24,9 @@ from fastroai.runtime import (
     Scope,
     record_spending,
 )
-from fastroai.runtime.events import BudgetRefused
+from fastroai.runtime.events import (
+    BudgetRefused,
+)
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.runtime.spending import SharedCharge, charge_shared
 from fastroai.runtime.sync import run_on_loop_of_run

@@ -12,9 +12,15 @@ from fastroai.calls.call import AgentCall
 from fastroai.errors import RunCorrupt
 from fastroai.records import RequestRecord
 from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Retry, Scope
+from fastroai.runtime.facts import (
+    AnyFact,
+    FailureFacts,
+    SpendingRecorded,
+    StepFinished,
+    StepRetried,
+)
 from fastroai.runtime.scope import RUNS
 from fastroai.steps.conversation import ConversationState, state_in
-from fastroai.store.entries import AnyEntry, CallRetry, FailureFacts, SpendingRecorded, StepOutput, StepRetry
 from fastroai.store.live_log import current_live_log
 from fastroai.store.payloads import PayloadCodec, is_sealed, unseal
 from fastroai.store.recorded import RecordedRun
@@ -75,7 +81,7 @@ def record_call_retry(scope: Scope, call: AgentCall, retry: Retry) -> None:
     if durable is not None:  # what it has replayed is not among what is new in the scope
         durable.recorded.mark_call_retried(durable.place(scope), call.call, retry.failed_attempt)
     _note(
-        CallRetry(
+        StepRetried(
             place=f"{step_place(scope)}@{scope.attempt}",
             call=call.call,
             attempt=retry.failed_attempt,
@@ -92,7 +98,7 @@ def record_step_retry(scope: Scope, retry: Retry) -> None:
     if durable is not None:
         durable.recorded.mark_step(step_place(scope), retry.failed_attempt, "retried")
     _note(
-        StepRetry(
+        StepRetried(
             place=step_place(scope),
             attempt=retry.failed_attempt,
             failure=failure_facts(retry.error, retry.failure_class),
@@ -102,7 +108,7 @@ def record_step_retry(scope: Scope, retry: Retry) -> None:
     )
 
 
-def _note(entry: AnyEntry) -> None:
+def _note(entry: AnyFact) -> None:
     """In the log of the run, wherever that is."""
     durable, live = current_durable_run.get(), current_live_log.get()
     if durable is not None:
@@ -175,7 +181,7 @@ def last_conversation(durable: DurableRun, scope: Scope, declared: Any) -> Conve
 
 
 def stored_output(
-    recorded: RecordedRun, entry: StepOutput, declared: Any, codec: PayloadCodec | None
+    recorded: RecordedRun, entry: StepFinished, declared: Any, codec: PayloadCodec | None
 ) -> object:
     """The output of a step that is on record.
 

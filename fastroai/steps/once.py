@@ -19,8 +19,12 @@ from typing import Any, Final, Literal, TypeVar, cast
 from pydantic import ValidationError
 
 from fastroai.errors import ConfigurationError, OnceInterrupted, RunCorrupt
+from fastroai.runtime.facts import (
+    OnceDone,
+    OnceFailed,
+    OnceStarted,
+)
 from fastroai.runtime.threads import depth, work_for
-from fastroai.store.entries import OnceDone, OnceFailed, OnceStarted
 from fastroai.store.payloads import seal, unseal
 from fastroai.store.runs import DurableRun
 from fastroai.store.values import value_from_json, value_to_json

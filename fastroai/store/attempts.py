@@ -12,11 +12,9 @@ from pydantic import JsonValue
 
 from fastroai.places import attempt_around, quoted, split_attempt, step_name
 from fastroai.records import RequestRecord, Usage
-from fastroai.store.definitions import definition_at, needs_of
-from fastroai.store.entries import (
+from fastroai.runtime.facts import (
     AnswerGiven,
-    AnyEntry,
-    CallRetry,
+    AnyFact,
     FailureFacts,
     OnceDone,
     OnceFailed,
@@ -25,17 +23,18 @@ from fastroai.store.entries import (
     ReplayDiverged,
     RequestEnded,
     RequestSent,
-    RunEnded,
-    RunOpened,
+    RunFinished,
     RunResumed,
+    RunStarted,
     SpendingRecorded,
     StepCancelled,
-    StepFailure,
-    StepOutput,
-    StepRetry,
-    StepStart,
+    StepFailed,
+    StepFinished,
+    StepRetried,
+    StepStarted,
     ToolEnded,
 )
+from fastroai.store.definitions import definition_at, needs_of
 
 AttemptStatus = Literal[
     "running", "succeeded", "incomplete", "retried", "failed", "interrupted", "cancelled", "reused"
@@ -89,7 +88,7 @@ class StepAttempt:
     """What it spent, request by request, at any depth."""
     requests: tuple[SentRequest, ...] = ()
     """What it sent itself, without nested steps, in order."""
-    call_retries: tuple[CallRetry, ...] = ()
+    call_retries: tuple[StepRetried, ...] = ()
     """Agent calls in it that failed and were made again."""
 
 
@@ -116,7 +115,7 @@ class _Draft:
     delay: float | None = None
     spent: list[_Spent] = field(default_factory=list)
     sent: list[tuple[RequestSent, _Spent]] = field(default_factory=list)
-    call_retries: list[CallRetry] = field(default_factory=list)
+    call_retries: list[StepRetried] = field(default_factory=list)
 
     def finished(self) -> StepAttempt:
         records = [spent.record for spent in self.spent]
@@ -145,7 +144,7 @@ class _Draft:
 class Attempts:
     """Reads a log from its beginning. Linear in entries and dependencies."""
 
-    def __init__(self, entries: Iterable[AnyEntry]) -> None:
+    def __init__(self, entries: Iterable[AnyFact]) -> None:
         self.spent: list[_Spent] = []
         """Everything that was spent, in order."""
         self.waiting: dict[str, tuple[int, datetime]] = {}
@@ -166,19 +165,19 @@ class Attempts:
         """All attempts, in the order in which they started."""
         return tuple(draft.finished() for draft in self._drafts)
 
-    def _read(self, entry: AnyEntry) -> None:
+    def _read(self, entry: AnyFact) -> None:
         match entry:
-            case RunOpened():
+            case RunStarted():
                 self._inputs, self._definition = dict(entry.inputs), entry.definition
             case RunResumed():
                 self._end_all("interrupted", None)
                 self._inputs = {**self._inputs, **entry.inputs}
                 self._definition = entry.definition or self._definition
-            case RunEnded():
+            case RunFinished():
                 self._end_all("cancelled", entry.at)
-            case StepStart():
+            case StepStarted():
                 self._start(entry)
-            case StepRetry() | StepOutput() | StepFailure():
+            case StepRetried() | StepFinished() | StepFailed():
                 self._end_attempt(entry)
             case StepCancelled():
                 if (open_draft := self._open.get(entry.place)) is not None:
@@ -203,7 +202,7 @@ class Attempts:
                 spent = self._spend(entry.place, entry.record, entry.at)
                 if entry.id:
                     self._sent[entry.id] = spent
-            case CallRetry():
+            case StepRetried():
                 if (draft := self._at(entry.place, entry.at)) is not None:
                     draft.call_retries.append(entry)
             case ToolEnded() | ReplayDiverged() | OnceStarted() | OnceDone() | OnceFailed():
@@ -213,7 +212,7 @@ class Attempts:
 
     # --- attempts begin ---
 
-    def _start(self, entry: StepStart) -> None:
+    def _start(self, entry: StepStarted) -> None:
         if (around := attempt_around(entry.place)) is not None:
             self._at(around, entry.at)
         if (before := self._open.get(entry.place)) is not None:
@@ -258,20 +257,20 @@ class Attempts:
 
     # --- attempts end ---
 
-    def _end_attempt(self, entry: StepRetry | StepOutput | StepFailure) -> None:
+    def _end_attempt(self, entry: StepRetried | StepFinished | StepFailed) -> None:
         draft = self._at(f"{entry.place}@{entry.attempt}", entry.at)
         reused = draft is None
         if draft is None or draft.status != "running":
             draft = self._begin(entry.place, entry.attempt, entry.at)
-        if isinstance(entry, StepOutput):
+        if isinstance(entry, StepFinished):
             self._outputs[entry.place] = draft.output = entry.output
             self._end(draft, _status_of(entry, reused), entry.at)
             return
         draft.failure = entry.failure
-        if isinstance(entry, StepRetry):
+        if isinstance(entry, StepRetried):
             draft.delay = entry.delay
             self.waiting[entry.place] = entry.attempt + 1, entry.at + timedelta(seconds=entry.delay)
-        self._end(draft, "retried" if isinstance(entry, StepRetry) else "failed", entry.at)
+        self._end(draft, "retried" if isinstance(entry, StepRetried) else "failed", entry.at)
 
     def _end(self, draft: _Draft, status: AttemptStatus, at: datetime | None) -> None:
         """End an attempt, and what is still open inside: cancelled with it, or interrupted."""
@@ -305,7 +304,7 @@ class Attempts:
         return spent
 
 
-def _status_of(entry: StepOutput, reused: bool) -> AttemptStatus:
+def _status_of(entry: StepFinished, reused: bool) -> AttemptStatus:
     if entry.conversation == "incomplete":
         return "incomplete"
     return "reused" if reused else "succeeded"

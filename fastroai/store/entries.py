@@ -48,7 +48,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOpened(Entry):
+class RunStarted(Entry):
     """The run began. Always the first entry."""
 
     kind: Literal["run_opened"] = "run_opened"
@@ -73,7 +73,7 @@ class RunResumed(Entry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunEnded(Entry):
+class RunFinished(Entry):
     """It came to an end, which may be taken up again if it is not `finished`."""
 
     kind: Literal["run_ended"] = "run_ended"
@@ -82,7 +82,7 @@ class RunEnded(Entry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepStart(Entry):
+class StepStarted(Entry):
     """A step was started, because of `cause`."""
 
     kind: Literal["step_start"] = "step_start"
@@ -91,7 +91,7 @@ class StepStart(Entry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepRetry(Entry):
+class StepRetried(Entry):
     """An attempt at a step failed, and another follows after `delay` seconds."""
 
     kind: Literal["step_retry"] = "step_retry"
@@ -105,7 +105,7 @@ class StepRetry(Entry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallRetry(Entry):
+class StepRetried(Entry):
     """An attempt at an agent call in a step failed, and another follows after `delay` seconds."""
 
     kind: Literal["call_retry"] = "call_retry"
@@ -120,7 +120,7 @@ class CallRetry(Entry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepOutput(Entry):
+class StepFinished(Entry):
     """A step finished with an output."""
 
     kind: Literal["step_output"] = "step_output"
@@ -135,7 +135,7 @@ class StepOutput(Entry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepFailure(Entry):
+class StepFailed(Entry):
     """A step failed, after its retries."""
 
     kind: Literal["step_failure"] = "step_failure"
@@ -148,7 +148,7 @@ class StepFailure(Entry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepSkip(Entry):
+class StepSkipped(Entry):
     """A step will not run, because of `cause`."""
 
     kind: Literal["step_skip"] = "step_skip"
@@ -187,7 +187,7 @@ class EdgesResolved(Entry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BranchFailed(Entry):
+class BranchTimedOut(Entry):
     """A branch of a graph took too long."""
 
     kind: Literal["branch_failed"] = "branch_failed"
@@ -353,19 +353,19 @@ class ReplayDiverged(Entry):
     call: str
 
 
-AnyEntry: TypeAlias = (
-    RunOpened
+AnyFact: TypeAlias = (
+    RunStarted
     | RunResumed
-    | RunEnded
-    | StepStart
-    | StepRetry
-    | CallRetry
-    | StepOutput
-    | StepFailure
-    | StepSkip
+    | RunFinished
+    | StepStarted
+    | StepRetried
+    | StepRetried
+    | StepFinished
+    | StepFailed
+    | StepSkipped
     | StepCancelled
     | EdgesResolved
-    | BranchFailed
+    | BranchTimedOut
     | QuestionAsked
     | AnswerGiven
     | ValueWritten
@@ -382,18 +382,18 @@ AnyEntry: TypeAlias = (
 
 
 @cache
-def _adapter() -> TypeAdapter[AnyEntry]:
+def _adapter() -> TypeAdapter[AnyFact]:
     # NaN and infinity would be `null` by default.
     config = ConfigDict(ser_json_inf_nan="constants")
-    return TypeAdapter(Annotated[AnyEntry, Discriminator("kind")], config=config)
+    return TypeAdapter(Annotated[AnyFact, Discriminator("kind")], config=config)
 
 
-def encode_entry(entry: AnyEntry) -> bytes:
+def encode_entry(entry: AnyFact) -> bytes:
     """An entry as JSON text."""
     return _adapter().dump_json(entry)
 
 
-def decode_entry(run_id: str, position: int, text: bytes) -> AnyEntry:
+def decode_entry(run_id: str, position: int, text: bytes) -> AnyFact:
     """An entry as it was.
 
     Raises:
@@ -407,7 +407,7 @@ def decode_entry(run_id: str, position: int, text: bytes) -> AnyEntry:
         check_format_in(run_id, text)
         first = error.errors(include_url=False, include_input=False)[0]
         raise RunCorrupt(run_id, position, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    if isinstance(entry, RunOpened):
+    if isinstance(entry, RunStarted):
         check_format(run_id, entry.format)
     return entry
 
@@ -430,12 +430,12 @@ def check_format_in(run_id: str, text: bytes) -> None:
         check_format(run_id, known["format"])
 
 
-def entry_to_store(entry: AnyEntry) -> bytes:
+def entry_to_store(entry: AnyFact) -> bytes:
     """An entry as it is stored."""
     return with_checksum(encode_entry(entry))
 
 
-def entry_in_store(run_id: str, position: int, stored: bytes) -> AnyEntry:
+def entry_in_store(run_id: str, position: int, stored: bytes) -> AnyFact:
     """An entry that was stored. Raises as `decode_entry`."""
     try:
         text = without_checksum(stored)

@@ -8,28 +8,27 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from fastroai.places import step_name
-from fastroai.store.attempts import StepAttempt
-from fastroai.store.definitions import kind_of
-from fastroai.store.entries import (
+from fastroai.runtime.facts import (
     AnswerGiven,
-    AnyEntry,
-    BranchFailed,
-    CallRetry,
+    AnyFact,
+    BranchTimedOut,
     EdgesResolved,
     FailureFacts,
     OnceStarted,
     QuestionAsked,
     ReplayDiverged,
-    RunEnded,
-    RunOpened,
+    RunFinished,
     RunResumed,
+    RunStarted,
     StepCancelled,
-    StepFailure,
-    StepOutput,
-    StepRetry,
-    StepSkip,
-    StepStart,
+    StepFailed,
+    StepFinished,
+    StepRetried,
+    StepSkipped,
+    StepStarted,
 )
+from fastroai.store.attempts import StepAttempt
+from fastroai.store.definitions import kind_of
 
 LEAST_WAIT: Final = 0.1
 """Seconds; where requests have waited for less before they went out, that is not worth a word."""
@@ -47,7 +46,7 @@ _ENDINGS: Final = {
 }
 
 
-def explain(entries: Sequence[AnyEntry], attempts: Iterable[StepAttempt]) -> str:
+def explain(entries: Sequence[AnyFact], attempts: Iterable[StepAttempt]) -> str:
     """The lines, each with its time in seconds from the first entry."""
     ended: dict[tuple[str, datetime], StepAttempt] = {}
     interrupted: defaultdict[str, deque[StepAttempt]] = defaultdict(deque)
@@ -64,22 +63,22 @@ def explain(entries: Sequence[AnyEntry], attempts: Iterable[StepAttempt]) -> str
     return "\n".join(lines)
 
 
-def in_short(entry: AnyEntry) -> str:
+def in_short(entry: AnyFact) -> str:
     """What an entry says happened, in a few words."""
     match entry:
-        case StepStart():
+        case StepStarted():
             return f"{step_name(entry.place)!r} started, because {entry.cause}"
-        case StepSkip():
+        case StepSkipped():
             return f"{step_name(entry.place)!r} skipped, because {entry.cause}"
-        case StepOutput():
+        case StepFinished():
             return f"an output of {step_name(entry.place)!r}"
-        case StepFailure():
+        case StepFailed():
             return f"a failure of {step_name(entry.place)!r}"
         case QuestionAsked():
             return f"a question of {step_name(entry.place)!r}"
         case EdgesResolved():
             return followed_by(entry.place, [edge.target for edge in entry.edges if edge.taken])
-        case RunEnded():
+        case RunFinished():
             return f"the run {entry.status}"
         case _:
             return type(entry).__name__
@@ -91,35 +90,35 @@ def followed_by(place: str, targets: Sequence[str]) -> str:
 
 
 def _sentences(
-    entries: Sequence[AnyEntry], ended: _ByEnd, interrupted: _Interrupted
-) -> Iterator[tuple[AnyEntry, str]]:
+    entries: Sequence[AnyFact], ended: _ByEnd, interrupted: _Interrupted
+) -> Iterator[tuple[AnyFact, str]]:
     running: dict[str, None] = {}
     for entry in entries:
         match entry:
-            case RunOpened():
+            case RunStarted():
                 yield entry, _opened(entry)
             case RunResumed():
                 yield entry, _resumed(entry, running, interrupted)
                 running.clear()
-            case RunEnded():
+            case RunFinished():
                 yield entry, _ended(entry, running, ended)
                 running.clear()
-            case StepStart():
+            case StepStarted():
                 running[entry.place] = None
                 yield entry, f"{entry.place}: started, because {entry.cause}"
-            case StepSkip():
+            case StepSkipped():
                 yield entry, f"{entry.place}: skipped, because {entry.cause}"
-            case StepRetry():
+            case StepRetried():
                 yield entry, _retried(entry, ended)
-            case CallRetry():
+            case StepRetried():
                 call = f"agent call {entry.call}, attempt {entry.attempt}"
                 yield entry, f"{entry.place}: {call}, {_failed(entry.failure)}; {_wait(entry.delay)}"
-            case StepOutput() if entry.place not in running:
+            case StepFinished() if entry.place not in running:
                 yield entry, f"{entry.place}: its output is taken over, and it does not run"
-            case StepOutput():
+            case StepFinished():
                 running.pop(entry.place, None)
                 yield entry, f"{entry.place}: {_output(entry)}{_cost(ended.get((entry.place, entry.at)))}"
-            case StepFailure():
+            case StepFailed():
                 running.pop(entry.place, None)
                 failed = f"attempt {entry.attempt} {_failed(entry.failure)}"
                 yield entry, f"{entry.place}: {failed}{_cost(ended.get((entry.place, entry.at)))}"
@@ -133,7 +132,7 @@ def _sentences(
                         entry,
                         f"{entry.place}: the {edge.when} edge to {edge.target!r} is {taken}: {edge.why}",
                     )
-            case BranchFailed():
+            case BranchTimedOut():
                 yield entry, f"branch {entry.branch!r} {_failed(entry.failure)}"
             case QuestionAsked():
                 running.pop(entry.place, None)
@@ -150,7 +149,7 @@ def _sentences(
                 pass
 
 
-def _opened(entry: RunOpened) -> str:
+def _opened(entry: RunStarted) -> str:
     source = f", forked from {entry.forked_from!r}" if entry.forked_from else ""
     return f"run {entry.run_id!r} of {kind_of(entry.definition)} {entry.pipeline!r} began{source}"
 
@@ -175,14 +174,14 @@ def _cut_off(place: str, by: datetime, interrupted: _Interrupted) -> StepAttempt
     return last
 
 
-def _ended(entry: RunEnded, running: Iterable[str], ended: _ByEnd) -> str:
+def _ended(entry: RunFinished, running: Iterable[str], ended: _ByEnd) -> str:
     stopped = ", ".join(f"{place}{_cost(ended.get((place, entry.at)))}" for place in running)
     why = f": {_error(entry.failure)}" if entry.failure is not None else ""
     cancelled = f"; cancelled with it: {stopped}" if stopped else ""
     return f"{_ENDINGS.get(entry.status, entry.status)}{why}{cancelled}"
 
 
-def _retried(entry: StepRetry, ended: _ByEnd) -> str:
+def _retried(entry: StepRetried, ended: _ByEnd) -> str:
     failed = f"attempt {entry.attempt} {_failed(entry.failure)}{_cost(ended.get((entry.place, entry.at)))}"
     return f"{entry.place}: {failed}; {_wait(entry.delay)}"
 
@@ -191,7 +190,7 @@ def _wait(delay: float) -> str:
     return f"tried again after {delay:.3g} s" if delay else "tried again at once"
 
 
-def _output(entry: StepOutput) -> str:
+def _output(entry: StepFinished) -> str:
     what = "asked for more from the user" if entry.conversation == "incomplete" else "finished"
     return f"{what} at attempt {entry.attempt}"
 

@@ -13,9 +13,17 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 
 from fastroai.errors import RunCorrupt, RunInProgress, RunNotFound
+from fastroai.runtime.facts import (
+    AnyFact,
+)
 from fastroai.runtime.owner import is_dead
 from fastroai.store.checksums import with_checksum, without_checksum
-from fastroai.store.entries import AnyEntry, RunHeader, check_format, check_format_in, entry_in_store
+from fastroai.store.entries import (
+    RunHeader,
+    check_format,
+    check_format_in,
+    entry_in_store,
+)
 from fastroai.store.run_store import RunStore, StoredKey
 
 _PAGE: Final = 500
@@ -153,7 +161,7 @@ def is_running(header: RunHeader, now: datetime) -> bool:
     )
 
 
-async def read_log(store: RunStore, header: RunHeader) -> list[AnyEntry]:
+async def read_log(store: RunStore, header: RunHeader) -> list[AnyFact]:
     """Read all entries of a run. Raises `RunCorrupt`, `RunFromNewerVersion` and `RunFromOlderVersion`."""
     stored = await store.read(log_key(header))
     return [entry_in_store(header.run_id, number, value) for number, value in enumerate(stored.values, 1)]

@@ -19,7 +19,12 @@ from fastroai.errors import (
     RunNotFound,
     RunStoreUnavailable,
 )
-from fastroai.store.entries import RunHeader, RunStatus
+from fastroai.runtime.facts import (
+    RunStatus,
+)
+from fastroai.store.entries import (
+    RunHeader,
+)
 from fastroai.store.headers import (
     FoundHeader,
     decode_header,

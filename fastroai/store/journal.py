@@ -17,9 +17,14 @@ from fastroai.errors import (
     ScopeClosedError,
 )
 from fastroai.runtime import backoff_delay
+from fastroai.runtime.facts import (
+    AnyFact,
+)
 from fastroai.runtime.tasks import end_task
 from fastroai.runtime.wakeup import running_loop
-from fastroai.store.entries import AnyEntry, entry_to_store
+from fastroai.store.entries import (
+    entry_to_store,
+)
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.run_store import RunStore
 from fastroai.store.unsealing import seal_messages
@@ -58,7 +63,7 @@ class Journal:
         self._store, self._run_id, self._key = store, run_id, key
         self._revision, self._durability, self._codec = revision, durability, codec
         self._loop = asyncio.get_running_loop()
-        self.entries: list[AnyEntry] = []
+        self.entries: list[AnyFact] = []
         """What was added in this process."""
         self._waiting: list[bytes] = []
         self._written = self._added = 0
@@ -78,7 +83,7 @@ class Journal:
         """Whether the run has ended, so that nothing more is written."""
         return self._closed or self._loop.is_closed()
 
-    def note(self, entry: AnyEntry) -> None:
+    def note(self, entry: AnyFact) -> None:
         """Write it soon, at the latest with the next that is committed. From any thread.
 
         After the end of the run it is left out.
@@ -93,7 +98,7 @@ class Journal:
         if self._writer is None and self._alarm is None:
             self._alarm = self._loop.call_later(LINGER, self._write_soon)
 
-    async def commit(self, entry: AnyEntry) -> None:
+    async def commit(self, entry: AnyFact) -> None:
         """Write it, and wait until it is stored; with `durability="async"` only until there is room.
 
         From any event loop, while that of the run goes on. A caller that is cancelled while it waits has it
@@ -111,7 +116,7 @@ class Journal:
             ended = asyncio.run_coroutine_threadsafe(self._commit(entry), self._loop)
             await asyncio.shield(asyncio.wrap_future(ended))
 
-    async def _commit(self, entry: AnyEntry) -> None:
+    async def _commit(self, entry: AnyFact) -> None:
         self._check()
         self._add(entry)
         self._write_soon()
@@ -147,7 +152,7 @@ class Journal:
         finally:
             self._tell()
 
-    def _add(self, entry: AnyEntry) -> None:
+    def _add(self, entry: AnyFact) -> None:
         self._waiting.append(entry_to_store(seal_messages(entry, self._codec)))
         self.entries.append(entry)
         self._added += 1

@@ -9,7 +9,9 @@ from typing import Final
 
 from fastroai.errors import trace_source_of
 from fastroai.runtime import Scope
-from fastroai.store.entries import AnyEntry
+from fastroai.runtime.facts import (
+    AnyFact,
+)
 from fastroai.store.trace import RunTrace
 
 
@@ -19,14 +21,14 @@ class LiveLog:
     def __init__(self, scope: Scope) -> None:
         """Of the run whose outermost pipeline has this scope."""
         self.scope = scope
-        self.notes: list[AnyEntry] = []
-        self.parts: list[Callable[[], Iterable[AnyEntry]]] = []
+        self.notes: list[AnyFact] = []
+        self.parts: list[Callable[[], Iterable[AnyFact]]] = []
 
-    def add(self, part: Callable[[], Iterable[AnyEntry]]) -> None:
+    def add(self, part: Callable[[], Iterable[AnyFact]]) -> None:
         """Have a pipeline of the run tell its part."""
         self.parts.append(part)
 
-    def entries(self) -> list[AnyEntry]:
+    def entries(self) -> list[AnyFact]:
         """All of it, in the order of time."""
         entries = [*self.notes, *(entry for part in self.parts for entry in part())]
         return sorted(entries, key=lambda entry: entry.at)
@@ -39,7 +41,7 @@ current_live_log: Final[ContextVar[LiveLog | None]] = ContextVar("fastroai_live_
 class RunLog:
     """Gives the trace of a run when it is asked for, not before: most runs are never asked."""
 
-    def __init__(self, entries: Callable[[], Sequence[AnyEntry]]) -> None:
+    def __init__(self, entries: Callable[[], Sequence[AnyFact]]) -> None:
         self._entries = entries
 
     @cached_property
@@ -47,11 +49,11 @@ class RunLog:
         """As it is when it is first asked for."""
         return RunTrace(self._entries())
 
-    def __reduce__(self) -> tuple[Callable[[Sequence[AnyEntry]], RunLog], tuple[Sequence[AnyEntry]]]:
+    def __reduce__(self) -> tuple[Callable[[Sequence[AnyFact]], RunLog], tuple[Sequence[AnyFact]]]:
         return _known, (self.trace.entries,)
 
 
-def _known(entries: Sequence[AnyEntry]) -> RunLog:
+def _known(entries: Sequence[AnyFact]) -> RunLog:
     return RunLog(lambda: entries)
 
 

@@ -14,12 +14,10 @@ from fastroai.errors import ConfigurationError, RunCorrupt
 from fastroai.places import is_in, step_name
 from fastroai.records import RequestUse
 from fastroai.runtime import NO_RETRIES_USED, Charge, RetriesUsed
-from fastroai.store.definitions import definition_at, steps_in
-from fastroai.store.entries import (
+from fastroai.runtime.facts import (
     AnswerGiven,
-    AnyEntry,
-    BranchFailed,
-    CallRetry,
+    AnyFact,
+    BranchTimedOut,
     EdgesResolved,
     MessagesAdded,
     OnceDone,
@@ -29,28 +27,29 @@ from fastroai.store.entries import (
     RequestEnded,
     RequestPlace,
     RequestSent,
-    RunEnded,
-    RunOpened,
+    RunFinished,
     RunResumed,
+    RunStarted,
     SpendingRecorded,
     StepCancelled,
-    StepFailure,
-    StepOutput,
-    StepRetry,
-    StepSkip,
-    StepStart,
+    StepFailed,
+    StepFinished,
+    StepRetried,
+    StepSkipped,
+    StepStarted,
     ToolEnded,
     ValueWritten,
 )
+from fastroai.store.definitions import definition_at, steps_in
 
 GraphEntry: TypeAlias = (
-    StepStart
-    | StepSkip
-    | StepOutput
-    | StepFailure
+    StepStarted
+    | StepSkipped
+    | StepFinished
+    | StepFailed
     | StepCancelled
     | EdgesResolved
-    | BranchFailed
+    | BranchTimedOut
     | QuestionAsked
     | AnswerGiven
     | ValueWritten
@@ -75,26 +74,26 @@ class Exchange:
 class RecordedRun:
     """Read-only but for what is claimed: each response is given once."""
 
-    def __init__(self, run_id: str, entries: Sequence[AnyEntry]) -> None:
+    def __init__(self, run_id: str, entries: Sequence[AnyFact]) -> None:
         """Of all entries of a log, in order.
 
         Raises:
             RunCorrupt: it does not begin as every log does.
         """
-        if not entries or not isinstance(entries[0], RunOpened):
+        if not entries or not isinstance(entries[0], RunStarted):
             raise RunCorrupt(run_id, 1, "a log begins with run_opened")
-        self.entries: list[AnyEntry] = []
-        self.opened: RunOpened = entries[0]
+        self.entries: list[AnyFact] = []
+        self.opened: RunStarted = entries[0]
         self.inputs: dict[str, JsonValue] = dict(self.opened.inputs)
         """Those it began with, and those given anew when it was resumed."""
         self.definition: JsonValue = self.opened.definition
-        self.outputs: dict[str, StepOutput] = {}
+        self.outputs: dict[str, StepFinished] = {}
         """Of the steps that have finished, by place, in the order in which they did."""
-        self.conversations: dict[str, StepOutput] = {}
+        self.conversations: dict[str, StepFinished] = {}
         """The last state of each step that has returned one, by place."""
         self.values: dict[str, object] = {}
         """Outputs that were read already, by place."""
-        self.ended: RunEnded | None = None
+        self.ended: RunFinished | None = None
         self._progress: dict[str, RetriesUsed] = {}
         self._calls: dict[tuple[str, str], RetriesUsed] = {}
         self._sent: dict[str, Exchange] = {}
@@ -116,7 +115,7 @@ class RecordedRun:
         self._run_id = run_id
         self.add(entries)
 
-    def add(self, entries: Iterable[AnyEntry]) -> None:
+    def add(self, entries: Iterable[AnyFact]) -> None:
         """Read on. Raises `RunCorrupt` for an entry that does not fit those before."""
         self._of_graphs = None
         for entry in entries:
@@ -127,18 +126,18 @@ class RecordedRun:
                 reason = f"it does not fit those before: {type(error).__name__}: {error}"
                 raise RunCorrupt(self._run_id, len(self.entries), reason) from error
 
-    def _read(self, entry: AnyEntry) -> None:
+    def _read(self, entry: AnyFact) -> None:
         match entry:
-            case StepOutput():
+            case StepFinished():
                 self._read_output(entry)
-            case StepRetry():
+            case StepRetried():
                 self._progress[entry.place] = RetriesUsed.from_json(entry.used)
                 self.mark_step(entry.place, entry.attempt, "retried")
-            case StepFailure(stopped=False):
+            case StepFailed(stopped=False):
                 if not self._runs_pipeline(entry.place):
                     self._progress[entry.place] = RetriesUsed(attempt=entry.attempt + 1)
                     self.mark_step(entry.place, entry.attempt, "failed")
-            case CallRetry():
+            case StepRetried():
                 self._calls[entry.place, entry.call] = RetriesUsed.from_json(entry.used)
                 self.mark_call_retried(entry.place, entry.call, entry.attempt)
             case RequestSent():
@@ -155,7 +154,7 @@ class RecordedRun:
                 self.inputs.update(entry.inputs)
                 self.definition = entry.definition or self.definition
                 self.ended = None
-            case RunEnded():
+            case RunFinished():
                 self.ended = entry
             case _:
                 pass  # for those who read the trace
@@ -193,7 +192,7 @@ class RecordedRun:
         exchange = self._sent[entry.id]
         exchange.charge.record, exchange.response, exchange.has_ended = entry.record, entry.response, True
 
-    def _read_output(self, entry: StepOutput) -> None:
+    def _read_output(self, entry: StepFinished) -> None:
         if entry.conversation is not None:
             self.conversations[entry.place] = entry
         if entry.conversation != "incomplete":
@@ -220,7 +219,7 @@ class RecordedRun:
         if self._of_graphs is None:
             self._of_graphs = defaultdict(list)
             for position, entry in enumerate(self.entries, 1):
-                if isinstance(entry, BranchFailed):
+                if isinstance(entry, BranchTimedOut):
                     self._of_graphs[entry.graph].append((position, entry))
                 elif isinstance(entry, GraphEntry):
                     self._of_graphs[entry.place.rpartition("/")[0]].append((position, entry))
@@ -252,7 +251,7 @@ class RecordedRun:
             last = entry.at
         return (spent + max(last - began, timedelta(0))).total_seconds()
 
-    def position_of(self, entry: AnyEntry) -> int:
+    def position_of(self, entry: AnyFact) -> int:
         """Where an entry is in the log, from 1."""
         return 1 + next(index for index, one in enumerate(self.entries) if one is entry)
 

@@ -21,14 +21,16 @@ from fastroai.errors import (
 )
 from fastroai.records import Usage
 from fastroai.runtime import Scope
+from fastroai.runtime.facts import (
+    AnyFact,
+    RunFinished,
+    RunResumed,
+    RunStatus,
+)
 from fastroai.runtime.owner import new_owner, release_owner
 from fastroai.runtime.tasks import end_task
 from fastroai.store.entries import (
-    AnyEntry,
-    RunEnded,
     RunHeader,
-    RunResumed,
-    RunStatus,
     entry_to_store,
 )
 from fastroai.store.headers import (
@@ -92,7 +94,7 @@ class DurableRun:
         """As this process has written it last."""
         return self._header
 
-    def entries(self) -> list[AnyEntry]:
+    def entries(self) -> list[AnyFact]:
         """The whole log, so far. Payloads that went through a codec are as they are stored."""
         return [unseal_payloads(entry, None) for entry in (*self.recorded.entries, *self.journal.entries)]
 
@@ -104,14 +106,14 @@ class DurableRun:
     async def begin(
         cls,
         store: RunStore,
-        entries: Sequence[AnyEntry],
+        entries: Sequence[AnyFact],
         *,
         durability: Durability,
         codec: PayloadCodec | None,
         tags: Collection[str] = (),
         tenant: str | None = None,
     ) -> DurableRun:
-        """Put a new run on record: `RunOpened`, and what it has of the run that it was forked from.
+        """Put a new run on record: `RunStarted`, and what it has of the run that it was forked from.
 
         `tags` and `tenant` are what it can be found by.
 
@@ -161,7 +163,7 @@ class DurableRun:
         found: FoundHeader,
         durability: Durability,
         codec: PayloadCodec | None,
-        also: Sequence[AnyEntry] = (),
+        also: Sequence[AnyFact] = (),
     ) -> DurableRun:
         """Take a run up that nobody has.
 
@@ -191,7 +193,7 @@ class DurableRun:
             journal = _journal(store, header, position + len(new), durability, codec)
             return cls(store, header, journal, recorded, codec)
 
-    async def end(self, ended: RunEnded, usage: Usage) -> None:
+    async def end(self, ended: RunFinished, usage: Usage) -> None:
         """Write down how it ended, and give up the lease.
 
         Raises:
@@ -206,7 +208,7 @@ class DurableRun:
         finally:
             await self.release()
 
-    async def _end_header(self, ended: RunEnded, usage: Usage) -> None:
+    async def _end_header(self, ended: RunFinished, usage: Usage) -> None:
         """The log says it already, so whatever fails here does not matter to whoever resumes the run."""
         why = ended.failure
         error = None if why is None else f"{why.error_type}: {seal_text(why.message, self.codec)}"

@@ -13,9 +13,12 @@ from pydantic import JsonValue
 
 from fastroai.places import attempt_around, quoted, step_name
 from fastroai.records import Usage
+from fastroai.runtime.facts import (
+    FailureFacts,
+    StepSkipped,
+)
 from fastroai.store.attempts import AttemptStatus, StepAttempt
 from fastroai.store.definitions import kind_of, needs_of, nested_definition, steps_in
-from fastroai.store.entries import FailureFacts, StepSkip
 
 StepStatus = AttemptStatus | Literal["not started", "skipped"]
 """That of the last attempt, if there was any. `retried`: it waits for the next one."""
@@ -48,14 +51,14 @@ class StepSummary:
 
 
 def summarize(
-    definition: JsonValue, attempts: Iterable[StepAttempt], skips: Iterable[StepSkip]
+    definition: JsonValue, attempts: Iterable[StepAttempt], skips: Iterable[StepSkipped]
 ) -> tuple[StepSummary, ...]:
     """All steps of a definition, and those on record, in an order that respects what they need."""
     return tuple(_Summaries(attempts, skips).of_pipeline("", definition, 0))
 
 
 class _Summaries:
-    def __init__(self, attempts: Iterable[StepAttempt], skips: Iterable[StepSkip]) -> None:
+    def __init__(self, attempts: Iterable[StepAttempt], skips: Iterable[StepSkipped]) -> None:
         self._attempts: defaultdict[str, list[StepAttempt]] = defaultdict(list)
         self._skips = {skip.place: skip for skip in skips}
         self._inside: defaultdict[str | None, dict[str, dict[str, None]]] = defaultdict(dict)

@@ -14,20 +14,22 @@ from pydantic_core import from_json, to_json
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.places import is_in, quoted, step_name, without_attempts
 from fastroai.records import RequestRecord, Usage
-from fastroai.store.attempts import Attempts, StepAttempt
-from fastroai.store.definitions import kind_of
-from fastroai.store.entries import (
+from fastroai.runtime.facts import (
     FORMAT,
-    AnyEntry,
-    BranchFailed,
+    AnyFact,
+    BranchTimedOut,
     FailureFacts,
     RequestEnded,
     RequestSent,
-    RunEnded,
-    RunOpened,
+    RunFinished,
     RunResumed,
+    RunStarted,
     RunStatus,
-    StepSkip,
+    StepSkipped,
+)
+from fastroai.store.attempts import Attempts, StepAttempt
+from fastroai.store.definitions import kind_of
+from fastroai.store.entries import (
     check_format,
     decode_entry,
     encode_entry,
@@ -76,20 +78,20 @@ class RunTrace:
     It is a value. Of a run that goes on, it says how far that was when it was read.
     """
 
-    entries: tuple[AnyEntry, ...]
+    entries: tuple[AnyFact, ...]
     """The log of the run, of which all else is made."""
 
-    def __init__(self, entries: Iterable[AnyEntry]) -> None:
+    def __init__(self, entries: Iterable[AnyFact]) -> None:
         """Of all entries of a log, in order.
 
         Raises:
             ConfigurationError: the first is not that which opens a run.
         """
         object.__setattr__(self, "entries", tuple(entries))
-        if not self.entries or not isinstance(self.entries[0], RunOpened):
+        if not self.entries or not isinstance(self.entries[0], RunStarted):
             first = type(self.entries[0]).__name__ if self.entries else None
             raise ConfigurationError(
-                "entries", first, "the entries of a run, of which the first is RunOpened"
+                "entries", first, "the entries of a run, of which the first is RunStarted"
             )
 
     def __repr__(self) -> str:
@@ -98,10 +100,10 @@ class RunTrace:
     # --- the run ---
 
     @property
-    def opened(self) -> RunOpened:
+    def opened(self) -> RunStarted:
         """The first entry."""
         first = self.entries[0]
-        assert isinstance(first, RunOpened)
+        assert isinstance(first, RunStarted)
         return first
 
     @property
@@ -125,11 +127,11 @@ class RunTrace:
         return self.opened.at
 
     @cached_property
-    def ended(self) -> RunEnded | None:
+    def ended(self) -> RunFinished | None:
         """How the run ended, unless it goes on or its process died."""
         for entry in reversed(self.entries):
-            if isinstance(entry, RunEnded | RunResumed):
-                return entry if isinstance(entry, RunEnded) else None
+            if isinstance(entry, RunFinished | RunResumed):
+                return entry if isinstance(entry, RunFinished) else None
         return None
 
     @property
@@ -183,7 +185,7 @@ class RunTrace:
     @cached_property
     def steps(self) -> tuple[StepSummary, ...]:
         """Every step at a glance: each after those that it needs, nested ones after the step around them."""
-        skips = [entry for entry in self.entries if isinstance(entry, StepSkip)]
+        skips = [entry for entry in self.entries if isinstance(entry, StepSkipped)]
         return summarize(self.definition, self.attempts, skips)
 
     @cached_property
@@ -200,7 +202,7 @@ class RunTrace:
         """The attempts that failed, those that were retried included, in the order in which they started."""
         return tuple(attempt for attempt in self.attempts if attempt.failure is not None)
 
-    def events_for(self, step: str) -> tuple[AnyEntry, ...]:
+    def events_for(self, step: str) -> tuple[AnyFact, ...]:
         """The entries about a step and what is nested in it, in order.
 
         `step` is a place, as in `write`, `write@2` or `write@1/inner/check`, or the id of a step; an id that
@@ -294,10 +296,10 @@ class RunTrace:
         )
 
 
-def _place_of(entry: AnyEntry, requests: dict[str, str]) -> str | None:
+def _place_of(entry: AnyFact, requests: dict[str, str]) -> str | None:
     """Where something happened; `None` for what is about the whole run."""
     match entry:
-        case RunOpened() | RunResumed() | RunEnded() | BranchFailed():
+        case RunStarted() | RunResumed() | RunFinished() | BranchTimedOut():
             return None
         case RequestSent():
             return entry.request.place

@@ -10,9 +10,12 @@ from typing import Final, Literal
 from pydantic import JsonValue
 
 from fastroai.places import without_attempts
+from fastroai.runtime.facts import (
+    FailureFacts,
+    RunStatus,
+)
 from fastroai.store.attempts import StepAttempt
 from fastroai.store.definitions import steps_in
-from fastroai.store.entries import FailureFacts, RunStatus
 from fastroai.store.step_summaries import StepSummary
 
 DifferenceKind = Literal["definition", "inputs", "ran", "attempts", "output", "failure", "requests", "end"]

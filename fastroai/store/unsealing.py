@@ -7,51 +7,50 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
-from fastroai.store.entries import (
+from fastroai.runtime.facts import (
     AnswerGiven,
-    AnyEntry,
-    BranchFailed,
-    CallRetry,
+    AnyFact,
+    BranchTimedOut,
     FailureFacts,
     MessagesAdded,
     OnceDone,
     QuestionAsked,
     RequestEnded,
     RequestSent,
-    RunEnded,
-    RunOpened,
+    RunFinished,
     RunResumed,
+    RunStarted,
     SpendingRecorded,
     StepCancelled,
-    StepFailure,
-    StepOutput,
-    StepRetry,
+    StepFailed,
+    StepFinished,
+    StepRetried,
     ToolEnded,
     ValueWritten,
 )
 from fastroai.store.payloads import PayloadCodec, seal, seal_text, unseal, unseal_text
 
 
-def unseal_entry(entry: AnyEntry, codec: PayloadCodec | None) -> AnyEntry:
+def unseal_entry(entry: AnyFact, codec: PayloadCodec | None) -> AnyFact:
     """An entry of a log with its payload and messages as they were."""
     return unseal_payloads(unseal_messages(entry, codec), codec)
 
 
-def unseal_payloads(entry: AnyEntry, codec: PayloadCodec | None) -> AnyEntry:
+def unseal_payloads(entry: AnyFact, codec: PayloadCodec | None) -> AnyFact:
     """An entry with its payload as it was; as it is, if it has none."""
     return _with_payloads(entry, lambda stored: unseal(stored, codec))
 
 
-def seal_payloads(entry: AnyEntry) -> AnyEntry:
+def seal_payloads(entry: AnyFact) -> AnyFact:
     """An entry of a trace, whose payload is as it was, as a log without a codec has it."""
     return _with_payloads(entry, lambda value: seal(value, None))
 
 
-def _with_payloads(entry: AnyEntry, change: Callable[[JsonValue], JsonValue]) -> AnyEntry:
+def _with_payloads(entry: AnyFact, change: Callable[[JsonValue], JsonValue]) -> AnyFact:
     match entry:
-        case RunOpened() | RunResumed():
+        case RunStarted() | RunResumed():
             return replace(entry, inputs={name: change(value) for name, value in entry.inputs.items()})
-        case StepOutput():
+        case StepFinished():
             return replace(entry, output=change(entry.output))
         case RequestEnded():
             return replace(entry, response=change(entry.response))
@@ -71,23 +70,23 @@ def _with_payloads(entry: AnyEntry, change: Callable[[JsonValue], JsonValue]) ->
             return entry
 
 
-def seal_messages(entry: AnyEntry, codec: PayloadCodec | None) -> AnyEntry:
+def seal_messages(entry: AnyFact, codec: PayloadCodec | None) -> AnyFact:
     """An entry as it is stored: what is told of a failure can quote what users gave."""
     return _with_messages(entry, lambda text: seal_text(text, codec))
 
 
-def unseal_messages(entry: AnyEntry, codec: PayloadCodec | None) -> AnyEntry:
+def unseal_messages(entry: AnyFact, codec: PayloadCodec | None) -> AnyFact:
     """The other way round."""
     return _with_messages(entry, lambda text: unseal_text(text, codec))
 
 
-def _with_messages(entry: AnyEntry, change: Callable[[str], str]) -> AnyEntry:
+def _with_messages(entry: AnyFact, change: Callable[[str], str]) -> AnyFact:
     match entry:
-        case StepRetry() | CallRetry() | StepFailure() | BranchFailed():
+        case StepRetried() | StepRetried() | StepFailed() | BranchTimedOut():
             return replace(entry, failure=replace(entry.failure, message=change(entry.failure.message)))
         case StepCancelled():
             return replace(entry, cause=change(entry.cause))
-        case RunEnded(failure=FailureFacts() as failure):
+        case RunFinished(failure=FailureFacts() as failure):
             return replace(entry, failure=replace(failure, message=change(failure.message)))
         case RequestSent() | RequestEnded() | SpendingRecorded() if entry.record.error is not None:
             return replace(entry, record=replace(entry.record, error=change(entry.record.error)))

@@ -23,21 +23,23 @@ from typing import Any
 
 from durability.shapes import BUDGETS_USD, Oracle
 from durability.worker import Moment, Task, open_store
-from support.accounting import listed_cost
-from support.stored_runs import entries_of
-
-from fastroai.store.entries import (
-    AnyEntry,
+from fastroai.runtime.facts import (
+    AnyFact,
     OnceDone,
     OnceStarted,
     QuestionAsked,
     ReplayDiverged,
     RequestEnded,
     RequestSent,
-    RunEnded,
-    RunHeader,
-    StepOutput,
+    RunFinished,
+    StepFinished,
     ToolEnded,
+)
+from support.accounting import listed_cost
+from support.stored_runs import entries_of
+
+from fastroai.store.entries import (
+    RunHeader,
 )
 from fastroai.store.headers import read_header
 from fastroai.testing import LedgerEntry, ModelServer
@@ -78,7 +80,7 @@ class Calm:
 class Observed:
     """What is on record of a run, at some moment."""
 
-    entries: list[AnyEntry] = field(default_factory=list)
+    entries: list[AnyFact] = field(default_factory=list)
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [entry for entry in self.entries if isinstance(entry, kind)]
@@ -86,7 +88,7 @@ class Observed:
     @property
     def done(self) -> set[str]:
         """Steps that have finished, by place; what has asked a person included."""
-        return {entry.place for kind in (StepOutput, QuestionAsked) for entry in self.of(kind)}
+        return {entry.place for kind in (StepFinished, QuestionAsked) for entry in self.of(kind)}
 
     @property
     def tool_results(self) -> str:
@@ -304,7 +306,7 @@ class Run:
             assert budget is not None
             assert log.lost_usd, "a budget stopped it although nothing was lost"
             return
-        ends = log.of(RunEnded)
+        ends = log.of(RunFinished)
         assert log.entries[-1] is ends[-1]
         assert ends[-1].status == ENDS[outcome.get("status", "completed")]
         self._check_money(outcome, log, billed)

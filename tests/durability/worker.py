@@ -22,6 +22,9 @@ from typing import Any, Literal
 
 import psycopg  # noqa: F401  # before the fork
 import redis  # noqa: F401
+from fastroai.runtime.facts import (
+    EdgesResolved,
+)
 from pydantic_ai.models import Model
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
@@ -42,7 +45,6 @@ from fastroai.store import (
     StoredKey,
     StoredValues,
 )
-from fastroai.store.entries import EdgesResolved
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from durability.graph_shapes import GRAPHS, GraphShape

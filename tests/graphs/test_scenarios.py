@@ -9,6 +9,21 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from fastroai.runtime.facts import (
+    AnswerGiven,
+    AnyFact,
+    BranchTimedOut,
+    QuestionAsked,
+    RunFinished,
+    RunResumed,
+    StepCancelled,
+    StepFailed,
+    StepFinished,
+    StepRetried,
+    StepSkipped,
+    StepStarted,
+    ValueWritten,
+)
 from support.graph_reference import Ending, Outcome, interpret
 from support.graph_scenarios import Scenario, Stage, scenarios
 from support.graph_simulation import graph_machines
@@ -21,21 +36,6 @@ from fastroai import errors
 from fastroai.errors import ConfigurationError, RunNotFound, RunStoreUnavailable
 from fastroai.graphs import GraphResult
 from fastroai.store import MemoryRunStore
-from fastroai.store.entries import (
-    AnswerGiven,
-    AnyEntry,
-    BranchFailed,
-    QuestionAsked,
-    RunEnded,
-    RunResumed,
-    StepCancelled,
-    StepFailure,
-    StepOutput,
-    StepRetry,
-    StepSkip,
-    StepStart,
-    ValueWritten,
-)
 from fastroai.usage import Budget
 
 __all__ = ["graph_machines"]
@@ -43,12 +43,12 @@ __all__ = ["graph_machines"]
 
 TABLE = scenarios()
 
-CHECKPOINTS: dict[type[AnyEntry], str] = {
-    StepStart: "start",
-    StepOutput: "complete",
-    StepFailure: "failed",
-    StepRetry: "retry",
-    StepSkip: "skip",
+CHECKPOINTS: dict[type[AnyFact], str] = {
+    StepStarted: "start",
+    StepFinished: "complete",
+    StepFailed: "failed",
+    StepRetried: "retry",
+    StepSkipped: "skip",
     StepCancelled: "cancelled",
     QuestionAsked: "asked",
     AnswerGiven: "answered",
@@ -108,10 +108,10 @@ def answers(scenario: Scenario) -> list[Stage]:
     return [stage for stage in scenario.then if "input" in stage.resume and "raises" not in stage.expect][:1]
 
 
-def in_flight(entries: list[AnyEntry]) -> set[str]:
+def in_flight(entries: list[AnyFact]) -> set[str]:
     """What had started and was not over when the log ended."""
-    started = {entry.place for entry in entries if isinstance(entry, StepStart)}
-    over = StepOutput | StepFailure | StepCancelled | QuestionAsked
+    started = {entry.place for entry in entries if isinstance(entry, StepStarted)}
+    over = StepFinished | StepFailed | StepCancelled | QuestionAsked
     return started - {entry.place for entry in entries if isinstance(entry, over)}
 
 
@@ -152,13 +152,13 @@ def assert_of_one_process(outcome: Outcome, expect: Mapping[str, Any]) -> None:
         assert outcome.at == expect["seconds"]
 
 
-def checkpoints(entries: list[AnyEntry]) -> list[str]:
+def checkpoints(entries: list[AnyFact]) -> list[str]:
     """The log, as the table has it: `start a`, `complete a`, `start b#2`, ..."""
     found = []
     for entry in entries:
-        if isinstance(entry, BranchFailed):
+        if isinstance(entry, BranchTimedOut):
             found.append(f"timed out {entry.branch.split('/')[-1]}")
-        elif isinstance(entry, RunEnded):
+        elif isinstance(entry, RunFinished):
             found.append(f"ended {entry.status}")
         elif isinstance(entry, RunResumed):
             found.append("resumed")
@@ -251,7 +251,7 @@ async def killed(scenario: Scenario, order: list[Ending] | None, at: int) -> boo
         result = await world.graph.resume(RUN, store=store, **stage.resume)
         assert_as_expected(outcome_of(result, world), stage.expect, result)
         return True
-    done = {entry.place for entry in entries if isinstance(entry, StepOutput)}
+    done = {entry.place for entry in entries if isinstance(entry, StepFinished)}
     assert not done & {place.replace("@1", "").replace("@", "#") for place in world.attempts}
     assert_as_expected(outcome_of(result, world), {**scenario.expect, "cost": None}, result)
     if "cost" in scenario.expect:  # the attempt that was interrupted is made again

@@ -16,6 +16,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from fastroai.runtime.facts import (
+    StepFinished,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
@@ -27,7 +30,10 @@ from support.virtual_time import VirtualTimeLoop
 
 from fastroai.errors import FastroAIError, RunNotFound
 from fastroai.pipelines import Pipeline, PipelineConfig, PipelineResult, StepConfig, StepContext, step
-from fastroai.store.entries import StepOutput, entry_in_store, entry_to_store
+from fastroai.store.entries import (
+    entry_in_store,
+    entry_to_store,
+)
 from fastroai.store.values import value_from_json, value_to_json
 
 # --- runs ---
@@ -156,7 +162,7 @@ def test_a_run_that_is_interrupted_comes_to_what_it_would_have_come_to(
             final.skipped,
         )
         assert result.trace.replay(world.pipeline) is None
-        kept = [entry.place for entry in result.trace.entries if isinstance(entry, StepOutput)]
+        kept = [entry.place for entry in result.trace.entries if isinstance(entry, StepFinished)]
         assert sorted(kept) == sorted(plan.needs), "each step has succeeded once, as far as anybody was told"
         if not any(stops.gone_at) and not any(stops.cancelled_at):
             assert world.succeeded == Counter(list(plan.needs))
@@ -182,7 +188,7 @@ def test_a_run_that_is_not_interrupted_does_what_the_reference_does(
             final.skipped,
         )
         assert world.succeeded == Counter(list(final.outputs))
-        entries = [entry for entry in result.trace.entries if isinstance(entry, StepOutput)]
+        entries = [entry for entry in result.trace.entries if isinstance(entry, StepFinished)]
         assert {entry.place: entry.output for entry in entries} == final.outputs
 
     _run(check())
@@ -274,14 +280,14 @@ def test_any_value_comes_back_from_every_store(
 
 async def _round_trip(store: Any, key: str, values: list[tuple[Any, Any]]) -> None:
     entries = [
-        StepOutput(place="s", attempt=1, output=value_to_json(value, declared, "it"))
+        StepFinished(place="s", attempt=1, output=value_to_json(value, declared, "it"))
         for value, declared in values
     ]
     await store.append(key, [entry_to_store(entry) for entry in entries], revision=0)
     found = await store.read(key)
     for (value, declared), stored in zip(values, found.values, strict=True):
         entry = entry_in_store("r", 1, stored)
-        assert isinstance(entry, StepOutput)
+        assert isinstance(entry, StepFinished)
         back = value_from_json(entry.output, declared)
         assert type(back) is type(value)
         assert back == value or repr(back) == repr(value)  # NaN is not equal to itself

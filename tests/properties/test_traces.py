@@ -9,6 +9,26 @@ from datetime import UTC
 from decimal import Decimal
 from typing import Any
 
+from fastroai.runtime.facts import (
+    AnyFact,
+    FailureFacts,
+    OnceDone,
+    OnceStarted,
+    ReplayDiverged,
+    RequestEnded,
+    RequestPlace,
+    RequestSent,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    SpendingRecorded,
+    StepFailed,
+    StepFinished,
+    StepRetried,
+    StepSkipped,
+    StepStarted,
+    ToolEnded,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.run_logs import definition
@@ -18,27 +38,6 @@ from fastroai.errors import StepExecutionError
 from fastroai.pipelines import Pipeline, PipelineConfig, StepConfig, StepContext, step
 from fastroai.records import RequestRecord, Tokens, exact_sum
 from fastroai.store import MemoryRunStore, RunTrace
-from fastroai.store.entries import (
-    AnyEntry,
-    CallRetry,
-    FailureFacts,
-    OnceDone,
-    OnceStarted,
-    ReplayDiverged,
-    RequestEnded,
-    RequestPlace,
-    RequestSent,
-    RunEnded,
-    RunOpened,
-    RunResumed,
-    SpendingRecorded,
-    StepFailure,
-    StepOutput,
-    StepRetry,
-    StepSkip,
-    StepStart,
-    ToolEnded,
-)
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 VALUES = st.recursive(
@@ -85,7 +84,7 @@ KNOWN = {
 }
 
 
-def entries_of(kind: type[AnyEntry], **more: st.SearchStrategy[Any]) -> st.SearchStrategy[AnyEntry]:
+def entries_of(kind: type[AnyFact], **more: st.SearchStrategy[Any]) -> st.SearchStrategy[AnyFact]:
     known = {**KNOWN, **more}
     return st.builds(kind, **{one.name: known[one.name] for one in fields(kind) if one.name in known})
 
@@ -93,19 +92,19 @@ def entries_of(kind: type[AnyEntry], **more: st.SearchStrategy[Any]) -> st.Searc
 @st.composite
 def traces(draw: st.DrawFn) -> RunTrace:
     """Anything that a log can hold, in any order after its beginning."""
-    opened = draw(entries_of(RunOpened, run_id=TEXTS, pipeline=TEXTS, forked_from=st.none() | TEXTS))
+    opened = draw(entries_of(RunStarted, run_id=TEXTS, pipeline=TEXTS, forked_from=st.none() | TEXTS))
     in_steps = (
-        StepStart,
-        StepRetry,
-        StepOutput,
-        StepFailure,
-        StepSkip,
+        StepStarted,
+        StepRetried,
+        StepFinished,
+        StepFailed,
+        StepSkipped,
         RequestSent,
         RequestEnded,
         RunResumed,
     )
-    others = (RunEnded, OnceStarted, OnceDone)
-    in_attempts = (CallRetry, SpendingRecorded, ToolEnded, ReplayDiverged)
+    others = (RunFinished, OnceStarted, OnceDone)
+    in_attempts = (StepRetried, SpendingRecorded, ToolEnded, ReplayDiverged)
     entry = st.one_of(
         *(entries_of(kind) for kind in (*in_steps, *others)),
         *(entries_of(kind, place=ATTEMPTS) for kind in in_attempts),

@@ -8,6 +8,13 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
+from fastroai.runtime.facts import (
+    AnyFact,
+    RequestEnded,
+    RequestSent,
+    StepFailed,
+    StepFinished,
+)
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
@@ -25,7 +32,6 @@ from fastroai.pipelines import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.places import split_attempt
 from fastroai.runtime import current_scope
 from fastroai.store import MemoryRunStore
-from fastroai.store.entries import AnyEntry, RequestEnded, RequestSent, StepFailure, StepOutput
 from support.agents import paid_agent
 from support.graph_reference import (
     IN_A_CIRCLE,
@@ -63,10 +69,10 @@ class Acted(BaseStep[Any, Any]):
 class Turns:
     """Lets visits end in the order in which the reference has them end, whenever they began."""
 
-    def __init__(self, order: Sequence[Ending], entries: Iterable[AnyEntry] = ()) -> None:
+    def __init__(self, order: Sequence[Ending], entries: Iterable[AnyFact] = ()) -> None:
         """Those on record are over; only a failure that ended the run, the last of all, is tried again."""
         entries = tuple(entries)
-        over = {entry.place for entry in entries if isinstance(entry, StepOutput | StepFailure)}
+        over = {entry.place for entry in entries if isinstance(entry, StepFinished | StepFailed)}
         over |= _answered(entries)
         self._places = [_place(ending) for ending in order]
         self._left = [place for place in self._places if place not in over] or self._places[-1:]
@@ -88,7 +94,7 @@ def _value(scripted: Any) -> Any:
     return object() if scripted == "unstorable" else scripted
 
 
-def _answered(entries: Sequence[AnyEntry]) -> set[str]:
+def _answered(entries: Sequence[AnyFact]) -> set[str]:
     """Decisions that a model has made, which are not asked for again."""
     sent = {entry.id: entry.request.place for entry in entries if isinstance(entry, RequestSent)}
     ended = [entry for entry in entries if isinstance(entry, RequestEnded) and entry.response is not None]
@@ -271,7 +277,7 @@ def nth_write(number: int) -> When:
     """At that write to a log, from 1."""
     writes = 0
 
-    def when(entries: Sequence[AnyEntry]) -> bool:
+    def when(entries: Sequence[AnyFact]) -> bool:
         nonlocal writes
         writes += 1
         return writes >= number

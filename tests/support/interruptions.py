@@ -10,17 +10,25 @@ from functools import cache
 from typing import Any
 
 import pytest
+from fastroai.runtime.facts import (
+    AnyFact,
+    ReplayDiverged,
+    RequestEnded,
+    RequestSent,
+)
 
 from fastroai import ChatResponse, Pipeline, PipelineResult, step
 from fastroai.errors import RunStoreUnavailable
 from fastroai.records import RequestRecord, Usage
 from fastroai.store import MemoryRunStore, StoredKey, StoredValues
-from fastroai.store.entries import AnyEntry, ReplayDiverged, RequestEnded, RequestSent, entry_in_store
+from fastroai.store.entries import (
+    entry_in_store,
+)
 from fastroai.testing import ModelServer
 from support import stored_runs
 
 RUN = "r1"
-When = Callable[[Sequence[AnyEntry]], bool]
+When = Callable[[Sequence[AnyFact]], bool]
 """Told of the entries of each write to a log."""
 
 
@@ -59,11 +67,11 @@ class DyingStore:
         await self._store.delete(key)
 
 
-def nth(kind: type[AnyEntry], number: int = 1, **facts: object) -> When:
+def nth(kind: type[AnyFact], number: int = 1, **facts: object) -> When:
     """At the write that has the entry number `number` of this kind, from 1, with these facts."""
     seen = 0
 
-    def when(entries: Sequence[AnyEntry]) -> bool:
+    def when(entries: Sequence[AnyFact]) -> bool:
         nonlocal seen
         seen += sum(
             isinstance(entry, kind) and all(getattr(entry, name) == value for name, value in facts.items())
@@ -74,7 +82,7 @@ def nth(kind: type[AnyEntry], number: int = 1, **facts: object) -> When:
     return when
 
 
-def never(entries: Sequence[AnyEntry]) -> bool:
+def never(entries: Sequence[AnyFact]) -> bool:
     """The store goes on."""
     return False
 
@@ -96,12 +104,12 @@ async def go_on(pipeline: Pipeline[Any, Any], store: Any, **options: Any) -> Pip
     return await pipeline.resume(RUN, store=store, **options)
 
 
-async def entries_of(store: Any) -> list[AnyEntry]:
+async def entries_of(store: Any) -> list[AnyFact]:
     """The log of the run."""
     return await stored_runs.entries_of(store, RUN)
 
 
-def logged(entries: Iterable[AnyEntry]) -> list[RequestRecord]:
+def logged(entries: Iterable[AnyFact]) -> list[RequestRecord]:
     """What the requests in a log cost, and the bounds of those that never ended."""
     records: dict[str, RequestRecord] = {}
     for entry in entries:

@@ -7,29 +7,30 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Literal
 
-from pydantic import JsonValue
-
-from fastroai.records import RequestRecord, Tokens
-from fastroai.store.entries import (
-    AnyEntry,
-    CallRetry,
+from fastroai.runtime.facts import (
+    AnyFact,
     FailureFacts,
     OnceStarted,
     ReplayDiverged,
     RequestEnded,
     RequestPlace,
     RequestSent,
-    RunEnded,
-    RunHeader,
-    RunOpened,
+    RunFinished,
     RunResumed,
+    RunStarted,
     RunStatus,
     SpendingRecorded,
-    StepFailure,
-    StepOutput,
-    StepRetry,
-    StepSkip,
-    StepStart,
+    StepFailed,
+    StepFinished,
+    StepRetried,
+    StepSkipped,
+    StepStarted,
+)
+from pydantic import JsonValue
+
+from fastroai.records import RequestRecord, Tokens
+from fastroai.store.entries import (
+    RunHeader,
     entry_to_store,
 )
 from fastroai.store.headers import encode_header, header_key, log_key, new_epoch
@@ -81,8 +82,8 @@ class Log:
         forked_from: str | None = None,
     ) -> None:
         self.run_id, self.at = run_id, start
-        self.entries: list[AnyEntry] = [
-            RunOpened(
+        self.entries: list[AnyFact] = [
+            RunStarted(
                 at=start,
                 run_id=run_id,
                 pipeline=pipeline,
@@ -93,14 +94,14 @@ class Log:
         ]
         self._requests = 0
 
-    def add(self, entry: AnyEntry, seconds: float = 1.0) -> Log:
+    def add(self, entry: AnyFact, seconds: float = 1.0) -> Log:
         self.at += timedelta(seconds=seconds)
         self.entries.append(replace(entry, at=self.at))
         return self
 
     def start(self, place: str, after: str | None = None, *, seconds: float = 0.0) -> Log:
         cause = "it needs no other step" if after is None else f"{after!r} was the last that it needed"
-        return self.add(StepStart(place=place, cause=cause), seconds)
+        return self.add(StepStarted(place=place, cause=cause), seconds)
 
     def output(
         self,
@@ -110,21 +111,21 @@ class Log:
         attempt: int = 1,
         conversation: Literal["complete", "incomplete"] | None = None,
     ) -> Log:
-        return self.add(StepOutput(place=place, attempt=attempt, output=output, conversation=conversation))
+        return self.add(StepFinished(place=place, attempt=attempt, output=output, conversation=conversation))
 
     def retry(self, place: str, *, attempt: int = 1, delay: float = 0.5) -> Log:
         used = {"recoverable": attempt}
-        return self.add(StepRetry(place=place, attempt=attempt, failure=failure(), delay=delay, used=used))
+        return self.add(StepRetried(place=place, attempt=attempt, failure=failure(), delay=delay, used=used))
 
     def call_retry(self, place: str) -> Log:
-        return self.add(CallRetry(place=place, call="1", attempt=1, failure=failure(), delay=0.25, used={}))
+        return self.add(StepRetried(place=place, call="1", attempt=1, failure=failure(), delay=0.25, used={}))
 
     def fail(self, place: str, *, attempt: int = 1, why: FailureFacts | None = None) -> Log:
-        return self.add(StepFailure(place=place, attempt=attempt, failure=why or failure()))
+        return self.add(StepFailed(place=place, attempt=attempt, failure=why or failure()))
 
     def skip(self, place: str, failed: str) -> Log:
         cause = f"it needs {failed!r}, which failed"
-        return self.add(StepSkip(place=place, cause=cause), 0.0)
+        return self.add(StepSkipped(place=place, cause=cause), 0.0)
 
     def request(
         self, place: str, cost: str | None = "0.001", *, fingerprint: str = "f1", waited_ms: float = 0.0
@@ -153,7 +154,7 @@ class Log:
         return self.add(RunResumed(inputs=inputs, definition=shape), 60.0)
 
     def end(self, status: RunStatus = "finished", why: FailureFacts | None = None) -> Log:
-        return self.add(RunEnded(status=status, failure=why))
+        return self.add(RunFinished(status=status, failure=why))
 
     @property
     def trace(self) -> RunTrace:
@@ -162,7 +163,7 @@ class Log:
     async def write(self, store: RunStore, **changes: object) -> RunHeader:
         """Put the run into a store, with a header that fits."""
         opened, last = self.entries[0], self.entries[-1]
-        assert isinstance(opened, RunOpened)
+        assert isinstance(opened, RunStarted)
         usage = self.trace.usage
         header = RunHeader(
             run_id=self.run_id,

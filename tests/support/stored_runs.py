@@ -6,8 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from fastroai.runtime.facts import (
+    AnyFact,
+)
+
 from fastroai.errors import RunNotFound
-from fastroai.store.entries import AnyEntry, RunHeader
+from fastroai.store.entries import (
+    RunHeader,
+)
 from fastroai.store.headers import encode_header, header_key, log_key, read_header, read_log
 
 
@@ -29,7 +35,7 @@ async def log_key_of(store: Any, run_id: str) -> str:
     return log_key(await header_of(store, run_id))
 
 
-async def entries_of(store: Any, run_id: str) -> list[AnyEntry]:
+async def entries_of(store: Any, run_id: str) -> list[AnyFact]:
     """The log of a run; empty if there is no such run."""
     try:
         header = await header_of(store, run_id)

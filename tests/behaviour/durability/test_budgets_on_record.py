@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastroai.runtime.facts import (
+    RequestEnded,
+    RequestSent,
+)
 from support.interruptions import Desk, assert_the_sum_of_the_log, entries_of, go_on, interrupt, nth
 from support.tracing import RecordingTracer
 
 from fastroai import FastroAgent, Pipeline, PipelineConfig, StepConfig, StepContext, step
 from fastroai.errors import BudgetExceeded, StepExecutionError
 from fastroai.store import MemoryRunStore, SQLiteRunStore
-from fastroai.store.entries import RequestEnded, RequestSent
 from fastroai.testing import ModelServer, Reply, ToolCall, Usage
 from fastroai.usage import Budget, SpendLimit
 from fastroai.usage.memory_spend_store import MemorySpendStore

@@ -7,6 +7,12 @@ from collections.abc import AsyncIterable, Callable
 from typing import Any
 
 import pytest
+from fastroai.runtime.facts import (
+    ReplayDiverged,
+    RequestEnded,
+    StepRetried,
+    ToolEnded,
+)
 from pydantic import BaseModel
 from pydantic_ai import ModelRetry, RunContext
 from pydantic_ai.messages import AgentStreamEvent, ModelMessage
@@ -25,7 +31,6 @@ from fastroai import FastroAgent, Pipeline, StepContext, step
 from fastroai.errors import StepExecutionError
 from fastroai.runtime import RetryPolicy
 from fastroai.store import MemoryRunStore
-from fastroai.store.entries import CallRetry, ReplayDiverged, RequestEnded, ToolEnded
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall, Usage
 from fastroai.usage import Budget
 
@@ -246,7 +251,7 @@ async def test_retries_of_a_call_go_on_where_they_were(server: ModelServer, numb
     (before,) = desk.forget()
     assert undisturbed.usage.total.agent_calls == 3
     server.script(*replies)
-    resumed = await desk.interrupted(nth(CallRetry, number), written=True)
+    resumed = await desk.interrupted(nth(StepRetried, number), written=True)
     assert len(server.ledger.entries) == 3
     assert_same_account(desk.responses[0], before)
     assert resumed.usage.total == undisturbed.usage.total
@@ -262,7 +267,7 @@ async def test_an_interruption_gives_no_more_retries_of_a_call(server: ModelServ
         await ctx.run(agent, "Go", retries=2, retry_delay=0.0)
 
     store = MemoryRunStore()
-    await interrupt(Pipeline("p", {"work": step(work)}), store, nth(CallRetry, number), written=True)
+    await interrupt(Pipeline("p", {"work": step(work)}), store, nth(StepRetried, number), written=True)
     with pytest.raises(StepExecutionError) as caught:
         await go_on(Pipeline("p", {"work": step(work)}), store)
     assert len(server.ledger.entries) == 3
@@ -279,7 +284,7 @@ async def test_the_budget_of_a_call_counts_attempts_that_an_earlier_process_made
         await ctx.run(agent, "Go", retry=policy, budget=Budget(requests=2))
 
     store = MemoryRunStore()
-    await interrupt(Pipeline("p", {"work": step(work)}), store, nth(CallRetry, 1), written=True)
+    await interrupt(Pipeline("p", {"work": step(work)}), store, nth(StepRetried, 1), written=True)
     with pytest.raises(StepExecutionError):
         await go_on(Pipeline("p", {"work": step(work)}), store)
     assert len(server.ledger.entries) == 2

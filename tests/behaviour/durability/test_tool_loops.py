@@ -7,13 +7,17 @@ from itertools import count
 from typing import Any
 
 import pytest
+from fastroai.runtime.facts import (
+    AnyFact,
+    RequestEnded,
+    ToolEnded,
+)
 from pydantic import BaseModel
 from pydantic_ai import Agent, BinaryContent, ModelRetry, ToolReturn
 from pydantic_ai.exceptions import ToolFailed
 from support.interruptions import Desk, assert_same_account, nth
 
 from fastroai import FastroAgent, Metered, StepContext
-from fastroai.store.entries import AnyEntry, RequestEnded, ToolEnded
 from fastroai.testing import ModelServer, Reply, ToolCall, Usage
 from fastroai.testing.requests import ServedRequest
 
@@ -60,7 +64,7 @@ def look_up(desk: Desk) -> Any:
 
 @pytest.mark.parametrize(("kind", "number"), [(RequestEnded, 5), (RequestEnded, 10), (ToolEnded, 9)])
 async def test_a_loop_of_ten_requests_that_is_interrupted_after_any_of_them_asks_nothing_twice(
-    server: ModelServer, kind: type[AnyEntry], number: int
+    server: ModelServer, kind: type[AnyFact], number: int
 ) -> None:
     loops(server, 10)
     desk = desk_of(server, look_up)
@@ -86,7 +90,7 @@ async def test_only_what_was_not_on_record_yet_is_repeated_wherever_a_loop_is_in
     lost = 0
     writes = count(1)
 
-    def at(entries: Sequence[AnyEntry]) -> bool:
+    def at(entries: Sequence[AnyFact]) -> bool:
         nonlocal lost
         lost = 0 if written else sum(isinstance(entry, RequestEnded) for entry in entries)
         return next(writes) == write

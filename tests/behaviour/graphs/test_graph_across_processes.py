@@ -75,7 +75,7 @@ async def test_a_run_is_cancelled_from_another_process_keeps_its_partial_work_an
 ) -> None:
     running = elsewhere.start(Call(place, "hanging", "run", "r"))
     await place.noted("hang")
-    await on_record(store, "step_output", "quick")
+    await on_record(store, "step_finished", "quick")
     assert await elsewhere.perform(Call(place, "hanging", "cancel", "r")) == {}
     cancelled = await running.outcome()
     assert (cancelled["status"], cancelled["path"]) == (

@@ -108,7 +108,7 @@ async def test_a_fork_that_failed_in_two_processes_tells_the_failures_of_both() 
     counted.failing = {"a"}
     dying = asyncio.create_task(graph.run(run_id="r"))
     await hanging.wait()
-    while not any(b"step_failure" in value for value in await raw_log(store, "r")):
+    while not any(b"step_failed" in value for value in await raw_log(store, "r")):
         await asyncio.sleep(0.01)
     dying.cancel()
     with pytest.raises(asyncio.CancelledError):

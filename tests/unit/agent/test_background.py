@@ -9,6 +9,10 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from fastroai.runtime.facts import (
+    RequestEnded,
+    StepFinished,
+)
 from pydantic_ai import Agent, ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.models import ModelRequestParameters
@@ -32,7 +36,6 @@ from fastroai import (
 from fastroai.agent import Metered
 from fastroai.runtime import ProviderLimit, Scope
 from fastroai.store import MemoryRunStore
-from fastroai.store.entries import RequestEnded, StepOutput
 
 COST = Decimal("0.0000195")
 
@@ -254,7 +257,7 @@ async def test_a_background_response_on_record_is_not_asked_for_again() -> None:
     async def talk(ctx: StepContext[None]) -> str:
         return (await ctx.run(background_agent(provider), "?")).output
 
-    await interrupt(alone(talk), store, nth(StepOutput), written=False)
+    await interrupt(alone(talk), store, nth(StepFinished), written=False)
     result = await go_on(alone(talk), store)
     assert result.output == "answer"
     assert provider.submitted == 1

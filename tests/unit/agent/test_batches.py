@@ -10,6 +10,11 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from fastroai.runtime.facts import (
+    RequestEnded,
+    RequestSent,
+    StepFinished,
+)
 from pydantic_ai import Agent, ModelHTTPError
 from pydantic_ai.capabilities import BatchModelRequests
 from pydantic_ai.direct import model_request_batch
@@ -38,7 +43,6 @@ from fastroai.agent import Metered
 from fastroai.errors import UnmeteredRequestError
 from fastroai.runtime import Scope
 from fastroai.store import MemoryRunStore
-from fastroai.store.entries import RequestEnded, RequestSent, StepOutput
 
 SOON = timedelta(milliseconds=1)
 
@@ -348,7 +352,7 @@ async def test_a_batch_of_which_nothing_was_heard_counts_at_its_bound() -> None:
     async def talk(ctx: StepContext[None]) -> str:
         return (await ctx.run(batching_agent(provider), "?")).output
 
-    await interrupt(alone(talk), store, nth(StepOutput), written=False)
+    await interrupt(alone(talk), store, nth(StepFinished), written=False)
     entries = [entry for entry in await entries_of(store) if isinstance(entry, RequestSent | RequestEnded)]
     assert [type(entry).__name__ for entry in entries] == ["RequestSent"] or len(entries) == 2
     result = await go_on(alone(talk), store)

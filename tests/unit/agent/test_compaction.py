@@ -8,6 +8,10 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from fastroai.runtime.facts import (
+    RequestEnded,
+    StepFinished,
+)
 from pydantic_ai import Agent
 from pydantic_ai.messages import (
     CompactionPart,
@@ -28,7 +32,6 @@ from fastroai.agent.request_terms import CompactionTerms
 from fastroai.runtime import Scope
 from fastroai.steps import StepContext
 from fastroai.store import MemoryRunStore
-from fastroai.store.entries import RequestEnded, StepOutput
 from fastroai.usage import CostCalculator, request_bound
 
 HISTORY: list[ModelMessage] = [
@@ -188,7 +191,7 @@ async def test_a_compaction_and_a_request_with_the_same_messages_are_told_apart_
         kinds.extend(type(response.parts[0]).__name__ for response in (compacted, answered))
         return "done"
 
-    await interrupt(alone(both), store, nth(StepOutput), written=False)
+    await interrupt(alone(both), store, nth(StepFinished), written=False)
     await go_on(alone(both), store)
     assert kinds == ["CompactionPart", "TextPart"] * 2
     assert len(provider.ledger) == 2

@@ -7,6 +7,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from fastroai.runtime.facts import (
+    ReplayDiverged,
+    RequestEnded,
+    RequestSent,
+    StepRetried,
+    ToolEnded,
+)
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
@@ -27,7 +34,6 @@ from fastroai.errors import BudgetExceeded, StepExecutionError
 from fastroai.pipelines import Pipeline, StepConfig, StepContext, step
 from fastroai.runtime import ProviderLimit
 from fastroai.store import MemoryRunStore
-from fastroai.store.entries import ReplayDiverged, RequestEnded, RequestSent, StepRetry, ToolEnded
 from fastroai.usage import Budget
 
 
@@ -207,7 +213,7 @@ async def test_attempts_at_a_mapped_step_go_on() -> None:
     one.config = StepConfig(retries=2, retry_delay=0.0)
     store = MemoryRunStore()
     await interrupt(alone(work), store, nth(RequestSent))
-    assert any(isinstance(entry, StepRetry) for entry in await entries_of(store)) is False
+    assert any(isinstance(entry, StepRetried) for entry in await entries_of(store)) is False
     await interrupt(alone(work), again := MemoryRunStore(), nth(RequestSent), written=True)
     attempts.clear()
     await go_on(alone(work), again)

@@ -7,21 +7,21 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fastroai.runtime.facts import (
+    AnyFact,
+    EdgesResolved,
+    FailureFacts,
+    RunFinished,
+    StepFailed,
+    StepFinished,
+    StepSkipped,
+)
 from support.counted_nodes import Counted
 
 from fastroai import StepContext
 from fastroai.errors import RunCorrupt
 from fastroai.graphs import Edge, Graph, Node
 from fastroai.store import RunTrace
-from fastroai.store.entries import (
-    AnyEntry,
-    EdgesResolved,
-    FailureFacts,
-    RunEnded,
-    StepFailure,
-    StepOutput,
-    StepSkip,
-)
 
 
 def turning(limit: int | None = None, **options: Any) -> Graph[Any, Any]:
@@ -43,11 +43,11 @@ def turning(limit: int | None = None, **options: Any) -> Graph[Any, Any]:
     return Graph("turning", nodes=nodes, edges=edges, entry="turn", **options)
 
 
-async def entries_of(graph: Graph[Any, Any]) -> list[AnyEntry]:
+async def entries_of(graph: Graph[Any, Any]) -> list[AnyFact]:
     return [*(await graph.run({"x": 1})).trace.entries]
 
 
-def told(graph: Graph[Any, Any], entries: Sequence[AnyEntry]) -> str:
+def told(graph: Graph[Any, Any], entries: Sequence[AnyFact]) -> str:
     return str(RunTrace(entries).replay(graph))
 
 
@@ -55,13 +55,13 @@ async def test_a_skip_that_is_not_decided_and_one_that_is() -> None:
     skipping = await entries_of(turning(1))
     assert told(turning(1), skipping) == "None"
     assert "the replay has no skip of 'turn'; on record is 'turn' skipped" in told(turning(), skipping)
-    without = [entry for entry in skipping if not isinstance(entry, StepSkip)]
+    without = [entry for entry in skipping if not isinstance(entry, StepSkipped)]
     assert "has a decision on 'turn'; on record is the run finished" in told(turning(1), without)
 
 
 async def test_outputs_and_inputs_that_do_not_fit() -> None:
     entries = await entries_of(turning())
-    spoiled = [replace(e, output=3) if isinstance(e, StepOutput) and e.place == "end" else e for e in entries]
+    spoiled = [replace(e, output=3) if isinstance(e, StepFinished) and e.place == "end" else e for e in entries]
     end = Counted().node("end", returns=str)
     typed = Graph(
         "turning", nodes={**turning().nodes, "end": end}, edges=turning().edges, entry="turn", goal="other"
@@ -76,11 +76,11 @@ async def test_outputs_and_inputs_that_do_not_fit() -> None:
 
 async def test_ends_that_are_not_those_of_the_run() -> None:
     *entries, ended = await entries_of(turning())
-    assert isinstance(ended, RunEnded)
+    assert isinstance(ended, RunFinished)
     assert told(turning(), entries) == "None", "it goes on"
     assert told(turning(), [*entries, replace(ended, status="cancelled")]).endswith("is the run cancelled")
     assert "the run completed" in told(turning(), [*entries, replace(ended, status="failed")])
-    cut = [entry for entry in entries if not (isinstance(entry, StepOutput) and entry.place == "end")]
+    cut = [entry for entry in entries if not (isinstance(entry, StepFinished) and entry.place == "end")]
     assert "the run going on with 'end'; on record is the run finished" in told(turning(), [*cut, ended])
     assert told(turning(), [*cut, replace(ended, status="waiting")]) == "None", "it was paused"
 
@@ -92,5 +92,5 @@ async def test_edges_that_are_resolved_although_nothing_ended() -> None:
         turning(), [*entries, twice]
     )
     facts = FailureFacts(error_type="E", message="gone", failure_class="terminal")
-    failure = StepFailure(place="nowhere", attempt=1, failure=facts)
+    failure = StepFailed(place="nowhere", attempt=1, failure=facts)
     assert told(turning(), [entries[0], failure]).endswith("on record is a failure of 'nowhere'")

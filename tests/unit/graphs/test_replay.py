@@ -6,6 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from fastroai.runtime.facts import (
+    AnyFact,
+    QuestionAsked,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+)
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from support.counted_nodes import Counted
@@ -15,7 +22,6 @@ from fastroai.errors import RunCorrupt
 from fastroai.graphs import Edge, Graph, Node
 from fastroai.graphs.replay import replayed
 from fastroai.store import MemoryRunStore
-from fastroai.store.entries import AnyEntry, QuestionAsked, RunEnded, RunOpened, RunResumed
 from fastroai.store.recorded import RecordedRun
 
 
@@ -65,7 +71,7 @@ def rich_graph(counted: Counted, store: MemoryRunStore) -> Graph[Any, Any]:
     )
 
 
-async def log_of(graph: Graph[Any, Any], counted: Counted) -> tuple[AnyEntry, ...]:
+async def log_of(graph: Graph[Any, Any], counted: Counted) -> tuple[AnyFact, ...]:
     counted.failing = {"b", "end"}
     assert (await graph.run({"x": 1}, run_id="r")).status == "paused"
     assert (await graph.resume("r", input=5)).status == "failed"
@@ -76,7 +82,7 @@ async def log_of(graph: Graph[Any, Any], counted: Counted) -> tuple[AnyEntry, ..
     return result.trace.entries
 
 
-def spoiled(entries: Sequence[AnyEntry]) -> Iterator[list[AnyEntry]]:
+def spoiled(entries: Sequence[AnyFact]) -> Iterator[list[AnyFact]]:
     """The log with an entry missing, doubled, or in another place; and the beginnings of all that."""
     first, *rest = entries
     for number in range(len(rest)):
@@ -132,6 +138,6 @@ async def test_what_another_graph_has_done_is_refused_with_the_entry_that_does_n
     assert "step_output" in repr(entries[refused.value.position - 1])
     replay = replayed(other._setup, {}, RecordedRun("r", entries), "", None, forgiving=True)
     assert list(replay.machine.root.outputs) == ["b", "a"] or replay.starts
-    assert isinstance(entries[0], RunOpened)
-    assert isinstance(entries[-1], RunEnded)
+    assert isinstance(entries[0], RunStarted)
+    assert isinstance(entries[-1], RunFinished)
     assert not any(isinstance(entry, RunResumed) for entry in entries)

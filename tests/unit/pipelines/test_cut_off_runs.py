@@ -6,6 +6,11 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from fastroai.runtime.facts import (
+    AnyFact,
+    StepFinished,
+    ToolEnded,
+)
 from pydantic_ai import ModelRetry, Tool
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
@@ -14,11 +19,10 @@ from support.stored_runs import entries_of, header_of, raw_log
 
 from fastroai import BasePipeline, FastroAgent, Pipeline, StepConfig, StepContext, step
 from fastroai.store import MemoryRunStore
-from fastroai.store.entries import AnyEntry, StepOutput, ToolEnded
 from fastroai.store.headers import encode_header, header_key, log_key
 
 
-async def cut_off(pipeline: Pipeline[Any, Any]) -> AsyncIterator[tuple[MemoryRunStore, list[AnyEntry], Any]]:
+async def cut_off(pipeline: Pipeline[Any, Any]) -> AsyncIterator[tuple[MemoryRunStore, list[AnyFact], Any]]:
     """The record of a run, cut off after each of its entries, and the output of the whole."""
     whole = MemoryRunStore()
     result = await pipeline.execute(run_id="run", store=whole)
@@ -30,7 +34,7 @@ async def cut_off(pipeline: Pipeline[Any, Any]) -> AsyncIterator[tuple[MemoryRun
         yield store, await entries_of(store, "run"), result.output
 
 
-def returned(log: list[AnyEntry]) -> int:
+def returned(log: list[AnyFact]) -> int:
     return sum(isinstance(entry, ToolEnded) for entry in log)
 
 
@@ -93,7 +97,7 @@ async def test_pipelines_that_a_tool_runs_are_not_taken_for_each_other() -> None
         count = returned(log)
         ran.clear()
         assert (await pipeline.resume("run", store=store)).output == output
-        assert not ran & {str(entry.output) for entry in log if isinstance(entry, StepOutput)}
+        assert not ran & {str(entry.output) for entry in log if isinstance(entry, StepFinished)}
         assert output == "run 1 done; run 2 done / run 3 done; run 4 done"
 
 
@@ -166,4 +170,4 @@ async def test_a_router_that_a_step_runs_twice_has_two_places() -> None:
     async for store, log, output in cut_off(pipeline):
         ran.clear()
         assert (await pipeline.resume("run", store=store)).output == output == "one two"
-        assert not ran & {str(entry.output) for entry in log if isinstance(entry, StepOutput)}
+        assert not ran & {str(entry.output) for entry in log if isinstance(entry, StepFinished)}

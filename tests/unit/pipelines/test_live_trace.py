@@ -5,6 +5,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from fastroai.runtime.facts import (
+    StepFailed,
+    StepSkipped,
+    StepStarted,
+)
 from support.durable import DIAMOND, Counted
 
 from fastroai.errors import FastroAIError
@@ -18,7 +23,6 @@ from fastroai.pipelines import (
     step,
 )
 from fastroai.store import MemoryRunStore, trace_of
-from fastroai.store.entries import StepFailure, StepSkip, StepStart
 from fastroai.store.trace import RunTrace
 
 
@@ -121,9 +125,9 @@ async def test_a_stored_run_reads_the_same_from_its_store(shape: str) -> None:
 async def test_what_was_caused_comes_after_its_cause() -> None:
     trace = await traced(failing("b", config=PipelineConfig(on_error="continue")), None)
     kinds = [
-        (type(entry), entry.place) for entry in trace.entries if isinstance(entry, StepFailure | StepSkip)
+        (type(entry), entry.place) for entry in trace.entries if isinstance(entry, StepFailed | StepSkipped)
     ]
-    assert kinds == [(StepFailure, "b"), (StepSkip, "d")]
+    assert kinds == [(StepFailed, "b"), (StepSkipped, "d")]
 
 
 async def test_values_without_a_form_in_json_are_shown() -> None:
@@ -135,7 +139,7 @@ async def test_values_without_a_form_in_json_are_shown() -> None:
 
 async def test_a_step_that_was_never_begun_was_started_all_the_same() -> None:
     trace = await traced(failing("b"), None)
-    assert {entry.place for entry in trace.entries if isinstance(entry, StepStart)} == {"a", "b", "c"}
+    assert {entry.place for entry in trace.entries if isinstance(entry, StepStarted)} == {"a", "b", "c"}
     assert {attempt.step: attempt.status for attempt in trace.attempts} == {
         "a": "succeeded",
         "b": "failed",

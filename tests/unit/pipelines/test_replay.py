@@ -6,6 +6,11 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from fastroai.runtime.facts import (
+    RunFinished,
+    StepFinished,
+    StepStarted,
+)
 from support.run_logs import Log, definition, failure
 
 from fastroai.errors import CostBudgetExceeded, StepExecutionError
@@ -19,7 +24,6 @@ from fastroai.pipelines import (
     step,
 )
 from fastroai.store import Divergence, MemoryRunStore, RunTrace
-from fastroai.store.entries import RunEnded, StepOutput, StepStart
 
 
 def pipeline_of(
@@ -102,7 +106,7 @@ async def test_a_step_that_fails_while_the_output_of_another_is_stored_replays_a
     )
     trace = await trace_of(pipeline, Slow())
     entries = [(type(entry).__name__, getattr(entry, "place", "")) for entry in trace.entries]
-    assert entries.index(("StepOutput", "good")) < entries.index(("StepFailure", "bad"))
+    assert entries.index(("StepFinished", "good")) < entries.index(("StepFailed", "bad"))
     third = next(attempt for attempt in trace.attempts if attempt.step == "third")
     assert third.cause == "it needs no other step; it waited for a place until 'bad' ended"
     assert trace.replay(pipeline) is None
@@ -205,7 +209,7 @@ async def test_nested_pipelines_replay_as_they_were_and_not_as_others() -> None:
     assert divergence is not None
     assert divergence.got == "'c' started, because 'a' was the last that it needed"
     started = trace.entries[divergence.position - 1]
-    assert isinstance(started, StepStart)
+    assert isinstance(started, StepStarted)
     assert started.place == "x@1/middle%2F1/deep@1/desk/c", "the innermost, of two, is the first"
 
 
@@ -312,6 +316,6 @@ async def test_a_replay_runs_nothing() -> None:
     store = MemoryRunStore()
     await pipeline.execute(run_id="r1", store=store)
     trace = await store.trace("r1")
-    assert [type(entry) for entry in trace.entries[-2:]] == [StepOutput, RunEnded]
+    assert [type(entry) for entry in trace.entries[-2:]] == [StepFinished, RunFinished]
     assert pipeline.replay(trace) is None
     assert ran == ["a"]

@@ -11,6 +11,11 @@ from enum import Enum
 from typing import Any, Generic, TypeVar
 
 import pytest
+from fastroai.runtime.facts import (
+    RunFinished,
+    RunStarted,
+    StepFinished,
+)
 from pydantic import BaseModel, ConfigDict, RootModel
 from support.durable import DIAMOND, Counted
 from support.faulty_store import FaultyStore, Write, everything_in, fails_at, gone
@@ -48,7 +53,10 @@ from fastroai.pipelines import (
 )
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.checksums import with_checksum, without_checksum
-from fastroai.store.entries import RunEnded, RunOpened, StepOutput, entry_in_store, entry_to_store
+from fastroai.store.entries import (
+    entry_in_store,
+    entry_to_store,
+)
 from fastroai.store.headers import decode_header, encode_header, header_key
 from fastroai.usage import Budget
 
@@ -912,8 +920,8 @@ async def test_the_milliseconds_of_a_budget_are_for_all_parts_of_a_run() -> None
 
 def _later(first: bytes, last: bytes, seconds: int) -> bytes:
     opened, ended = entry_in_store("r", 1, first), entry_in_store("r", 2, last)
-    assert isinstance(opened, RunOpened)
-    assert isinstance(ended, RunEnded)
+    assert isinstance(opened, RunStarted)
+    assert isinstance(ended, RunFinished)
     return entry_to_store(replace(ended, at=opened.at + timedelta(seconds=seconds)))
 
 
@@ -956,7 +964,7 @@ async def test_a_store_that_is_gone_stops_the_run_which_can_be_resumed(
         kept = {
             entry.place.rpartition("/")[2]
             for entry in await entries_of(store, "r")
-            if isinstance(entry, StepOutput) and entry.place != "in"
+            if isinstance(entry, StepFinished) and entry.place != "in"
         }
         try:
             resumed = await pipeline.resume("r", store=store)

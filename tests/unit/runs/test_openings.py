@@ -4,13 +4,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fastroai.runtime.facts import (
+    RunFinished,
+    StepFinished,
+)
 from support.stored_runs import entries_of
 
 from fastroai.errors import ConfigurationError, RunCorrupt
 from fastroai.records import Usage
 from fastroai.runs.openings import RunKeeper
 from fastroai.store import MemoryRunStore
-from fastroai.store.entries import RunEnded, StepOutput
 
 
 def keeper(**options: Any) -> RunKeeper:
@@ -31,8 +34,8 @@ def keeper(**options: Any) -> RunKeeper:
 async def test_what_is_given_with_a_resume_is_there_when_the_run_goes_on() -> None:
     kept = keeper()
     run = await kept.begin("r", {"x": 1}).open({"x": 1})
-    await run.end(RunEnded(status="waiting"), Usage())
-    answer = StepOutput(place="ask", attempt=1, output="yes")
+    await run.end(RunFinished(status="waiting"), Usage())
+    answer = StepFinished(place="ask", attempt=1, output="yes")
     opening = await kept.take_up("r", None, force=False, also=lambda recorded, inputs: [answer])
     assert len(await entries_of(kept.store, "r")) == 2, "nothing is on record before it is opened"
     run = await opening.open(opening.inputs)
@@ -44,7 +47,7 @@ async def test_what_is_given_with_a_resume_is_there_when_the_run_goes_on() -> No
 async def test_errors_call_what_runs_and_its_steps_what_they_are() -> None:
     kept = keeper()
     run = await kept.begin("r", {"x": 1}).open({"x": "one"})
-    await run.end(RunEnded(status="finished"), Usage())
+    await run.end(RunFinished(status="finished"), Usage())
     with pytest.raises(ConfigurationError, match="the id of a node of this graph"):
         await kept.fork("r", at="aks", inputs=None, outputs=None, new_run_id=None)
     with pytest.raises(RunCorrupt, match="its inputs are not what the graph accepts"):

@@ -9,6 +9,13 @@ from datetime import date
 from typing import Any
 
 import pytest
+from fastroai.runtime.facts import (
+    AnyFact,
+    OnceDone,
+    OnceFailed,
+    OnceStarted,
+    StepFinished,
+)
 from pydantic import BaseModel
 from support.interruptions import RUN, entries_of, go_on, interrupt, nth
 from support.steps import run_alone
@@ -16,7 +23,6 @@ from support.steps import run_alone
 from fastroai.errors import OnceInterrupted, RunCorrupt, StepExecutionError
 from fastroai.pipelines import Pipeline, PipelineConfig, StepConfig, StepContext, step
 from fastroai.store import MemoryRunStore
-from fastroai.store.entries import AnyEntry, OnceDone, OnceFailed, OnceStarted, StepOutput
 
 
 def counted(done: list[int]) -> int:
@@ -42,7 +48,7 @@ def alone(execute: Any, **options: Any) -> Pipeline[Any, Any]:
 
 def at_the_end(entries: Any) -> bool:
     """When the step has done all it does."""
-    return any(isinstance(entry, StepOutput) for entry in entries)
+    return any(isinstance(entry, StepFinished) for entry in entries)
 
 
 # --- in one process ---
@@ -239,7 +245,7 @@ async def test_a_result_that_is_of_another_type_now_is_refused() -> None:
 @pytest.mark.parametrize("policy", ["repeat", "fail"])
 @pytest.mark.parametrize(("kind", "written"), [(OnceStarted, True), (OnceDone, False), (OnceDone, True)])
 async def test_the_window_that_is_left_is_the_users_choice(
-    policy: Any, kind: type[AnyEntry], written: bool
+    policy: Any, kind: type[AnyFact], written: bool
 ) -> None:
     done: list[int] = []
 
@@ -329,7 +335,7 @@ async def test_a_key_is_the_same_in_every_attempt_and_process_and_for_nothing_el
         )
 
     store = MemoryRunStore()
-    await interrupt(pipeline(), store, nth(StepOutput, 5))
+    await interrupt(pipeline(), store, nth(StepFinished, 5))
     await go_on(pipeline(), store)
     await pipeline().execute(run_id="another")
     assert len(keys) == 10

@@ -11,6 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastroai.runtime.facts import (
+    FailureFacts,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from support.faulty_store import FaultyStore, Write, everything_in, gone
@@ -21,7 +27,9 @@ from support.stored_runs import header_of
 from fastroai.errors import RunStoreUnavailable
 from fastroai.records import Usage
 from fastroai.store import MemoryRunStore, RunHistory, StoredKey, StoredValues
-from fastroai.store.entries import FailureFacts, RunEnded, RunHeader, RunOpened, RunResumed
+from fastroai.store.entries import (
+    RunHeader,
+)
 from fastroai.store.headers import header_key, read_header, read_log
 from fastroai.store.index import add_to_index, index_keys, run_in_index
 from fastroai.store.recorded import RecordedRun
@@ -40,7 +48,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 
 
 async def begin(store: Any, run_id: str = "r", **options: Any) -> DurableRun:
-    opened = RunOpened(run_id=run_id, pipeline="p", definition=None, inputs={})
+    opened = RunStarted(run_id=run_id, pipeline="p", definition=None, inputs={})
     return await DurableRun.begin(store, [opened], durability="sync", codec=None, **options)
 
 
@@ -62,7 +70,7 @@ async def ids(store: Any, **filters: Any) -> list[str]:
     return [run.run_id for run in await RunHistory(store).list(**filters)]
 
 
-FAILED = RunEnded(
+FAILED = RunFinished(
     status="failed",
     failure=FailureFacts(error_type="OSError", message="down", failure_class="terminal"),
 )
@@ -83,7 +91,7 @@ async def test_runs_are_found_by_what_they_are_while_they_go_on_and_after(store:
     assert await ids(store, status="failed") == []
     assert await ids(store, status="running") == ["b", "a:1"]
     for run in (again, two):
-        await run.end(RunEnded(status="finished"), Usage())
+        await run.end(RunFinished(status="finished"), Usage())
     assert await ids(store, status="running") == []
     assert await ids(store, status="finished", limit=1) == ["b"]
     (acme,) = await RunHistory(store).list(tenant="acme")

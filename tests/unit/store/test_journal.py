@@ -6,20 +6,26 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from fastroai.runtime.facts import (
+    StepStarted,
+)
 from support.faulty_store import FaultyStore, Write, fails_at, gone
 from support.leftovers import assert_no_task_is_left
 from support.virtual_time import in_virtual_time, now
 
 from fastroai.errors import RevisionConflict, RunStoreUnavailable, RunTakenOver, ScopeClosedError
 from fastroai.store import MemoryRunStore
-from fastroai.store.entries import StepStart, entry_in_store, entry_to_store
+from fastroai.store.entries import (
+    entry_in_store,
+    entry_to_store,
+)
 from fastroai.store.journal import ENTRIES_AT_ONCE, LINGER, MOST_UNSTORED, PATIENCE, Journal
 
 KEY = "log:r:epoch"
 
 
-def entry(number: int) -> StepStart:
-    return StepStart(place=f"s{number}", cause="")
+def entry(number: int) -> StepStarted:
+    return StepStarted(place=f"s{number}", cause="")
 
 
 async def stored(store: Any) -> list[str]:
@@ -175,7 +181,7 @@ async def test_what_was_added_after_a_write_was_cut_off_is_no_sign_of_another_wr
 @in_virtual_time
 async def test_somebody_elses_entries_end_the_journal_and_stay(theirs: list[str]) -> None:
     store = MemoryRunStore()
-    entries = {name: StepStart(place=name, cause="") for name in ("ours", "ours too", "other")}
+    entries = {name: StepStarted(place=name, cause="") for name in ("ours", "ours too", "other")}
     await store.append(KEY, [entry_to_store(entries[name]) for name in theirs], revision=0)
     journal = Journal(store, "r", KEY, revision=0)
     journal.note(entries["ours"])

@@ -5,11 +5,17 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
+from fastroai.runtime.facts import (
+    AnyFact,
+    RequestEnded,
+    StepFailed,
+    StepFinished,
+    StepRetried,
+)
 from support.run_logs import Log, definition, record
 
 from fastroai.errors import RunCorrupt
 from fastroai.runtime import RetriesUsed
-from fastroai.store.entries import AnyEntry, CallRetry, RequestEnded, StepFailure, StepOutput, StepRetry
 from fastroai.store.recorded import RecordedRun
 
 INNER = definition({"x": [], "y": ["x"]}, name="inner")
@@ -38,8 +44,8 @@ def test_inputs_and_definition_are_those_of_the_last_part() -> None:
 
 def retried(log: Log, place: str, attempt: int) -> Log:
     used = RetriesUsed(attempt=attempt + 1, recoverable=attempt).to_json()
-    facts = next(e for e in Log().fail("x").entries if isinstance(e, StepFailure)).failure
-    return log.add(StepRetry(place=place, attempt=attempt, failure=facts, delay=0, used=used))
+    facts = next(e for e in Log().fail("x").entries if isinstance(e, StepFailed)).failure
+    return log.add(StepRetried(place=place, attempt=attempt, failure=facts, delay=0, used=used))
 
 
 def test_how_far_the_attempts_at_a_step_have_got() -> None:
@@ -56,7 +62,7 @@ def test_how_far_the_attempts_at_a_step_have_got() -> None:
 def test_a_step_that_a_budget_stopped_goes_on_with_the_same_attempt() -> None:
     log = retried(Log(SHAPE).start("a"), "a", 1).fail("a", attempt=2)
     failed = log.entries[-1]
-    assert isinstance(failed, StepFailure)
+    assert isinstance(failed, StepFailed)
     stopped = RecordedRun("r", [*log.entries[:-1], replace(failed, stopped=True)])
     assert stopped.progress("a") == RetriesUsed(attempt=2, recoverable=1)
 
@@ -84,9 +90,9 @@ def test_a_conversation_that_waits_is_no_output_and_is_known() -> None:
 
 def test_calls_and_side_effects_are_known_by_their_place() -> None:
     log = Log(SHAPE).once("a", "pay")
-    facts = next(e for e in Log().fail("x").entries if isinstance(e, StepFailure)).failure
+    facts = next(e for e in Log().fail("x").entries if isinstance(e, StepFailed)).failure
     used = RetriesUsed(attempt=2, ambiguous=1).to_json()
-    log.add(CallRetry(place="a@1", call="1", attempt=1, failure=facts, delay=0, used=used))
+    log.add(StepRetried(place="a@1", call="1", attempt=1, failure=facts, delay=0, used=used))
     run = recorded(log)
     assert run.call_progress("a@1", "1") == RetriesUsed(attempt=2, ambiguous=1)
     assert run.call_progress("a@1", "2") == RetriesUsed()
@@ -124,7 +130,7 @@ def test_the_time_that_a_run_has_taken_is_that_of_its_parts() -> None:
 # --- what is no log ---
 
 
-def entry_without_request() -> AnyEntry:
+def entry_without_request() -> AnyFact:
     return RequestEnded(id="never sent", record=record())
 
 
@@ -132,11 +138,11 @@ def entry_without_request() -> AnyEntry:
     ("entries", "position", "why"),
     [
         ([], 1, "begins with run_opened"),
-        ([StepOutput(place="a", attempt=1, output=1)], 1, "begins with run_opened"),
+        ([StepFinished(place="a", attempt=1, output=1)], 1, "begins with run_opened"),
         ([*Log(SHAPE).entries, entry_without_request()], 2, "does not fit those before: KeyError"),
     ],
 )
-def test_what_does_not_fit_is_corrupt(entries: list[AnyEntry], position: int, why: str) -> None:
+def test_what_does_not_fit_is_corrupt(entries: list[AnyFact], position: int, why: str) -> None:
     with pytest.raises(RunCorrupt, match=why) as caught:
         RecordedRun("r", entries)
     assert caught.value.position == position
@@ -145,7 +151,7 @@ def test_what_does_not_fit_is_corrupt(entries: list[AnyEntry], position: int, wh
 @pytest.mark.parametrize("used", [{"attempt": 0}, {"unknown": 1}, {"attempt": -3}])
 def test_retries_that_cannot_be_are_corrupt(used: dict[str, int]) -> None:
     entry = Log(SHAPE).retry("a").entries[-1]
-    assert isinstance(entry, StepRetry)
+    assert isinstance(entry, StepRetried)
     with pytest.raises(RunCorrupt, match="does not fit") as caught:
         RecordedRun("r", [*Log(SHAPE).entries, replace(entry, used=used)])
     assert caught.value.position == 2

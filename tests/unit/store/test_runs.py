@@ -10,6 +10,14 @@ from typing import Any
 
 import psycopg
 import pytest
+from fastroai.runtime.facts import (
+    AnyFact,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    StepFinished,
+    StepStarted,
+)
 from support.faulty_store import FaultyStore, Write, everything_in, gone
 from support.leftovers import assert_no_task_is_left
 from support.resume_worker import ResumeWorkers, pipeline_that_writes_to, store_at
@@ -28,32 +36,26 @@ from fastroai.errors import (
 from fastroai.records import Usage
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.entries import (
-    AnyEntry,
-    RunEnded,
     RunHeader,
-    RunOpened,
-    RunResumed,
-    StepOutput,
-    StepStart,
 )
 from fastroai.store.headers import encode_header, header_key, log_key, read_header, read_log
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.runs import LEASE, DurableRun, check_run_id
 
 
-def opened(run_id: str = "r") -> RunOpened:
-    return RunOpened(run_id=run_id, pipeline="p", definition=None, inputs={})
+def opened(run_id: str = "r") -> RunStarted:
+    return RunStarted(run_id=run_id, pipeline="p", definition=None, inputs={})
 
 
-def ended() -> RunEnded:
-    return RunEnded(status="finished")
+def ended() -> RunFinished:
+    return RunFinished(status="finished")
 
 
 async def begin(store: Any) -> DurableRun:
     return await DurableRun.begin(store, [opened()], durability="sync", codec=None)
 
 
-async def take_up(store: Any, *also: AnyEntry) -> DurableRun:
+async def take_up(store: Any, *also: AnyFact) -> DurableRun:
     found = await read_header(store, "r")
     recorded = RecordedRun("r", await read_log(store, found.header))
     return await DurableRun.take_up(
@@ -180,7 +182,7 @@ async def test_who_has_lost_a_run_renews_nothing_and_writes_nothing() -> None:
     before = await everything_in(store)
     await asyncio.sleep(LEASE)
     with pytest.raises(RunTakenOver):
-        await loser.journal.commit(StepStart(place="a", cause=""))
+        await loser.journal.commit(StepStarted(place="a", cause=""))
     with pytest.raises(RunTakenOver):
         await loser.end(ended(), Usage())
     held = await everything_in(store)
@@ -222,11 +224,11 @@ async def test_the_process_of_a_deleted_run_writes_nothing_into_the_next_run_wit
     later = await begun()
     before = await everything_in(any_store)
     with pytest.raises(RunTakenOver, match="was deleted"):
-        await deleted.journal.commit(StepOutput(place="a", attempt=1, output="of the deleted run"))
+        await deleted.journal.commit(StepFinished(place="a", attempt=1, output="of the deleted run"))
     with pytest.raises(RunTakenOver):
         await deleted.end(ended(), Usage())
     assert await everything_in(any_store) == before
-    await later.journal.commit(StepStart(place="a", cause=""))
+    await later.journal.commit(StepStarted(place="a", cause=""))
     await later.end(ended(), Usage())
     assert kinds(await entries_of(any_store, run_id)) == ["run_opened", "step_start", "run_ended"]
 
@@ -291,21 +293,21 @@ async def test_a_run_that_could_not_be_taken_up_can_be_later() -> None:
     await (await take_up(store)).end(ended(), Usage())
 
 
-def kinds(entries: Sequence[AnyEntry]) -> list[str]:
+def kinds(entries: Sequence[AnyFact]) -> list[str]:
     return [entry.kind for entry in entries]
 
 
 async def test_what_comes_with_a_resume_is_on_record_with_it_and_the_log_goes_on_after_it() -> None:
     store = MemoryRunStore()
     await (await begin(store)).end(ended(), Usage())
-    answer = StepOutput(place="ask", attempt=1, output="yes")
+    answer = StepFinished(place="ask", attempt=1, output="yes")
     run = await take_up(store, answer)
     before = ["run_opened", "run_ended", "run_resumed", "step_output"]
     assert kinds(await entries_of(store, "r")) == before
     assert run.recorded.outputs == {"ask": answer}
     assert run.recorded.ended is None
     assert kinds(run.entries()) == before
-    await run.journal.commit(StepStart(place="next", cause="ask finished"))
+    await run.journal.commit(StepStarted(place="next", cause="ask finished"))
     await run.end(ended(), Usage())
     whole = [*before, "step_start", "run_ended"]
     assert kinds(await entries_of(store, "r")) == kinds(run.entries()) == whole
@@ -319,7 +321,7 @@ async def test_a_resume_that_is_not_on_record_brings_nothing_with_it() -> None:
         if write.key.startswith("log:"):
             raise gone()
 
-    answer = StepOutput(place="ask", attempt=1, output="yes")
+    answer = StepFinished(place="ask", attempt=1, output="yes")
     for after in (False, True):  # whether it was stored before the store was gone
         store.before, store.after = (None, gone_at) if after else (gone_at, None)
         with pytest.raises(RunStoreUnavailable):
@@ -401,7 +403,7 @@ async def test_who_wakes_up_before_its_run_has_begun_does_not_touch_the_run_of_a
     await asleep.wait()
     clock.now += timedelta(seconds=LEASE + 1)
     other = await begin(store)
-    await other.journal.commit(StepStart(place="a", cause=""))
+    await other.journal.commit(StepStarted(place="a", cause=""))
     wake.set()
     with pytest.raises(RunExists):
         await sleeper

@@ -5,11 +5,16 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from fastroai.runtime.facts import (
+    RequestEnded,
+    StepFinished,
+    StepStarted,
+    ToolEnded,
+)
 from support.run_logs import START, Log, definition, failure, support_desk
 
 from fastroai.errors import ConfigurationError, RunCorrupt, RunFromNewerVersion, RunFromOlderVersion
 from fastroai.store import RunTrace, StepAttempt, StepSummary
-from fastroai.store.entries import RequestEnded, StepOutput, StepStart, ToolEnded
 
 
 def attempts_of(trace: RunTrace, place: str) -> list[StepAttempt]:
@@ -195,9 +200,9 @@ def test_failures_are_all_attempts_that_failed() -> None:
 
 
 def test_a_trace_begins_with_the_opening_of_the_run() -> None:
-    with pytest.raises(ConfigurationError, match="first is RunOpened"):
+    with pytest.raises(ConfigurationError, match="first is RunStarted"):
         RunTrace([])
-    with pytest.raises(ConfigurationError, match="RunEnded"):
+    with pytest.raises(ConfigurationError, match="RunFinished"):
         RunTrace(Log(None).end().entries[1:])
 
 
@@ -253,7 +258,7 @@ def test_a_definition_that_cannot_be_ordered_is_shown_as_it_is() -> None:
 def test_the_events_of_a_step_are_those_of_what_is_nested_in_it_too() -> None:
     trace = support_desk().trace
     events = trace.events_for("write")
-    places = {entry.place for entry in events if isinstance(entry, StepStart)}
+    places = {entry.place for entry in events if isinstance(entry, StepStarted)}
     assert places == {"write", "write@1/inner/draft", "write@1/inner/check"}
     assert sum(isinstance(entry, RequestEnded) for entry in events) == 1
 
@@ -261,7 +266,7 @@ def test_the_events_of_a_step_are_those_of_what_is_nested_in_it_too() -> None:
 def test_the_events_of_a_place_are_those_there() -> None:
     trace = support_desk().trace
     assert trace.events_for("write@1/inner/check") == trace.events_for("check")
-    assert [type(entry) for entry in trace.events_for("check")] == [StepStart, StepOutput]
+    assert [type(entry) for entry in trace.events_for("check")] == [StepStarted, StepFinished]
     assert trace.events_for("publish")[0].kind == "step_skip"
 
 
@@ -368,7 +373,7 @@ def test_the_explanation_keeps_a_failure_on_one_line() -> None:
 
 
 def test_the_explanation_says_what_was_taken_over_from_another_run() -> None:
-    log = Log(definition({"a": []}), forked_from="r0").add(StepOutput(place="a", attempt=1, output=1), -60)
+    log = Log(definition({"a": []}), forked_from="r0").add(StepFinished(place="a", attempt=1, output=1), -60)
     assert "    0.000 s  a: its output is taken over, and it does not run" in log.trace.explain()
 
 
