@@ -17,10 +17,11 @@ from fastroai.runtime.facts import (
     StepSkipped,
     StepStarted,
 )
-from fastroai.steps.durability import stored_value
 from fastroai.store.explanation import followed_by, in_short
 from fastroai.store.recorded import GraphEntry, RecordedRun
 from fastroai.store.trace import Divergence, RunTrace
+from fastroai.store.unsealing import seal_payloads
+from fastroai.store.values import value_from_json
 
 
 def divergence_of(setup: GraphSetup, input_types: Mapping[str, Any], trace: RunTrace) -> Divergence | None:
@@ -29,11 +30,9 @@ def divergence_of(setup: GraphSetup, input_types: Mapping[str, Any], trace: RunT
     Raises:
         RunCorrupt: the inputs are not what the graph accepts.
     """
-    recorded = RecordedRun(trace.run_id, trace.entries)
+    recorded = RecordedRun(trace.run_id, [seal_payloads(entry) for entry in trace.entries])
     try:
-        inputs = {
-            name: stored_value(value, input_types.get(name), None) for name, value in trace.inputs.items()
-        }
+        inputs = {name: value_from_json(value, input_types.get(name)) for name, value in trace.inputs.items()}
     except ValueError as error:
         raise RunCorrupt(trace.run_id, 1, f"its inputs are not what the graph accepts: {error}") from error
     dropped: set[int] = set()

@@ -396,6 +396,7 @@ class Graph(Generic[DepsT, OutputT]):
             RunDefinitionChanged: the graph has changed, unless `force`.
             RunCorrupt: its record cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written its record.
+            RunFromOlderVersion: an earlier version of FastroAI has written its record.
         """
         keeper = self._keeper(needed_store(store, self.config.store))
         opening = await keeper.take_up(

@@ -282,6 +282,7 @@ class Pipeline(Generic[DepsT, OutputT]):
             RunDefinitionChanged: the pipeline has changed, unless `force`.
             RunCorrupt: its record cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written its record.
+            RunFromOlderVersion: an earlier version of FastroAI has written its record.
         """
         check_mapping(inputs)
         keeper = self._keeper(needed_store(store, self.config.store))

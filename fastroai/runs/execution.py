@@ -135,7 +135,7 @@ class Execution:
             once = stack.enter_context(OnceRegister.of_run())
             if log.run is not None and request.opening is not None:
                 after = request.opening.last_signal
-                heeding = heeding_signals(log.run.store, scope.run_id, live.heed, after=after)
+                heeding = heeding_signals(log.run.store, log.run.header, live.heed, after=after)
                 await stack.enter_async_context(heeding)
             yield OpenRun(scope, scope.part, inputs, log, once, live)
 

@@ -28,12 +28,12 @@ from fastroai.graphs import (
     GraphPaused,
     GraphQuality,
     GraphStream,
+    Question,
+    Ruling,
     StepFailed,
     StepFinished,
     StepSkipped,
     StepStarted,
-    Question,
-    Ruling,
     When,
 )
 from fastroai.pipelines import RunEvent

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from fastroai import MemoryRunStore, PipelineConfig, RunHistory, StepContext, step
 from fastroai.errors import ConfigurationError, RunNotFound, StepExecutionError
-from fastroai.graphs import Edge, Graph, RunFinished, Node
+from fastroai.graphs import Edge, Graph, Node, RunFinished
 
 
 @step
