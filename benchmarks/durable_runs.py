@@ -26,7 +26,7 @@ STEPS = 300
 """In one run, one after the other, each of which does nothing."""
 ROUNDS = 9
 AIM = "at most 60 µs over the bare write"
-VALUE = b'{"kind":"step_output","place":"s1","attempt":1,"output":1,"duration_ms":0.02}' * 3
+VALUE = b'{"kind":"step_finished","place":"s1","attempt":1,"output":1,"duration_ms":0.02}' * 3
 Bare = Callable[[int], None]
 
 _ids = count()

@@ -14,6 +14,7 @@
     ├── StepExecutionError                   a step failed; `original_error` is why
     ├── GraphStopped                         a graph ended without the output that was asked for
     ├── MemoryConflict                       two branches of a graph wrote one key
+    ├── VisitsExhausted                      a branch of a graph came to nodes only that may not run any more
     ├── RecordedError                        an exception of an earlier process, as far as it is on record
     ├── ContractViolation                    what a step takes or gives is not what its contract says
     ├── JudgeEscalated                       a judge said that an agent's output cannot be made good
@@ -34,10 +35,11 @@
     ├── RunExists                            a run id that is taken
     ├── RunNotFound (KeyError)               a run id that the store does not have
     ├── RunInProgress                        the run is running elsewhere
-    ├── RunTakenOver                         another process has taken up the run
+    ├── RunTakenOver                         another process has taken up the run, or deleted it
     ├── RunDefinitionChanged                 the pipeline is not the one that the run was started with
     ├── RunCorrupt                           the record of a run cannot be read
     ├── RunFromNewerVersion                  ... or is of a later version
+    ├── RunFromOlderVersion                  ... or is of an earlier version
     ├── OnceInterrupted                      a side effect that may have happened or not
     ├── ValueNotStorable (TypeError)         a value that would not come back from the store as it was
     ├── CircuitOpenError                     a circuit breaker lets no requests through
@@ -102,6 +104,7 @@ __all__ = [
     "RunDefinitionChanged",
     "RunExists",
     "RunFromNewerVersion",
+    "RunFromOlderVersion",
     "RunInProgress",
     "RunNotFound",
     "RunStoreUnavailable",
@@ -124,6 +127,7 @@ __all__ = [
     "UnpricedModelError",
     "ValueNotStorable",
     "ViolationDetail",
+    "VisitsExhausted",
     "attach_usage",
     "error_chain",
     "nearest_hint",
@@ -490,6 +494,17 @@ class MemoryConflict(FastroAIError):
             f"nodes {self.first!r} and {self.second!r}, in branches of one fork, both wrote {self.key!r}; "
             "let them write different keys, or say which holds: on_conflict='last_wins' or 'first_wins'"
         )
+
+
+class VisitsExhausted(FastroAIError):
+    """A branch of a graph went in a circle of `nodes` that have all reached their `max_visits`."""
+
+    def __init__(self, nodes: tuple[str, ...]) -> None:
+        super().__init__(nodes)
+        self.nodes = nodes
+
+    def __str__(self) -> str:
+        return f"a cycle of nodes that are all over their max_visits: {', '.join(map(repr, self.nodes))}"
 
 
 class RecordedError(FastroAIError):
@@ -914,7 +929,7 @@ class RunInProgress(FastroAIError):
 
 
 class RunTakenOver(FastroAIError):
-    """Another process has taken up this run, whose lease had ended; this one has stopped."""
+    """Another process has taken this run up, after its lease had ended, or deleted it."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__(run_id)
@@ -922,8 +937,8 @@ class RunTakenOver(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"run {self.run_id!r} was taken up by another process: this one had not renewed its lease in "
-            "time. What it had on record is kept; what it did after that is not"
+            f"run {self.run_id!r} was deleted, or taken up by another process because this one had not "
+            "renewed its lease in time. This process has stopped; what it did after that is not on record"
         )
 
 
@@ -967,6 +982,21 @@ class RunFromNewerVersion(FastroAIError):
         return (
             f"run {self.run_id!r} is written in format {self.format}, and this version of fastroai reads up "
             f"to {self.known}; nothing was run. Update fastroai, or start a new run"
+        )
+
+
+class RunFromOlderVersion(FastroAIError):
+    """An earlier version of FastroAI has written the record of this run."""
+
+    def __init__(self, run_id: str, format: int, known: int) -> None:
+        super().__init__(run_id, format, known)
+        self.run_id, self.format, self.known = run_id, format, known
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r} is written in format {self.format}, and this version of fastroai reads "
+            f"format {self.known} only; nothing was run. Resume it with the version that wrote it, "
+            "start a new run, or delete it: RunHistory(store).delete(run_id, force=True)"
         )
 
 

@@ -13,6 +13,7 @@ from fastroai.errors import (
     RunDefinitionChanged,
     RunExists,
     RunFromNewerVersion,
+    RunFromOlderVersion,
     RunInProgress,
     RunNotFound,
     RunTakenOver,
@@ -30,14 +31,14 @@ REFUSED: Final = 4
 UNAVAILABLE: Final = 5
 """The store cannot be reached."""
 UNREADABLE: Final = 6
-"""The record is damaged, or of a later version."""
+"""The record is damaged, or of another version of FastroAI."""
 INTERRUPTED: Final = 130
 
 _CODES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], ...]] = (
     (RunNotFound, NOT_FOUND),
     ((RunInProgress, RunExists, RunDefinitionChanged, RunTakenOver), REFUSED),
     (StoreUnavailable, UNAVAILABLE),
-    ((RunCorrupt, RunFromNewerVersion), UNREADABLE),
+    ((RunCorrupt, RunFromNewerVersion, RunFromOlderVersion), UNREADABLE),
     ((ValueError, ImportError, TypeError), USAGE),
 )
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from fastroai.errors import GraphProblem
 from fastroai.graphs.edge import WHEN, Edge
+from fastroai.graphs.events import decision_name
 from fastroai.graphs.names import expected_words, is_list, is_node, listed, unknown
 from fastroai.graphs.node import Node
-from fastroai.graphs.visits import decision_name
 
 
 def edge_problems(edges: object, nodes: Mapping[str, Node[Any]]) -> Iterator[GraphProblem]:

@@ -9,49 +9,76 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Literal
+from dataclasses import dataclass
+from typing import Final, Literal, assert_never
 
-from fastroai.errors import MemoryConflict
+from fastroai.errors import GraphStopped, MemoryConflict, VisitsExhausted
 from fastroai.graphs.branches import Branch, Fork
-from fastroai.graphs.events import (
-    Answered,
-    AskDecider,
-    AskPerson,
-    BranchTimedOut,
-    Cancelled,
-    CancelVisit,
-    Command,
-    Decided,
-    Event,
-    Failed,
-    Finish,
-    Forked,
-    Joined,
-    PauseRequested,
-    RouteNode,
-    SkipNode,
-    Started,
-    StartNode,
-    Stopped,
-    Succeeded,
-    TakenUp,
-    Visit,
-)
+from fastroai.graphs.events import Ending, Forked, Interrupted, Joined, Visit, decision_name
 from fastroai.graphs.merging import merge, merge_errors, salvage
 from fastroai.graphs.plan import GraphPlan
 from fastroai.graphs.routing import Decision, NodeOutcome, resolve, targets
+from fastroai.runs.machine import Cancel, Changed, Told, Unit
+from fastroai.runs.machine import Decision as RunDecision
+from fastroai.runtime.facts import (
+    NOWHERE,
+    AnswerGiven,
+    BranchTimedOut,
+    EdgesResolved,
+    Part,
+    PauseRequested,
+    QuestionAsked,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    RunStatus,
+    StepCancelled,
+    StepFact,
+    StepFailed,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+    StopRequested,
+)
 from fastroai.tracing.attributes import error_summary
 
 _OVER: Final = ("arrived", "ended")
+
+_STATUS: Final[Mapping[Ending, RunStatus]] = {
+    "completed": "finished",
+    "paused": "waiting",
+    "failed": "failed",
+    "budget_exceeded": "failed",
+    "cancelled": "cancelled",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What ends a run before its time."""
+
+    ending: Ending
+    reason: str
+    error: BaseException | None = None
 
 
 class GraphMachine:
     """The state of one run."""
 
-    def __init__(self, plan: GraphPlan) -> None:
-        self.plan = plan
-        self.journal: list[tuple[Event, list[Command]]] = []
-        """Every event with the commands that it led to."""
+    def __init__(
+        self, plan: GraphPlan, part: Part = NOWHERE, *, known: Mapping[Visit, bool] | None = None
+    ) -> None:
+        """`part` is that of its facts.
+
+        Of a run that is on record, `known` are visits that it came to, and whether they were skipped. Limits
+        may have changed since then, so they hold for other visits only; that of nodes at once, after
+        `RunResumed`.
+        """
+        self.plan, self.part = plan, part
+        self.ending: Ending | None = None
+        """How the run ended, once it has."""
+        self.events = 0
+        """How many it was told."""
         self.root = Branch(plan.entry)
         self.visits: Counter[str] = Counter()
         """How often each node was started."""
@@ -65,18 +92,22 @@ class GraphMachine:
         """Whether a branch took too long."""
         self.stopped: Stopped | None = None
         """What ended the run before its time."""
-        self._commands: list[Command]
+        self._decided: list[RunDecision]
+        self._decisions = {
+            name: node for node in plan.asking if (name := decision_name(node)) not in plan.edges
+        }
+        """The nodes after which models decide, by the name of the decision."""
         self._todo: list[Callable[[], None]] = []
         self._numbers: Counter[str] = Counter()
         self._limited: Counter[str] = Counter()
         self._steps = 0
         self._wrote: defaultdict[str, set[str]] = defaultdict(set)
-        self._known: Mapping[Visit, bool] = {}
-        self._ready: deque[StartNode] = deque()
+        self._known: Mapping[Visit, bool] = {} if known is None else known
+        self._ready: deque[tuple[StepStarted, Branch]] = deque()
         self._running: dict[Visit, Branch] = {}
-        self._at_once = plan.max_concurrency
+        self._at_once = plan.max_concurrency if known is None else None
         """How many nodes run at once, at most."""
-        self._begun: dict[Visit, StartNode] | None = None
+        self._begun: dict[Visit, StepStarted] | None = None if known is None else {}
         """What was started before this process has taken the run up."""
         self._deciding: dict[Visit, tuple[Branch, NodeOutcome, object]] = {}
         self._asking: dict[Visit, Branch] = {}
@@ -87,19 +118,32 @@ class GraphMachine:
         self._dead_ends: dict[str, None] = {}
         self._pausing = self._finished = False
 
-    def handle(self, event: Event) -> list[Command]:
+    def handle(self, fact: Told | Interrupted) -> list[RunDecision]:
         """Take in what happened; say what to do."""
-        commands: list[Command] = []
-        self._commands = commands
-        self.journal.append((event, commands))
-        self._take_in(event)
-        if self._unwinding and isinstance(event, Succeeded | Failed | Cancelled | Decided):
-            self._unwound(event.visit)
+        decided: list[RunDecision] = []
+        self._decided = decided
+        self.events += 1
+        self._take_in(fact)
+        if self._unwinding and isinstance(fact, StepFinished | StepFailed | StepCancelled):
+            self._unwound(self._visit_of(fact))
         while self._todo:
             self._todo.pop()()
         self._start_ready()
         self._settle()
-        return commands
+        return decided
+
+    def _visit_of(self, fact: StepFact) -> Visit:
+        """The visit that a fact is about, or after which it was decided."""
+        return Visit(self._decisions.get(fact.step_id, fact.step_id), fact.visit)
+
+    def decided_after(self, fact: StepFact) -> Visit | None:
+        """The visit after which a model decides, if that is what a fact is about."""
+        node = self._decisions.get(fact.step_id)
+        return None if node is None else Visit(node, fact.visit)
+
+    def output_of(self, visit: Visit) -> object:
+        """What a visit gave after which a model decides."""
+        return self._deciding[visit][2]
 
     def is_wanted(self, visit: Visit) -> bool:
         """Whether a visit, or its decision, goes on; not if its branch is over meanwhile."""
@@ -124,7 +168,10 @@ class GraphMachine:
 
     @property
     def open_branches(self) -> Mapping[str, Branch]:
-        """Branches of forks that go on, by what tells them from others."""
+        """Branches of forks that go on, by what tells them from others.
+
+        One that is around others comes before these; those of one fork are in the order of its edges.
+        """
         return self._branches
 
     @property
@@ -134,67 +181,85 @@ class GraphMachine:
 
     @property
     def _sequence(self) -> int:
-        return len(self.journal)
+        return self.events
 
     # --- events ---
 
-    def _take_in(self, event: Event) -> None:
-        match event:
-            case Started(inputs, known):
-                if known is not None:
-                    self._known, self._at_once, self._begun = known, None, {}
+    def _take_in(self, fact: Told | Interrupted) -> None:
+        match fact:
+            case RunStarted(inputs=inputs):
                 for key, value in inputs.items():
                     self.root.memory.write(key, value, "", self._sequence)
                 self._go_later(self.root, self.plan.entry, "it is the entry")
-            case Succeeded(visit, output, written):
-                self._on_success(visit, output, written)
-            case Answered(visit, output, written):
+            case StepFinished(step_id=step_id) if step_id in self._decisions:
+                branch, outcome, output = self._deciding.pop(self._visit_of(fact))
+                if self._goes_on(branch):
+                    self._route(branch, self._visit_of(fact), outcome, output, fact.output)
+            case StepFinished(output=output, written=written):
+                self._on_success(self._visit_of(fact), output, written)
+            case QuestionAsked():
+                self._on_question(self._visit_of(fact), fact)
+            case AnswerGiven(answer=answer, written=written):
+                visit = self._visit_of(fact)
                 branch = self._asking.pop(visit)
                 del self.questions[visit]
                 self._keep(branch, visit.node, written)
-                branch.outputs.write(visit.node, output, visit.node, self._sequence)
-                self._after(branch, visit, "succeeded", output)
-            case Failed(visit, error, written):
-                self._on_failure(visit, error, written)
-            case Cancelled(visit, written):
+                self._succeed(branch, visit, answer)
+            case StepFailed():
+                self._on_failure(self._visit_of(fact), fact)
+            case StepCancelled(written=written):
+                visit = self._visit_of(fact)
                 self._deciding.pop(visit, None)
                 cancelled = self._running.pop(visit, None)
                 if cancelled is not None:
                     self._keep(cancelled, visit.node, written)
-            case Decided(visit, decision):
-                branch, outcome, output = self._deciding.pop(visit)
-                if self._goes_on(branch):
-                    self._route(branch, visit, outcome, output, decision)
-            case BranchTimedOut(identity, error):
+            case BranchTimedOut(branch=identity):
                 timed_out = self._branches.get(identity)
                 if timed_out is not None and self._goes_on(timed_out):
-                    self._on_timeout(timed_out, error)
-            case TakenUp():
+                    self._on_timeout(timed_out, fact.error)
+            case Interrupted(visit, written):
+                self._keep(self._running[visit], visit.node, written)
+            case RunResumed():
                 self._at_once = self.plan.max_concurrency
                 self._put_back()
             case PauseRequested():
                 self._pausing = True
-            case Stopped():
-                self._stop(event)
+            case StopRequested(reason=reason):
+                self._stop(Stopped("cancelled", reason))
+            case _:
+                assert_never(fact)
 
     def _on_success(self, visit: Visit, output: object, written: Mapping[str, object]) -> None:
         branch = self._running.pop(visit)
         self._keep(branch, visit.node, written)
-        if visit.node in self.plan.pauses:
-            if self._goes_on(branch):
-                self._asking[visit], self.questions[visit] = branch, output
-                self._commands.append(AskPerson(visit, branch, output))
-            return
+        self._succeed(branch, visit, output)
+
+    def _on_question(self, visit: Visit, fact: QuestionAsked) -> None:
+        branch = self._running.pop(visit)
+        self._keep(branch, visit.node, fact.written)
+        if self._goes_on(branch):
+            self._asking[visit], self.questions[visit] = branch, fact.question
+
+    def _succeed(self, branch: Branch, visit: Visit, output: object) -> None:
         branch.outputs.write(visit.node, output, visit.node, self._sequence)
+        if visit.node in self.failures:
+            branch.errors.clear(visit.node)
         if self._goes_on(branch):
             self._after(branch, visit, "succeeded", output)
 
-    def _on_failure(self, visit: Visit, error: BaseException, written: Mapping[str, object]) -> None:
-        branch = self._running.pop(visit)
-        self._keep(branch, visit.node, written)
-        self.failures[visit.node] = error
-        branch.errors.write(visit.node, error, visit.node, self._sequence)
-        if self._goes_on(branch):
+    def _on_failure(self, visit: Visit, fact: StepFailed) -> None:
+        """A budget around the graph ends it, whatever the edges say."""
+        error, is_decision = fact.error, fact.step_id in self._decisions
+        if is_decision:
+            del self._deciding[visit]
+        else:
+            branch = self._running.pop(visit)
+            self._keep(branch, visit.node, fact.written)
+            self._note_failure(branch, visit.node, error)
+        if is_decision or fact.budget == "outer":
+            ending: Ending = "budget_exceeded" if fact.budget == "outer" else "failed"
+            self._stop(Stopped(ending, fact.failure.message, error))
+        elif self._goes_on(branch):
             self._route(branch, visit, "failed", None, None)
 
     def _on_timeout(self, branch: Branch, error: BaseException) -> None:
@@ -202,9 +267,12 @@ class GraphMachine:
         self.timed_out = True
         unwinding = self._cancel_inside(branch, f"branch {branch.identity!r} took too long")
         for node in [visit.node for visit in unwinding] or [branch.target]:
-            self.failures[node] = error
-            branch.errors.write(node, error, node, self._sequence)
+            self._note_failure(branch, node, error)
         self._fail(branch, error, unwinding)
+
+    def _note_failure(self, branch: Branch, node: str, error: BaseException) -> None:
+        self.failures[node] = error
+        branch.errors.write(node, error, node, self._sequence)
 
     def _keep(self, branch: Branch, node: str, written: Mapping[str, object]) -> None:
         for key, value in written.items():
@@ -219,7 +287,15 @@ class GraphMachine:
     def _after(self, branch: Branch, visit: Visit, outcome: NodeOutcome, output: object) -> None:
         if visit.node in self.plan.asking:
             self._deciding[visit] = (branch, outcome, output)
-            self._commands.append(AskDecider(visit, branch, output))
+            self._decided.append(
+                StepStarted(
+                    decision_name(visit.node),
+                    "its edges say llm_decide",
+                    visit=visit.number,
+                    branch=branch.identity,
+                    part=self.part,
+                )
+            )
         else:
             self._route(branch, visit, outcome, output, None)
 
@@ -228,7 +304,11 @@ class GraphMachine:
     ) -> None:
         node = visit.node
         edges = resolve(self.plan, node, outcome, output, branch.memory, decision)
-        self._commands.append(RouteNode(visit, outcome, edges, branch))
+        if edges:
+            resolved = EdgesResolved(
+                node, edges, visit=visit.number, branch=branch.identity, after=outcome, part=self.part
+            )
+            self._decided.append(resolved)
         branch.sources = (node,)
         found = targets(edges)
         if len(found) == 1:
@@ -236,7 +316,7 @@ class GraphMachine:
         elif found:
             self._fork(branch, visit, found, _cause(node, outcome))
         elif outcome == "failed":
-            self._fail(branch, self.failures[node])
+            self._fail(branch, branch.failure_of(node))
         else:
             if node in self.plan.terminals:
                 self.reached[node] = output
@@ -269,17 +349,27 @@ class GraphMachine:
             if branch.fork is not None:
                 branch.fork.has_run_nodes = True
             self._clear_stale(branch, node)
-            self._ready.append(StartNode(visit, branch, cause))
+            started = StepStarted(
+                node, cause, visit=visit.number, branch=branch.identity, part=self.part
+            )
+            self._ready.append((started, branch))
 
     def _skip(self, branch: Branch, visit: Visit, cause: str) -> None:
         node = visit.node
         if node in branch.skipped:
-            names = ", ".join(map(repr, sorted(branch.skipped)))
-            self._stop(Stopped("failed", f"a cycle of nodes that are all over their max_visits: {names}"))
+            error = VisitsExhausted(tuple(sorted(branch.skipped)))
+            if node not in branch.errors:  # whose failure says more
+                self._note_failure(branch, node, error)
+            self._fail(branch, error)
             return
         branch.skipped.add(node)
-        self._commands.append(SkipNode(visit, cause, branch))
-        self._after(branch, visit, "skipped", branch.outputs.get(node))
+        self._decided.append(
+            StepSkipped(node, cause, visit=visit.number, branch=branch.identity, part=self.part)
+        )
+        if node in branch.errors:  # its last visit failed
+            self._route(branch, visit, "failed", None, None)
+        else:
+            self._after(branch, visit, "skipped", branch.outputs.get(node))
 
     def _clear_stale(self, branch: Branch, node: str) -> None:
         """Forget what an earlier visit left, but for what the node declares to read."""
@@ -296,16 +386,16 @@ class GraphMachine:
         if self._pausing or self.stopped is not None:
             return
         while self._ready and (self._at_once is None or len(self._running) < self._at_once):
-            start = self._ready.popleft()
-            branch, visit = start.branch, start.visit
+            started, branch = self._ready.popleft()
             if branch.state != "open":
                 continue
+            visit = Visit(started.step_id, started.visit)
             self._running[visit] = branch
             if self._begun is not None:
-                self._begun[visit] = start
+                self._begun[visit] = started
             branch.path.append(visit.node)
             self.visits[visit.node] += 1
-            self._commands.append(start)
+            self._decided.append(started)
 
     def _put_back(self) -> None:
         """Nothing runs yet: what had started waits in line again, in the order in which it had."""
@@ -313,7 +403,7 @@ class GraphMachine:
         for visit, branch in reversed(self._running.items()):
             branch.path.pop()
             self.visits -= Counter((visit.node,))  # without what is 0 then
-            self._ready.appendleft(begun[visit])
+            self._ready.appendleft((begun[visit], branch))
         self._running.clear()
 
     # --- branches ---
@@ -324,10 +414,11 @@ class GraphMachine:
         fork.open = len(fork.branches)
         branch.forked = fork
         branch.path.append({one.target: one.path for one in fork.branches})
-        self._commands.append(Forked(fork))
-        for one in reversed(fork.branches):  # what is noted last comes first: each goes as far as it can
+        self._decided.append(Changed(Forked(fork)))
+        for one in fork.branches:
             one.sources = (visit.node,)
             self._branches[one.identity] = one
+        for one in reversed(fork.branches):  # what is noted last comes first: each goes as far as it can
             self._go_later(one, one.target, cause)
 
     def _end(self, branch: Branch, state: Literal["arrived", "ended"]) -> None:
@@ -400,10 +491,10 @@ class GraphMachine:
         self._leave_fork(fork, kept)
         if fork.join is not None and (takes_errors or any(one.state == "arrived" for one in kept)):
             cause = f"the branches of {fork.node!r} have come together"
-            self._commands.append(Joined(fork, cause))
+            self._decided.append(Changed(Joined(fork, cause)))
             self._go_later(around, fork.join, cause)
         else:
-            self._commands.append(Joined(fork, f"the branches of {fork.node!r} have ended"))
+            self._decided.append(Changed(Joined(fork, f"the branches of {fork.node!r} have ended")))
             self._end(around, "ended")
 
     def _leave_fork(self, fork: Fork, kept: list[Branch]) -> None:
@@ -436,10 +527,14 @@ class GraphMachine:
 
     def _cancel(self, visits: Iterable[Visit], cause: str) -> None:
         """Each once: a second time would interrupt what it does to end."""
+        units: list[Unit] = []
         for visit in visits:
             if visit not in self.cancelled_for:
                 self.cancelled_for[visit] = cause
-                self._commands.append(CancelVisit(visit, cause))
+                name = decision_name(visit.node) if visit in self._deciding else visit.node
+                units.append((name, visit.number))
+        if units:
+            self._decided.append(Cancel(units, cause))
 
     # --- the end ---
 
@@ -451,24 +546,41 @@ class GraphMachine:
     def _settle(self) -> None:
         if self._finished or self._running or self._deciding:
             return
-        finish = self._end_of_run()
-        if finish is not None:
-            self._finished = finish.status != "paused"  # which an answer takes up again
-            self._commands.append(finish)
-
-    def _end_of_run(self) -> Finish | None:
         if self.stopped is not None:
             salvage(self.root, self.plan.on_conflict)
-            return Finish(self.stopped.status, self.stopped.reason, self.stopped.error)
-        if self.root.state == "ended":
-            if self.reached:
-                return Finish("completed", f"reached {', '.join(map(repr, self.reached))}")
+            self._finish(self.stopped.ending, self.stopped.reason, self.stopped.error)
+        elif self.root.state == "ended" and self.reached:
+            self._finish("completed", f"reached {', '.join(map(repr, self.reached))}")
+        elif self.root.state == "ended":
             where = ", ".join(map(repr, self._dead_ends))
-            return Finish("failed", f"no terminal was reached: no edge was taken after {where}")
-        waiting = (*(visit.node for visit in self._asking), *(start.visit.node for start in self._ready))
-        if self._asking:
-            return Finish("paused", f"{waiting[0]!r} waits for an answer", waiting=waiting)
-        return Finish("paused", "a pause was requested", waiting=waiting)
+            self._finish("failed", f"no terminal was reached: no edge was taken after {where}")
+        else:
+            waiting = (*(visit.node for visit in self._asking), *(one.step_id for one, _ in self._ready))
+            reason = f"{waiting[0]!r} waits for an answer" if self._asking else "a pause was requested"
+            self._finish("paused", reason, waiting=waiting)
+
+    def _finish(
+        self,
+        ending: Ending,
+        reason: str,
+        error: BaseException | None = None,
+        waiting: tuple[str, ...] = (),
+    ) -> None:
+        """Nothing is running and nothing will; of a paused run, until an answer takes it up again."""
+        self.ending, self._finished = ending, ending != "paused"
+        if error is None and ending in ("failed", "budget_exceeded"):
+            error = GraphStopped(self.part.name, ending, reason)
+        failed = next((node for node, failure in self.failures.items() if failure is error), "")
+        self._decided.append(
+            RunFinished(
+                status=_STATUS[ending],
+                reason=reason,
+                resume_at=waiting,
+                step_id=failed if ending == "failed" else "",
+                raised=error,
+                part=self.part,
+            )
+        )
 
 
 def _cause(node: str, outcome: NodeOutcome) -> str:

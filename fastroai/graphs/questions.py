@@ -15,7 +15,6 @@ from fastroai.graphs.machine import GraphMachine
 from fastroai.graphs.replay import replayed
 from fastroai.graphs.result import Question
 from fastroai.graphs.setup import GraphSetup
-from fastroai.graphs.visits import visit_place
 from fastroai.graphs.writes import writes_of
 from fastroai.records import NotGiven
 from fastroai.runtime.facts import (
@@ -54,7 +53,7 @@ def answer_entry(
     run_id = recorded.opened.run_id
     if isinstance(answer, NotGiven) and node is None and not _asks(recorded):
         return ()  # most runs: no need to go through the record for this
-    replay = replayed(setup, inputs, recorded, "", codec, forgiving=forgiving)
+    replay = replayed(setup, inputs, recorded, recorded.opened.part, codec, forgiving=forgiving)
     asked = list(replay.machine.questions)
     if isinstance(answer, NotGiven):
         if node is not None:
@@ -72,7 +71,7 @@ def answer_entry(
         raise ConfigurationError("input", answer, f"what node {visit.node!r} writes: {error}") from error
     what = f"the answer to node {visit.node!r}"
     stored = value_to_json(checked, setup.answers.get(visit.node), what)
-    return (AnswerGiven(place=visit_place(visit), answer=seal(stored, codec)),)
+    return (AnswerGiven(visit.node, seal(stored, codec), visit=visit.number),)
 
 
 def _asks(recorded: RecordedRun) -> bool:

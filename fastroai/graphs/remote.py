@@ -5,10 +5,8 @@ from __future__ import annotations
 from fastroai.errors import ConfigurationError, RunNotFound
 from fastroai.records import Usage
 from fastroai.runs.openings import RunKeeper
-from fastroai.runtime.facts import (
-    RunFinished,
-)
-from fastroai.store.headers import decode_header, header_key, is_running
+from fastroai.runtime.facts import RunFinished
+from fastroai.store.headers import is_running, read_header
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal, send_signal
 
@@ -22,12 +20,10 @@ async def signal_elsewhere(store: RunStore | None, run_id: str, signal: Signal) 
     """
     if store is None:
         raise RunNotFound(run_id, "the runs of this graph in this process")
-    found = await store.read(header_key(run_id))
-    if not found.values:
-        raise RunNotFound(run_id, repr(store))
-    header = decode_header(run_id, found.values[-1])
+    found = await read_header(store, run_id)
+    header = found.header
     if is_running(header, found.now):
-        await send_signal(store, run_id, signal)
+        await send_signal(store, header, signal)
         return True
     if signal == "pause" or header.status in ("finished", "cancelled"):
         status = "interrupted" if header.status == "running" else header.status

@@ -4,140 +4,124 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any, TypeAlias, TypeVar
 
 from pydantic import JsonValue
 
-from fastroai.errors import ContractViolation, RecordedError, RunCorrupt
-from fastroai.graphs.entries import decision_from_json
-from fastroai.graphs.events import (
-    Answered,
-    AskDecider,
-    BranchTimedOut,
-    Cancelled,
-    Command,
-    Decided,
-    Event,
-    Failed,
-    Finish,
-    Forked,
-    Joined,
-    RouteNode,
-    SkipNode,
-    Started,
-    StartNode,
-    Succeeded,
-    TakenUp,
-    Visit,
-)
+from fastroai.errors import ContractViolation, RunCorrupt
+from fastroai.graphs.events import Forked, Interrupted, Joined, Visit, decision_name, visit_place
 from fastroai.graphs.machine import GraphMachine
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.threads import Threads
-from fastroai.graphs.visits import decision_name, visit_place
+from fastroai.graphs.work import decision_from_json
 from fastroai.graphs.writes import writes_of
 from fastroai.places import split_attempt, step_name
+from fastroai.runs.machine import Changed, Decided, Told, Unit, unit_of
+from fastroai.runs.units import Past
 from fastroai.runtime.facts import (
     AnswerGiven,
     BranchTimedOut,
     EdgesResolved,
-    FailureFacts,
     MessagesAdded,
+    Part,
+    PauseRequested,
     QuestionAsked,
+    RunFinished,
+    RunResumed,
+    RunStarted,
     StepCancelled,
+    StepFact,
     StepFailed,
     StepFinished,
     StepSkipped,
     StepStarted,
+    StopRequested,
     ValueWritten,
 )
 from fastroai.steps.durability import stored_output, stored_value
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.recorded import GraphEntry, RecordedRun
 
-Start: TypeAlias = StartNode | AskDecider
-"""What is to be run: a node, or the decision after it."""
+Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | QuestionAsked | AnswerGiven
+"""What ends a visit, or the wait for an answer."""
 
-
-@dataclass(frozen=True, slots=True)
-class PastVisit:
-    """A visit, or a decision, that was over in an earlier process."""
-
-    visit: Visit
-    is_decision: bool
-    branch: str
-    ended_at: datetime
-    duration_ms: float
-    error: BaseException | None = None
-    degraded: bool = False
+F = TypeVar("F", StepFailed, BranchTimedOut)
 
 
 class Replay:
     """The state of a run when its log ends, and what is to be run then."""
 
     def __init__(
-        self, setup: GraphSetup, inputs: Mapping[str, object], known: Mapping[Visit, bool] | None = None
+        self,
+        setup: GraphSetup,
+        inputs: Mapping[str, object],
+        part: Part,
+        known: Mapping[Visit, bool] | None = None,
     ) -> None:
         """At the beginning; `known` is whether visits on record were skipped."""
-        self.setup = setup
-        self.machine = GraphMachine(setup.plan)
+        self.setup, self.part = setup, part
+        self.machine = GraphMachine(setup.plan, part, known=known)
         self.threads = Threads(setup.conversation, setup.goal)
-        self.starts: dict[tuple[type[Start], Visit], Start] = {}
+        self.starts: dict[Unit, StepStarted] = {}
         """What has started and is not over."""
-        self.past: list[PastVisit] = []
+        self.past: list[Past] = []
         self.joined: set[str] = set()
         """The forks whose branches have come together."""
-        self.untold: list[Command] = []
+        self.decided: list[Decided] = []
+        """Everything that was decided, in order."""
+        self.untold: list[Decided] = []
         """What was decided, and is not on record: after an answer that came with the resumption."""
-        self.finish: Finish | None = None
-        self._handle(Started(inputs, known))
+        self.finish: RunFinished | None = None
+        self.tell(RunStarted(inputs=inputs, part=part))
 
-    def _handle(self, event: Event) -> None:
+    def tell(self, fact: Told | Interrupted) -> None:
+        """Let the machine take in what happened."""
         self.finish = None
-        for command in self.machine.handle(event):
-            match command:
-                case StartNode() | AskDecider():
-                    self.starts[type(command), command.visit] = command
-                case Forked(fork):
+        for decision in self.machine.handle(fact):
+            match decision:
+                case StepStarted():
+                    self.starts[unit_of(decision)] = decision
+                    self.decided.append(decision)
+                case StepSkipped() | EdgesResolved():
+                    self.decided.append(decision)
+                case Changed(Forked(fork)):
                     self.threads.fork(fork)
-                case Joined(fork):
+                case Changed(Joined(fork)):
                     self.threads.join(fork)
                     self.joined.add(fork.identity)
-                case Finish():
-                    self.finish = command
+                case RunFinished():
+                    self.finish = decision
                 case _:
                     pass
 
-    def over(self, event: Succeeded | Failed | Cancelled | Decided | Answered) -> None:
+    def over(self, fact: Outcome) -> None:
         """A visit, or a decision, is over."""
-        kind = AskDecider if isinstance(event, Decided) else StartNode
-        if isinstance(event, Cancelled) and (StartNode, event.visit) not in self.starts:
-            kind = AskDecider
-        self.starts.pop((kind, event.visit), None)
-        self._handle(event)
-
-    def timed_out(self, event: BranchTimedOut) -> None:
-        """A branch took too long."""
-        self._handle(event)
+        self.starts.pop(unit_of(fact), None)
+        self.tell(fact)
 
     def take_up(self) -> None:
         """The log ends here: go on with what has started and is not over."""
         if self.machine.stopped is None and self.finish is None:
-            self.starts = {key: start for key, start in self.starts.items() if isinstance(start, AskDecider)}
-            self._handle(TakenUp())
+            # The machine starts visits again; decisions are just made.
+            self.starts = {
+                unit: start
+                for unit, start in self.starts.items()
+                if self.machine.decided_after(start) is not None
+            }
+            self.tell(RunResumed(part=self.part))
 
 
 def replayed(
     setup: GraphSetup,
     inputs: Mapping[str, object],
     recorded: RecordedRun,
-    place: str,
+    part: Part,
     codec: PayloadCodec | None,
     *,
     forgiving: bool,
 ) -> Replay:
-    """The state of the graph at a place, as the log has it.
+    """The state of a graph of the run, as the log has it.
 
     Failures that a run has ended of are tried again when it is resumed, and what was cancelled for them goes
     on: so those do not count.
@@ -145,10 +129,11 @@ def replayed(
     Raises:
         RunCorrupt: the log is not that of such a graph; passed over, if `forgiving`.
     """
+    place = part.place
     known = _known(recorded, place)
     dropped: set[int] = set()
     while True:
-        reader = LogReader(Replay(setup, inputs, known), recorded, codec, forgiving)
+        reader = LogReader(Replay(setup, inputs, part, known), recorded, codec, forgiving)
         lost = reader.read_all(place, dropped)
         if lost is None:
             reader.replay.take_up()
@@ -160,24 +145,23 @@ def replayed(
 def _known(recorded: RecordedRun, place: str) -> dict[Visit, bool]:
     """The visits that a graph came to, and whether they were skipped."""
     return {
-        visit_of(entry.place): isinstance(entry, StepSkipped)
+        Visit(*unit_of(entry)): isinstance(entry, StepSkipped)
         for _, entry in recorded.of_graph(place)
         if isinstance(entry, StepStarted | StepSkipped)
     }
 
 
-def _untold(replay: Replay, recorded: RecordedRun, place: str) -> list[Command]:
+def _untold(replay: Replay, recorded: RecordedRun, place: str) -> list[Decided]:
     """Decisions that the log has not."""
     told = {
-        visit_of(entry.place)
+        unit_of(entry)
         for _, entry in recorded.of_graph(place)
         if isinstance(entry, EdgesResolved | StepSkipped)
     }
     return [
-        command
-        for _, commands in replay.machine.journal
-        for command in commands
-        if isinstance(command, RouteNode | SkipNode) and command.visit not in told
+        decision
+        for decision in replay.decided
+        if isinstance(decision, EdgesResolved | StepSkipped) and unit_of(decision) not in told
     ]
 
 
@@ -192,10 +176,11 @@ class LogReader:
         self.position = 0
         self._prefix = ""
         """Of the places of visits."""
-        self._failures: list[RecordedError] = []
+        self._failures: list[BaseException] = []
         self._lost: list[tuple[int, str]] = []
         """Positions of what made branches fail, and of what was cancelled, with the branch."""
-        self._decisions = {decision_name(node): node for node in self._setup.plan.nodes}
+        self._is_stopping = False
+        """Whether something outside of the graph has stopped it: what is cancelled for that goes on."""
         self._written: dict[str, tuple[int | None, dict[str, object]]] = {}
         """By visit: what an attempt wrote, and which one."""
         self._messages: dict[str, JsonValue] = {}
@@ -210,6 +195,7 @@ class LogReader:
         for position, entry in self._recorded.of_graph(place):
             while resumed and resumed[0] < position:
                 resumed.popleft()
+                self._is_stopping = False
                 if (lost := self._resume()) is not None:
                     return lost
             if position not in dropped:
@@ -223,29 +209,40 @@ class LogReader:
         while machine.stopped is None and (unwanted := machine.unwanted):
             for visit in unwanted:
                 _, written = self._written.pop(f"{self._prefix}{visit_place(visit)}", (None, {}))
-                self.replay.over(Cancelled(visit, written))
+                name = visit.node if machine.awaits(visit) == "outcome" else decision_name(visit.node)
+                self.replay.over(StepCancelled(name, "", visit=visit.number, written=written))
+        self._keep_partial_work()
         if machine.stopped is None or not any(one is machine.stopped.error for one in self._failures):
             return None
         joined = tuple(f"{fork}/" for fork in self.replay.joined)
         return {position for position, branch in self._lost if not branch.startswith(joined)}
 
+    def _keep_partial_work(self) -> None:
+        """What visits wrote that had not ended is in memory, as it was when their process told of it."""
+        for place, (_, written) in self._written.items():
+            visit = visit_of(place)
+            if self.replay.machine.awaits(visit) == "outcome":
+                self.replay.tell(Interrupted(visit, written))
+        self._written.clear()
+
     def read(self, entry: GraphEntry) -> None:
         """Take in one entry. Raises `RunCorrupt` if it cannot be what the graph would have done."""
         match entry:
-            case StepStarted():  # what an interrupted attempt left is not that of the one which follows
-                self._written.pop(entry.place, None)
+            case StepStarted():  # what an interrupted attempt said is not in the conversation of the next one
                 self._messages.pop(entry.place, None)
             case ValueWritten():
                 self._read_written(entry)
             case MessagesAdded():
                 self._messages[split_attempt(entry.place)[0]] = entry.messages
             case BranchTimedOut():
-                self.replay.timed_out(BranchTimedOut(entry.branch, self._error(entry.failure)))
+                self.replay.tell(self._raised(entry))
                 self._lost.append((self.position, entry.branch))
-            case StepSkipped() | EdgesResolved():
-                pass  # decided again
-            case StepFailed(stopped=True):
-                pass  # what stopped it was no failure of its own
+            case StepSkipped() | EdgesResolved() | PauseRequested():
+                pass  # decided again, and asked once
+            case StopRequested() | StepFailed(budget="outer"):
+                self._is_stopping = True  # which was no failure of its own
+            case StepCancelled() if self._is_stopping:
+                pass
             case _:
                 self._read_outcome(entry)
 
@@ -256,77 +253,72 @@ class LogReader:
         values[entry.key] = self._value(entry.value, None)
         self._written[place] = attempt, values
 
-    def _written_in(self, place: str, attempt: int) -> dict[str, object]:
-        of_attempt, values = self._written.pop(place, (None, {}))
-        return values if of_attempt == attempt else {}
-
-    def _read_outcome(
-        self, entry: StepFinished | StepFailed | StepCancelled | QuestionAsked | AnswerGiven
-    ) -> None:
-        visit, is_decision = self.located(entry.place)
-        branch = self.replay.machine.branch_of(visit)
+    def _read_outcome(self, entry: Outcome) -> None:
+        machine = self.replay.machine
+        visit, is_decision = self.located(entry)
+        branch = machine.branch_of(visit)
         due = "decision" if is_decision else "answer" if isinstance(entry, AnswerGiven) else "outcome"
-        if branch is None or self.replay.machine.awaits(visit) != due:
+        if branch is None or machine.awaits(visit) != due:
             if self._forgiving:
                 return
             raise self._corrupt(f"the graph would not have come to {entry.place!r} there")
-        event = self._decided(entry, visit) if is_decision else self._event(entry, visit)
-        duration_ms = 0.0 if isinstance(entry, StepCancelled | AnswerGiven) else entry.duration_ms
-        error = event.error if isinstance(event, Failed) else None
+        fact = self._live_decision(entry) if is_decision else self._live(entry, visit)
+        error = fact.error if isinstance(fact, StepFailed) else None
         if not isinstance(entry, AnswerGiven):
-            degraded = isinstance(entry, StepFinished) and entry.degraded
-            past = PastVisit(visit, is_decision, branch.identity, entry.at, duration_ms, error, degraded)
-            self.replay.past.append(past)
-        if isinstance(event, Succeeded | Answered | Failed):
+            self.replay.past.append(
+                Past(
+                    self.replay.starts[unit_of(entry)],
+                    entry.timestamp,
+                    0.0 if isinstance(entry, StepCancelled) else entry.duration_ms,
+                    error,
+                    isinstance(entry, StepFinished) and entry.degraded,
+                )
+            )
+        if not is_decision and not isinstance(fact, StepCancelled):
             stored = self._messages.pop(entry.place, None)
             phase = None if stored is None else self.replay.threads.phase_from_json(self._value(stored, None))
-            self.replay.threads.add(branch, visit, event.written, error, phase)
-        self.replay.over(event)
-        is_over = branch.state in ("failed", "cancelled") or self.replay.machine.stopped is not None
-        if is_over and isinstance(event, Failed | Cancelled):
+            self.replay.threads.add(branch, visit, fact.written, error, phase)
+        self.replay.over(fact)
+        is_over = branch.state in ("failed", "cancelled") or machine.stopped is not None
+        if is_over and isinstance(fact, StepFailed | StepCancelled):
             self._lost.append((self.position, branch.identity))
 
-    def located(self, place: str) -> tuple[Visit, bool]:
-        """The visit that a place is of, and whether it is the decision after it."""
-        visit = visit_of(place)
-        if visit.node in self._decisions and visit.node not in self._setup.nodes:
-            return Visit(self._decisions[visit.node], visit.number), True
-        return visit, False
+    def located(self, entry: StepFact) -> tuple[Visit, bool]:
+        """The visit that an entry is of, and whether it is of the decision after it."""
+        decided = self.replay.machine.decided_after(entry)
+        return (Visit(*unit_of(entry)), False) if decided is None else (decided, True)
 
-    def _decided(
-        self, entry: StepFinished | StepFailed | StepCancelled | QuestionAsked | AnswerGiven, visit: Visit
-    ) -> Decided | Cancelled:
+    def _live_decision(self, entry: Outcome) -> StepFinished | StepCancelled:
         if not isinstance(entry, StepFinished):
-            return Cancelled(visit)
+            return StepCancelled(entry.step_id, "", visit=entry.visit)
         try:
-            return Decided(visit, decision_from_json(self._value(entry.output, None)))
+            return replace(entry, output=decision_from_json(self._value(entry.output, None)))
         except ValueError as error:
             raise self._corrupt(str(error)) from error
 
-    def _event(
-        self, entry: StepFinished | StepFailed | StepCancelled | QuestionAsked | AnswerGiven, visit: Visit
-    ) -> Succeeded | Failed | Cancelled | Answered:
+    def _live(self, entry: Outcome, visit: Visit) -> Outcome:
+        """An entry with its values as they were."""
         if isinstance(entry, AnswerGiven):
             answer = self._value(entry.answer, self._setup.answers.get(visit.node))
-            return Answered(visit, answer, self._writes(visit, answer, {}))
-        written = self._written_in(entry.place, entry.attempt)
-        match entry:
-            case StepFinished():
-                declared = self._setup.declared.get(visit.node)
-                output = stored_output(self._recorded, entry, declared, self._codec)
-                return Succeeded(visit, output, self._writes(visit, output, written))
-            case QuestionAsked():
-                question = self._value(entry.question, self._setup.declared.get(visit.node))
-                return Succeeded(visit, question, written)
-            case StepCancelled():
-                return Cancelled(visit, written)
-            case StepFailed():
-                return Failed(visit, self._error(entry.failure), written)
+            return replace(entry, answer=answer, written=self._writes(visit, answer, {}))
+        attempt, written = self._written.pop(entry.place, (None, {}))
+        if isinstance(entry, StepCancelled):
+            return replace(entry, written=written)
+        if isinstance(entry, StepFailed):
+            return replace(self._raised(entry), written=written)
+        if attempt != entry.attempt:
+            written = {}  # it succeeded without what an attempt before had written
+        declared = self._setup.declared.get(visit.node)
+        if isinstance(entry, QuestionAsked):
+            return replace(entry, question=self._value(entry.question, declared), written=written)
+        output = stored_output(self._recorded, entry, declared, self._codec)
+        return replace(entry, output=output, written=self._writes(visit, output, written))
 
-    def _error(self, failure: FailureFacts) -> RecordedError:
-        error = RecordedError(failure.error_type, failure.message)
+    def _raised(self, entry: F) -> F:
+        """A failure with an exception, which tells it from others."""
+        error = entry.failure.as_error()
         self._failures.append(error)
-        return error
+        return replace(entry, raised=error)
 
     def _writes(self, visit: Visit, output: object, written: Mapping[str, object]) -> dict[str, object]:
         try:

@@ -13,8 +13,8 @@ from typing_extensions import TypeVar
 
 from fastroai.graphs.branches import GraphPath
 from fastroai.graphs.events import Ending, Visit
-from fastroai.graphs.visits import VisitRecord
 from fastroai.runs.stream import RunStream
+from fastroai.runs.units import UnitRecord
 from fastroai.runs.usage import RunUsage
 from fastroai.runtime import Scope
 from fastroai.steps import StepUsage
@@ -42,7 +42,7 @@ class GraphUsage(RunUsage):
     """What a whole run has spent, each node of it, and each visit to a node."""
 
     def __init__(
-        self, scope: Scope, visits: Mapping[Visit, VisitRecord], decisions: Mapping[Visit, VisitRecord]
+        self, scope: Scope, visits: Mapping[Visit, UnitRecord], decisions: Mapping[Visit, UnitRecord]
     ) -> None:
         """From the scope of a run that has ended, and its visits with the decisions after them."""
         super().__init__(scope)

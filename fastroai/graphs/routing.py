@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from fastroai.expressions import Outcome
 from fastroai.graphs.edge import Edge
-from fastroai.graphs.facts import facts_of
+from fastroai.graphs.facts import tested
 
 if TYPE_CHECKING:
     from fastroai.graphs.plan import GraphPlan
@@ -24,6 +24,16 @@ class EdgeOutcome(NamedTuple):
     test: Outcome | None = None
     """Of its condition, if that was evaluated."""
     because: str = ""
+
+    @property
+    def target(self) -> str:
+        """The node that it leads to."""
+        return self.edge.target
+
+    @property
+    def when(self) -> str:
+        """When it is taken, as it was declared."""
+        return self.edge.when
 
     @property
     def why(self) -> str:
@@ -67,9 +77,9 @@ def resolve(
     held: Edge | None = None
     for edge in plan.edges[node]:
         if edge.when == "conditional":
-            tested = _conditional(plan, edge, held, output, memory)
-            held = edge if tested.taken else held
-            outcomes.append(tested)
+            outcome_of_edge = _conditional(plan, edge, held, output, memory)
+            held = edge if outcome_of_edge.taken else held
+            outcomes.append(outcome_of_edge)
         else:
             outcomes.append(_after_success(edge, node, outcome, decision))
     if held is None:
@@ -114,6 +124,5 @@ def _conditional(
 ) -> EdgeOutcome:
     if held is not None:
         return EdgeOutcome(edge, False, None, f"the condition of the edge to {held.target!r} held before")
-    expression = plan.conditions[edge]
-    tested = expression.test(facts_of(expression.names, output, memory))
-    return EdgeOutcome(edge, tested.holds, tested)
+    outcome = tested(plan.conditions[edge], output, memory)
+    return EdgeOutcome(edge, outcome.holds, outcome)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import cast
+from collections.abc import Mapping
 
-from fastroai.graphs.events import RouteNode
+from fastroai.graphs.routing import EdgeOutcome
+from fastroai.runtime.facts import EdgesResolved
 from fastroai.tracing.attributes import error_summary
 
 logger = logging.getLogger("fastroai.graphs")
 
 
-def warn_of(graph: str, route: RouteNode) -> None:
+def warn_of(graph: str, route: EdgesResolved, failures: Mapping[str, BaseException]) -> None:
     """A failure that an `always` edge goes on after, and conditions that cannot be evaluated."""
-    node = route.visit.node
-    if route.outcome == "failed":
-        taken = [one.edge for one in route.edges if one.taken]
+    node, edges = route.step_id, [one for one in route.edges if isinstance(one, EdgeOutcome)]
+    if route.after == "failed":
+        taken = [one.edge for one in edges if one.taken]
         if taken and all(edge.when == "always" for edge in taken):
             logger.warning(
                 "graph %r: node %r failed, and the run goes on to %s, since always is after failures too: "
@@ -23,10 +24,10 @@ def warn_of(graph: str, route: RouteNode) -> None:
                 graph,
                 node,
                 ", ".join(repr(edge.target) for edge in taken),
-                error_summary(cast("BaseException", route.branch.errors[node])),
+                error_summary(failures[node]),
             )
         return
-    for one in route.edges:
+    for one in edges:
         if one.test is not None and one.test.problem is not None:
             logger.warning(
                 "graph %r: the condition of the edge from %r to %r cannot be evaluated, so it does not hold: "

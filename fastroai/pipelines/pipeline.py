@@ -282,6 +282,7 @@ class Pipeline(Generic[DepsT, OutputT]):
             RunDefinitionChanged: the pipeline has changed, unless `force`.
             RunCorrupt: its record cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written its record.
+            RunFromOlderVersion: an earlier version of FastroAI has written its record.
         """
         check_mapping(inputs)
         keeper = self._keeper(needed_store(store, self.config.store))
@@ -475,12 +476,13 @@ class Pipeline(Generic[DepsT, OutputT]):
         try:
             async with execution.opened(request, scope, self.definition) as opened:
                 run = PipelineRun(self._setup, opened, request)
-                finish = await execution.perform(opened, run.runner, request, run.decisions)
+                finish = await execution.perform(opened, run.runner, run.decisions)
                 if finish.raised is not None:
                     raise finish.raised
         except BaseException as error:
             if run is not None:
                 attach_trace(error, run.log)
+                await execution.tell_end(run.runner, error)
                 if isinstance(error, FastroAIError):
                     error.step_outputs, error.run_id = dict(run.outputs), scope.run_id
             raise

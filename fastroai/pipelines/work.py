@@ -11,7 +11,15 @@ from fastroai.runs.storing import stored_finish
 from fastroai.runs.units import UnitRecord
 from fastroai.runs.work import Outcome
 from fastroai.runtime import RetriesUsed, Scope
-from fastroai.runtime.facts import Part, StepCancelled, StepFailed, StepFinished, StepStarted
+from fastroai.runtime.facts import (
+    AnyFact,
+    EdgesResolved,
+    Part,
+    StepCancelled,
+    StepFailed,
+    StepFinished,
+    StepStarted,
+)
 from fastroai.steps import BaseStep, ConversationState, ResolvedConfig
 from fastroai.steps.context import RunFacts
 from fastroai.steps.contracts import BoundContract
@@ -83,5 +91,9 @@ class PipelineWork:
         """Nothing but the cancellation."""
         return Outcome(fact)
 
-    def follow(self, change: Changed) -> None:
-        """A pipeline has no forks."""
+    def follow(self, change: Changed | EdgesResolved) -> None:
+        """A pipeline has no forks and no edges."""
+
+    def stored(self, decision: AnyFact) -> AnyFact | None:
+        """As it is."""
+        return None

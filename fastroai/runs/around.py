@@ -32,7 +32,11 @@ async def entered(
     facts: Mapping[str, AttributeValue],
     seconds: float | None,
 ) -> None:
-    """Open the span of a run, with these attributes, and start the clock of all of it, until `stack` ends."""
+    """Open the span of a run, with these attributes, and start the clock of all of it, until `stack` ends.
+
+    Inside of a step, the clock of the attempt at that stands still meanwhile.
+    """
+    stack.enter_context(scope.nesting())
     if (tracer := scope.tracer) is not None:
         trace_id = await stack.enter_async_context(tracer.span(span, **facts))
         stack.callback(lambda: log_metrics(tracer, trace_id, attributes.usage_attributes(scope.spent())))
@@ -83,6 +87,7 @@ async def _end(run: DurableRun, scope: Scope, ended: RunFinished, error: BaseExc
 def how_it_ended(error: BaseException) -> RunFinished:
     """The last fact of a run that ended with an exception."""
     if not isinstance(error, Exception) or isinstance(error, asyncio.CancelledError):
-        return RunFinished(status="cancelled", raised=error)
+        return RunFinished(status="cancelled", reason=str(error), raised=error)
     original = error.original_error if isinstance(error, StepExecutionError) else error
-    return RunFinished(status="failed", failure=failure_facts(error, classify(original)), raised=error)
+    failure = failure_facts(error, classify(original))
+    return RunFinished(status="failed", reason=failure.message, failure=failure, raised=error)

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
-from time import perf_counter
+from threading import Lock
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import BudgetExceeded, StepExecutionError
 from fastroai.records import first_given
-from fastroai.runs.around import ended_on_record, entered
+from fastroai.runs.around import ended_on_record, entered, how_it_ended
 from fastroai.runs.inputs import check_inputs
 from fastroai.runs.machine import Decision
 from fastroai.runs.request import RunRequest
@@ -42,6 +42,7 @@ class OpenRun:
     inputs: Mapping[str, object]
     log: Log
     once: OnceRegister
+    live: LiveRun
     started: RunStarted
     """That it began in this process."""
 
@@ -49,6 +50,31 @@ class OpenRun:
     def kept(self) -> DurableRun | None:
         """The run on record that it is, or is a part of."""
         return self.log.run
+
+
+class LiveRun:
+    """A run of this process, from the moment at which it is asked for. Signals may come before it is open."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self._lock = Lock()
+        self._runner: Runner | None = None
+        self._early: list[Signal] = []
+
+    def heed(self, signal: Signal) -> None:
+        """Do what is asked, as soon as there is something that can. From any thread."""
+        with self._lock:
+            if self._runner is None:
+                self._early.append(signal)
+                return
+        _heed(self._runner, signal)
+
+    def begin(self, runner: Runner) -> None:
+        """It can heed signals from here on, and those that have come."""
+        with self._lock:
+            self._runner = runner
+        for signal in self._early:
+            _heed(runner, signal)
 
 
 class Execution:
@@ -71,7 +97,7 @@ class Execution:
             hooks,
             accepts,
         )
-        self._live: dict[str, list[Runner]] = {}
+        self._live: dict[str, list[LiveRun]] = {}
         """What is running in this process, by the id of the run, which those nested in each other share."""
 
     # --- from outside ---
@@ -79,11 +105,11 @@ class Execution:
     def heed(self, run_id: str, signal: Signal) -> bool:
         """Do what is asked of a run of this process; whether there is such a run."""
         live = tuple(self._live.get(run_id, ()))
-        scopes = {runner.scope for runner in live}
-        for runner in live:
+        scopes = {run.scope for run in live}
+        for run in live:
             # What is around ends what is inside.
-            if scopes.isdisjoint(islice(runner.scope.lineage(), 1, None)):
-                _heed(runner, signal)
+            if scopes.isdisjoint(islice(run.scope.lineage(), 1, None)):
+                run.heed(signal)
         return bool(live)
 
     # --- running ---
@@ -98,6 +124,7 @@ class Execution:
     ) -> AsyncGenerator[OpenRun]:
         """Open a run in its scope: span, clock, inputs that are checked, log."""
         async with scope, AsyncExitStack() as stack:
+            live = self._appear(stack, scope)  # before anything is awaited: who has begun it can cancel it
             await entered(
                 stack,
                 scope,
@@ -109,7 +136,11 @@ class Execution:
             started = RunStarted(part=scope.part, definition=dict(definition), inputs=inputs)
             log = await self._log(stack, request, scope, started)
             once = stack.enter_context(OnceRegister.of_run())
-            yield OpenRun(scope, scope.part, inputs, log, once, started)
+            if log.run is not None and request.opening is not None:
+                after = request.opening.last_signal
+                heeding = heeding_signals(log.run.store, log.run.header, live.heed, after=after)
+                await stack.enter_async_context(heeding)
+            yield OpenRun(scope, scope.part, inputs, log, once, live, started)
 
     async def _log(
         self,
@@ -138,48 +169,51 @@ class Execution:
         self,
         run: OpenRun,
         runner: Runner,
-        request: RunRequest[Any],
         decisions: Sequence[Decision],
     ) -> RunFinished:
         """Carry a run out, tell listeners of its start and its end, and say how it ended."""
-        async with self._heeding(run, runner, request):
-            if (listening := run.scope.listener is not None):
-                await run.scope.emit(run.started)
-            began = perf_counter()
-            try:
-                await runner.run(decisions)
-            finally:
-                run.scope.write_off_in_flight()  # they count at their bounds in what is told of the run
-            finish = runner.finish
-            assert finish is not None
-            finish.duration_ms, finish.spent_in = (perf_counter() - began) * 1000, run.scope
-            finish.raised = _of_run(finish, run.scope)
-            if listening:
-                await run.scope.emit(finish)
-            if run.log.scope is run.scope:
-                run.log.finished = finish
-            return finish
-
-    @asynccontextmanager
-    async def _heeding(
-        self, run: OpenRun, runner: Runner, request: RunRequest[Any]
-    ) -> AsyncGenerator[None]:
-        """Let `pause` and `cancel` reach the run, from this process and from others."""
-        run_id, opening = run.scope.run_id, request.opening
-        self._live.setdefault(run_id, []).append(runner)
+        scope = run.scope
+        run.live.begin(runner)
+        if scope.listener is not None:
+            await scope.emit(run.started)
         try:
-            if opening is None or run.kept is None:
-                yield
-                return
-            async with heeding_signals(
-                run.kept.store, run_id, lambda signal: _heed(runner, signal), after=opening.last_signal
-            ):
-                yield
+            await runner.run(decisions)
         finally:
-            live = self._live[run_id]
-            live.remove(runner)
-            if not live:
-                del self._live[run_id]
+            scope.write_off_in_flight()  # they count at their bounds in what is told of the run
+        finish = runner.finish
+        assert finish is not None
+        finish.raised = _of_run(finish, scope)
+        await _tell_end(runner, finish)
+        if run.log.scope is scope:
+            run.log.finished = finish
+        return finish
+
+    async def tell_end(self, runner: Runner, error: BaseException) -> None:
+        """Tell listeners of an end that something around the run has brought, such as a time limit."""
+        if not runner.is_told and isinstance(error, Exception):
+            ended = how_it_ended(error)
+            ended.part = runner.scope.part
+            await _tell_end(runner, ended)
+
+    def _appear(self, stack: AsyncExitStack, scope: Scope) -> LiveRun:
+        """Let `pause` and `cancel` find a run of this process, until `stack` ends."""
+        run = LiveRun(scope)
+        self._live.setdefault(scope.run_id, []).append(run)
+        stack.callback(self._forget, scope.run_id, run)
+        return run
+
+    def _forget(self, run_id: str, run: LiveRun) -> None:
+        live = self._live[run_id]
+        live.remove(run)
+        if not live:
+            del self._live[run_id]
+
+
+async def _tell_end(runner: Runner, finish: RunFinished) -> None:
+    runner.is_told = True
+    finish.duration_ms, finish.spent_in = runner.milliseconds, runner.scope
+    if runner.scope.listener is not None:
+        await runner.scope.emit(finish)
 
 
 def _heed(runner: Runner, signal: Signal) -> None:

@@ -14,7 +14,6 @@ from fastroai.errors import (
     ConfigurationError,
     RunCorrupt,
     RunDefinitionChanged,
-    RunNotFound,
     ValueNotStorable,
     nearest_hint,
 )
@@ -31,7 +30,7 @@ from fastroai.runtime.facts import (
 from fastroai.steps import ConversationState
 from fastroai.steps.durability import stored_output, stored_value
 from fastroai.store.adapter import adapt_run_store
-from fastroai.store.headers import check_not_running, decode_header, header_key, read_log
+from fastroai.store.headers import FoundHeader, read_header, read_log
 from fastroai.store.journal import Durability
 from fastroai.store.payloads import PayloadCodec, seal
 from fastroai.store.recorded import RecordedRun
@@ -105,8 +104,9 @@ class RunKeeper:
             RunDefinitionChanged: what it was started with has changed, unless `force`.
             RunCorrupt: its record cannot be read, or has outputs of other types than the steps declare now.
             RunFromNewerVersion: a later version of FastroAI has written it.
+            RunFromOlderVersion: an earlier version of FastroAI has written it.
         """
-        recorded, revision = await self._read(run_id, running_too=False)
+        recorded, found = await self._read(run_id, running_too=False)
         if inputs and recorded.ended is not None and recorded.ended.status == "finished" and not force:
             raise ConfigurationError("inputs", inputs, f"none: run {run_id!r} has finished. Fork it")
         changed = changes(recorded.definition, self.definition)
@@ -124,13 +124,14 @@ class RunKeeper:
                 recorded,
                 RunResumed(inputs=self._stored(anew), definition=self.definition if changed else None),
                 position=len(recorded.entries),
-                revision=revision,
+                found=found,
                 durability=self.durability,
                 codec=self.codec,
                 also=added,
             )
 
-        signal = await last_signal(self.store, run_id)  # before it is open: from then on it can be asked
+        # Before it is open: from then on it can be asked.
+        signal = await last_signal(self.store, found.header)
         return Opening(run_id, {**before, **(inputs or {})}, open_run, recorded.seconds, signal)
 
     async def look(self, run_id: str) -> tuple[RecordedRun, Mapping[str, object]]:
@@ -237,19 +238,14 @@ class RunKeeper:
             if entry.place in declared
         }
 
-    async def _read(self, run_id: str, *, running_too: bool) -> tuple[RecordedRun, int]:
-        """The record of a run, and the revision that its header had before."""
+    async def _read(self, run_id: str, *, running_too: bool) -> tuple[RecordedRun, FoundHeader]:
+        """The record of a run, and its header as it was before."""
         check_run_id(run_id)
-        found = await self.store.read(header_key(run_id))
-        if not found.values:
-            raise RunNotFound(run_id, repr(self.store))
-        header = decode_header(run_id, found.values[-1])
+        found = await read_header(self.store, run_id)
         if not running_too:
-            check_not_running(header, found.now)
-        entries = await read_log(self.store, run_id)
-        if not entries:
-            raise RunNotFound(run_id, repr(self.store))  # its process died before it began
-        return RecordedRun(run_id, [unseal_messages(entry, self.codec) for entry in entries]), found.revision
+            found.check_not_running()
+        entries = await read_log(self.store, found.header)
+        return RecordedRun(run_id, [unseal_messages(entry, self.codec) for entry in entries]), found
 
     async def _begin(self, entries: list[AnyFact]) -> DurableRun:
         return await DurableRun.begin(self.store, entries, durability=self.durability, codec=self.codec)

@@ -16,7 +16,6 @@ from fastroai.runs.units import Past, UnitRecord
 from fastroai.runs.work import Outcome, Work
 from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Scope
 from fastroai.runtime.facts import (
-    AnyFact,
     EdgesResolved,
     PauseRequested,
     RunFinished,
@@ -57,6 +56,8 @@ class Runner:
         """What was started, in the order in which it was."""
         self.skipped: dict[str, str] = {}
         """Why steps were not run."""
+        self.is_told = False
+        """Whether listeners know that it has ended."""
         self.finish: RunFinished | None = None
         """How it ended, as the machine has it."""
         self._ready: deque[StepStarted] = deque()
@@ -67,15 +68,14 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self._finished: asyncio.Future[None] = self._loop.create_future()
         self._is_over = False
-        self._origin = perf_counter() - (0.0 if log.run is None else log.run.elapsed)
+        self._began = perf_counter()
+        self._origin = self._began - (0.0 if log.run is None else log.run.elapsed)
 
     # --- the run ---
 
     async def run(self, decisions: Sequence[Decision]) -> None:
         """Carry out what was decided, and so on to the end. Raises only what is no step's failure."""
-        for decision in decisions:
-            if isinstance(decision, _KEPT):
-                self._log.note(decision)
+        self._note_decisions(decisions)
         try:
             await self._decided(None, decisions)
             self._keep_going()
@@ -99,6 +99,11 @@ class Runner:
         """At once: nothing starts any more when this returns."""
         if not self._is_over and self.finish is None:
             self.tell(request)
+
+    @property
+    def milliseconds(self) -> float:
+        """How long it has run so far, in this process."""
+        return (perf_counter() - self._began) * 1000
 
     def stop(self, reason: str) -> None:
         """It ends here, and nobody waits for anything: let the machine know."""
@@ -126,18 +131,25 @@ class Runner:
             self._add_worker(self._take())
 
     def _add_worker(self, work: Coroutine[Any, Any, None]) -> None:
-        worker = self._loop.create_task(work)
+        worker = self._loop.create_task(self._watched(work))
         self._workers.add(worker)
         # Not in the worker itself: one that is cancelled before it has begun never runs a line.
         worker.add_done_callback(self._on_worker_done)
 
+    async def _watched(self, work: Coroutine[Any, Any, None]) -> None:
+        """Whoever waits for the run raises what goes wrong; a task that nobody awaits would only complain."""
+        try:
+            await work
+        except BaseException as error:
+            if not self._finished.done():
+                self._finished.set_exception(error)
+            elif not isinstance(error, Exception | asyncio.CancelledError):
+                raise
+
     def _on_worker_done(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
-        if worker.cancelled():
-            if not self._finished.done():
-                self._finished.cancel()
-        elif (error := worker.exception()) is not None and not self._finished.done():
-            self._finished.set_exception(error)
+        if worker.cancelled() and not self._finished.done():
+            self._finished.cancel()
 
     async def _take(self) -> None:
         worker = asyncio.current_task()
@@ -162,12 +174,11 @@ class Runner:
         decisions = self._machine.handle(fact)
         log = self._log
         if log.run is None:
-            log.live.extend(outcome.before)
+            log.live.extend(one for one, _ in outcome.before)
             self._note(fact, decisions)
         else:
-            noted: list[tuple[AnyFact, AnyFact | None]] = [(one, None) for one in outcome.before]
-            noted.append((fact, outcome.stored))
-            noted += [(one, None) for one in decisions if isinstance(one, _KEPT)]
+            noted = [*outcome.before, (fact, outcome.stored)]
+            noted += [(one, self._work.stored(one)) for one in decisions if isinstance(one, _KEPT)]
             if isinstance(fact, StepFailed | StepCancelled):
                 for one, stored in noted:
                     log.note(one, stored)
@@ -183,9 +194,12 @@ class Runner:
 
     def _note(self, fact: Told, decisions: Sequence[Decision]) -> None:
         self._log.note(fact)
+        self._note_decisions(decisions)
+
+    def _note_decisions(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
             if isinstance(decision, _KEPT):
-                self._log.note(decision)
+                self._log.note(decision, self._work.stored(decision))
 
     async def _decided(self, fact: Told | None, decisions: Sequence[Decision]) -> None:
         if self.scope.listener is not None:
@@ -201,7 +215,7 @@ class Runner:
                     self._ready.append(decision)
                 case Cancel(units, cause):
                     self._cancel(units, cause)
-                case Changed():
+                case Changed() | EdgesResolved():
                     self._work.follow(decision)
                 case RunFinished():
                     self.finish = decision
@@ -209,8 +223,6 @@ class Runner:
                         self._finished.set_result(None)
                 case StepSkipped(step_id=step_id, cause=cause):
                     self.skipped[step_id] = cause
-                case EdgesResolved():
-                    pass
                 case _:
                     assert_never(decision)
 
@@ -268,6 +280,9 @@ class Runner:
         try:
             performed = self._work.perform(started, scope, self._used(started))
             output = await InContext(performed, context, self._keep_going)
+            if scope.is_open_inside:
+                self._keep_going()
+                await scope.end_inside()
             record.finished_ms = self._now
             outcome = self._work.finished(started, record, output)
         except BaseException as raised:

@@ -11,6 +11,7 @@ from fastroai.runs.units import UnitRecord
 from fastroai.runtime import RetriesUsed, Scope
 from fastroai.runtime.facts import (
     AnyFact,
+    EdgesResolved,
     QuestionAsked,
     StepCancelled,
     StepFailed,
@@ -27,8 +28,8 @@ class Outcome:
     fact: StepFinished | StepFailed | StepCancelled | QuestionAsked
     stored: AnyFact | None = None
     """The fact as a store has it, where that is another form."""
-    before: Sequence[AnyFact] = ()
-    """What comes before it in the log."""
+    before: Sequence[tuple[AnyFact, AnyFact | None]] = ()
+    """What comes before it in the log, with its stored forms."""
 
 
 class Work(Protocol):
@@ -54,6 +55,10 @@ class Work(Protocol):
         """What a cancellation comes to; without a record it had not begun."""
         ...
 
-    def follow(self, change: Changed) -> None:
-        """Do what a change in the machine brings along."""
+    def follow(self, change: Changed | EdgesResolved) -> None:
+        """Do what a decision of the machine brings along."""
+        ...
+
+    def stored(self, decision: AnyFact) -> AnyFact | None:
+        """A decision as a store has it, where that is another form."""
         ...

@@ -476,9 +476,12 @@ class EdgesResolved(StepFact):
 
     kind: ClassVar[str] = "edges_resolved"
     edges: Annotated[
-        Sequence[ResolvedEdge], PlainSerializer(_edges_as_json), PlainValidator(_edges_from_json)
+        Sequence[ResolvedEdge], PlainValidator(_edges_from_json), PlainSerializer(_edges_as_json)
     ]
     """All that leave the node, in declaration order."""
+    _: KW_ONLY
+    after: Literal["succeeded", "skipped", "failed"] = "succeeded"
+    """What had become of the visit."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -505,6 +508,7 @@ class QuestionAsked(StepFact):
     _: KW_ONLY
     attempt: int = 1
     duration_ms: float = 0.0
+    written: Written = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -535,7 +539,8 @@ class MessagesAdded(Fact):
     kind: ClassVar[str] = "messages_added"
     place: str
     """The attempt at the node."""
-    messages: JsonValue
+    messages: Any
+    """In a fact from a log, and in a trace, as JSON."""
 
 
 # --- requests, tools, side effects ---

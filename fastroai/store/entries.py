@@ -12,8 +12,9 @@ from typing import Any, Final, get_args
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from fastroai.errors import RunCorrupt, RunFromNewerVersion
+from fastroai.errors import RunCorrupt, RunFromNewerVersion, RunFromOlderVersion
 from fastroai.runtime.facts import FORMAT, AnyFact, Fact, Part, RunStarted, RunStatus
+from fastroai.store.checksums import with_checksum, without_checksum
 
 _KINDS: Final[dict[str, type[Fact]]] = {fact.kind: fact for fact in get_args(AnyFact)}
 
@@ -29,36 +30,22 @@ def encode_entry(fact: AnyFact) -> bytes:
     return b'{"kind":"%b",%b' % (fact.kind.encode(), fields[1:])
 
 
-def check_format(run_id: str, position: int, format: object) -> None:
-    """Refuse what another version of FastroAI has written; position 0 is the header.
+def decode_entry(run_id: str, position: int, text: bytes) -> AnyFact:
+    """A fact as it was, but for the pipeline that it is of: see `located`.
 
     Raises:
         RunFromNewerVersion: a later version of FastroAI has written it.
-        RunCorrupt: an earlier one has, in a format that is read no more.
-    """
-    if not isinstance(format, int):
-        return
-    if format > FORMAT:
-        raise RunFromNewerVersion(run_id, format, FORMAT)
-    if format < FORMAT:
-        reason = f"it is in format {format} of an earlier version of fastroai; this one reads {FORMAT}"
-        raise RunCorrupt(run_id, position, reason)
-
-
-def decode_entry(run_id: str, position: int, stored: bytes) -> AnyFact:
-    """A fact as it was, but for the pipeline that it is of: see `decode_log`.
-
-    Raises:
-        RunFromNewerVersion: a later version of FastroAI has written it.
-        RunCorrupt: it cannot be read, or an earlier version has written it.
+        RunFromOlderVersion: an earlier version of FastroAI has written it.
+        RunCorrupt: it cannot be read.
     """
     try:
-        raw = from_json(stored)
+        raw = from_json(text)
     except ValueError:
         raise RunCorrupt(run_id, position, "it is not JSON") from None
     if not isinstance(raw, dict):
         raise RunCorrupt(run_id, position, "it is no JSON object")
-    check_format(run_id, position, raw.get("format"))
+    if isinstance(raw.get("format"), int):
+        check_format(run_id, raw["format"])
     kind = raw.pop("kind", None)
     if not isinstance(kind, str) or kind not in _KINDS:
         raise RunCorrupt(run_id, position, f"kind: there is no {kind!r}")
@@ -71,9 +58,8 @@ def decode_entry(run_id: str, position: int, stored: bytes) -> AnyFact:
     return fact
 
 
-def decode_log(run_id: str, stored: Sequence[bytes]) -> list[AnyFact]:
-    """All facts of a log. Raises as `decode_entry`."""
-    facts = [decode_entry(run_id, number, value) for number, value in enumerate(stored, 1)]
+def located(facts: Sequence[AnyFact]) -> list[AnyFact]:
+    """The facts of a log, each with the pipeline of the run that it is of."""
     if facts and isinstance(facts[0], RunStarted):
         parts: dict[str, Part] = {"": facts[0].part}
         for fact in facts:
@@ -81,7 +67,40 @@ def decode_log(run_id: str, stored: Sequence[bytes]) -> list[AnyFact]:
             if place not in parts:
                 parts[place] = parts[""].inside(place)
             fact.part = parts[place]
-    return facts
+    return list(facts)
+
+
+def check_format(run_id: str, written: int) -> None:
+    """Refuse what another version has written. Raises `RunFromNewerVersion` and `RunFromOlderVersion`."""
+    if written > FORMAT:
+        raise RunFromNewerVersion(run_id, written, FORMAT)
+    if written < FORMAT:
+        raise RunFromOlderVersion(run_id, written, FORMAT)
+
+
+def check_format_in(run_id: str, text: bytes) -> None:
+    """The same for what cannot be read, if it tells its format. Raises as `check_format`."""
+    try:
+        known = from_json(text)
+    except ValueError:
+        return
+    if isinstance(known, dict) and isinstance(known.get("format"), int):
+        check_format(run_id, known["format"])
+
+
+def entry_to_store(entry: AnyFact) -> bytes:
+    """An entry as it is stored."""
+    return with_checksum(encode_entry(entry))
+
+
+def entry_in_store(run_id: str, position: int, stored: bytes) -> AnyFact:
+    """An entry that was stored. Raises as `decode_entry`."""
+    try:
+        text = without_checksum(stored)
+    except ValueError as error:
+        check_format_in(run_id, stored)  # format 1 had no checksums
+        raise RunCorrupt(run_id, position, str(error)) from error
+    return decode_entry(run_id, position, text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +109,8 @@ class RunHeader:
 
     format: int = FORMAT
     run_id: str
+    epoch: str
+    """The name of this run among all that ever had its id. The key of its log ends with it."""
     pipeline: str
     status: RunStatus
     started_at: datetime
@@ -103,3 +124,5 @@ class RunHeader:
     """Known cost so far, in US dollars, as of `updated_at`."""
     error: str | None = None
     forked_from: str | None = None
+    tags: tuple[str, ...] = ()
+    tenant: str | None = None

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
+from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import from_json
 
-from fastroai.errors import RunCorrupt, RunInProgress
+from fastroai.errors import RunCorrupt, RunInProgress, RunNotFound
 from fastroai.runtime.facts import AnyFact
 from fastroai.runtime.owner import is_dead
-from fastroai.store.entries import RunHeader, check_format, decode_log
-from fastroai.store.run_store import RunStore
+from fastroai.store.checksums import with_checksum, without_checksum
+from fastroai.store.entries import RunHeader, check_format, check_format_in, entry_in_store, located
+from fastroai.store.run_store import RunStore, StoredKey
+
+_PAGE: Final = 500
+_EPOCH: Final = re.compile("[0-9a-f]{32}")
 
 
 def header_key(run_id: str) -> str:
@@ -20,9 +28,54 @@ def header_key(run_id: str) -> str:
     return f"run:{run_id}"
 
 
-def log_key(run_id: str) -> str:
-    """Where the entries of a run are."""
-    return f"log:{run_id}"
+def new_epoch() -> str:
+    """Return a name for a run that no other run has, whatever its id: 32 hexadecimal digits."""
+    return uuid.uuid4().hex
+
+
+def log_key(header: RunHeader) -> str:
+    """Where the entries of a run are.
+
+    The key ends with the run's epoch. When the run is deleted, its process finds nothing to append to there,
+    even if another run has the same id by then.
+    """
+    return f"log:{header.run_id}:{header.epoch}"
+
+
+def signal_key(header: RunHeader) -> str:
+    """Where the last signal to a run is."""
+    return f"signal:{header.run_id}:{header.epoch}"
+
+
+def run_of(key: str) -> tuple[str, str]:
+    """The run id and the epoch in a key of a log or signal; no epoch in those of format 1."""
+    rest = key.partition(":")[2]
+    run_id, _, epoch = rest.rpartition(":")
+    return (run_id, epoch) if run_id and _EPOCH.fullmatch(epoch) else (rest, "")
+
+
+def keys_of(header: RunHeader) -> tuple[str, ...]:
+    """All keys of a run besides its header."""
+    return log_key(header), signal_key(header)
+
+
+async def keys_of_id(store: RunStore, run_id: str) -> list[str]:
+    """The same for all runs that ever had this id: for one whose header cannot be read."""
+    return [
+        found.key
+        for prefix in (f"log:{run_id}", f"signal:{run_id}")
+        async for found in keys_with(store, prefix)
+        if run_of(found.key)[0] == run_id
+    ]
+
+
+async def keys_with(store: RunStore, prefix: str) -> AsyncIterator[StoredKey]:
+    """All keys that begin with a prefix, in order."""
+    after = ""
+    while page := await store.list(prefix, after=after, limit=_PAGE):
+        for found in page:
+            yield found
+        after = page[-1].key
 
 
 @cache
@@ -32,7 +85,7 @@ def _headers() -> TypeAdapter[RunHeader]:
 
 def encode_header(header: RunHeader) -> bytes:
     """A header as it is stored."""
-    return _headers().dump_json(header)
+    return with_checksum(_headers().dump_json(header))
 
 
 def decode_header(run_id: str, stored: bytes) -> RunHeader:
@@ -40,25 +93,55 @@ def decode_header(run_id: str, stored: bytes) -> RunHeader:
 
     Raises:
         RunFromNewerVersion: a later version of FastroAI has written it.
-        RunCorrupt: it cannot be read, or an earlier version has written it.
+        RunFromOlderVersion: an earlier version of FastroAI has written it.
+        RunCorrupt: it cannot be read.
     """
+    text = stored
     try:
-        header = _headers().validate_json(stored)
+        text = without_checksum(stored)
+        header = _headers().validate_json(text)
     except ValidationError as error:
-        raise RunCorrupt(run_id, 0, _unreadable(run_id, stored)) from error
-    check_format(run_id, 0, header.format)
+        check_format_in(run_id, text)
+        raise RunCorrupt(run_id, 0, "its header is not one") from error
+    except ValueError as error:
+        check_format_in(run_id, stored)  # format 1 had no checksums
+        raise RunCorrupt(run_id, 0, f"its header is damaged: {error}") from error
+    check_format(run_id, header.format)
     return header
 
 
-def _unreadable(run_id: str, stored: bytes) -> str:
-    """Why a header cannot be read. Raises as `decode_header` for one of another version."""
-    try:
-        known = from_json(stored)
-    except ValueError:
-        return "its header is not JSON"
-    if isinstance(known, dict):
-        check_format(run_id, 0, known.get("format"))
-    return "its header is not one"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundHeader:
+    """A header as it was found in a store."""
+
+    header: RunHeader
+    revision: int
+    now: datetime
+    """The time of the store's own clock."""
+
+    def check_not_running(self) -> None:
+        """Raise `RunInProgress` if a process has the run."""
+        header = self.header
+        if is_running(header, self.now):
+            assert header.owner is not None
+            assert header.lease_until is not None
+            raise RunInProgress(header.run_id, header.owner, header.lease_until)
+
+
+async def read_header(store: RunStore, run_id: str) -> FoundHeader:
+    """Read the header of a run.
+
+    Raises:
+        RunNotFound: there is no such run.
+        RunCorrupt: its header cannot be read.
+        RunFromNewerVersion: a later version of FastroAI has written it.
+        RunFromOlderVersion: an earlier version of FastroAI has written it.
+    """
+    found = await store.read(header_key(run_id))
+    if not found.values:
+        raise RunNotFound(run_id, repr(store))
+    header = decode_header(run_id, found.values[-1])
+    return FoundHeader(header=header, revision=found.revision, now=found.now)
 
 
 def is_running(header: RunHeader, now: datetime) -> bool:
@@ -71,15 +154,9 @@ def is_running(header: RunHeader, now: datetime) -> bool:
     )
 
 
-def check_not_running(header: RunHeader, now: datetime) -> None:
-    """Raises `RunInProgress` where a process has the run."""
-    if is_running(header, now):
-        assert header.owner is not None
-        assert header.lease_until is not None
-        raise RunInProgress(header.run_id, header.owner, header.lease_until)
-
-
-async def read_log(store: RunStore, run_id: str) -> list[AnyFact]:
-    """All entries of a run. Raises `RunCorrupt` and `RunFromNewerVersion`."""
-    stored = await store.read(log_key(run_id))
-    return decode_log(run_id, stored.values)
+async def read_log(store: RunStore, header: RunHeader) -> list[AnyFact]:
+    """Read all entries of a run. Raises `RunCorrupt`, `RunFromNewerVersion` and `RunFromOlderVersion`."""
+    stored = await store.read(log_key(header))
+    return located(
+        [entry_in_store(header.run_id, number, value) for number, value in enumerate(stored.values, 1)]
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -13,6 +14,7 @@ from fastroai.errors import (
     RevisionConflict,
     RunCorrupt,
     RunFromNewerVersion,
+    RunFromOlderVersion,
     RunInProgress,
     RunNotFound,
     RunStoreUnavailable,
@@ -24,17 +26,21 @@ from fastroai.store.entries import (
     RunHeader,
 )
 from fastroai.store.headers import (
-    check_not_running,
+    FoundHeader,
     decode_header,
     encode_header,
     header_key,
     is_running,
-    log_key,
+    keys_of,
+    keys_of_id,
+    keys_with,
+    read_header,
     read_log,
 )
+from fastroai.store.index import PREFIX as INDEX
+from fastroai.store.index import Find, Indexed, add_to_index, index_keys, indexed, run_in_index
 from fastroai.store.payloads import PayloadCodec, unseal_text
-from fastroai.store.run_store import RunStore, StoredKey
-from fastroai.store.signals import signal_key
+from fastroai.store.run_store import RunStore
 
 if TYPE_CHECKING:
     from fastroai.store.trace import RunTrace
@@ -43,13 +49,15 @@ RunState: TypeAlias = RunStatus | Literal["interrupted", "unreadable"]
 """Where a run is, as far as it can be told from outside.
 
 `interrupted`: the process that ran it has died; it can be resumed. `unreadable`: its record is damaged,
-or of a later version.
+or of another version of FastroAI.
 """
 
 _STATES: Final = tuple(state for part in get_args(RunState) for state in get_args(part))
-_PAGE: Final = 500
+_UNREADABLE: Final = (RunCorrupt, RunFromNewerVersion, RunFromOlderVersion)
 _TRIES: Final = 10
 """How often a delete starts over because the run has changed meanwhile."""
+_BEGINS_WITHIN: Final = timedelta(hours=1)
+"""What no header names may be of a run that is just beginning, unless it is older than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +78,8 @@ class RunSummary:
     error: str | None = None
     """Why it failed, or why it cannot be read."""
     forked_from: str | None = None
+    tags: tuple[str, ...] = ()
+    tenant: str | None = None
 
     @classmethod
     def of(cls, header: RunHeader, now: datetime) -> RunSummary:
@@ -87,6 +97,8 @@ class RunSummary:
             lease_until=header.lease_until,
             error=header.error,
             forked_from=header.forked_from,
+            tags=header.tags,
+            tenant=header.tenant,
         )
 
 
@@ -109,13 +121,23 @@ class RunHistory:
         return f"RunHistory({self._store!r})"
 
     async def list(
-        self, *, status: RunState | None = None, pipeline: str | None = None, limit: int | None = None
+        self,
+        *,
+        status: RunState | None = None,
+        pipeline: str | None = None,
+        tag: str | None = None,
+        tenant: str | None = None,
+        limit: int | None = None,
     ) -> tuple[RunSummary, ...]:
         """The runs, newest first; those that cannot be read come last.
+
+        With a filter or a `limit` it reads indexes, and of the runs only those that it gives.
 
         Args:
             status: Only those that are there.
             pipeline: Only those of the pipeline with this name.
+            tag: Only those with this tag.
+            tenant: Only those of this tenant.
             limit: Only so many.
 
         Raises:
@@ -125,19 +147,25 @@ class RunHistory:
         _check_status(status)
         if limit is not None and limit < 1:
             raise ConfigurationError("limit", limit, "at least 1")
-        runs = [
-            run
-            async for run in self._runs()
-            if status in (None, run.status) and pipeline in (None, run.pipeline)
-        ]
-        runs.sort(key=lambda run: run.run_id)
-        runs.sort(key=lambda run: (run.started_at is not None, run.started_at), reverse=True)
-        return tuple(runs[:limit])
+        if limit is None and (status, pipeline, tag, tenant) == (None,) * 4:
+            # All are wanted, and whole pages of headers are read faster than one after the other.
+            runs = [run async for run in self._every_run()]
+            runs.sort(key=lambda run: run.run_id)
+            runs.sort(key=lambda run: (run.started_at is not None, run.started_at), reverse=True)
+            return tuple(runs)
+        of_status = None if status == "unreadable" else "running" if status == "interrupted" else status
+        found, unreadable = list[RunSummary](), list[RunSummary]()
+        async for _, run in self._indexed(Find(of_status, pipeline, tag, tenant)):
+            if run is not None and status in (None, run.status):
+                (unreadable if run.status == "unreadable" else found).append(run)
+            if len(found) == limit:
+                break
+        return (*found, *unreadable)[:limit]
 
     async def summary(self, run_id: str) -> RunSummary:
         """A run at a glance. Raises as `header`."""
-        header, now, _ = await self._header(run_id)
-        return self._summary(header, now)
+        found = await read_header(self._store, run_id)
+        return self._summary(found.header, found.now)
 
     async def header(self, run_id: str) -> RunHeader:
         """What is on record of a run besides its log.
@@ -146,20 +174,18 @@ class RunHistory:
             RunNotFound: there is no such run.
             RunCorrupt: it cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written it.
+            RunFromOlderVersion: an earlier version of FastroAI has written it.
         """
-        return (await self._header(run_id))[0]
+        return (await read_header(self._store, run_id)).header
 
     async def trace(self, run_id: str) -> RunTrace:
         """What happened in a run, as far as it is on record. Raises as `header`."""
         from fastroai.store.trace import RunTrace
         from fastroai.store.unsealing import unseal_entry
 
-        await self._header(run_id)
-        entries = await read_log(self._store, run_id)
-        if self._codec is not None:
-            entries = [unseal_entry(entry, self._codec) for entry in entries]
+        entries = await read_log(self._store, await self.header(run_id))
         try:
-            return RunTrace(entries)
+            return RunTrace(unseal_entry(entry, self._codec) for entry in entries)
         except ConfigurationError:
             raise RunCorrupt(run_id, 1, "a log begins with run_opened") from None
 
@@ -168,8 +194,8 @@ class RunHistory:
 
         Args:
             run_id: The run.
-            force: Also a run that a process has, which finds out when it next writes and stops; and one whose
-                record cannot be read.
+            force: Also a run that a process has: it finds out when it next writes, and stops. What it writes
+                until then is never part of a later run with this id. And a run whose record cannot be read.
 
         Raises:
             RunInProgress: a process has it.
@@ -177,10 +203,12 @@ class RunHistory:
         """
         for _ in range(_TRIES):
             try:
-                await self._take_from_others(run_id, force)
+                keys = await self._take_from_others(run_id, force)
             except RevisionConflict:
                 continue  # somebody has written: look again
-            await self._forget(run_id)
+            # The header first, without which there is no run; then the indexes last: a purge needs them.
+            for key in (header_key(run_id), *keys):
+                await self._store.delete(key)
             return
         reason = f"the header of run {run_id!r} changes faster than it can be read"
         raise RunStoreUnavailable(repr(self._store), reason)
@@ -210,76 +238,97 @@ class RunHistory:
         if older_than < timedelta(0):
             raise ConfigurationError("older_than", older_than, "an age, 0 or more")
         deleted = []
-        end = await self._now() - older_than
-        async for run in self._runs():
+        now = await self._now()
+        end = now - older_than
+        async for entry, run in self._indexed(Find(), until=end):
+            if run is None:
+                if not dry_run and entry.started_at < now - _BEGINS_WITHIN:
+                    await self._forget_remains(entry)
+                continue
             is_old = run.updated_at is not None and run.updated_at <= end
             is_wanted = run.status != "running" and (wanted is None or run.status in wanted)
             if is_old and is_wanted and (dry_run or await self._purge(run.run_id)):
                 deleted.append(run.run_id)
-        if not dry_run:
-            await self._forget_remains()
         return tuple(deleted)
+
+    async def rebuild_indexes(self) -> None:
+        """Make the indexes anew from the runs: for a store from which somebody has removed keys.
+
+        It reads every run. Runs can go on meanwhile.
+        """
+        async for found in keys_with(self._store, header_key("")):
+            with suppress(*_UNREADABLE):
+                header = decode_header(found.key.removeprefix(header_key("")), found.value)
+                await add_to_index(self._store, header)
+        before = await self._now() - _BEGINS_WITHIN
+        async for found in keys_with(self._store, INDEX):
+            entry = run_in_index(found.key)
+            with suppress(*_UNREADABLE):
+                held = await self._held(entry)
+                if held is None and entry.started_at < before:
+                    await self._forget_remains(entry)
+                elif held and held.header.owner is None and found.key not in index_keys(held.header):
+                    await self._store.delete(found.key)
 
     # --- reading ---
 
-    async def _runs(self) -> AsyncIterator[RunSummary]:
+    async def _every_run(self) -> AsyncIterator[RunSummary]:
         prefix, now = header_key(""), await self._now()
-        async for found in self._keys(prefix):
+        async for found in keys_with(self._store, prefix):
             run_id = found.key.removeprefix(prefix)
             try:
                 yield self._summary(decode_header(run_id, found.value), now)
-            except (RunCorrupt, RunFromNewerVersion) as error:
-                yield RunSummary(
-                    run_id=run_id,
-                    pipeline=None,
-                    status="unreadable",
-                    started_at=None,
-                    updated_at=None,
-                    error=str(error),
-                )
+            except _UNREADABLE as error:
+                yield _unreadable(run_id, error)
 
-    async def _keys(self, prefix: str) -> AsyncIterator[StoredKey]:
-        after = ""
-        while page := await self._store.list(prefix, after=after, limit=_PAGE):
-            for found in page:
-                yield found
-            after = page[-1].key
+    async def _indexed(
+        self, find: Find, *, until: datetime | None = None
+    ) -> AsyncIterator[tuple[Indexed, RunSummary | None]]:
+        """Index entries and their runs, newest first; no run where it is not there or no longer fits."""
+        async for entry in indexed(self._store, find, until=until):
+            try:
+                held = await self._held(entry)
+            except _UNREADABLE as error:
+                yield entry, _unreadable(entry.run_id, error)
+            else:
+                fits = held is not None and entry.key in index_keys(held.header)
+                yield entry, self._summary(held.header, held.now) if held is not None and fits else None
+
+    async def _held(self, entry: Indexed) -> FoundHeader | None:
+        """The header of the run of an entry. Raises as `header`, where it cannot be read."""
+        try:
+            held = await read_header(self._store, entry.run_id)
+        except RunNotFound:
+            return None
+        return held if held.header.epoch == entry.epoch else None
 
     async def _now(self) -> datetime:
         return (await self._store.read(header_key(""))).now
 
     def _summary(self, header: RunHeader, now: datetime) -> RunSummary:
         summary = RunSummary.of(header, now)
-        if self._codec is None or summary.error is None:
+        if summary.error is None:
             return summary
         error_type, colon, message = summary.error.partition(": ")
         return replace(summary, error=f"{error_type}{colon}{unseal_text(message, self._codec)}")
 
-    async def _header(self, run_id: str) -> tuple[RunHeader, datetime, int]:
-        found = await self._store.read(header_key(run_id))
-        if not found.values:
-            raise RunNotFound(run_id, repr(self._store))
-        return decode_header(run_id, found.values[-1]), found.now, found.revision
-
     # --- forgetting ---
 
-    async def _take_from_others(self, run_id: str, force: bool) -> None:
-        """Write the header anew: whoever has the run, or is about to take it up, finds it not theirs."""
+    async def _take_from_others(self, run_id: str, force: bool) -> Sequence[str]:
+        """Write the header anew, so that whoever is about to take the run up is refused. Its other keys."""
         try:
-            header, now, revision = await self._header(run_id)
-        except (RunCorrupt, RunFromNewerVersion):
+            found = await read_header(self._store, run_id)
+        except _UNREADABLE:
             if force:
-                return
+                indexes = [found.key async for found in keys_with(self._store, INDEX)]
+                of_id = [key for key in indexes if run_in_index(key).run_id == run_id]
+                return [*await keys_of_id(self._store, run_id), *of_id]
             raise
         if not force:
-            check_not_running(header, now)
-        await self._store.compare_and_set(header_key(run_id), encode_header(header), revision=revision)
-
-    async def _forget(self, run_id: str) -> None:
-        # The header first: a log without one is no run, and whoever uses the id next removes it.
-        await self._store.delete(header_key(run_id))
-        await self._store.delete(log_key(run_id))
-        await self._store.delete(signal_key(run_id))  # which a new run of this id would heed
+            found.check_not_running()
+        stored = encode_header(found.header)
+        await self._store.compare_and_set(header_key(run_id), stored, revision=found.revision)
+        return [*keys_of(found.header), *index_keys(found.header)]
 
     async def _purge(self, run_id: str) -> bool:
         try:
@@ -288,14 +337,26 @@ class RunHistory:
             return False  # it was taken up, or deleted, meanwhile
         return True
 
-    async def _forget_remains(self) -> None:
-        """Logs without a header, of runs whose deletion was cut off."""
-        prefix = log_key("")
-        runs = {found.key.removeprefix(header_key("")) async for found in self._keys(header_key(""))}
-        async for found in self._keys(prefix):
-            run_id = found.key.removeprefix(prefix)
-            if run_id not in runs and not (await self._store.read(header_key(run_id))).values:
-                await self._store.delete(found.key)
+    async def _forget_remains(self, entry: Indexed) -> None:
+        """Remove all of a run that has no header, as its beginning or deletion was cut off."""
+        stored = (await self._store.read(entry.key)).values
+        with suppress(*_UNREADABLE):
+            for value in stored:
+                begun = decode_header(entry.run_id, value)
+                keys = {key for one in get_args(RunStatus) for key in index_keys(replace(begun, status=one))}
+                for key in (*keys_of(begun), *sorted(keys)):
+                    await self._store.delete(key)
+
+
+def _unreadable(run_id: str, error: Exception) -> RunSummary:
+    return RunSummary(
+        run_id=run_id,
+        pipeline=None,
+        status="unreadable",
+        started_at=None,
+        updated_at=None,
+        error=str(error),
+    )
 
 
 class ReadsRuns:

@@ -22,10 +22,7 @@ from fastroai.runtime.facts import (
 )
 from fastroai.runtime.tasks import end_task
 from fastroai.runtime.wakeup import running_loop
-from fastroai.store.entries import (
-    encode_entry,
-)
-from fastroai.store.headers import log_key
+from fastroai.store.entries import entry_to_store
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.run_store import RunStore
 from fastroai.store.unsealing import seal_messages
@@ -54,13 +51,14 @@ class Journal:
         self,
         store: RunStore,
         run_id: str,
+        key: str,
         *,
         revision: int,
         durability: Durability = "sync",
         codec: PayloadCodec | None = None,
     ) -> None:
-        """Messages go through `codec` here; whoever adds an entry has sealed its payload."""
-        self._store, self._run_id, self._key = store, run_id, log_key(run_id)
+        """`key` is that of the log. Messages go through `codec` here; payloads have gone through it."""
+        self._store, self._run_id, self._key = store, run_id, key
         self._revision, self._durability, self._codec = revision, durability, codec
         self._loop = asyncio.get_running_loop()
         self.entries: list[AnyFact] = []
@@ -106,7 +104,7 @@ class Journal:
 
         Raises:
             RunStoreUnavailable: the store fails, and has failed each time.
-            RunTakenOver: another process writes this log now.
+            RunTakenOver: another process writes this log now, or the run was deleted.
             ScopeClosedError: the run has ended.
         """
         self._check()
@@ -153,7 +151,7 @@ class Journal:
             self._tell()
 
     def _add(self, entry: AnyFact) -> None:
-        self._waiting.append(encode_entry(seal_messages(entry, self._codec)))
+        self._waiting.append(entry_to_store(seal_messages(entry, self._codec)))
         self.entries.append(entry)
         self._added += 1
 
@@ -234,7 +232,7 @@ class Journal:
     async def _found(self, entries: Sequence[bytes]) -> int:
         """A write whose answer was lost has happened all the same, and there can be more to write since then.
 
-        Somebody else's entries are there where another process has the run.
+        Somebody else's entries are there where another process has the run, and none where it was deleted.
         """
         stored = (await self._store.read(self._key, after=self._revision)).values
         if not stored or stored != tuple(entries[: len(stored)]):

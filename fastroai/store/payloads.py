@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
 from fastroai.errors import RunStoreUnavailable
 
-_SEALED = "$sealed"
-_SEALED_TEXT = "$sealed:"
+# A value that went through a codec is stored as {"$sealed": ...}, any other as it is. A value that looks like
+# an envelope gets one of its own, {"$plain": ...}, so no value of a user is ever taken for an envelope.
+_SEALED: Final = "$sealed"
+_PLAIN: Final = "$plain"
+_SEALED_TEXT: Final = f"{_SEALED}:"
+_PLAIN_TEXT: Final = f"{_PLAIN}:"
 _MEND = "mend the codec, without which nothing is stored"
 
 
@@ -46,7 +50,7 @@ def seal(value: JsonValue, codec: PayloadCodec | None) -> JsonValue:
         RunStoreUnavailable: the codec fails. It stops the run, as a store does that fails.
     """
     if codec is None:
-        return value
+        return {_PLAIN: value} if _opened(value)[0] else value
     return {_SEALED: b64encode(_encoded(value, codec)).decode()}
 
 
@@ -64,7 +68,7 @@ def _encoded(value: JsonValue, codec: PayloadCodec) -> bytes:
 def seal_text(text: str, codec: PayloadCodec | None) -> str:
     """A text as it is stored; left out where the codec fails, for telling of a failure must not fail."""
     if codec is None:
-        return text
+        return f"{_PLAIN_TEXT}{text}" if text.startswith((_SEALED_TEXT, _PLAIN_TEXT)) else text
     try:
         return _SEALED_TEXT + b64encode(_encoded(text, codec)).decode()
     except RunStoreUnavailable:
@@ -73,6 +77,8 @@ def seal_text(text: str, codec: PayloadCodec | None) -> str:
 
 def unseal_text(stored: str, codec: PayloadCodec | None) -> str:
     """A text as it was; as it is stored, where it was not sealed or cannot be decoded."""
+    if stored.startswith(_PLAIN_TEXT):
+        return stored.removeprefix(_PLAIN_TEXT)
     if codec is None or not stored.startswith(_SEALED_TEXT):
         return stored
     try:
@@ -84,12 +90,24 @@ def unseal_text(stored: str, codec: PayloadCodec | None) -> str:
 
 def is_sealed(stored: JsonValue) -> bool:
     """Whether a stored value went through a codec."""
-    return isinstance(stored, dict) and stored.keys() == {_SEALED}
+    return _opened(stored)[0] == _SEALED
 
 
 def unseal(stored: JsonValue, codec: PayloadCodec | None) -> JsonValue:
     """A value as it was; as it is stored, where it was sealed and there is no codec."""
-    if codec is None or not isinstance(stored, dict) or not is_sealed(stored):
+    mark, content = _opened(stored)
+    if mark != _SEALED:
+        return content
+    if codec is None:
         return stored
-    value: JsonValue = from_json(codec.decode(b64decode(str(stored[_SEALED]))))
+    value: JsonValue = from_json(codec.decode(b64decode(str(content))))
     return value
+
+
+def _opened(value: JsonValue) -> tuple[str, JsonValue]:
+    """The mark and the content of an envelope; no mark and the value itself where it is none."""
+    if isinstance(value, dict) and len(value) == 1:
+        ((mark, content),) = value.items()
+        if mark in (_SEALED, _PLAIN):
+            return mark, content
+    return "", value

@@ -23,6 +23,7 @@ from fastroai.runtime.facts import (
     OnceDone,
     OnceFailed,
     OnceStarted,
+    PauseRequested,
     QuestionAsked,
     RequestEnded,
     RequestPlace,
@@ -37,6 +38,7 @@ from fastroai.runtime.facts import (
     StepRetried,
     StepSkipped,
     StepStarted,
+    StopRequested,
     ToolEnded,
     ValueWritten,
 )
@@ -54,6 +56,8 @@ GraphEntry: TypeAlias = (
     | AnswerGiven
     | ValueWritten
     | MessagesAdded
+    | PauseRequested
+    | StopRequested
 )
 """What decides how a graph goes on, and what its nodes have left."""
 
@@ -220,10 +224,8 @@ class RecordedRun:
         if self._of_graphs is None:
             self._of_graphs = defaultdict(list)
             for position, entry in enumerate(self.entries, 1):
-                if isinstance(entry, BranchTimedOut):
+                if isinstance(entry, GraphEntry):
                     self._of_graphs[entry.part.place].append((position, entry))
-                elif isinstance(entry, GraphEntry):
-                    self._of_graphs[entry.place.rpartition("/")[0]].append((position, entry))
         return self._of_graphs.get(place, ())
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -31,20 +31,23 @@ from fastroai.runtime.owner import new_owner, release_owner
 from fastroai.runtime.tasks import end_task
 from fastroai.store.entries import (
     RunHeader,
-    encode_entry,
+    entry_to_store,
 )
 from fastroai.store.headers import (
-    check_not_running,
+    FoundHeader,
     decode_header,
     encode_header,
     header_key,
-    is_running,
     log_key,
+    new_epoch,
+    read_header,
 )
+from fastroai.store.index import add_to_index, in_any_order, remove_from_index
 from fastroai.store.journal import Durability, Journal
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore, StoredValues
+from fastroai.store.unsealing import unseal_payloads
 
 LEASE: Final = 30.0
 """Seconds after which a process counts as dead that has not renewed its lease."""
@@ -87,6 +90,15 @@ class DurableRun:
         """Seconds since the run began, perhaps in another process."""
         return max(0.0, time() - self.recorded.opened.timestamp)
 
+    @property
+    def header(self) -> RunHeader:
+        """As this process has written it last."""
+        return self._header
+
+    def entries(self) -> list[AnyFact]:
+        """The whole log, so far. Payloads that went through a codec are as they are stored."""
+        return [unseal_payloads(entry, None) for entry in (*self.recorded.entries, *self.journal.entries)]
+
     def place(self, scope: Scope) -> str:
         """Where a scope of this run is."""
         return scope.place_within(self.scope)
@@ -99,42 +111,46 @@ class DurableRun:
         *,
         durability: Durability,
         codec: PayloadCodec | None,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
     ) -> DurableRun:
         """Put a new run on record: `RunStarted`, and what it has of the run that it was forked from.
+
+        `tags` and `tenant` are what it can be found by.
 
         Raises:
             RunExists: the id is taken.
         """
         recorded = RecordedRun("", entries)
         opened = recorded.opened
-        key = header_key(opened.run_id)
-        found = await store.read(key)
-        if found.values and not await _never_began(store, opened.run_id, found.values[-1], found.now):
+        found = await store.read(header_key(opened.run_id))
+        if found.values:
             header = decode_header(opened.run_id, found.values[-1])
             raise RunExists(opened.run_id, header.status)
         header = RunHeader(
             run_id=opened.run_id,
+            epoch=new_epoch(),
             pipeline=opened.pipeline,
             status="running",
             started_at=found.now,
             updated_at=found.now,
             forked_from=opened.forked_from,
+            tags=tuple(dict.fromkeys(tags)),
+            tenant=tenant,
         )
         with _owned(header, found.now) as header:
+            # The header last: nobody sees the others before that, so a run begins whole or not at all.
+            stored = [entry_to_store(entry) for entry in entries]
+            log = _append_own(store, log_key(header), stored, 0)
+            await in_any_order([log, add_to_index(store, header)])
             try:
-                revision = await _replace(store, header, found.revision)
+                await _replace(store, header, found.revision)
             except RevisionConflict:
+                with suppress(Exception):  # a purge removes them, too
+                    await store.delete(log_key(header))
+                    await remove_from_index(store, header)
                 raise RunExists(opened.run_id, "running") from None
-            try:
-                await _write_first(store, opened.run_id, entries, revision)
-            except RevisionConflict:
-                raise RunExists(opened.run_id, "running") from None
-            except Exception:
-                with suppress(Exception):  # a header without a run would only puzzle whoever lists runs
-                    if not (await store.read(log_key(opened.run_id))).values:
-                        await store.delete(key)
-                raise
-            journal = Journal(store, opened.run_id, revision=len(entries), durability=durability, codec=codec)
+            journal = _journal(store, header, len(entries), durability, codec)
             return cls(store, header, journal, recorded, codec)
 
     @classmethod
@@ -145,35 +161,37 @@ class DurableRun:
         resumed: RunResumed,
         *,
         position: int,
-        revision: int,
+        found: FoundHeader,
         durability: Durability,
         codec: PayloadCodec | None,
         also: Sequence[AnyFact] = (),
     ) -> DurableRun:
         """Take a run up that nobody has.
 
-        `recorded` is its log up to `position`, read after its header, which was at `revision`. `resumed` and
-        what comes with it, `also`, are stored together or not at all, and `recorded` has them then.
+        `recorded` is its log up to `position`, read after its header, which is `found`. `resumed` and what
+        comes with it, `also`, are stored together or not at all, and `recorded` has them then.
 
         Raises:
             RunInProgress: somebody has it, or had it since then.
-            RunNotFound: there is none.
+            RunNotFound: it was deleted since then.
         """
-        run_id = recorded.opened.run_id
-        found = await store.read(header_key(run_id))
-        if not found.values:
-            raise RunNotFound(run_id, repr(store))
-        header = decode_header(run_id, found.values[-1])
-        check_not_running(header, found.now)
+        held = await read_header(store, found.header.run_id)
+        if held.header.epoch != found.header.epoch:
+            raise _deleted(store, found.header)
+        held.check_not_running()
+        if held.revision != found.revision:
+            raise _in_progress(held)
         new = (resumed, *also)
-        with _owned(replace(header, status="running", error=None), found.now) as header:
+        with _owned(replace(held.header, status="running", error=None), held.now) as header:
+            await add_to_index(store, header, before=held.header)
             try:
-                await _replace(store, header, revision)
-                await _append_own(store, log_key(run_id), [encode_entry(entry) for entry in new], position)
+                await _replace(store, header, found.revision)
+                await _append_own(store, log_key(header), [entry_to_store(entry) for entry in new], position)
             except RevisionConflict:
-                raise await _taken(store, run_id) from None
+                raise await _taken(store, header) from None
+            await _leave_index(store, held.header, header)
             recorded.add(new)
-            journal = Journal(store, run_id, revision=position + len(new), durability=durability, codec=codec)
+            journal = _journal(store, header, position + len(new), durability, codec)
             return cls(store, header, journal, recorded, codec)
 
     async def end(self, ended: RunFinished, usage: Usage) -> None:
@@ -210,7 +228,9 @@ class DurableRun:
                 # Read anew: the last renewal may have happened although it was cancelled.
                 found = await self.store.read(header_key(self.run_id))
                 if self._is_ours(found):
+                    await add_to_index(self.store, header, before=self._header)
                     await _replace(self.store, header, found.revision)
+                    await _leave_index(self.store, self._header, header)
                 return
             except Exception as failure:  # a store can be the user's, and raise anything
                 if pause is None:
@@ -237,8 +257,8 @@ class DurableRun:
             try:
                 found = await self.store.read(header_key(self.run_id))
                 if not self._is_ours(found):
-                    logger.warning("run %r: another process has taken it up", self.run_id)
-                    return  # its entries stand where ours would go, so the next of ours is refused
+                    logger.warning("run %r: another process has taken it up, or deleted it", self.run_id)
+                    return  # our entries have no place in the log any more, so the next of them is refused
                 await self._renew_once(found)
             except Exception as error:  # a store can be the user's, and raise anything
                 logger.warning("run %r: its lease could not be renewed: %s", self.run_id, error)
@@ -253,15 +273,38 @@ class DurableRun:
             cost_usd=usage.cost_usd,
         )
         await _replace(self.store, self._header, found.revision)
+        # The process that had the run before may have removed some late.
+        await add_to_index(self.store, self._header)
 
 
-async def _taken(store: RunStore, run_id: str) -> RunInProgress:
-    """Somebody else took the run up at the same moment."""
-    found = await store.read(header_key(run_id))
-    header = decode_header(run_id, found.values[-1]) if found.values else None
-    if header is None or header.owner is None or header.lease_until is None:
-        return RunInProgress(run_id, "another process", found.now)
-    return RunInProgress(run_id, header.owner, header.lease_until)
+def _journal(
+    store: RunStore, header: RunHeader, revision: int, durability: Durability, codec: PayloadCodec | None
+) -> Journal:
+    key = log_key(header)
+    return Journal(store, header.run_id, key, revision=revision, durability=durability, codec=codec)
+
+
+async def _taken(store: RunStore, ours: RunHeader) -> RunInProgress | RunNotFound:
+    """Why a run could not be taken up: somebody else took it up, or deleted it, at the same moment."""
+    try:
+        found = await read_header(store, ours.run_id)
+        if found.header.epoch == ours.epoch:
+            return _in_progress(found)
+    except RunNotFound:
+        pass
+    await remove_from_index(store, ours)
+    return _deleted(store, ours)
+
+
+def _in_progress(found: FoundHeader) -> RunInProgress:
+    """Somebody else has had the run since it was read, and may have ended it."""
+    header = found.header
+    return RunInProgress(header.run_id, header.owner or "another process", header.lease_until or found.now)
+
+
+def _deleted(store: RunStore, header: RunHeader) -> RunNotFound:
+    """The run was deleted; another one has its id now."""
+    return RunNotFound(header.run_id, repr(store))
 
 
 @contextmanager
@@ -275,13 +318,6 @@ def _owned(header: RunHeader, now: datetime) -> Iterator[RunHeader]:
         raise
 
 
-async def _never_began(store: RunStore, run_id: str, stored: bytes, now: datetime) -> bool:
-    """Whether a process died between the header of a run and the first entry of its log."""
-    if is_running(decode_header(run_id, stored), now):
-        return False
-    return not (await store.read(log_key(run_id))).values
-
-
 async def _replace(store: RunStore, header: RunHeader, revision: int) -> int:
     """Write a header at a revision; the new one. A write whose answer was lost has happened all the same."""
     key, value = header_key(header.run_id), encode_header(header)
@@ -293,24 +329,17 @@ async def _replace(store: RunStore, header: RunHeader, revision: int) -> int:
     return revision + 1
 
 
+async def _leave_index(store: RunStore, before: RunHeader, now: RunHeader) -> None:
+    """Remove the index entries that a run has not any more."""
+    try:
+        await remove_from_index(store, before, now=now)
+    except Exception as error:  # a store can be the user's; and the index is not the truth
+        logger.warning("run %r: its old entries in the index could not be removed: %s", now.run_id, error)
+
+
 async def _append_own(store: RunStore, key: str, values: Sequence[bytes], revision: int) -> None:
     try:
         await store.append(key, values, revision=revision)
     except RevisionConflict:
         if (await store.read(key, after=revision)).values != tuple(values):
             raise
-
-
-async def _write_first(store: RunStore, run_id: str, entries: Sequence[AnyFact], revision: int) -> None:
-    """The first entries of a log, while its header is at `revision`.
-
-    What is there already is left of a run that was deleted. Raises `RevisionConflict`.
-    """
-    key, values = log_key(run_id), [encode_entry(entry) for entry in entries]
-    try:
-        await _append_own(store, key, values, 0)
-    except RevisionConflict:
-        if (await store.read(header_key(run_id))).revision != revision:
-            raise
-        await store.delete(key)
-        await _append_own(store, key, values, 0)

@@ -9,6 +9,10 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final, Literal, TypeAlias, get_args
 
 from fastroai.errors import RevisionConflict
+from fastroai.store.entries import (
+    RunHeader,
+)
+from fastroai.store.headers import signal_key
 from fastroai.store.run_store import RunStore
 
 Signal: TypeAlias = Literal["pause", "cancel"]
@@ -20,14 +24,9 @@ EVERY: Final = 0.5
 logger = logging.getLogger("fastroai.store")
 
 
-def signal_key(run_id: str) -> str:
-    """Where it is left."""
-    return f"signal:{run_id}"
-
-
-async def send_signal(store: RunStore, run_id: str, signal: Signal) -> None:
+async def send_signal(store: RunStore, header: RunHeader, signal: Signal) -> None:
     """Leave it for the process that runs the run; a later one takes its place."""
-    key = signal_key(run_id)
+    key = signal_key(header)
     while True:
         found = await store.read(key)
         try:
@@ -37,35 +36,37 @@ async def send_signal(store: RunStore, run_id: str, signal: Signal) -> None:
         return
 
 
-async def last_signal(store: RunStore, run_id: str) -> int:
+async def last_signal(store: RunStore, header: RunHeader) -> int:
     """The revision of what was asked of a run last; 0 if nothing was."""
-    return (await store.read(signal_key(run_id))).revision
+    return (await store.read(signal_key(header))).revision
 
 
 @asynccontextmanager
 async def heeding_signals(
-    store: RunStore, run_id: str, heed: Callable[[Signal], None], *, after: int = 0
+    store: RunStore, header: RunHeader, heed: Callable[[Signal], None], *, after: int = 0
 ) -> AsyncGenerator[None]:
     """Call `heed` with what is asked of a run, each time once; not with what was asked up to `after`."""
     # Here, because the command line forgets signals, and does not load all of the runtime for it.
     from fastroai.runtime.tasks import end_task
 
-    watch = _Watch(store, run_id, heed, after)
+    watch = _Watch(store, header, heed, after)
     watcher = asyncio.get_running_loop().create_task(watch.run())
     try:
         yield
     finally:
         await end_task(watcher)
         if watch.revision:
-            with suppress(Exception):  # nobody minds if it stays: the next run knows that it is old
-                await store.delete(signal_key(run_id))
+            with suppress(Exception):  # it may stay: the process that resumes the run knows that it is old
+                await store.delete(signal_key(header))
 
 
 class _Watch:
     """Looks at what is asked of a run."""
 
-    def __init__(self, store: RunStore, run_id: str, heed: Callable[[Signal], None], after: int) -> None:
-        self._store, self._run_id, self._heed = store, run_id, heed
+    def __init__(
+        self, store: RunStore, header: RunHeader, heed: Callable[[Signal], None], after: int
+    ) -> None:
+        self._store, self._run_id, self._key, self._heed = store, header.run_id, signal_key(header), heed
         self.revision = after
         """Of what was asked last, as far as it is known."""
 
@@ -73,7 +74,7 @@ class _Watch:
         while True:
             await asyncio.sleep(EVERY)
             try:
-                found = await self._store.read(signal_key(self._run_id), after=self.revision)
+                found = await self._store.read(self._key, after=self.revision)
             except Exception as error:  # a store can be the user's, and raise anything
                 logger.warning("run %r: what is asked of it could not be read: %s", self._run_id, error)
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol, runtime_checkable
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
@@ -13,6 +14,7 @@ from fastroai.runtime.facts import (
     BranchTimedOut,
     EdgeFacts,
     EdgesResolved,
+    MessagesAdded,
     QuestionAsked,
     RunFinished,
     RunResumed,
@@ -23,6 +25,15 @@ from fastroai.runtime.facts import (
     StepRetried,
     ValueWritten,
 )
+
+
+@runtime_checkable
+class AsJson(Protocol):
+    """What says itself how it is as JSON."""
+
+    def to_json(self) -> JsonValue:
+        """As plain data."""
+        ...
 
 
 def as_told(fact: AnyFact) -> AnyFact:
@@ -43,9 +54,11 @@ def as_told(fact: AnyFact) -> AnyFact:
         case EdgesResolved():
             return replace(fact, edges=tuple(map(EdgeFacts.of, fact.edges)))
         case QuestionAsked():
-            return replace(fact, question=as_json(fact.question))
+            return replace(fact, question=as_json(fact.question), written={})
         case AnswerGiven():
             return replace(fact, answer=as_json(fact.answer), written={})
+        case MessagesAdded(messages=AsJson() as messages):
+            return replace(fact, messages=messages.to_json())
         case ValueWritten():
             return replace(fact, value=as_json(fact.value))
         case _:

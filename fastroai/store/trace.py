@@ -31,7 +31,7 @@ from fastroai.runtime.facts import (
 )
 from fastroai.store.attempts import Attempts, StepAttempt
 from fastroai.store.definitions import kind_of
-from fastroai.store.entries import check_format, decode_log, encode_entry
+from fastroai.store.entries import check_format, decode_entry, encode_entry, located
 from fastroai.store.explanation import explain
 from fastroai.store.step_summaries import StepSummary, summarize
 from fastroai.store.trace_diff import Difference, TraceFacts, differences
@@ -263,7 +263,7 @@ class RunTrace:
     # --- as text ---
 
     def to_json(self) -> str:
-        """The trace as JSON text, `{"format": 1, "entries": [...]}`, for `from_json`."""
+        """The trace as JSON text, `{"format": 2, "entries": [...]}`, for `from_json`."""
         entries = b",".join(map(encode_entry, self.entries))
         return f'{{"format":{FORMAT},"entries":[{entries.decode()}]}}'
 
@@ -274,6 +274,7 @@ class RunTrace:
         Raises:
             ConfigurationError: it is no such text.
             RunFromNewerVersion: a later version of FastroAI has written it.
+            RunFromOlderVersion: an earlier version of FastroAI has written it.
             RunCorrupt: one of its entries cannot be read.
         """
         expected = "the text that RunTrace.to_json gives"
@@ -287,8 +288,16 @@ class RunTrace:
         first = entries[0] if entries else None
         part = first.get("part") if isinstance(first, dict) else None
         run_id = str(part.get("run_id", "?")) if isinstance(part, dict) else "?"
-        check_format(run_id, 1, known.get("format"))
-        return cls(decode_log(run_id, [to_json(entry, inf_nan_mode="constants") for entry in entries]))
+        if isinstance(version := known.get("format"), int):
+            check_format(run_id, version)
+        return cls(
+            located(
+                [
+                    decode_entry(run_id, position, to_json(entry, inf_nan_mode="constants"))
+                    for position, entry in enumerate(entries, 1)
+                ]
+            )
+        )
 
 
 def _place_of(entry: AnyFact, requests: dict[str, str]) -> str | None:

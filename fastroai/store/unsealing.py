@@ -1,9 +1,11 @@
-"""Entries of a log and a codec: their payloads as they were, and what they tell of failures both ways."""
+"""What a codec does to entries of a log: to their payloads, and to what they tell of failures; both ways."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+
+from pydantic import JsonValue
 
 from fastroai.runtime.facts import (
     AnswerGiven,
@@ -19,55 +21,71 @@ from fastroai.runtime.facts import (
     RunResumed,
     RunStarted,
     SpendingRecorded,
+    StepCancelled,
     StepFailed,
     StepFinished,
     StepRetried,
     ToolEnded,
     ValueWritten,
 )
-from fastroai.store.payloads import PayloadCodec, seal_text, unseal, unseal_text
+from fastroai.store.payloads import PayloadCodec, seal, seal_text, unseal, unseal_text
 
 
-def unseal_entry(entry: AnyFact, codec: PayloadCodec) -> AnyFact:
-    """An entry with its payload and messages decoded; as it is, if it has none."""
-    entry = unseal_messages(entry, codec)
+def unseal_entry(entry: AnyFact, codec: PayloadCodec | None) -> AnyFact:
+    """An entry of a log with its payload and messages as they were."""
+    return unseal_payloads(unseal_messages(entry, codec), codec)
+
+
+def unseal_payloads(entry: AnyFact, codec: PayloadCodec | None) -> AnyFact:
+    """An entry with its payload as it was; as it is, if it has none."""
+    return _with_payloads(entry, lambda stored: unseal(stored, codec))
+
+
+def seal_payloads(entry: AnyFact) -> AnyFact:
+    """An entry of a trace, whose payload is as it was, as a log without a codec has it."""
+    return _with_payloads(entry, lambda value: seal(value, None))
+
+
+def _with_payloads(entry: AnyFact, change: Callable[[JsonValue], JsonValue]) -> AnyFact:
     match entry:
         case RunStarted() | RunResumed():
-            return replace(entry, inputs={name: unseal(value, codec) for name, value in entry.inputs.items()})
+            return replace(entry, inputs={name: change(value) for name, value in entry.inputs.items()})
         case StepFinished():
-            return replace(entry, output=unseal(entry.output, codec))
+            return replace(entry, output=change(entry.output))
         case RequestEnded():
-            return replace(entry, response=unseal(entry.response, codec))
+            return replace(entry, response=change(entry.response))
         case ToolEnded():
-            return replace(entry, result=unseal(entry.result, codec), retry=unseal(entry.retry, codec))
+            return replace(entry, result=change(entry.result), retry=change(entry.retry))
         case OnceDone():
-            return replace(entry, result=unseal(entry.result, codec))
+            return replace(entry, result=change(entry.result))
         case QuestionAsked():
-            return replace(entry, question=unseal(entry.question, codec))
+            return replace(entry, question=change(entry.question))
         case AnswerGiven():
-            return replace(entry, answer=unseal(entry.answer, codec))
+            return replace(entry, answer=change(entry.answer))
         case ValueWritten():
-            return replace(entry, value=unseal(entry.value, codec))
+            return replace(entry, value=change(entry.value))
         case MessagesAdded():
-            return replace(entry, messages=unseal(entry.messages, codec))
+            return replace(entry, messages=change(entry.messages))
         case _:
             return entry
 
 
 def seal_messages(entry: AnyFact, codec: PayloadCodec | None) -> AnyFact:
     """An entry as it is stored: what is told of a failure can quote what users gave."""
-    return entry if codec is None else _with_messages(entry, lambda text: seal_text(text, codec))
+    return _with_messages(entry, lambda text: seal_text(text, codec))
 
 
 def unseal_messages(entry: AnyFact, codec: PayloadCodec | None) -> AnyFact:
     """The other way round."""
-    return entry if codec is None else _with_messages(entry, lambda text: unseal_text(text, codec))
+    return _with_messages(entry, lambda text: unseal_text(text, codec))
 
 
 def _with_messages(entry: AnyFact, change: Callable[[str], str]) -> AnyFact:
     match entry:
         case StepRetried() | StepFailed() | BranchTimedOut():
             return replace(entry, failure=replace(entry.failure, message=change(entry.failure.message)))
+        case StepCancelled():
+            return replace(entry, cause=change(entry.cause))
         case RunFinished(failure=FailureFacts() as failure):
             return replace(entry, failure=replace(failure, message=change(failure.message)))
         case RequestSent() | RequestEnded() | SpendingRecorded() if entry.record.error is not None:

@@ -24,6 +24,7 @@ from typing import Any
 from durability.shapes import BUDGETS_USD, Oracle
 from durability.worker import Moment, Task, open_store
 from support.accounting import listed_cost
+from support.stored_runs import entries_of
 
 from fastroai.runtime.facts import (
     AnyFact,
@@ -37,10 +38,8 @@ from fastroai.runtime.facts import (
     StepFinished,
     ToolEnded,
 )
-from fastroai.store.entries import (
-    RunHeader,
-)
-from fastroai.store.headers import decode_header, header_key, read_log
+from fastroai.store.entries import RunHeader
+from fastroai.store.headers import read_header
 from fastroai.testing import LedgerEntry, ModelServer
 
 WORKER = Path(__file__).parent / "worker.py"
@@ -198,11 +197,10 @@ class Lane:
         self._runner.close()
 
     def observe(self, run_id: str) -> Observed:
-        return Observed(self._runner.run(read_log(self._store, run_id)))
+        return Observed(self._runner.run(entries_of(self._store, run_id)))
 
     def header(self, run_id: str) -> RunHeader:
-        found = self._runner.run(self._store.read(header_key(run_id)))
-        return decode_header(run_id, found.values[-1])
+        return self._runner.run(read_header(self._store, run_id)).header
 
     def calm(self, shape: str, durability: Any = "sync") -> Calm:
         """What this shape does undisturbed."""
@@ -229,7 +227,7 @@ class Lane:
             again: Kill | None = None
             if run.kills < MOST_KILLS and chance.random() < AGAIN:
                 left = max(0.1, 1 - len(run.parts[-1][0].entries) / calm.entries)
-                write = chance.randint(1, 2 + round(left * calm.writes))  # 2 to take it up
+                write = chance.randint(1, 2 + round(left * calm.writes))  # 2 and more to take it up
                 again = chance.choice(
                     [
                         Kill(at=("before", write)),

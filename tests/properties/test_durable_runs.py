@@ -31,8 +31,8 @@ from fastroai.runtime.facts import (
     StepFinished,
 )
 from fastroai.store.entries import (
-    decode_entry,
-    encode_entry,
+    entry_in_store,
+    entry_to_store,
 )
 from fastroai.store.values import value_from_json, value_to_json
 
@@ -156,7 +156,7 @@ def test_a_run_that_is_interrupted_comes_to_what_it_would_have_come_to(
                 break
         final = interpret(plan)
         assert result is not None
-        assert (dict(result.step_outputs), set(result.errors), set(result.skipped)) == (
+        assert (dict(result.step_finisheds), set(result.errors), set(result.skipped)) == (
             final.outputs,
             final.failed,
             final.skipped,
@@ -182,7 +182,7 @@ def test_a_run_that_is_not_interrupted_does_what_the_reference_does(
         result = await world.part(None, False, None)
         assert result is not None
         final = interpret_once(plan)
-        assert (dict(result.step_outputs), set(result.errors), set(result.skipped)) == (
+        assert (dict(result.step_finisheds), set(result.errors), set(result.skipped)) == (
             final.outputs,
             final.failed,
             final.skipped,
@@ -283,10 +283,10 @@ async def _round_trip(store: Any, key: str, values: list[tuple[Any, Any]]) -> No
         StepFinished("s", value_to_json(value, declared, "it"))
         for value, declared in values
     ]
-    await store.append(key, [encode_entry(entry) for entry in entries], revision=0)
+    await store.append(key, [entry_to_store(entry) for entry in entries], revision=0)
     found = await store.read(key)
     for (value, declared), stored in zip(values, found.values, strict=True):
-        entry = decode_entry("r", 1, stored)
+        entry = entry_in_store("r", 1, stored)
         assert isinstance(entry, StepFinished)
         back = value_from_json(entry.output, declared)
         assert type(back) is type(value)

@@ -3,35 +3,45 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from fastroai.errors import MemoryConflict
+from fastroai.errors import MemoryConflict, VisitsExhausted
 from fastroai.expressions import Expression
 from fastroai.graphs.branches import Branch, Fork
 from fastroai.graphs.edge import Edge
-from fastroai.graphs.events import (
-    AskDecider,
-    BranchTimedOut,
-    Cancelled,
-    CancelVisit,
-    Command,
-    Decided,
-    Event,
-    Failed,
-    Finish,
-    Forked,
-    Started,
-    StartNode,
-    Succeeded,
-    Visit,
-)
+from fastroai.graphs.events import Forked, Interrupted, Joined, Visit, decision_name
 from fastroai.graphs.machine import GraphMachine
 from fastroai.graphs.plan import GraphPlan
 from fastroai.graphs.routing import Decision
-from support.graph_reference import TIMED_OUT, VIOLATION, Design, Outcome, Seen, error_text, writes_of
+from fastroai.runs.machine import Cancel, Told, unit_of
+from fastroai.runs.machine import Decision as RunDecision
+from fastroai.runtime.facts import (
+    NOWHERE,
+    BranchTimedOut,
+    FailureFacts,
+    Part,
+    RunFinished,
+    RunStarted,
+    StepCancelled,
+    StepFact,
+    StepFailed,
+    StepFinished,
+    StepStarted,
+)
+from support.graph_reference import (
+    IN_A_CIRCLE,
+    TIMED_OUT,
+    VIOLATION,
+    Design,
+    Outcome,
+    Seen,
+    error_text,
+    writes_of,
+)
 
 
 def plan_of(design: Design) -> GraphPlan:
@@ -68,17 +78,21 @@ class Simulation:
 
     def __init__(self, design: Design) -> None:
         self.design = design
-        self.machine = GraphMachine(plan_of(design))
+        self.machine = RecordedMachine(plan_of(design))
         self.now = 0.0
         self.seen: list[Seen] = []
-        self.finish: Finish | None = None
-        self._due: list[tuple[float, int, Event]] = []
+        self.finish: RunFinished | None = None
+        self._due: list[tuple[float, int, Told]] = []
         self._number = 0
-        self._running: dict[Visit, bool] = {}
+        self._running: dict[tuple[str, int], bool] = {}
         """Whether it was cancelled."""
+        self._time_left: dict[Branch, float] = {}
+        """Of the time that each branch may work; of those that do, at the moment when they began to."""
+        self._alarms: dict[Branch, tuple[float, BranchTimedOut]] = {}
+        """Of those that work: since when, and what happens if they go on."""
 
     def run(self) -> Outcome:
-        self._take(Started(dict(self.design.inputs)))
+        self._take(RunStarted(inputs=dict(self.design.inputs)))
         while self._due:
             at, _, event = heapq.heappop(self._due)
             if self._is_void(event):
@@ -88,43 +102,62 @@ class Simulation:
         assert self.finish is not None
         return self._outcome(self.finish)
 
-    def _is_void(self, event: Event) -> bool:
+    def _is_void(self, event: Told) -> bool:
         if self.finish is not None:
             return True
         if isinstance(event, BranchTimedOut):
-            return False  # the machine knows what is over
-        return not isinstance(event, Cancelled) and self._running.get(event.visit, True)  # type: ignore[union-attr]
+            return all(event is not alarm for _, alarm in self._alarms.values())
+        assert isinstance(event, StepFact)
+        return not isinstance(event, StepCancelled) and self._running.get(unit_of(event), True)
 
-    def _take(self, event: Event) -> None:
-        if not isinstance(event, Started | BranchTimedOut):
-            self._running.pop(event.visit)  # type: ignore[union-attr]
-        cancelled: list[Visit] = []
-        for command in self.machine.handle(event):
+    def _take(self, event: Told) -> None:
+        if isinstance(event, StepFact):
+            self._running.pop(unit_of(event))
+        cancelled: list[tuple[str, int]] = []
+        for decision in self.machine.handle(event):
             assert self.finish is None, "nothing comes after the end"
-            match command:
-                case StartNode(visit, branch):
-                    self._start(visit, branch)
-                case AskDecider(visit):
-                    self._running[visit] = False
-                    self._later(self.design.seconds_to_decide(*visit), self._decision(visit))
-                case CancelVisit(visit):
-                    cancelled.append(visit)
-                    self._running[visit] = True
-                case Forked(fork):
-                    if self.design.branch_timeout is not None:
-                        for branch in fork.branches:
-                            event = BranchTimedOut(branch.identity, TimeoutError(TIMED_OUT))
-                            self._later(self.design.branch_timeout, event)
-                case Finish():
-                    self.finish = command
-        for visit in cancelled:
-            if visit in self._running:
-                self._take(Cancelled(visit, dict(self._kept(visit))))
+            match decision:
+                case StepStarted():
+                    self._begin(decision)
+                case Cancel(units):
+                    cancelled += units
+                    self._running |= dict.fromkeys(units, True)
+                case RunFinished():
+                    self.finish = decision
+        for unit in cancelled:
+            if unit in self._running:
+                self._take(StepCancelled(unit[0], "", visit=unit[1], written=dict(self._kept(unit))))
+        if self.design.branch_timeout is not None:
+            self._set_alarms(self.design.branch_timeout)
+
+    def _begin(self, started: StepStarted) -> None:
+        visit = self.machine.decided_after(started)
+        if visit is None:
+            visit = Visit(*unit_of(started))
+            self._start(visit, self.machine.branch_of(visit))
+        else:
+            self._running[unit_of(started)] = False
+            self._later(self.design.seconds_to_decide(*visit), self._decision(visit))
+
+    def _set_alarms(self, seconds: float) -> None:
+        running = [self.machine.branch_of(self._visit(*unit)) for unit in self._running]
+        working = {one for branch in running if branch is not None for one in branch.lineage()}
+        for branch in tuple(self._alarms):
+            if branch not in working:
+                since, _ = self._alarms.pop(branch)
+                self._time_left[branch] -= self.now - since
+        for branch in self.machine.open_branches.values():
+            if branch in working and branch not in self._alarms:
+                alarm = BranchTimedOut(
+                    branch=branch.identity, failure=_failure(TIMED_OUT), raised=TimeoutError(TIMED_OUT)
+                )
+                self._alarms[branch] = self.now, alarm
+                self._later(self._time_left.setdefault(branch, seconds), alarm)
 
     def _start(self, visit: Visit, branch: Any) -> None:
         design, part = self.design, self.design.nodes[visit.node]
         memory = {name: value for name, value in branch.memory.items() if name in (part.reads or (name,))}
-        errors = {name: str(error) for name, error in branch.errors.items()}
+        errors = {name: _said(error) for name, error in branch.errors.items()}
         self.seen.append(Seen(visit.node, visit.number, memory, dict(branch.outputs), errors))
         self._running[visit] = False
         act = part.act(visit.number)
@@ -132,8 +165,16 @@ class Simulation:
         attempts = min(act.fails + 1, part.attempts)
         error = RuntimeError(VIOLATION if act.fails < part.attempts else error_text(*visit))
         fails = act.fails >= part.attempts or written is None
-        event: Event = (
-            Failed(visit, error, dict(act.kept)) if fails else Succeeded(visit, act.output, written or {})
+        event: Told = (
+            StepFailed(
+                visit.node,
+                _failure(str(error)),
+                visit=visit.number,
+                raised=error,
+                written=dict(act.kept),
+            )
+            if fails
+            else StepFinished(visit.node, act.output, visit=visit.number, written=written or {})
         )
         seconds = design.seconds(*visit)
         at = self.now
@@ -141,46 +182,64 @@ class Simulation:
             at += seconds
         self._at(at, event)
 
-    def _kept(self, visit: Visit) -> Any:
-        return self.design.nodes[visit.node].act(visit.number).kept
+    def _visit(self, step_id: str, number: int) -> Visit:
+        decided = self.machine.decided_after(StepStarted(step_id, "", visit=number))
+        return Visit(step_id, number) if decided is None else decided
 
-    def _decision(self, visit: Visit) -> Event:
+    def _kept(self, unit: tuple[str, int]) -> Any:
+        visit = self._visit(*unit)
+        return self.design.nodes[visit.node].act(visit.number).kept if visit == unit else {}
+
+    def _decision(self, visit: Visit) -> Told:
         candidates = [way for way in self.design.ways_from(visit.node) if way.when == "llm_decide"]
         said = self.design.decisions[visit.node].target
         if any(way.target == said for way in candidates):
             assert said is not None
-            return Decided(visit, Decision(said, "as the script says"))
+            return self._decided(visit, Decision(said, "as the script says"))
         fallback = next(way.target for way in candidates if way.fallback)
-        return Decided(visit, Decision(fallback, "", "it said nothing that could be"))
+        return self._decided(visit, Decision(fallback, "", "it said nothing that could be"))
 
-    def _later(self, seconds: float, event: Event) -> None:
+    @staticmethod
+    def _decided(visit: Visit, decision: Decision) -> StepFinished:
+        return StepFinished(decision_name(visit.node), decision, visit=visit.number)
+
+    def _later(self, seconds: float, event: Told) -> None:
         self._at(self.now + seconds, event)
 
-    def _at(self, moment: float, event: Event) -> None:
+    def _at(self, moment: float, event: Told) -> None:
         self._number += 1
         heapq.heappush(self._due, (moment, self._number, event))
 
-    def _outcome(self, finish: Finish) -> Outcome:
+    def _outcome(self, finish: RunFinished) -> Outcome:
         machine = self.machine
+        assert machine.ending is not None
         outcome = Outcome(
-            status=finish.status,
+            status=machine.ending,
             path=machine.root.path,
             memory=dict(machine.root.memory),
             visits=dict(machine.visits),
-            errors={name: str(error) for name, error in machine.failures.items()},
+            errors={name: _said(error) for name, error in machine.failures.items()},
             seen=self.seen,
             at=self.now,
         )
-        if isinstance(finish.error, MemoryConflict):
-            outcome.conflicts = {finish.error.args}
-        outcome.reason = reason_of(finish.status, finish.cause)
-        if finish.status == "completed":
+        if isinstance(finish.raised, MemoryConflict):
+            outcome.conflicts = {finish.raised.args}
+        outcome.reason = reason_of(machine.ending, finish.reason)
+        if machine.ending == "completed":
             outcome.quality = "degraded" if machine.failures or machine.timed_out else "clean"
             first = next(name for name in self.design.terminals if name in machine.reached)
             outcome.output = machine.reached[first]
         else:
             outcome.quality = "failed"
         return outcome
+
+
+def _failure(message: str) -> FailureFacts:
+    return FailureFacts(error_type="RuntimeError", message=message, failure_class="ambiguous")
+
+
+def _said(error: object) -> str:
+    return IN_A_CIRCLE if isinstance(error, VisitsExhausted) else str(error)
 
 
 REASONS = {
@@ -199,10 +258,16 @@ def reason_of(status: str, text: str) -> str:
     return next((reason for part, reason in REASONS.items() if part in text), "node")
 
 
-def described(command: Command) -> object:
-    """A command as a value: branches and forks by their names, errors by their texts."""
-    fields = {name: getattr(command, name) for name in type(command).__slots__}
-    return type(command).__name__, {name: _named(value) for name, value in fields.items()}
+def described(decision: RunDecision) -> object:
+    """A decision as a value: branches and forks by their names, errors by their texts."""
+    known = {name: value for name, value in _fields(decision) if name not in ("part", "timestamp")}
+    if isinstance(decision, RunFinished):
+        known |= {"duration_ms": None, "spent_in": None, "raised": decision.failure}
+    return type(decision).__name__, {name: _named(value) for name, value in known.items()}
+
+
+def _fields(value: Any) -> Iterator[tuple[str, object]]:
+    return ((one.name, getattr(value, one.name)) for one in fields(value))
 
 
 def _named(value: object) -> object:
@@ -213,29 +278,51 @@ def _named(value: object) -> object:
             return value.identity, value.join, [branch.identity for branch in value.branches]
         case BaseException():
             return repr(value)
+        case Forked(fork):
+            return "forked", _named(fork)
+        case Joined(fork, cause):
+            return "joined", _named(fork), cause
         case _:
             return value
 
 
-def assert_replays(machine: GraphMachine) -> None:
+class RecordedMachine(GraphMachine):
+    """Keeps what it was told, and what it decided."""
+
+    def __init__(
+        self, plan: GraphPlan, part: Part = NOWHERE, *, known: Mapping[Visit, bool] | None = None
+    ) -> None:
+        super().__init__(plan, part, known=known)
+        self.known = known
+        self.journal: list[tuple[Told | Interrupted, list[object]]] = []
+
+    def handle(self, fact: Told | Interrupted) -> list[RunDecision]:
+        decisions = super().handle(fact)
+        self.journal.append((fact, [described(one) for one in decisions]))
+        return decisions
+
+
+def assert_replays(machine: RecordedMachine) -> None:
     """Feed what happened to a machine that knows nothing of it, and compare what it decides."""
-    fresh = GraphMachine(machine.plan)
-    for event, commands in machine.journal:
-        again = [described(command) for command in fresh.handle(event)]
-        assert again == [described(command) for command in commands], f"{event} is decided otherwise"
+    fresh = GraphMachine(machine.plan, known=machine.known)
+    for fact, decisions in machine.journal:
+        again = [described(decision) for decision in fresh.handle(fact)]
+        assert again == decisions, f"{fact} is decided otherwise"
 
 
 @pytest.fixture(autouse=True)
-def graph_machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[GraphMachine]]:
+def graph_machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedMachine]]:
     """The state machines of a test's runs of graphs, each of which must decide the same again."""
-    machines: list[GraphMachine] = []
+    machines: list[RecordedMachine] = []
 
-    class RecordedMachine(GraphMachine):
-        def __init__(self, plan: GraphPlan) -> None:
-            super().__init__(plan)
+    class Recorded(RecordedMachine):
+        def __init__(
+            self, plan: GraphPlan, part: Part = NOWHERE, *, known: Mapping[Visit, bool] | None = None
+        ) -> None:
+            super().__init__(plan, part, known=known)
             machines.append(self)
 
-    monkeypatch.setattr("fastroai.graphs.replay.GraphMachine", RecordedMachine)
+    monkeypatch.setattr("fastroai.graphs.replay.GraphMachine", Recorded)
     yield machines
     for machine in machines:
         assert_replays(machine)

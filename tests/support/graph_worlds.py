@@ -19,8 +19,7 @@ from fastroai.errors import (
     RunStoreUnavailable,
 )
 from fastroai.graphs import Edge, Graph, GraphResult, Node
-from fastroai.graphs.events import Visit
-from fastroai.graphs.visits import decision_place, visit_place
+from fastroai.graphs.events import Visit, decision_name, visit_place
 from fastroai.pipelines import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.places import split_attempt
 from fastroai.runtime import current_scope
@@ -33,7 +32,16 @@ from fastroai.runtime.facts import (
 )
 from fastroai.store import MemoryRunStore
 from support.agents import paid_agent
-from support.graph_reference import TIMED_OUT, VIOLATION, Design, Ending, Outcome, Seen, error_text
+from support.graph_reference import (
+    IN_A_CIRCLE,
+    TIMED_OUT,
+    VIOLATION,
+    Design,
+    Ending,
+    Outcome,
+    Seen,
+    error_text,
+)
 from support.graph_simulation import reason_of
 from support.interruptions import RUN, DyingStore, When, entries_of
 
@@ -94,7 +102,7 @@ def _answered(entries: Sequence[AnyFact]) -> set[str]:
 
 def _place(ending: Ending) -> str:
     visit = Visit(ending.node, ending.visit)
-    return decision_place(visit) if ending.is_decision else visit_place(visit)
+    return visit_place(Visit(decision_name(visit.node), visit.number)) if ending.is_decision else visit_place(visit)
 
 
 class World:
@@ -201,6 +209,8 @@ def text_of(error: BaseException) -> str:
     kind = error.error_type if isinstance(error, RecordedError) else type(error).__name__
     if kind.endswith("TimeLimitExceeded"):
         return TIMED_OUT
+    if kind.endswith("VisitsExhausted"):
+        return IN_A_CIRCLE
     if isinstance(error, ContractViolation):
         return VIOLATION
     if isinstance(error, RecordedError) and error.error_type.endswith("ContractViolation"):

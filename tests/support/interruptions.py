@@ -22,9 +22,10 @@ from fastroai.runtime.facts import (
 )
 from fastroai.store import MemoryRunStore, StoredKey, StoredValues
 from fastroai.store.entries import (
-    decode_entry,
+    entry_in_store,
 )
 from fastroai.testing import ModelServer
+from support import stored_runs
 
 RUN = "r1"
 When = Callable[[Sequence[AnyFact]], bool]
@@ -46,7 +47,7 @@ class DyingStore:
     async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
         self._check()
         self.writes += 1
-        self.is_dead = self._when([decode_entry(RUN, 1, value) for value in values])
+        self.is_dead = self._when([entry_in_store(RUN, 1, value) for value in values])
         if self._written or not self.is_dead:
             await self._store.append(key, values, revision=revision)
         self._check()
@@ -105,8 +106,7 @@ async def go_on(pipeline: Pipeline[Any, Any], store: Any, **options: Any) -> Pip
 
 async def entries_of(store: Any) -> list[AnyFact]:
     """The log of the run."""
-    stored = await store.read(f"log:{RUN}")
-    return [decode_entry(RUN, number, value) for number, value in enumerate(stored.values, 1)]
+    return await stored_runs.entries_of(store, RUN)
 
 
 def logged(entries: Iterable[AnyFact]) -> list[RequestRecord]:

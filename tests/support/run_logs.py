@@ -34,8 +34,12 @@ from fastroai.runtime.facts import (
     StepStarted,
     StopRequested,
 )
-from fastroai.store.entries import RunHeader, encode_entry
-from fastroai.store.headers import encode_header, header_key, log_key
+from fastroai.store.entries import (
+    RunHeader,
+    entry_to_store,
+)
+from fastroai.store.headers import encode_header, header_key, log_key, new_epoch
+from fastroai.store.index import add_to_index
 from fastroai.store.run_store import RunStore
 from fastroai.store.trace import RunTrace
 
@@ -196,6 +200,7 @@ class Log:
         usage = self.trace.usage
         header = RunHeader(
             run_id=self.run_id,
+            epoch=new_epoch(),
             pipeline=opened.pipeline,
             status=self.trace.status,
             started_at=opened.at,
@@ -208,8 +213,9 @@ class Log:
             why = self.trace.failure
             header = replace(header, error=f"{why.error_type}: {why.message}")
         header = replace(header, **changes)
+        await add_to_index(store, header)
         await store.compare_and_set(header_key(self.run_id), encode_header(header), revision=0)
-        await store.append(log_key(self.run_id), [encode_entry(e) for e in self.entries], revision=0)
+        await store.append(log_key(header), [entry_to_store(e) for e in self.entries], revision=0)
         return header
 
 

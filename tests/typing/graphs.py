@@ -28,12 +28,12 @@ from fastroai.graphs import (
     GraphPaused,
     GraphQuality,
     GraphStream,
-    NodeFailed,
-    NodeFinished,
-    NodeSkipped,
-    NodeStarted,
     Question,
     Ruling,
+    StepFailed,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
     When,
 )
 from fastroai.pipelines import RunEvent
@@ -155,17 +155,17 @@ async def streams() -> None:
         async for event in stream:
             assert_type(event, RunEvent)
             match event:
-                case NodeStarted(step_id=node_id, visit=visit, cause=cause):
+                case StepStarted(step_id=node_id, visit=visit, cause=cause):
                     assert_type((node_id, visit, cause), tuple[str, int, str])
-                case NodeFinished(output=output):
+                case StepFinished(output=output):
                     assert_type(output, object)
-                case NodeFailed(error=error):
+                case StepFailed(error=error):
                     assert_type(error, BaseException)
                 case EdgesResolved(edges=edges):
                     for one in edges:
                         assert_type(one, EdgeOutcome)
                         assert_type(one.taken, bool)
-                case NodeSkipped(cause=reason):
+                case StepSkipped(cause=reason):
                     assert_type(reason, str)
                 case GraphPaused(resume_at=nodes):
                     assert_type(nodes, tuple[str, ...])

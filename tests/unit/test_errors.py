@@ -41,6 +41,7 @@ from fastroai.errors import (
     RunDefinitionChanged,
     RunExists,
     RunFromNewerVersion,
+    RunFromOlderVersion,
     RunInProgress,
     RunningLoopError,
     RunNotFound,
@@ -61,6 +62,7 @@ from fastroai.errors import (
     UnmeteredRequestError,
     UnpricedModelError,
     ValueNotStorable,
+    VisitsExhausted,
     attach_usage,
     error_chain,
     nearest_hint,
@@ -189,7 +191,10 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         RunInProgress("r", "host pid 3", datetime(2026, 3, 2, 12, 30, 5, tzinfo=UTC)),
         "run 'r' is running in host pid 3, whose lease is until 12:30:05 UTC unless it renews it; wait",
     ),
-    (RunTakenOver("r"), "run 'r' was taken up by another process: this one had not renewed its lease"),
+    (
+        RunTakenOver("r"),
+        "run 'r' was deleted, or taken up by another process",
+    ),
     (
         RunDefinitionChanged("r", ("step 'a' is new", "step 'b' was removed")),
         "pipeline has changed since run 'r' was started:\n  - step 'a' is new\n  - step 'b' was removed\n",
@@ -199,6 +204,10 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (
         RunFromNewerVersion("r", 2, 1),
         "run 'r' is written in format 2, and this version of fastroai reads up to 1; nothing was run. Update",
+    ),
+    (
+        RunFromOlderVersion("r", 1, 2),
+        "run 'r' is written in format 1, and this version of fastroai reads format 2 only; nothing was run.",
     ),
     (OnceInterrupted("s", "mail"), "it is not known whether 'mail' of step 's' has happened"),
     (
@@ -233,6 +242,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         MemoryConflict("k", "a", "b"),
         "nodes 'a' and 'b', in branches of one fork, both wrote 'k'; let them write different keys, or say",
     ),
+    (VisitsExhausted(("a", "b")), "a cycle of nodes that are all over their max_visits: 'a', 'b'"),
     (RecordedError("ValueError", "no number"), "no number"),
     (RecordedError("ValueError", ""), "ValueError"),
     (JudgeEscalated("s", "no data", 2, "draft"), "the judge of step 's' escalated at iteration 2: no data"),

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from fastroai import MemoryRunStore, PipelineConfig, RunHistory, StepContext, step
 from fastroai.errors import ConfigurationError, RunNotFound, StepExecutionError
-from fastroai.graphs import Edge, Graph, GraphFinished, Node
+from fastroai.graphs import Edge, Graph, Node, RunFinished
 
 
 @step
@@ -60,15 +60,15 @@ async def test_what_has_finished_or_is_unknown_cannot_be_cancelled_or_paused() -
 async def test_the_last_event_says_how_a_run_ended() -> None:
     async with asking().stream(run_id="r", store=MemoryRunStore()) as stream:
         paused = [event async for event in stream][-1]
-    assert isinstance(paused, GraphFinished)
-    assert (paused.status, paused.reason, paused.error) == ("paused", "'ask' waits for an answer", None)
+    assert isinstance(paused, RunFinished)
+    assert (paused.status, paused.reason, paused.error) == ("waiting", "'ask' waits for an answer", None)
 
     @step(retries=0)
     async def fails(ctx: StepContext[Any]) -> None:
         raise ValueError("no")
 
     failed = [event async for event in Graph("failing", nodes={"fails": fails}).stream()][-1]
-    assert isinstance(failed, GraphFinished)
+    assert isinstance(failed, RunFinished)
     assert (failed.status, failed.reason) == ("failed", "'fails' failed: ValueError: no")
     assert isinstance(failed.error, StepExecutionError)
 
@@ -81,7 +81,7 @@ async def test_a_time_limit_of_the_run_is_told_as_its_end() -> None:
     graph = Graph("slow", nodes={"waits": waits}, config=PipelineConfig(total_timeout=0.05))
     async with graph.stream() as stream:
         last = [event async for event in stream][-1]
-    assert isinstance(last, GraphFinished)
+    assert isinstance(last, RunFinished)
     assert (last.status, last.reason) == ("failed", "graph 'slow' took longer than 0.05 s")
     assert stream.result is not None
     assert stream.result.error is last.error

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fastroai import MemoryRunStore, PipelineConfig, StepContext, step
-from fastroai.graphs import Edge, Graph, NodeCancelled
+from fastroai.graphs import Edge, Graph, StepCancelled
 
 WHY = "'fails' failed: ValueError: no"
 
@@ -44,7 +44,7 @@ def graph() -> Graph[Any, Any]:
 @pytest.mark.parametrize("store", [None, MemoryRunStore()], ids=["live", "on record"])
 async def test_a_cancelled_node_says_which_branch_failed_beside_it(store: MemoryRunStore | None) -> None:
     async with asyncio.timeout(10), graph().stream({}, store=store) as stream:
-        told = [event async for event in stream if isinstance(event, NodeCancelled)]
+        told = [event async for event in stream if isinstance(event, StepCancelled)]
     assert [(event.step_id, event.visit, event.cause) for event in told] == [("waits", 1, WHY)]
     assert stream.result is not None
     assert stream.result.status == "failed"
@@ -60,11 +60,11 @@ async def test_a_node_that_a_stopped_run_cancels_says_why_the_run_was_stopped() 
         await asyncio.Event().wait()
 
     graph = Graph("g", nodes={"waits": waits})
-    told: list[NodeCancelled] = []
+    told: list[StepCancelled] = []
 
     async def listen() -> None:
         async with graph.stream({}, run_id="r") as stream:
-            told.extend([event async for event in stream if isinstance(event, NodeCancelled)])
+            told.extend([event async for event in stream if isinstance(event, StepCancelled)])
 
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
         tasks.create_task(listen())

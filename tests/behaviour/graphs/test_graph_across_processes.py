@@ -15,9 +15,10 @@ import psycopg
 import pytest
 import redis
 from support.graph_processes import GRAPHS, PATIENCE, Approval, Call, Elsewhere, Place
+from support.stored_runs import raw_log
 
 from fastroai.errors import ConfigurationError, RunInProgress, RunNotFound
-from fastroai.store.headers import decode_header, encode_header, header_key, log_key
+from fastroai.store.headers import decode_header, encode_header, header_key
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ async def test_a_run_is_cancelled_from_another_process_keeps_its_partial_work_an
 ) -> None:
     running = elsewhere.start(Call(place, "hanging", "run", "r"))
     await place.noted("hang")
-    await on_record(store, "step_output", "quick")
+    await on_record(store, "step_finished", "quick")
     assert await elsewhere.perform(Call(place, "hanging", "cancel", "r")) == {}
     cancelled = await running.outcome()
     assert (cancelled["status"], cancelled["path"]) == (
@@ -168,7 +169,7 @@ async def on_record(store: Any, kind: str, node: str) -> None:
     """Wait until this is stored of a node."""
     wanted = f'"kind":"{kind}","place":"{node}"'.encode()
     deadline = time.monotonic() + PATIENCE
-    while not any(wanted in entry for entry in (await store.read(log_key("r"))).values):
+    while not any(wanted in entry for entry in await raw_log(store, "r")):
         assert time.monotonic() < deadline, "it was never stored"
         await asyncio.sleep(0.01)
 

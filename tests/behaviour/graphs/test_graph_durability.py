@@ -11,11 +11,15 @@ from pydantic import BaseModel
 from support.agents import paid_agent
 from support.counted_nodes import Counted
 from support.faulty_store import FaultyStore, everything_in
+from support.stored_runs import raw_log
 from support.virtual_time import in_virtual_time
 
 from fastroai import Budget, Pipeline, PipelineConfig, StepConfig, StepContext
 from fastroai.errors import ConfigurationError, RunExists, StepExecutionError
-from fastroai.graphs import Edge, Graph, Node, NodeCancelled, OnBranchFailure
+from fastroai.graphs import Edge, Graph, Node, OnBranchFailure
+from fastroai.runtime.facts import (
+    StepCancelled,
+)
 from fastroai.store import MemoryRunStore
 
 
@@ -107,7 +111,7 @@ async def test_a_fork_that_failed_in_two_processes_tells_the_failures_of_both() 
     counted.failing = {"a"}
     dying = asyncio.create_task(graph.run(run_id="r"))
     await hanging.wait()
-    while not any(b"step_failure" in value for value in (await store.read("log:r")).values):
+    while not any(b"step_failed" in value for value in await raw_log(store, "r")):
         await asyncio.sleep(0.01)
     dying.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -389,7 +393,7 @@ async def test_a_node_that_is_done_is_not_told_as_cancelled_when_its_decision_is
     counted = Counted()
     stream = slow_decision(counted, None).stream()
     told = [event async for event in stream]
-    assert not any(isinstance(event, NodeCancelled) for event in told)
+    assert not any(isinstance(event, StepCancelled) for event in told)
     assert "llm_decide(slow): cancelled" in stream.result.explain()
 
 

@@ -11,6 +11,7 @@ import pytest
 from support.counted_nodes import Counted
 from support.faulty_store import FaultyStore, fails_at
 from support.leftovers import assert_no_task_is_left
+from support.stored_runs import raw_log
 from support.virtual_time import in_virtual_time
 
 from fastroai import Pipeline, PipelineConfig, StepContext
@@ -35,11 +36,13 @@ def forked(counted: Counted, store: Any, does: Any = None) -> Graph[Any, Any]:
     )
 
 
-WRITES = range(1, 8)
-"""Those of a run, but for its last, which only tells in the header how it ended."""
+BEGINNING = 5
+"""Writes that begin a run: the first entry of its log, its index entries and its header."""
+WRITES = range(1, BEGINNING + 6)
+"""Those of a run, but for its last, which only tell in the header and the indexes how it ended."""
 
 
-@pytest.mark.parametrize("number", WRITES[2:])  # what begins a run is tried once
+@pytest.mark.parametrize("number", WRITES[BEGINNING:])  # what begins a run is tried once
 @in_virtual_time
 async def test_a_store_that_fails_for_a_while_is_tried_again_and_no_node_runs_again(number: int) -> None:
     counted = Counted()
@@ -64,7 +67,7 @@ async def test_a_store_that_is_gone_stops_the_run_whatever_the_edges_say_and_it_
     assert_no_task_is_left()
     assert "mend" not in counted.take(), "it is no failure of a node"
     store.before = None
-    if number > 2:
+    if number > BEGINNING:
         again = await graph.resume("r")
     else:
         with pytest.raises(RunNotFound):
@@ -95,11 +98,11 @@ async def test_a_run_that_is_taken_over_in_a_fork_stops_and_writes_nothing_more(
     second = await forked(other, store, go_on).resume("r")
     assert second.status == "completed"
     assert "top" not in other.take()
-    log = (await store.read("log:r")).values
+    log = await raw_log(store, "r")
     released.set()
     with pytest.raises(RunTakenOver):
         await first
-    assert (await store.read("log:r")).values == log
+    assert await raw_log(store, "r") == log
     assert counted.take() == dict.fromkeys(["top", *WHERE], 1), (
         "nothing starts any more, and nothing is mended"
     )
@@ -117,7 +120,7 @@ async def expire_lease(store: Any, run_id: str) -> None:
     await store.compare_and_set(header_key(run_id), encode_header(lent), revision=found.revision)
 
 
-@pytest.mark.parametrize("number", range(3, 7))
+@pytest.mark.parametrize("number", range(BEGINNING + 1, BEGINNING + 5))
 @in_virtual_time
 async def test_a_store_that_is_gone_inside_of_a_nested_pipeline_is_no_failure_of_its_node(
     number: int,

@@ -322,13 +322,14 @@ def test_a_store_may_be_named_by_its_url(store: SQLiteRunStore, tmp_path: Path) 
 
 def test_a_record_that_cannot_be_read_exits_with_6(store: SQLiteRunStore) -> None:
     async def damage() -> None:
-        await store.compare_and_set(header_key("bad"), b"{", revision=0)
+        await support_desk("bad").write(store)
+        await store.compare_and_set(header_key("bad"), b"{", revision=1)
         await store.aclose()
 
     asyncio.run(damage())
-    assert "its header is not JSON" in line_of(call("show", "bad"), 6)
+    assert "its header is damaged" in line_of(call("show", "bad"), 6)
     assert [run["status"] for run in json_of("list")] == ["unreadable"]
-    assert "not JSON" in line_of(call("delete", "bad", "--yes"), 6)
+    assert "its header is damaged" in line_of(call("delete", "bad", "--yes"), 6)
     assert json_of("delete", "bad", "--yes", "--force") == {"deleted": ["bad"]}
 
 

@@ -135,7 +135,7 @@ async def test_what_another_graph_has_done_is_refused_with_the_entry_that_does_n
     other = Graph("g", nodes=counted.nodes("b", "a"), edges=[Edge("b", "a")])
     with pytest.raises(RunCorrupt, match="the graph would not have come to 'a' there") as refused:
         replayed(other._setup, {}, RecordedRun("r", entries), "", None, forgiving=False)
-    assert "step_output" in repr(entries[refused.value.position - 1])
+    assert "step_finished" in repr(entries[refused.value.position - 1])
     replay = replayed(other._setup, {}, RecordedRun("r", entries), "", None, forgiving=True)
     assert list(replay.machine.root.outputs) == ["b", "a"] or replay.starts
     assert isinstance(entries[0], RunStarted)

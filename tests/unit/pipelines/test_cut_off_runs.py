@@ -10,6 +10,7 @@ from pydantic_ai import ModelRetry, Tool
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from support.stored_runs import entries_of, header_of, raw_log
 
 from fastroai import BasePipeline, FastroAgent, Pipeline, StepConfig, StepContext, step
 from fastroai.runtime.facts import (
@@ -18,20 +19,19 @@ from fastroai.runtime.facts import (
     ToolEnded,
 )
 from fastroai.store import MemoryRunStore
-from fastroai.store.headers import decode_header, encode_header, header_key, log_key, read_log
+from fastroai.store.headers import encode_header, header_key, log_key
 
 
 async def cut_off(pipeline: Pipeline[Any, Any]) -> AsyncIterator[tuple[MemoryRunStore, list[AnyFact], Any]]:
     """The record of a run, cut off after each of its entries, and the output of the whole."""
     whole = MemoryRunStore()
     result = await pipeline.execute(run_id="run", store=whole)
-    log = (await whole.read(log_key("run"))).values
-    header = decode_header("run", (await whole.read(header_key("run"))).values[-1])
+    log, header = await raw_log(whole, "run"), await header_of(whole, "run")
     for length in range(1, len(log)):
         store = MemoryRunStore()
         await store.append(header_key("run"), [encode_header(replace(header, status="running"))], revision=0)
-        await store.append(log_key("run"), log[:length], revision=0)
-        yield store, await read_log(store, "run"), result.output
+        await store.append(log_key(header), log[:length], revision=0)
+        yield store, await entries_of(store, "run"), result.output
 
 
 def returned(log: list[AnyFact]) -> int:

@@ -17,7 +17,11 @@ from fastroai.pipelines import (
     StepContext,
     step,
 )
-from fastroai.runtime.facts import StepFailed, StepSkipped, StepStarted
+from fastroai.runtime.facts import (
+    StepFailed,
+    StepSkipped,
+    StepStarted,
+)
 from fastroai.store import MemoryRunStore, trace_of
 from fastroai.store.trace import RunTrace
 

@@ -1,10 +1,11 @@
 """Going on with runs that are on record."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Generic, TypeVar
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, RootModel
 from support.durable import DIAMOND, Counted
 from support.faulty_store import FaultyStore, Write, everything_in, fails_at, gone
 from support.leftovers import assert_no_task_is_left
+from support.stored_runs import entries_of, log_key_of, raw_log, replace_log
 from support.virtual_time import in_virtual_time
 from typing_extensions import TypedDict
 
@@ -24,6 +26,7 @@ from fastroai.errors import (
     RunDefinitionChanged,
     RunExists,
     RunFromNewerVersion,
+    RunFromOlderVersion,
     RunInProgress,
     RunNotFound,
     RunStoreUnavailable,
@@ -49,11 +52,12 @@ from fastroai.runtime.facts import (
     StepFinished,
 )
 from fastroai.store import MemoryRunStore, RunHistory
+from fastroai.store.checksums import with_checksum, without_checksum
 from fastroai.store.entries import (
-    decode_entry,
-    encode_entry,
+    entry_in_store,
+    entry_to_store,
 )
-from fastroai.store.headers import decode_header, encode_header, header_key, log_key, read_log
+from fastroai.store.headers import decode_header, encode_header, header_key
 from fastroai.usage import Budget
 
 INCOMPLETE, COMPLETE = ConversationStatus.INCOMPLETE, ConversationStatus.COMPLETE
@@ -110,7 +114,7 @@ async def test_a_finished_run_gives_its_result_again(counted: Counted, store: Me
     before = await pipeline.execute({"x": 1}, run_id="r", store=store)
     counted.take()
     after = await pipeline.resume("r", store=store)
-    assert (after.output, after.step_outputs) == (before.output, before.step_outputs)
+    assert (after.output, after.step_finisheds) == (before.output, before.step_finisheds)
     assert counted.take() == {}
     assert after.critical_path == before.critical_path
     assert set(after.usage.steps) == set(DIAMOND)
@@ -210,7 +214,7 @@ async def test_one_at_a_time_a_run_goes_on_too(counted: Counted, store: MemoryRu
     counted.take()
     result = await pipeline.resume("r", store=store)
     assert counted.take() == {"c": 1, "d": 1}
-    assert set(result.step_outputs) == set(DIAMOND)
+    assert set(result.step_finisheds) == set(DIAMOND)
     assert result.trace.replay(pipeline) is None
 
 
@@ -222,7 +226,7 @@ async def test_events_and_hooks_are_told_of_what_runs_and_not_of_what_is_reused(
     def hook(event: Any) -> None:
         told.append((type(event).__name__, event.step_id))
 
-    config = PipelineConfig(on_step_start=hook, on_step_success=hook, on_step_failure=hook)
+    config = PipelineConfig(on_step_start=hook, on_step_success=hook, on_step_failed=hook)
     pipeline = counted.pipeline("p", {"a": [], "b": ["a"]}, config=config)
     counted.failing = {"b"}
     await failed(pipeline, store)
@@ -404,7 +408,7 @@ async def test_the_context_is_shared_with_nested_pipelines_and_is_not_stored(sto
     pipeline: Pipeline[Any, Any] = Pipeline("p", {"in": inner.as_step(), "look": look}, output_step="look")
     context: dict[str, Any] = {"client": client}
     result = await pipeline.execute(deps=client, context=context, run_id="r", store=store)
-    assert (result.step_outputs, context["seen"]) == ({"in": True, "look": True}, 2)
+    assert (result.step_finisheds, context["seen"]) == ({"in": True, "look": True}, 2)
     assert b"object at" not in repr(await everything_in(store)).encode()
 
 
@@ -642,20 +646,25 @@ async def test_a_changed_pipeline_is_refused_with_what_has_changed(
     assert (await changed.resume("r", store=store)).output == result.output
 
 
-@pytest.mark.parametrize("garbage", [b"garbage", b"[]", b'{"kind": "step_finished"}', b'{"kind": "new_kind"}'])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"garbage",
+        b"{}",
+        *map(with_checksum, [b"garbage", b"[]", b'{"kind": "step_finished"}', b'{"kind": "new_kind"}']),
+    ],
+)
 async def test_an_entry_that_cannot_be_read(garbage: bytes, counted: Counted, store: MemoryRunStore) -> None:
     pipeline = await recorded(counted, store)
-    log = await store.read(log_key("r"))
-    await store.append(log_key("r"), [garbage], revision=log.revision)
+    log = await raw_log(store, "r")
+    await replace_log(store, "r", [*log, garbage])
     error = await refused(RunCorrupt, "nothing was run", pipeline, counted, store)
-    assert error.position == log.revision + 1
+    assert error.position == len(log) + 1
 
 
 async def test_a_log_without_its_beginning(counted: Counted, store: MemoryRunStore) -> None:
     pipeline = await recorded(counted, store)
-    log = await store.read(log_key("r"))
-    await store.delete(log_key("r"))
-    await store.append(log_key("r"), log.values[1:], revision=0)
+    await replace_log(store, "r", (await raw_log(store, "r"))[1:])
     await refused(RunCorrupt, "entry 1 of run 'r' cannot be read", pipeline, counted, store)
 
 
@@ -663,18 +672,63 @@ async def test_a_header_that_cannot_be_read(counted: Counted, store: MemoryRunSt
     pipeline = await recorded(counted, store)
     held = await store.read(header_key("r"))
     await store.compare_and_set(header_key("r"), b"{", revision=held.revision)
-    await refused(RunCorrupt, "its header is not JSON", pipeline, counted, store)
+    await refused(RunCorrupt, "its header is damaged", pipeline, counted, store)
+
+
+@pytest.mark.parametrize("position", [1, 2, -1])
+async def test_a_byte_that_has_changed_is_found_and_the_entry_named(
+    position: int, counted: Counted, store: MemoryRunStore
+) -> None:
+    pipeline = await recorded(counted, store)
+    log = list(await raw_log(store, "r"))
+    index = position - 1 if position > 0 else len(log) - 1
+    at = log[index].index(b'"kind"')
+    log[index] = log[index][:at] + bytes([log[index][at] ^ 1]) + log[index][at + 1 :]
+    await replace_log(store, "r", log)
+    error = await refused(RunCorrupt, "its checksum does not match", pipeline, counted, store)
+    assert error.position == index + 1
+    with pytest.raises(RunCorrupt, match=f"entry {index + 1} of"):
+        await store.trace("r")
 
 
 @pytest.mark.parametrize("part", ["header", "log"])
 async def test_a_record_of_a_later_version(part: str, counted: Counted, store: MemoryRunStore) -> None:
     pipeline = await recorded(counted, store)
-    key = header_key("r") if part == "header" else log_key("r")
-    held = await store.read(key)
+    key = header_key("r") if part == "header" else await log_key_of(store, "r")
+    later = [
+        with_checksum(without_checksum(value).replace(b'"format":2', b'"format":3'))
+        for value in (await store.read(key)).values
+    ]
     await store.delete(key)
-    later = [value.replace(b'"format":2', b'"format":3') for value in held.values]
     await store.append(key, later, revision=0)
     await refused(RunFromNewerVersion, "format 3", pipeline, counted, store)
+
+
+async def test_a_run_of_an_earlier_version_is_refused_and_can_be_deleted(
+    counted: Counted, store: MemoryRunStore
+) -> None:
+    """Format 1 had no checksums, and the id alone was the key of the log."""
+    pipeline = counted.pipeline("p", DIAMOND)
+    header = {
+        "format": 1,
+        "run_id": "r",
+        "pipeline": "p",
+        "status": "finished",
+        "started_at": "2026-03-01T12:00:00Z",
+        "updated_at": "2026-03-01T12:00:00Z",
+    }
+    await store.append("run:r", [json.dumps(header).encode()], revision=0)
+    await store.append("log:r", [b'{"kind": "run_started", "format": 1, "run_id": "r"}'], revision=0)
+    await store.append("signal:r", [b"cancel"], revision=0)
+    await refused(RunFromOlderVersion, "Resume it with the version that wrote it", pipeline, counted, store)
+    with pytest.raises(RunFromOlderVersion):
+        await pipeline.execute(run_id="r", store=store)
+    history = RunHistory(store)
+    assert [(run.run_id, run.status) for run in await history.list()] == [("r", "unreadable")]
+    with pytest.raises(RunFromOlderVersion):
+        await history.delete("r")
+    await history.delete("r", force=True)
+    assert await store.list("") == []
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -856,21 +910,19 @@ async def test_the_milliseconds_of_a_budget_are_for_all_parts_of_a_run() -> None
     with pytest.raises(TimeBudgetExceeded):
         await pipeline(10_000).execute({"seconds": 100}, run_id="r", store=store)
     assert await status(store) == "failed"
-    log = await store.read(log_key("r"))
-    await store.delete(log_key("r"))
     # The clock of this test is not that of the entries, so let them say that ten seconds have passed.
-    last = _later(log.values[0], log.values[-1], seconds=10)
-    await store.append(log_key("r"), [*log.values[:-1], last], revision=0)
+    log = await raw_log(store, "r")
+    await replace_log(store, "r", [*log[:-1], _later(log[0], log[-1], seconds=10)])
     with pytest.raises(TimeBudgetExceeded):
         await pipeline(10_000).resume("r", store=store, inputs={"seconds": 1})
     assert (await pipeline(12_000).resume("r", store=store, inputs={"seconds": 1})).output == "done"
 
 
 def _later(first: bytes, last: bytes, seconds: int) -> bytes:
-    opened, ended = decode_entry("r", 1, first), decode_entry("r", 2, last)
+    opened, ended = entry_in_store("r", 1, first), entry_in_store("r", 2, last)
     assert isinstance(opened, RunStarted)
     assert isinstance(ended, RunFinished)
-    return encode_entry(replace(ended, timestamp=opened.timestamp + seconds))
+    return entry_to_store(replace(ended, timestamp=opened.timestamp + seconds))
 
 
 # --- a store that fails ---
@@ -879,7 +931,7 @@ def _later(first: bytes, last: bytes, seconds: int) -> bytes:
 @in_virtual_time
 async def test_a_store_that_fails_for_a_while_costs_no_step() -> None:
     counted, store = Counted(), FaultyStore()
-    store.before = fails_at(3, 4, 6, 7, 8)
+    store.before = fails_at(6, 7, 9, 10, 11)
     result = await counted.pipeline("p", DIAMOND).execute(run_id="r", store=store)
     assert result.ok
     assert counted.take() == dict.fromkeys("abcd", 1)
@@ -893,7 +945,7 @@ async def test_a_store_that_fails_for_a_while_costs_no_step() -> None:
 async def test_a_store_that_is_gone_stops_the_run_which_can_be_resumed(
     durability: Any, after: bool, nested: bool
 ) -> None:
-    for first in range(1, 8):
+    for first in range(1, 11):
         counted, store = Counted(), FaultyStore()
 
         def gone_from_here(write: Write, first: int = first) -> None:
@@ -911,7 +963,7 @@ async def test_a_store_that_is_gone_stops_the_run_which_can_be_resumed(
         store.before = store.after = None
         kept = {
             entry.place.rpartition("/")[2]
-            for entry in await read_log(store, "r")
+            for entry in await entries_of(store, "r")
             if isinstance(entry, StepFinished) and entry.place != "in"
         }
         try:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.stored_runs import entries_of
 
 from fastroai.errors import ConfigurationError, RunCorrupt
 from fastroai.records import Usage
@@ -13,7 +14,6 @@ from fastroai.runtime.facts import (
     StepFinished,
 )
 from fastroai.store import MemoryRunStore
-from fastroai.store.headers import read_log
 
 
 def keeper(**options: Any) -> RunKeeper:
@@ -37,9 +37,9 @@ async def test_what_is_given_with_a_resume_is_there_when_the_run_goes_on() -> No
     await run.end(RunFinished(status="waiting"), Usage())
     answer = StepFinished("ask", "yes")
     opening = await kept.take_up("r", None, force=False, also=lambda recorded, inputs: [answer])
-    assert len(await read_log(kept.store, "r")) == 2, "nothing is on record before it is opened"
+    assert len(await entries_of(kept.store, "r")) == 2, "nothing is on record before it is opened"
     run = await opening.open(opening.inputs)
-    assert [entry.kind for entry in await read_log(kept.store, "r")][2:] == ["run_resumed", "step_finished"]
+    assert [entry.kind for entry in await entries_of(kept.store, "r")][2:] == ["run_resumed", "step_finished"]
     assert run.recorded.outputs == {"ask": answer}
     await run.release()
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.agents import paid_agent
 from support.steps import failure_of, run_alone
+from support.stored_runs import raw_log
 
 from fastroai import BudgetRefused, SpendRecorded, budget_scope, spend
 from fastroai.errors import (
@@ -440,6 +441,5 @@ async def test_what_is_bought_while_the_process_dies_counts_at_its_most() -> Non
 
 
 async def _log_of(store: MemoryRunStore, run_id: str) -> Any:
-    read = await store.read(f"log:{run_id}")
-    for value in read.values:
+    for value in await raw_log(store, run_id):
         yield value.decode()

@@ -16,13 +16,12 @@ from fastroai.runtime.facts import (
 )
 from fastroai.store import MemoryRunStore
 from fastroai.store.entries import (
-    decode_entry,
-    encode_entry,
+    entry_in_store,
+    entry_to_store,
 )
-from fastroai.store.headers import log_key
 from fastroai.store.journal import ENTRIES_AT_ONCE, LINGER, MOST_UNSTORED, PATIENCE, Journal
 
-KEY = log_key("r")
+KEY = "log:r:epoch"
 
 
 def entry(number: int) -> StepStarted:
@@ -31,7 +30,7 @@ def entry(number: int) -> StepStarted:
 
 async def stored(store: Any) -> list[str]:
     found = await store.read(KEY)
-    return [decode_entry("r", 1, value).place for value in found.values]  # type: ignore[union-attr]
+    return [entry_in_store("r", 1, value).place for value in found.values]  # type: ignore[union-attr]
 
 
 def names(count: int) -> list[str]:
@@ -41,7 +40,7 @@ def names(count: int) -> list[str]:
 @in_virtual_time
 async def test_a_committed_entry_is_stored_when_commit_returns_with_what_was_noted_before() -> None:
     store = FaultyStore()
-    journal = Journal(store, "r", revision=0)
+    journal = Journal(store, "r", KEY, revision=0)
     journal.note(entry(0))
     journal.note(entry(1))
     await journal.commit(entry(2))
@@ -54,7 +53,7 @@ async def test_a_committed_entry_is_stored_when_commit_returns_with_what_was_not
 @in_virtual_time
 async def test_a_note_lingers_and_is_then_written_with_the_others_of_that_time() -> None:
     store = FaultyStore()
-    journal = Journal(store, "r", revision=0)
+    journal = Journal(store, "r", KEY, revision=0)
     for number in range(3):
         journal.note(entry(number))
     await asyncio.sleep(LINGER * 0.9)
@@ -68,7 +67,7 @@ async def test_a_note_lingers_and_is_then_written_with_the_others_of_that_time()
 @in_virtual_time
 async def test_what_many_commit_at_once_is_written_in_order_and_in_few_writes() -> None:
     store = FaultyStore(before=lambda write: asyncio.sleep(1))
-    journal = Journal(store, "r", revision=0)
+    journal = Journal(store, "r", KEY, revision=0)
     count = ENTRIES_AT_ONCE + 100
     await asyncio.gather(*(journal.commit(entry(number)) for number in range(count)))
     assert await stored(store) == names(count)
@@ -79,7 +78,7 @@ async def test_what_many_commit_at_once_is_written_in_order_and_in_few_writes() 
 @in_virtual_time
 async def test_async_durability_waits_only_while_too_much_is_unstored() -> None:
     store = FaultyStore(before=lambda write: asyncio.sleep(10))
-    journal = Journal(store, "r", revision=0, durability="async")
+    journal = Journal(store, "r", KEY, revision=0, durability="async")
     for number in range(MOST_UNSTORED):
         await journal.commit(entry(number))
     assert now() == 0
@@ -92,7 +91,7 @@ async def test_async_durability_waits_only_while_too_much_is_unstored() -> None:
 @in_virtual_time
 async def test_who_is_cancelled_while_waiting_has_it_written_all_the_same() -> None:
     store = FaultyStore(before=lambda write: asyncio.sleep(1))
-    journal = Journal(store, "r", revision=0)
+    journal = Journal(store, "r", KEY, revision=0)
     waiting = asyncio.create_task(journal.commit(entry(0)))
     await asyncio.sleep(0.5)
     waiting.cancel()
@@ -106,7 +105,7 @@ async def test_who_is_cancelled_while_waiting_has_it_written_all_the_same() -> N
 @in_virtual_time
 async def test_a_store_that_fails_for_a_while_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     store = FaultyStore(before=fails_at(*range(1, PATIENCE)))
-    journal = Journal(store, "r", revision=0)
+    journal = Journal(store, "r", KEY, revision=0)
     await journal.commit(entry(0))
     assert await stored(store) == names(1)
     assert len(caplog.records) == PATIENCE - 1
@@ -116,7 +115,7 @@ async def test_a_store_that_fails_for_a_while_is_tried_again(caplog: pytest.LogC
 @in_virtual_time
 async def test_a_store_that_fails_for_good_ends_the_journal() -> None:
     store = FaultyStore(before=fails_at(*range(1, 100)))
-    journal = Journal(store, "r", revision=0)
+    journal = Journal(store, "r", KEY, revision=0)
     commits = await asyncio.gather(journal.commit(entry(0)), journal.commit(entry(1)), return_exceptions=True)
     assert all(isinstance(error, RunStoreUnavailable) for error in commits)
     assert isinstance(journal.failure, RunStoreUnavailable)
@@ -135,7 +134,7 @@ async def test_a_store_that_fails_for_good_ends_the_journal() -> None:
 @in_virtual_time
 async def test_a_write_whose_answer_was_lost_is_not_written_twice(lost: int) -> None:
     store = FaultyStore(after=fails_at(*range(1, lost + 1)))
-    journal = Journal(store, "r", revision=0)
+    journal = Journal(store, "r", KEY, revision=0)
     await journal.commit(entry(0))
     await journal.commit(entry(1))
     assert await stored(store) == names(2)
@@ -151,7 +150,7 @@ async def test_a_lost_answer_and_then_a_lost_read_are_both_tried_again() -> None
             raise error
 
     store = FaultyStore(after=fails_at(1), reading=reading)
-    journal = Journal(store, "r", revision=0)
+    journal = Journal(store, "r", KEY, revision=0)
     await journal.commit(entry(0))
     store.reading = None
     assert await stored(store) == names(1)
@@ -165,7 +164,7 @@ async def test_what_was_added_after_a_write_was_cut_off_is_no_sign_of_another_wr
             await asyncio.sleep(1)
 
     store = FaultyStore(after=late)
-    journal = Journal(store, "r", revision=0)
+    journal = Journal(store, "r", KEY, revision=0)
     waiting = asyncio.create_task(journal.commit(entry(0)))
     await asyncio.sleep(0.5)
     assert journal._writer is not None
@@ -183,8 +182,8 @@ async def test_what_was_added_after_a_write_was_cut_off_is_no_sign_of_another_wr
 async def test_somebody_elses_entries_end_the_journal_and_stay(theirs: list[str]) -> None:
     store = MemoryRunStore()
     entries = {name: StepStarted(name, "") for name in ("ours", "ours too", "other")}
-    await store.append(KEY, [encode_entry(entries[name]) for name in theirs], revision=0)
-    journal = Journal(store, "r", revision=0)
+    await store.append(KEY, [entry_to_store(entries[name]) for name in theirs], revision=0)
+    journal = Journal(store, "r", KEY, revision=0)
     journal.note(entries["ours"])
     with pytest.raises(RunTakenOver):
         await journal.commit(entries["ours too"])
@@ -195,7 +194,7 @@ async def test_somebody_elses_entries_end_the_journal_and_stay(theirs: list[str]
 @in_virtual_time
 async def test_a_run_that_was_deleted_is_not_written_to() -> None:
     store = MemoryRunStore()
-    journal = Journal(store, "r", revision=0)
+    journal = Journal(store, "r", KEY, revision=0)
     await journal.commit(entry(0))
     await store.delete(KEY)
     with pytest.raises(RunTakenOver):
@@ -209,7 +208,7 @@ async def test_a_store_that_raises_what_it_should_not_is_an_unavailable_store() 
     def broken(write: Write) -> None:
         raise ZeroDivisionError("a bug")
 
-    journal = Journal(FaultyStore(before=broken), "r", revision=0)
+    journal = Journal(FaultyStore(before=broken), "r", KEY, revision=0)
     with pytest.raises(RunStoreUnavailable, match="ZeroDivisionError: a bug") as caught:
         await journal.commit(entry(0))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -219,7 +218,7 @@ async def test_a_store_that_raises_what_it_should_not_is_an_unavailable_store() 
 @in_virtual_time
 async def test_closing_writes_what_is_left() -> None:
     store = MemoryRunStore()
-    journal = Journal(store, "r", revision=0)
+    journal = Journal(store, "r", KEY, revision=0)
     journal.note(entry(0))
     await journal.aclose()
     assert await stored(store) == names(1)
@@ -230,7 +229,7 @@ async def test_closing_writes_what_is_left() -> None:
 @in_virtual_time
 async def test_closing_a_journal_whose_store_never_answers_can_be_cancelled_and_leaves_no_task() -> None:
     store = FaultyStore(before=lambda write: asyncio.sleep(1_000_000))
-    journal = Journal(store, "r", revision=0)
+    journal = Journal(store, "r", KEY, revision=0)
     waiting = asyncio.create_task(journal.commit(entry(0)))
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(journal.aclose(), 1)
@@ -246,7 +245,7 @@ async def test_closing_a_journal_whose_store_never_answers_can_be_cancelled_and_
 @in_virtual_time
 async def test_an_abandoned_journal_writes_nothing_more() -> None:
     store = FaultyStore()
-    journal = Journal(store, "r", revision=0)
+    journal = Journal(store, "r", KEY, revision=0)
     journal.note(entry(0))
     await journal.abandon()
     await asyncio.sleep(LINGER * 2)
@@ -258,7 +257,7 @@ async def test_an_abandoned_journal_writes_nothing_more() -> None:
 
 async def test_notes_and_commits_of_other_threads_and_loops_are_written_in_their_order() -> None:
     store = MemoryRunStore()
-    journal = Journal(store, "r", revision=0)
+    journal = Journal(store, "r", KEY, revision=0)
 
     def note_and_commit() -> None:
         journal.note(entry(0))
@@ -272,7 +271,7 @@ async def test_notes_and_commits_of_other_threads_and_loops_are_written_in_their
 
 async def test_a_commit_of_another_loop_raises_what_it_would_raise_here() -> None:
     store = FaultyStore(before=fails_at(*range(1, 100)))
-    journal = Journal(store, "r", revision=5)
+    journal = Journal(store, "r", KEY, revision=5)
     await store.inner.append(KEY, [b"x"] * 6, revision=0)
     store.before = None
     with pytest.raises(RunTakenOver):
@@ -282,7 +281,7 @@ async def test_a_commit_of_another_loop_raises_what_it_would_raise_here() -> Non
 
 async def test_many_threads_lose_nothing() -> None:
     store = MemoryRunStore()
-    journal = Journal(store, "r", revision=0)
+    journal = Journal(store, "r", KEY, revision=0)
 
     def work(thread: int) -> None:
         for number in range(50):
@@ -298,7 +297,7 @@ async def test_many_threads_lose_nothing() -> None:
 
 def test_a_thread_that_outlives_the_loop_of_the_run_is_told_so() -> None:
     async def run() -> Journal:
-        return Journal(MemoryRunStore(), "r", revision=0)
+        return Journal(MemoryRunStore(), "r", KEY, revision=0)
 
     journal = asyncio.run(run())
     journal.note(entry(0))
@@ -311,7 +310,7 @@ async def test_a_journal_of_a_store_that_conflicts_with_nothing_there_is_taken_o
         async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
             raise RevisionConflict(key, revision, revision)
 
-    journal = Journal(Odd(), "r", revision=0)
+    journal = Journal(Odd(), "r", KEY, revision=0)
     with pytest.raises(RunTakenOver):
         await journal.commit(entry(0))
     await journal.aclose()

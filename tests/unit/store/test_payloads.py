@@ -1,5 +1,6 @@
 """What users' data goes through on its way to the store."""
 
+import asyncio
 from base64 import b64decode
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from pydantic import JsonValue
 from support.run_logs import Log, failure
 
+from fastroai import Edge, Graph, Node, RunTrace
 from fastroai.errors import ConfigurationError, RunStoreUnavailable, StepExecutionError
 from fastroai.pipelines import Pipeline, PipelineConfig, StepConfig, StepContext, step
 from fastroai.runtime.facts import (
@@ -17,6 +19,7 @@ from fastroai.runtime.facts import (
     RequestSent,
     RunFinished,
     SpendingRecorded,
+    StepCancelled,
     StepRetried,
 )
 from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
@@ -63,12 +66,153 @@ def test_what_a_codec_redacts_stays_so() -> None:
 def test_without_a_codec_values_are_stored_as_they_are() -> None:
     assert seal([1], None) == [1]
     assert unseal([1], None) == [1]
-    assert unseal({"$sealed": "x"}, None) == {"$sealed": "x"}
 
 
-def test_what_was_stored_before_there_was_a_codec_is_left_as_it_is() -> None:
-    assert unseal({"a": 1}, Backwards()) == {"a": 1}
-    assert unseal({"$sealed": "x", "more": 1}, Backwards()) == {"$sealed": "x", "more": 1}
+def test_what_is_sealed_stays_so_where_there_is_no_codec() -> None:
+    sealed, text = seal("secret", Backwards()), seal_text("secret", Backwards())
+    assert (unseal(sealed, None), unseal_text(text, None)) == (sealed, text)
+
+
+LOOK_LIKE_ENVELOPES: list[JsonValue] = [
+    {"$sealed": "InlOT2E="},
+    {"$sealed": 5},
+    {"$sealed": "x", "more": 1},
+    {"$plain": 1},
+    {"$plain": {"$sealed": "x"}},
+    {"$plain": {"$plain": {}}},
+]
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, *LOOK_LIKE_ENVELOPES])
+@pytest.mark.parametrize("later", [None, Backwards()])
+def test_what_was_stored_without_a_codec_comes_back_as_it_is_with_and_without_one(
+    value: JsonValue, later: PayloadCodec | None
+) -> None:
+    stored = seal(value, None)
+    assert not is_sealed(stored)
+    assert unseal(stored, later) == value
+
+
+@pytest.mark.parametrize("text", ["", "boom", "$sealed:InlOT2E=", "$plain:x", "$plain:$sealed:x"])
+@pytest.mark.parametrize("later", [None, Backwards()])
+def test_a_message_that_was_stored_without_a_codec_comes_back_as_it_is(
+    text: str, later: PayloadCodec | None
+) -> None:
+    assert unseal_text(seal_text(text, None), later) == text
+
+
+def outputs_in(trace: RunTrace) -> dict[str, object]:
+    return {summary.step: summary.output for summary in trace.steps}
+
+
+@pytest.mark.parametrize("value", LOOK_LIKE_ENVELOPES)
+async def test_a_run_with_values_that_look_like_envelopes_is_resumed_shown_and_replayed(
+    value: dict[str, JsonValue],
+) -> None:
+    store, mended = MemoryRunStore(), list[int]()
+
+    @step
+    async def extract(ctx: StepContext[object]) -> dict[str, JsonValue]:
+        return value
+
+    @step
+    async def keep(ctx: StepContext[object]) -> JsonValue:
+        return await ctx.once("keep", lambda: ctx.get_dependency("extract"))
+
+    @step
+    async def book(ctx: StepContext[object]) -> str:
+        if not mended:
+            raise ConnectionError(f"$sealed:{ctx.get_dependency('keep')}")
+        return "booked"
+
+    pipeline: Pipeline[Any, str] = Pipeline(
+        "p", {"extract": extract, "keep": keep, "book": book}, {"keep": ["extract"], "book": ["keep"]}
+    )
+    with pytest.raises(StepExecutionError):
+        await pipeline.execute({"form": value}, run_id="r", store=store)
+    assert f"ConnectionError: $sealed:{value}" in (await store.trace("r")).explain()
+    mended.append(1)
+    result = await pipeline.resume("r", store=store)
+    assert result.step_finisheds["extract"] == result.step_finisheds["keep"] == value
+    trace = await store.trace("r")
+    for one in (trace, result.trace, RunTrace.from_json(trace.to_json())):
+        assert one.inputs == {"form": value}
+        assert outputs_in(one)["extract"] == outputs_in(one)["keep"] == value
+        assert pipeline.replay(one) is None
+
+
+@pytest.mark.parametrize("kept", [False, True])
+async def test_a_graph_with_values_that_look_like_envelopes_is_resumed_and_replayed(kept: bool) -> None:
+    value: dict[str, JsonValue] = {"$sealed": "a form says so"}
+    mended = list[int]()
+
+    @step
+    async def write(ctx: StepContext[object]) -> dict[str, int]:
+        ctx.write("x", value)
+        return {"y": 1}
+
+    @step(retries=0)
+    async def read(ctx: StepContext[object]) -> JsonValue:
+        if kept and not mended:
+            raise ConnectionError("down")
+        return ctx.get_input("x", dict)
+
+    graph = Graph(
+        "g", nodes={"write": Node(write, writes=["x", "y"]), "read": read}, edges=[Edge("write", "read")]
+    )
+    store = MemoryRunStore() if kept else None
+    result = await graph.run({"form": value}, run_id="r", store=store)
+    if kept:
+        assert result.status == "failed"
+        mended.append(1)
+        result = await graph.resume("r", store=store)
+    assert (result.status, result.output) == ("completed", value)
+    assert result.trace.inputs == {"form": value}
+    assert graph.replay(result.trace) is None
+
+
+class Xor(Backwards):
+    def encode(self, payload: bytes) -> bytes:
+        return bytes(byte ^ 0x5A for byte in payload)
+
+    decode = encode
+
+
+async def test_why_a_branch_was_cancelled_goes_through_the_codec(tmp_path: Path) -> None:
+    """The reason quotes the failure of another branch."""
+    store, started = SQLiteRunStore(tmp_path / "runs.db"), asyncio.Event()
+
+    @step
+    async def fine(ctx: StepContext[object]) -> str:
+        return "x"
+
+    @step
+    async def fails(ctx: StepContext[object]) -> str:
+        await started.wait()
+        raise ValueError("no account for SECRET")
+
+    @step
+    async def waits(ctx: StepContext[object]) -> str:
+        started.set()
+        await asyncio.Event().wait()
+        return "x"
+
+    edges = [("a", "fails"), ("a", "waits"), ("fails", "join"), ("waits", "join")]
+    graph = Graph(
+        "g",
+        nodes={"a": fine, "fails": fails, "waits": waits, "join": fine},
+        edges=[Edge(a, b, "on_success") for a, b in edges],
+        config=PipelineConfig(store=store, codec=Xor(), retries=0),
+    )
+    assert (await graph.run({}, run_id="r")).status == "failed"
+    assert b"SECRET" not in stored_in(tmp_path)
+    cancelled = [
+        entry
+        for entry in (await RunHistory(store, codec=Xor()).trace("r")).entries
+        if isinstance(entry, StepCancelled)
+    ]
+    assert ["SECRET" in entry.cause for entry in cancelled] == [True]
+    await store.aclose()
 
 
 def test_codecs_need_no_base_class() -> None:

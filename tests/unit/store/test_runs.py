@@ -13,6 +13,8 @@ import pytest
 from support.faulty_store import FaultyStore, Write, everything_in, gone
 from support.leftovers import assert_no_task_is_left
 from support.resume_worker import ResumeWorkers, pipeline_that_writes_to, store_at
+from support.run_stores import KINDS, run_stores
+from support.stored_runs import entries_of, header_of
 from support.virtual_time import in_virtual_time
 
 from fastroai.errors import (
@@ -26,9 +28,9 @@ from fastroai.errors import (
 from fastroai.records import Usage
 from fastroai.runtime.facts import (
     AnyFact,
+    Part,
     RunFinished,
     RunResumed,
-    Part,
     RunStarted,
     StepFinished,
     StepStarted,
@@ -37,7 +39,7 @@ from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.entries import (
     RunHeader,
 )
-from fastroai.store.headers import decode_header, encode_header, header_key, log_key, read_log
+from fastroai.store.headers import encode_header, header_key, log_key, read_header, read_log
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.runs import LEASE, DurableRun, check_run_id
 
@@ -55,14 +57,14 @@ async def begin(store: Any) -> DurableRun:
 
 
 async def take_up(store: Any, *also: AnyFact) -> DurableRun:
-    revision = (await store.read(header_key("r"))).revision
-    recorded = RecordedRun("r", await read_log(store, "r"))
+    found = await read_header(store, "r")
+    recorded = RecordedRun("r", await read_log(store, found.header))
     return await DurableRun.take_up(
         store,
         recorded,
         RunResumed(),
         position=len(recorded.entries),
-        revision=revision,
+        found=found,
         durability="sync",
         codec=None,
         also=also,
@@ -70,7 +72,7 @@ async def take_up(store: Any, *also: AnyFact) -> DurableRun:
 
 
 async def header(store: Any) -> RunHeader:
-    return decode_header("r", (await store.read(header_key("r"))).values[-1])
+    return await header_of(store, "r")
 
 
 class Clock:
@@ -185,8 +187,9 @@ async def test_who_has_lost_a_run_renews_nothing_and_writes_nothing() -> None:
     with pytest.raises(RunTakenOver):
         await loser.end(ended(), Usage())
     held = await everything_in(store)
-    assert held[log_key("r")] == before[log_key("r")]
-    assert (await header(store)).owner == winner._header.owner
+    log = log_key(winner.header)
+    assert held[log] == before[log]
+    assert (await header(store)).owner == winner.header.owner
     await winner.end(ended(), Usage())
 
 
@@ -201,8 +204,59 @@ async def test_a_run_that_is_deleted_while_it_goes_on_stops_and_leaves_nothing()
     assert await everything_in(store) == {}
 
 
+@pytest.fixture(params=KINDS)
+def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    with run_stores(request.param, request, tmp_path) as open_store:
+        store = open_store()
+        yield store
+        if request.param != "memory":
+            asyncio.run(store.aclose())
+
+
+@pytest.mark.parametrize("run_id", ["r", "a:b", "r:" + "0" * 32])
+async def test_the_process_of_a_deleted_run_writes_nothing_into_the_next_run_with_its_id(
+    any_store: Any, run_id: str
+) -> None:
+    async def begun() -> DurableRun:
+        return await DurableRun.begin(any_store, [opened(run_id)], durability="sync", codec=None)
+
+    deleted = await begun()
+    await RunHistory(any_store).delete(run_id, force=True)
+    later = await begun()
+    before = await everything_in(any_store)
+    with pytest.raises(RunTakenOver, match="was deleted"):
+        await deleted.journal.commit(StepFinished(place="a", attempt=1, output="of the deleted run"))
+    with pytest.raises(RunTakenOver):
+        await deleted.end(ended(), Usage())
+    assert await everything_in(any_store) == before
+    await later.journal.commit(StepStarted(place="a", cause=""))
+    await later.end(ended(), Usage())
+    assert kinds(await entries_of(any_store, run_id)) == ["run_started", "step_started", "run_finished"]
+
+
+async def test_the_keys_of_runs_are_told_apart_whatever_their_ids(any_store: Any) -> None:
+    """One id ends like the epoch of another run: to delete one run leaves the other as it was."""
+    one = await begin(any_store)
+    await one.end(ended(), Usage())
+    other_id = f"r:{one.header.epoch}"
+    other = await DurableRun.begin(any_store, [opened(other_id)], durability="sync", codec=None)
+    await other.end(ended(), Usage())
+    before = await everything_in(any_store)
+    for run_id, kept in (("r", other), (other_id, one)):
+        await RunHistory(any_store).delete(run_id)
+        left = await everything_in(any_store)
+        assert left.items() >= {(key, before[key]) for key in (header_key(kept.run_id), log_key(kept.header))}
+        await any_store.append(header_key(run_id), [b"{"], revision=0)
+        await RunHistory(any_store).delete(run_id, force=True)  # its header cannot be read
+        assert await everything_in(any_store) == left
+        for key, (values, _) in before.items():
+            await any_store.delete(key)
+            await any_store.append(key, values, revision=0)
+        before = await everything_in(any_store)
+
+
 async def test_a_run_that_could_not_begin_can_begin_later() -> None:
-    for number in (1, 2):
+    for number in range(1, 6):
         for after in (False, True):
             store = FaultyStore()
 
@@ -213,7 +267,7 @@ async def test_a_run_that_could_not_begin_can_begin_later() -> None:
             store.before, store.after = (None, gone_at) if after else (gone_at, None)
             with pytest.raises(RunStoreUnavailable):
                 await begin(store)
-            if number == 2 and after:
+            if number == 5 and after:
                 run = await take_up(store)  # it has begun, and nobody knew
             else:
                 run = await begin(store)
@@ -224,11 +278,12 @@ async def test_a_run_that_could_not_be_taken_up_can_be_later() -> None:
     store = FaultyStore()
     await (await begin(store)).end(ended(), Usage())
     for after in (False, True):
-        for number in (1, 2):
-            first = len(store.writes)
+        for part in ("index:", "run:", "log:"):
+            if part == "index:":
+                await (await take_up(store)).end(ended(), Usage())  # else it has that entry already
 
-            def gone_at(write: Write, number: int = number + first) -> None:
-                if write.number == number:
+            def gone_at(write: Write, part: str = part) -> None:
+                if write.key.startswith(part):
                     raise gone()
 
             store.before, store.after = (None, gone_at) if after else (gone_at, None)
@@ -253,23 +308,22 @@ async def test_what_comes_with_a_resume_is_on_record_with_it_and_the_log_goes_on
     answer = StepFinished("ask", "yes")
     run = await take_up(store, answer)
     before = ["run_started", "run_finished", "run_resumed", "step_finished"]
-    assert kinds(await read_log(store, "r")) == before
+    assert kinds(await entries_of(store, "r")) == before
     assert run.recorded.outputs == {"ask": answer}
     assert run.recorded.ended is None
     assert kinds(known(run)) == before
     await run.journal.commit(StepStarted("next", "ask finished"))
     await run.end(ended(), Usage())
     whole = [*before, "step_started", "run_finished"]
-    assert kinds(await read_log(store, "r")) == kinds(known(run)) == whole
+    assert kinds(await entries_of(store, "r")) == kinds(known(run)) == whole
 
 
 async def test_a_resume_that_is_not_on_record_brings_nothing_with_it() -> None:
     store = FaultyStore()
     await (await begin(store)).end(ended(), Usage())
-    to_the_log = len(store.writes) + 2
 
     def gone_at(write: Write) -> None:
-        if write.number == to_the_log:
+        if write.key.startswith("log:"):
             raise gone()
 
     answer = StepFinished("ask", "yes")
@@ -277,15 +331,14 @@ async def test_a_resume_that_is_not_on_record_brings_nothing_with_it() -> None:
         store.before, store.after = (None, gone_at) if after else (gone_at, None)
         with pytest.raises(RunStoreUnavailable):
             await take_up(store, answer)
-        assert kinds(await read_log(store, "r"))[2:] == (["run_resumed", "step_finished"] if after else [])
-        to_the_log = len(store.writes) + 2
+        assert kinds(await entries_of(store, "r"))[2:] == (["run_resumed", "step_finished"] if after else [])
 
 
 async def test_who_reads_a_run_before_another_has_it_does_not_get_it_afterwards() -> None:
     store = MemoryRunStore()
     await (await begin(store)).end(ended(), Usage())
-    recorded = RecordedRun("r", await read_log(store, "r"))
-    revision = (await store.read(header_key("r"))).revision
+    found = await read_header(store, "r")
+    recorded = RecordedRun("r", await read_log(store, found.header))
     await (await take_up(store)).end(ended(), Usage())
     before = await everything_in(store)
     with pytest.raises(RunInProgress):
@@ -294,22 +347,53 @@ async def test_who_reads_a_run_before_another_has_it_does_not_get_it_afterwards(
             recorded,
             RunResumed(),
             position=len(recorded.entries),
-            revision=revision,
+            found=found,
             durability="sync",
             codec=None,
         )
     assert await everything_in(store) == before
 
 
-async def test_what_is_left_of_a_deleted_run_is_removed_when_its_id_is_used() -> None:
+async def test_what_is_left_of_a_deleted_run_is_no_part_of_the_next_one_with_its_id() -> None:
     store = MemoryRunStore()
     await (await begin(store)).end(ended(), Usage())
     await store.delete(header_key("r"))
     await (await begin(store)).end(ended(), Usage())
-    assert len(await read_log(store, "r")) == 2
+    assert len(await entries_of(store, "r")) == 2
 
 
-async def test_who_wakes_up_before_the_first_entry_does_not_remove_the_run_of_another() -> None:
+async def test_who_reads_a_run_that_is_replaced_meanwhile_does_not_take_up_the_other_one() -> None:
+    """Both logs have the same length, and both headers the same revision."""
+    store = MemoryRunStore()
+    await (await begin(store)).release()
+    found = await read_header(store, "r")
+    recorded = RecordedRun("r", await read_log(store, found.header))
+    await RunHistory(store).delete("r")
+    await (await begin(store)).release()
+    before = await everything_in(store)
+    with pytest.raises(RunNotFound):
+        await DurableRun.take_up(
+            store, recorded, RunResumed(), position=1, found=found, durability="sync", codec=None
+        )
+    assert await everything_in(store) == before
+
+
+async def test_a_run_that_is_deleted_while_it_is_taken_up_is_not_found() -> None:
+    store = FaultyStore()
+    await (await begin(store)).end(ended(), Usage())
+    to_the_log = len(store.writes) + 3
+
+    async def deleted(write: Write) -> None:
+        if write.number == to_the_log:
+            await RunHistory(store.inner).delete("r", force=True)
+
+    store.before = deleted
+    with pytest.raises(RunNotFound):
+        await take_up(store)
+    assert await everything_in(store) == {}
+
+
+async def test_who_wakes_up_before_its_run_has_begun_does_not_touch_the_run_of_another() -> None:
     clock = Clock()
     store = FaultyStore(MemoryRunStore(clock=clock))
     asleep, wake = asyncio.Event(), asyncio.Event()
@@ -329,7 +413,7 @@ async def test_who_wakes_up_before_the_first_entry_does_not_remove_the_run_of_an
     with pytest.raises(RunExists):
         await sleeper
     await other.end(ended(), Usage())
-    assert len(await read_log(store, "r")) == 3
+    assert len(await entries_of(store, "r")) == 3
 
 
 async def test_a_header_that_cannot_be_written_at_the_end_is_only_late(
@@ -352,15 +436,13 @@ async def test_a_header_that_cannot_be_written_at_the_end_is_only_late(
 
 async def test_a_run_that_is_gone_cannot_be_taken_up() -> None:
     store = MemoryRunStore()
+    await (await begin(store)).end(ended(), Usage())
+    found = await read_header(store, "r")
+    await RunHistory(store).delete("r")
+    recorded = RecordedRun("r", [opened()])
     with pytest.raises(RunNotFound):
         await DurableRun.take_up(
-            store,
-            RecordedRun("r", [opened()]),
-            RunResumed(),
-            position=1,
-            revision=1,
-            durability="sync",
-            codec=None,
+            store, recorded, RunResumed(), position=1, found=found, durability="sync", codec=None
         )
 
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
-from support.run_logs import support_desk
+from support.run_logs import START, support_desk
 
 from fastroai.errors import RunStoreUnavailable
 from fastroai.store import MemoryRunStore, RunHistory, StoredValues, signals
-from fastroai.store.signals import Signal, heeding_signals, last_signal, send_signal, signal_key
+from fastroai.store.entries import (
+    RunHeader,
+)
+from fastroai.store.headers import new_epoch, signal_key
+from fastroai.store.signals import Signal, heeding_signals, last_signal, send_signal
+
+RUN = RunHeader(
+    run_id="r", epoch=new_epoch(), pipeline="p", status="running", started_at=START, updated_at=START
+)
 
 
 @pytest.fixture(autouse=True)
@@ -56,50 +65,50 @@ class Heard:
 
 async def test_each_signal_is_heeded_once() -> None:
     store, heard = Watched(), Heard()
-    async with heeding_signals(store, "r", heard):
-        await send_signal(store, "r", "pause")
+    async with heeding_signals(store, RUN, heard):
+        await send_signal(store, RUN, "pause")
         assert await heard.next() == ["pause"]
         await store.looked_at(3)
         assert heard.signals == ["pause"]
-        await send_signal(store, "r", "cancel")
+        await send_signal(store, RUN, "cancel")
         assert await heard.next() == ["pause", "cancel"]
-    assert not (await store.read(signal_key("r"))).values, "nothing stays behind"
+    assert not (await store.read(signal_key(RUN))).values, "nothing stays behind"
 
 
 async def test_what_was_asked_of_an_earlier_process_is_not_heeded() -> None:
     store, heard = Watched(), Heard()
-    await send_signal(store, "r", "cancel")
-    async with heeding_signals(store, "r", heard, after=await last_signal(store, "r")):
+    await send_signal(store, RUN, "cancel")
+    async with heeding_signals(store, RUN, heard, after=await last_signal(store, RUN)):
         await store.looked_at(3)
         assert heard.signals == []
-        await send_signal(store, "r", "pause")
+        await send_signal(store, RUN, "pause")
         assert await heard.next() == ["pause"]
 
 
 async def test_what_was_asked_while_the_run_began_is_heeded() -> None:
     store, heard = Watched(), Heard()
-    await send_signal(store, "r", "cancel")
-    async with heeding_signals(store, "r", heard):
+    await send_signal(store, RUN, "cancel")
+    async with heeding_signals(store, RUN, heard):
         assert await heard.next() == ["cancel"]
 
 
 async def test_a_store_that_fails_for_a_while_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
     store, heard = Watched(), Heard()
-    async with heeding_signals(store, "r", heard):
+    async with heeding_signals(store, RUN, heard):
         store.fails = True
         await store.looked_at(2)
         store.fails = False
-        await send_signal(store, "r", "pause")
+        await send_signal(store, RUN, "pause")
         assert await heard.next() == ["pause"]
     assert "what is asked of it could not be read: " in caplog.text
 
 
 async def test_words_that_are_no_signals_are_passed_over() -> None:
     store, heard = Watched(), Heard()
-    async with heeding_signals(store, "r", heard):
-        await store.compare_and_set(signal_key("r"), b"\xff dance", revision=0)
+    async with heeding_signals(store, RUN, heard):
+        await store.compare_and_set(signal_key(RUN), b"\xff dance", revision=0)
         await store.looked_at(3)
-        await send_signal(store, "r", "pause")
+        await send_signal(store, RUN, "pause")
         assert await heard.next() == ["pause"]
 
 
@@ -118,14 +127,22 @@ class Overtaken(MemoryRunStore):
 
 async def test_of_two_that_ask_at_once_neither_fails_and_the_later_word_stands() -> None:
     store = Overtaken()
-    await send_signal(store, "r", "cancel")
-    found = await store.read(signal_key("r"))
+    await send_signal(store, RUN, "cancel")
+    found = await store.read(signal_key(RUN))
     assert (found.revision, found.values[-1]) == (2, b"cancel")
 
 
 async def test_what_was_asked_of_a_run_is_forgotten_with_it() -> None:
     store = MemoryRunStore()
-    await support_desk().write(store)
-    await send_signal(store, "r1", "cancel")
+    header = await support_desk().write(store)
+    await send_signal(store, header, "cancel")
     await RunHistory(store).delete("r1")
-    assert await last_signal(store, "r1") == 0, "a new run of this id would heed it"
+    assert await last_signal(store, header) == 0
+
+
+async def test_what_is_asked_of_a_run_is_not_asked_of_a_later_one_with_its_id() -> None:
+    store, heard = Watched(), Heard()
+    async with heeding_signals(store, RUN, heard):
+        await send_signal(store, replace(RUN, epoch=new_epoch()), "cancel")
+        await store.looked_at(3)
+    assert heard.signals == []

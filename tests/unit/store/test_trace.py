@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 from support.run_logs import START, Log, definition, failure, support_desk
 
-from fastroai.errors import ConfigurationError, RunCorrupt, RunFromNewerVersion
+from fastroai.errors import ConfigurationError, RunCorrupt, RunFromNewerVersion, RunFromOlderVersion
 from fastroai.runtime.facts import (
     RequestEnded,
     StepFinished,
@@ -116,7 +116,7 @@ def test_a_failed_step_is_run_again_as_the_next_attempt() -> None:
     assert [(a.attempt, a.status) for a in trace.attempts] == [(1, "failed"), (2, "succeeded")]
 
 
-def test_what_still_ran_when_the_run_ended_was_cancelled() -> None:
+def test_what_still_ran_when_the_run_finished_was_cancelled() -> None:
     trace = Log(definition({"a": [], "b": []})).start("a").start("b").fail("a").end("failed", failure()).trace
     (b,) = attempts_of(trace, "b")
     assert (b.status, b.ended_at) == ("cancelled", trace.entries[-1].at)
@@ -170,7 +170,7 @@ def test_an_end_of_a_request_that_was_not_sent_is_passed_over() -> None:
 # --- the run ---
 
 
-def test_a_trace_says_how_the_run_ended() -> None:
+def test_a_trace_says_how_the_run_finished() -> None:
     trace = support_desk().trace
     assert (trace.run_id, trace.pipeline, trace.status, trace.failure) == ("r1", "desk", "finished", None)
     failed = Log(None).end("failed", failure()).trace
@@ -399,13 +399,14 @@ def test_an_entry_that_cannot_be_read_is_named() -> None:
     with pytest.raises(RunCorrupt, match="entry 4 of run 'r1'"):
         RunTrace.from_json(json.dumps(known))
     with pytest.raises(RunCorrupt, match=r"entry 1 of run '\?'"):
-        RunTrace.from_json('{"format": 1, "entries": [7]}')
+        RunTrace.from_json('{"format": 2, "entries": [7]}')
 
 
-def test_a_trace_of_a_later_version_is_refused() -> None:
+@pytest.mark.parametrize(("other", "error"), [(1, RunFromOlderVersion), (3, RunFromNewerVersion)])
+def test_a_trace_of_another_version_is_refused(other: int, error: type[Exception]) -> None:
     known = json.loads(support_desk().trace.to_json())
-    with pytest.raises(RunFromNewerVersion):
-        RunTrace.from_json(json.dumps({**known, "format": 3}))
-    known["entries"][0]["format"] = 3
-    with pytest.raises(RunFromNewerVersion):
+    with pytest.raises(error):
+        RunTrace.from_json(json.dumps({**known, "format": other}))
+    known["entries"][0]["format"] = other
+    with pytest.raises(error):
         RunTrace.from_json(json.dumps(known))

@@ -1,0 +1,22 @@
+"""The checksum in front of every header and entry of a run, which tells that it is what was written."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+
+def with_checksum(text: bytes) -> bytes:
+    """Return the text as it is stored: its CRC-32 as eight hexadecimal digits, a space, and the text."""
+    return b"%08x %b" % (crc32(text), text)
+
+
+def without_checksum(stored: bytes) -> bytes:
+    """Return the text that was stored.
+
+    Raises:
+        ValueError: it is not what was written.
+    """
+    text = stored[9:]
+    if stored[:9] != b"%08x " % crc32(text):
+        raise ValueError("its checksum does not match, so it is not what was written")
+    return text

@@ -1,0 +1,162 @@
+"""Index entries: runs are found by start, status, pipeline, tag and tenant without reading all of them.
+
+An entry is a key beside the header of a run, and the header stays the truth. Entries are written before the
+header and removed after it, so a process that dies leaves an entry too many, never one too few. Whoever finds
+one reads the header, and passes over an entry that does not fit.
+
+Most runs are finished, so there is no index of these: the others tell them from the rest soon enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from fastroai.errors import RevisionConflict
+from fastroai.runtime.facts import (
+    RunStatus,
+)
+from fastroai.store.entries import (
+    RunHeader,
+)
+from fastroai.store.headers import encode_header
+from fastroai.store.run_store import RunStore, StoredKey
+
+PREFIX: Final = "index:"
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_LAST: Final = 10**18 - 1
+"""Microseconds: more than any `datetime` has."""
+_PAGE: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    """What runs to look for. All that is given must be so."""
+
+    status: RunStatus | None = None
+    pipeline: str | None = None
+    tag: str | None = None
+    tenant: str | None = None
+
+    def prefixes(self) -> list[str]:
+        """The beginnings of the keys, one for each index that tells a part of it."""
+        parts = (
+            ("status", None if self.status == "finished" else self.status),
+            ("pipeline", self.pipeline),
+            ("tag", self.tag),
+            ("tenant", self.tenant),
+        )
+        known = [_prefix(what, value) for what, value in parts if value is not None]
+        return known or [_prefix("started", "")]
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """A run as an index has it."""
+
+    key: str
+    run_id: str
+    epoch: str
+    started_at: datetime
+
+
+def index_keys(header: RunHeader) -> tuple[str, ...]:
+    """The keys of all entries of a run whose header is this."""
+    place = f"{_newest_first(header.started_at)}:{header.run_id}:{header.epoch}"
+    facets = [("started", ""), ("pipeline", header.pipeline), *(("tag", tag) for tag in header.tags)]
+    if header.status != "finished":
+        facets.append(("status", header.status))
+    if header.tenant is not None:
+        facets.append(("tenant", header.tenant))
+    return tuple(_prefix(what, value) + place for what, value in facets)
+
+
+def run_in_index(key: str) -> Indexed:
+    """The run that an entry is of."""
+    _, _, _, when, place = key.split(":", 4)
+    run_id, _, epoch = place.rpartition(":")
+    started_at = _BEGINNING + timedelta(microseconds=_LAST - int(when))
+    return Indexed(key, run_id, epoch, started_at)
+
+
+async def add_to_index(store: RunStore, header: RunHeader, *, before: RunHeader | None = None) -> None:
+    """Write the entries of a run that it had not `before`. Their value is the header, as it is then."""
+    known = () if before is None else index_keys(before)
+    value = encode_header(header)
+    await in_any_order(_add(store, key, value) for key in index_keys(header) if key not in known)
+
+
+async def remove_from_index(store: RunStore, header: RunHeader, *, now: RunHeader | None = None) -> None:
+    """Remove the entries of a run that it has not `now`."""
+    kept = () if now is None else index_keys(now)
+    await in_any_order(store.delete(key) for key in index_keys(header) if key not in kept)
+
+
+async def indexed(store: RunStore, find: Find, *, until: datetime | None = None) -> AsyncIterator[Indexed]:
+    """Runs that may be what is looked for, newest first; of those that started until then, if it is given."""
+    cursors = [_Cursor(store, prefix) for prefix in find.prefixes()]
+    place = "" if until is None else _newest_first(until)
+    while True:
+        # All indexes have the same order, so each goes on from the place to which the others have come.
+        for cursor in cursors:
+            found = await cursor.next_from(place)
+            if found is None:
+                return
+            place = max(place, found)
+        if all(cursor.place == place for cursor in cursors):
+            yield run_in_index(cursors[0].prefix + place)
+            place += "\x01"  # comes right after it
+
+
+class _Cursor:
+    """The places in one index, in order."""
+
+    def __init__(self, store: RunStore, prefix: str) -> None:
+        self._store, self.prefix = store, prefix
+        self._page: Sequence[StoredKey] = ()
+        self._at = 0
+        self.place: str | None = ""
+        """Where it is; `None` after the last."""
+
+    async def next_from(self, place: str) -> str | None:
+        """Go on to the first place from this one on."""
+        key = self.prefix + place
+        while True:
+            while self._at < len(self._page):
+                if (found := self._page[self._at].key) >= key:
+                    self.place = found.removeprefix(self.prefix)
+                    return self.place
+                self._at += 1
+            after = max(key[:-1], self._page[-1].key if self._page else "")
+            self._page, self._at = await self._store.list(self.prefix, after=after, limit=_PAGE), 0
+            if not self._page:
+                self.place = None
+                return None
+
+
+def _prefix(what: str, value: str) -> str:
+    """The beginning of the keys of one index. Values can be long, and hold anything, so they are hashed."""
+    return f"{PREFIX}{what}:{hashlib.sha256(value.encode()).hexdigest()[:32] if value else ''}:"
+
+
+def _newest_first(at: datetime) -> str:
+    """A time as text, of which that of the later time comes first."""
+    return f"{_LAST - max((at - _BEGINNING) // _MICROSECOND, 0):018}"
+
+
+async def _add(store: RunStore, key: str, value: bytes) -> None:
+    with suppress(RevisionConflict):  # it is there
+        await store.compare_and_set(key, value, revision=0)
+
+
+async def in_any_order(writes: Iterable[Awaitable[None]]) -> None:
+    """Perform writes that need no order, all of them; then raise the first failure."""
+    for outcome in await asyncio.gather(*writes, return_exceptions=True):
+        if outcome is not None:
+            raise outcome
