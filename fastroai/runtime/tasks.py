@@ -27,9 +27,14 @@ async def end_task(task: asyncio.Task[Any]) -> None:
 async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
     """`end_task` for several, those included that join `tasks` meanwhile."""
     cancelled: asyncio.CancelledError | None = None
+    told: set[asyncio.Task[Any]] = set()
     while running := [task for task in tasks if not task.done()]:
         for task in running:
-            task.cancel()
+            # Once: a cancelled scope of anyio interrupts the caller in each turn of the loop, and a task
+            # that puts its last words on record must not be interrupted as often.
+            if task not in told:
+                told.add(task)
+                task.cancel()
         try:
             await asyncio.wait(running)
         except asyncio.CancelledError as error:

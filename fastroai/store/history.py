@@ -187,7 +187,7 @@ class RunHistory:
         try:
             return RunTrace(unseal_entry(entry, self._codec) for entry in entries)
         except ConfigurationError:
-            raise RunCorrupt(run_id, 1, "a log begins with run_opened") from None
+            raise RunCorrupt(run_id, 1, "a log begins with run_started") from None
 
     async def delete(self, run_id: str, *, force: bool = False) -> None:
         """Forget a run. If this is cut off, the run is either as it was, or gone.

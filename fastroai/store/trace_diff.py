@@ -136,21 +136,25 @@ def _status(step: StepSummary | None) -> str:
     return "succeeded" if step.status == "reused" else step.status
 
 
-def _requests(attempts: Sequence[StepAttempt]) -> Mapping[str, list[JsonValue]]:
-    """What each step sent itself: to which model, and the hash of it."""
-    requests: dict[str, list[JsonValue]] = {}
+def _requests(attempts: Sequence[StepAttempt]) -> Mapping[str, list[tuple[str, str]]]:
+    """What each step sent itself: to which model, and the hash of it; empty where no store keeps the run."""
+    requests: dict[str, list[tuple[str, str]]] = {}
     for attempt in attempts:
         for sent in attempt.requests:
             model = f"{sent.record.provider}:{sent.record.model}"
-            requests.setdefault(without_attempts(attempt.place), []).append(f"{model} {sent.fingerprint}")
+            requests.setdefault(without_attempts(attempt.place), []).append((model, sent.fingerprint))
     return requests
 
 
-def _of_requests(place: str, first: list[JsonValue], second: list[JsonValue]) -> Iterator[Difference]:
+def _of_requests(
+    place: str, first: list[tuple[str, str]], second: list[tuple[str, str]]
+) -> Iterator[Difference]:
     if len(first) != len(second):
         yield from _differing("requests", place, "requests sent", len(first), len(second))
     for number, pair in enumerate(zip(first, second, strict=False), 1):
-        yield from _differing("requests", place, f"request {number}", *pair)
+        hashes_are_known = all(fingerprint for _, fingerprint in pair)
+        told = [f"{model} {fingerprint}" if hashes_are_known else model for model, fingerprint in pair]
+        yield from _differing("requests", place, f"request {number}", *told)
 
 
 def _failure(failure: FailureFacts | None, run_id: str) -> JsonValue:

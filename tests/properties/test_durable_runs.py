@@ -156,7 +156,7 @@ def test_a_run_that_is_interrupted_comes_to_what_it_would_have_come_to(
                 break
         final = interpret(plan)
         assert result is not None
-        assert (dict(result.step_finisheds), set(result.errors), set(result.skipped)) == (
+        assert (dict(result.step_outputs), set(result.errors), set(result.skipped)) == (
             final.outputs,
             final.failed,
             final.skipped,
@@ -182,7 +182,7 @@ def test_a_run_that_is_not_interrupted_does_what_the_reference_does(
         result = await world.part(None, False, None)
         assert result is not None
         final = interpret_once(plan)
-        assert (dict(result.step_finisheds), set(result.errors), set(result.skipped)) == (
+        assert (dict(result.step_outputs), set(result.errors), set(result.skipped)) == (
             final.outputs,
             final.failed,
             final.skipped,

@@ -114,7 +114,7 @@ async def test_a_finished_run_gives_its_result_again(counted: Counted, store: Me
     before = await pipeline.execute({"x": 1}, run_id="r", store=store)
     counted.take()
     after = await pipeline.resume("r", store=store)
-    assert (after.output, after.step_finisheds) == (before.output, before.step_finisheds)
+    assert (after.output, after.step_outputs) == (before.output, before.step_outputs)
     assert counted.take() == {}
     assert after.critical_path == before.critical_path
     assert set(after.usage.steps) == set(DIAMOND)
@@ -214,7 +214,7 @@ async def test_one_at_a_time_a_run_goes_on_too(counted: Counted, store: MemoryRu
     counted.take()
     result = await pipeline.resume("r", store=store)
     assert counted.take() == {"c": 1, "d": 1}
-    assert set(result.step_finisheds) == set(DIAMOND)
+    assert set(result.step_outputs) == set(DIAMOND)
     assert result.trace.replay(pipeline) is None
 
 
@@ -408,7 +408,7 @@ async def test_the_context_is_shared_with_nested_pipelines_and_is_not_stored(sto
     pipeline: Pipeline[Any, Any] = Pipeline("p", {"in": inner.as_step(), "look": look}, output_step="look")
     context: dict[str, Any] = {"client": client}
     result = await pipeline.execute(deps=client, context=context, run_id="r", store=store)
-    assert (result.step_finisheds, context["seen"]) == ({"in": True, "look": True}, 2)
+    assert (result.step_outputs, context["seen"]) == ({"in": True, "look": True}, 2)
     assert b"object at" not in repr(await everything_in(store)).encode()
 
 

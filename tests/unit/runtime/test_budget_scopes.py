@@ -22,6 +22,7 @@ from fastroai.runtime import (
     budget_scope,
     current_scope,
 )
+from fastroai.runtime.facts import Part
 from fastroai.usage import Budget
 
 
@@ -178,7 +179,7 @@ async def test_a_listener_that_fails_is_reported_and_changes_nothing(
     async def work() -> None:
         async with budget_scope(Budget(usd=1), on_event=fail) as scope:
             assert current_scope() is scope._scope
-            scope._scope.note(RunEvent(run_id="r", pipeline="", path=()))
+            scope._scope.note(RunEvent(part=Part("r")))
 
     await work()
     assert current_scope() is None
@@ -192,7 +193,7 @@ async def test_what_is_left_open_inside_ends_with_it_and_is_told() -> None:
 
     async def close() -> None:
         ended.set()
-        scope._scope.note(RunEvent(run_id="r", pipeline="", path=()))
+        scope._scope.note(RunEvent(part=Part("r")))
 
     async with budget_scope(Budget(usd=1), on_event=told.append) as scope:
         scope._scope.on_close(close)

@@ -9,6 +9,7 @@ from support.virtual_time import in_virtual_time, now
 from fastroai.errors import TimeBudgetExceeded, usage_of
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import Charge, Clock, Listener, RunEvent, RunStarted, Scope, current_scope
+from fastroai.runtime.facts import Part
 from fastroai.runtime.scope import ScopeKind, current_branch
 from fastroai.steps.durability import step_place
 from fastroai.tracing import NoOpTracer
@@ -166,7 +167,7 @@ async def test_events_reach_the_listener_of_the_run() -> None:
     async def listener(event: RunEvent) -> None:
         heard.append(event)
 
-    event = RunStarted(run_id="r", pipeline="p", path=("p",), steps=())
+    event = RunStarted(part=Part("r", "p", ("p",)))
     run = Scope("pipeline", "p", parent=None, listener=listener)
     await Scope("step", "s", parent=run).emit(event)
     await Scope("pipeline", "q", parent=None).emit(event)
@@ -252,7 +253,7 @@ async def test_what_was_noted_is_told_before_what_happens_next_and_to_whoever_li
         return listen
 
     def event(name: str) -> RunEvent:
-        return RunEvent(run_id=name, pipeline="p", path=("p",))
+        return RunEvent(part=Part(name, "p", ("p",)))
 
     run = Scope("pipeline", "p", parent=None, listener=listener(outside))
     step = Scope("step", "s", parent=run, listener=listener(inside))

@@ -22,6 +22,7 @@ from fastroai.errors import RunStoreUnavailable
 from fastroai.records import Usage
 from fastroai.runtime.facts import (
     FailureFacts,
+    Part,
     RunFinished,
     RunResumed,
     RunStarted,
@@ -48,7 +49,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 
 
 async def begin(store: Any, run_id: str = "r", **options: Any) -> DurableRun:
-    opened = RunStarted(run_id=run_id, pipeline="p", definition=None, inputs={})
+    opened = RunStarted(part=Part(run_id, "p", ("p",)))
     return await DurableRun.begin(store, [opened], durability="sync", codec=None, **options)
 
 

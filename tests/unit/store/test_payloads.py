@@ -133,7 +133,7 @@ async def test_a_run_with_values_that_look_like_envelopes_is_resumed_shown_and_r
     assert f"ConnectionError: $sealed:{value}" in (await store.trace("r")).explain()
     mended.append(1)
     result = await pipeline.resume("r", store=store)
-    assert result.step_finisheds["extract"] == result.step_finisheds["keep"] == value
+    assert result.step_outputs["extract"] == result.step_outputs["keep"] == value
     trace = await store.trace("r")
     for one in (trace, result.trace, RunTrace.from_json(trace.to_json())):
         assert one.inputs == {"form": value}
