@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -61,13 +61,17 @@ def decode_entry(run_id: str, position: int, text: bytes) -> AnyFact:
 def located(facts: Sequence[AnyFact]) -> list[AnyFact]:
     """The facts of a log, each with the pipeline of the run that it is of."""
     if facts and isinstance(facts[0], RunStarted):
-        parts: dict[str, Part] = {"": facts[0].part}
-        for fact in facts:
-            place = fact.part.place
-            if place not in parts:
-                parts[place] = parts[""].inside(place)
-            fact.part = parts[place]
+        locate(facts, {"": facts[0].part})
     return list(facts)
+
+
+def locate(facts: Iterable[AnyFact], parts: dict[str, Part]) -> None:
+    """Say of facts from a log what they are of. `parts` has those known by place, and gets the others."""
+    for fact in facts:
+        place = fact.part.place
+        if place not in parts:
+            parts[place] = parts[""].inside(place)
+        fact.part = parts[place]
 
 
 def check_format(run_id: str, written: int) -> None:

@@ -43,6 +43,7 @@ from fastroai.store.payloads import PayloadCodec, unseal_text
 from fastroai.store.run_store import RunStore
 
 if TYPE_CHECKING:
+    from fastroai.store.following import FollowedRun
     from fastroai.store.trace import RunTrace
 
 RunState: TypeAlias = RunStatus | Literal["interrupted", "unreadable"]
@@ -188,6 +189,35 @@ class RunHistory:
             return RunTrace(unseal_entry(entry, self._codec) for entry in entries)
         except ConfigurationError:
             raise RunCorrupt(run_id, 1, "a log begins with run_started") from None
+
+    def follow(self, run_id: str, *, after: int = 0) -> FollowedRun:
+        """Iterate the facts of a run with their positions, as they get on record; from any process.
+
+            async for position, fact in history.follow("invoice-42"):
+                match fact:
+                    case StepFinished(step_id=step_id, output=output): ...
+
+        It ends when the run has ended, and where it waits for somebody: after `RunFinished`. A run whose
+        process has died may be taken up by another one, so it waits for that. Text in progress is no fact:
+        there is `RequestSent`, and `RequestEnded` with the whole response.
+
+        Args:
+            run_id: The run.
+            after: The position of the last fact that is known: the next one is the first.
+
+        Raises:
+            ConfigurationError: `after` is negative, or no position.
+            RunNotFound: there is no such run, or it was deleted meanwhile; from the iteration, as all others.
+            RunCorrupt: it cannot be read.
+            RunFromNewerVersion: a later version of FastroAI has written it.
+            RunFromOlderVersion: an earlier version of FastroAI has written it.
+            RunStoreUnavailable: the store could not be read. The next `anext` tries again.
+        """
+        from fastroai.store.following import FollowedRun
+        from fastroai.store.run_arguments import check_position
+
+        check_position("after", after)
+        return FollowedRun(self._store, run_id, after, self._codec)
 
     async def delete(self, run_id: str, *, force: bool = False) -> None:
         """Forget a run. If this is cut off, the run is either as it was, or gone.

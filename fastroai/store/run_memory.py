@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from fastroai.errors import RevisionConflict
 from fastroai.store.clock import utc_now
+from fastroai.store.hints import Waiters, wait_for
 from fastroai.store.history import ReadsRuns
 from fastroai.store.run_arguments import KeyRange, check_position, check_values, key_bytes
 from fastroai.store.run_store import StoredKey, StoredValues
@@ -36,6 +37,7 @@ class MemoryRunStore(ReadsRuns):
         self._held: dict[bytes, _Held] = {}
         self._keys: list[bytes] = []
         """In order."""
+        self._waiters = Waiters()
 
     def __repr__(self) -> str:
         return "MemoryRunStore()"
@@ -48,6 +50,7 @@ class MemoryRunStore(ReadsRuns):
             self._expect(key, name, revision)
             if values:
                 self._open(name).values.extend(values)
+        self._waiters.wake(name)
 
     async def read(self, key: str, *, after: int = 0) -> StoredValues:
         """See `RunStore`."""
@@ -66,6 +69,7 @@ class MemoryRunStore(ReadsRuns):
             self._expect(key, name, revision)
             held = self._open(name)
             held.before, held.values = revision, [value]
+        self._waiters.wake(name)
 
     async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
         """See `RunStore`."""
@@ -84,6 +88,13 @@ class MemoryRunStore(ReadsRuns):
         with self._lock:
             if self._held.pop(name, None):
                 del self._keys[bisect_left(self._keys, name)]
+        self._waiters.wake(name)
+
+    async def changed(self, key: str, *, revision: int, timeout: float) -> None:
+        """See `HintsChanges`."""
+        with self._waiters.waiting(key_bytes(key)) as woken:
+            if (await self.read(key, after=revision)).revision == revision:
+                await wait_for(woken, timeout)
 
     def _expect(self, key: str, name: bytes, revision: int) -> None:
         held = self._held.get(name)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fastroai.errors import RevisionConflict, RunStoreUnavailable
 from fastroai.store.connections import Connections
+from fastroai.store.hints import Listener
 from fastroai.store.history import ReadsRuns
 from fastroai.store.place import KeptAtPlace
 from fastroai.store.postgres_server import PostgresServer
 from fastroai.store.run_arguments import KeyRange, check_position, check_values, key_bytes
 from fastroai.store.run_store import StoredKey, StoredValues
 
+if TYPE_CHECKING:
+    from psycopg import Connection
+
 _CONNECTIONS: Final = 4
+_LONGEST_WAIT: Final = 60.0
+_SLACK: Final = 30.0
+"""Seconds for which changes of a key are told after somebody has stopped waiting, who may be back soon."""
+_LOOK: Final = "SELECT revision FROM {schema}.run_key WHERE key = %s FOR SHARE"
 _READ: Final = """
     SELECT run_key.revision, clock_timestamp(), run_value.value
     FROM (SELECT %s::bytea AS key) AS asked
@@ -60,6 +68,7 @@ class PostgresRunStore(ReadsRuns, KeptAtPlace):
             unavailable=RunStoreUnavailable,
         )
         self._connections = Connections(self._driver, _CONNECTIONS)
+        self._listener = Listener(self._driver.name, self._listening, self._driver.errors)
 
     def __repr__(self) -> str:
         return f"<PostgresRunStore {self._driver.name!r} schema={self._driver.schema!r}>"
@@ -99,9 +108,26 @@ class PostgresRunStore(ReadsRuns, KeptAtPlace):
         """See `RunStore`."""
         await self._query("SELECT {schema}.run_delete_v1(%s)", key_bytes(key))
 
+    async def changed(self, key: str, *, revision: int, timeout: float) -> None:
+        """See `HintsChanges`."""
+        name, seconds = key_bytes(key), min(timeout, _LONGEST_WAIT)
+
+        async def look() -> int:
+            await self._query("SELECT {schema}.run_follow_v1(%s, %s)", name, seconds + _SLACK)
+            found = await self._query(_LOOK, name)
+            return found[0][0] if found else 0
+
+        await self._listener.changed(name, look, revision=revision, timeout=seconds)
+
     async def aclose(self) -> None:
         """Close the idle connections. New ones are opened when it is used again."""
+        await self._listener.aclose()
         await self._connections.aclose()
+
+    def _listening(self) -> _Notifications:
+        connection = self._driver.connect()
+        connection.execute(f'LISTEN "{self._driver.schema}"'.encode())  # it is an identifier
+        return _Notifications(connection)
 
     async def _query(self, query: str, *parameters: object) -> Sequence[tuple[Any, ...]]:
         statement = query.format(schema=f'"{self._driver.schema}"').encode()  # it is an identifier
@@ -113,3 +139,19 @@ class PostgresRunStore(ReadsRuns, KeptAtPlace):
     def _expect(key: str, revision: int, answer: Sequence[tuple[Any, ...]]) -> None:
         if (in_the_way := answer[0][0]) is not None:
             raise RevisionConflict(key, revision, in_the_way)
+
+
+class _Notifications:
+    """A connection that listens to the channel on which the functions tell the names of what they change."""
+
+    def __init__(self, connection: Connection[tuple[Any, ...]]) -> None:
+        self._connection = connection
+
+    def hear(self, seconds: float) -> Iterator[bytes]:
+        """See `Line`."""
+        for notification in self._connection.notifies(timeout=seconds, stop_after=1):
+            yield bytes.fromhex(notification.payload)
+
+    def close(self) -> None:
+        """See `Line`."""
+        self._connection.close()

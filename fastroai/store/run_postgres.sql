@@ -18,6 +18,12 @@ CREATE TABLE run_value (
     PRIMARY KEY (key_id, position)
 );
 
+-- The keys whose changes are told, and until when.
+CREATE UNLOGGED TABLE run_followed (
+    key bytea PRIMARY KEY,
+    until timestamptz NOT NULL
+);
+
 -- The key's id, locked and counted on, or nothing where it is not at that revision.
 CREATE FUNCTION run_advance_v1(the_key bytea, the_revision bigint, added bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
@@ -40,6 +46,26 @@ BEGIN
     RETURN coalesce((SELECT revision FROM run_key WHERE key = the_key), 0);
 END $$;
 
+-- Who waits for a change hears of it, on a channel with the name of the schema. Only keys that somebody follows
+-- are told: transactions that notify commit one after the other. The key is told in digits, because it need not
+-- be text in the encoding of the database.
+CREATE FUNCTION run_hint_v1(the_key bytea) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify(current_schema(), encode(the_key, 'hex'))
+        FROM run_followed WHERE key = the_key AND until > clock_timestamp();
+END $$;
+
+-- Have changes of a key told for a while. Whoever writes it at this moment may not know that yet: lock its row
+-- after this has committed, to wait for them.
+CREATE FUNCTION run_follow_v1(the_key bytea, seconds double precision) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    DELETE FROM run_followed WHERE until < clock_timestamp() AND key <> the_key;
+    INSERT INTO run_followed (key, until) VALUES (the_key, clock_timestamp() + make_interval(secs => seconds))
+        ON CONFLICT (key) DO UPDATE SET until = greatest(run_followed.until, excluded.until);
+END $$;
+
 CREATE FUNCTION run_append_v1(the_key bytea, the_revision bigint, the_values bytea[]) RETURNS bigint
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -55,6 +81,7 @@ BEGIN
     INSERT INTO run_value (key_id, position, value)
         SELECT the_id, the_revision + given.position, given.value
         FROM unnest(the_values) WITH ORDINALITY AS given (value, position);
+    PERFORM run_hint_v1(the_key);
     RETURN NULL;
 END $$;
 
@@ -68,6 +95,7 @@ BEGIN
     END IF;
     DELETE FROM run_value WHERE key_id = the_id;
     INSERT INTO run_value (key_id, position, value) VALUES (the_id, the_revision + 1, the_value);
+    PERFORM run_hint_v1(the_key);
     RETURN NULL;
 END $$;
 
@@ -79,4 +107,5 @@ DECLARE
 BEGIN
     DELETE FROM run_key WHERE key = the_key RETURNING id INTO the_id;
     DELETE FROM run_value WHERE key_id = the_id;
+    PERFORM run_hint_v1(the_key);
 END $$;

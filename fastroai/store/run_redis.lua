@@ -1,7 +1,8 @@
 -- A store of runs, each call of which is one operation. Redis runs it with nothing in between.
 --
 -- KEYS: the index of all names (a sorted set, by name), and what one name holds: a list of the position before
--- its first value, and its values. It is never empty: a list that would be is not there.
+-- its first value, and its values. It is never empty: a list that would be is not there. What they begin with
+-- is also the channel on which changed names are told.
 -- ARGV: the operation, and what it needs. What may be refused for want of memory is written first, so that the
 -- rest either follows or never begins.
 
@@ -16,6 +17,11 @@ end
 
 local function digits(number) return string.format('%.0f', number) end
 
+-- Who waits for a change hears of it. A user who may not publish can still write, and whoever follows, polls.
+local function hint(name)
+    redis.pcall('PUBLISH', string.sub(HELD, 1, #HELD - #name), name)
+end
+
 local operations = {}
 
 -- The values are the arguments from the fourth on: there may be more of them than a function can be given.
@@ -29,6 +35,7 @@ function operations.append(name, revision)
     for first = 4, #ARGV, AT_ONCE do
         redis.call('RPUSH', HELD, unpack(ARGV, first, math.min(first + AT_ONCE - 1, #ARGV)))
     end
+    hint(name)
     return actual
 end
 
@@ -39,6 +46,7 @@ function operations.compare_and_set(name, revision, value)
     redis.call('RPUSH', HELD, value)
     redis.call('LTRIM', HELD, -1, -1)
     redis.call('LPUSH', HELD, digits(actual))
+    hint(name)
     return actual
 end
 
@@ -62,6 +70,7 @@ end
 
 function operations.delete(name)
     redis.call('ZREM', INDEX, name)
+    hint(name)
     return redis.call('DEL', HELD)
 end
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fastroai.errors import RevisionConflict, RunStoreUnavailable
 from fastroai.store.connections import Connections
+from fastroai.store.hints import Listener
 from fastroai.store.history import ReadsRuns
 from fastroai.store.place import KeptAtPlace
 from fastroai.store.redis_server import RedisServer, check_prefix
 from fastroai.store.run_arguments import KeyRange, check_position, check_values, key_bytes
 from fastroai.store.run_store import StoredKey, StoredValues
+
+if TYPE_CHECKING:
+    from redis.client import PubSub
 
 _CONNECTIONS: Final = 4
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -50,6 +54,7 @@ class RedisRunStore(ReadsRuns, KeptAtPlace):
             url, timeout, store="RedisRunStore", script="run_redis.lua", unavailable=RunStoreUnavailable
         )
         self._connections = Connections(self._driver, _CONNECTIONS)
+        self._listener = Listener(self._driver.name, self._subscribed, self._driver.errors)
 
     def __repr__(self) -> str:
         return f"<RedisRunStore {self._driver.name!r} prefix={self._prefix!r}>"
@@ -87,9 +92,24 @@ class RedisRunStore(ReadsRuns, KeptAtPlace):
         name = key_bytes(key)
         await self._perform("delete", name, name)
 
+    async def changed(self, key: str, *, revision: int, timeout: float) -> None:
+        """See `HintsChanges`."""
+
+        async def look() -> int:
+            return (await self.read(key, after=revision)).revision
+
+        await self._listener.changed(key_bytes(key), look, revision=revision, timeout=timeout)
+
     async def aclose(self) -> None:
         """Close the idle connections. New ones are opened when it is used again."""
+        await self._listener.aclose()
         await self._connections.aclose()
+
+    def _subscribed(self) -> _Subscription:
+        channel: PubSub = self._driver.connect().registered_client.pubsub()  # type: ignore[no-untyped-call]
+        line = _Subscription(channel, self._held)
+        line.open(self._driver.timeout)
+        return line
 
     async def _perform(self, operation: _Operation, name: bytes, *arguments: bytes | int) -> Any:
         keys = [self._index, self._held + name]
@@ -99,3 +119,26 @@ class RedisRunStore(ReadsRuns, KeptAtPlace):
     def _expect(key: str, revision: int, actual: int) -> None:
         if actual != revision:
             raise RevisionConflict(key, revision, actual)
+
+
+class _Subscription:
+    """The channel on which the script tells the names of what it changes."""
+
+    def __init__(self, channel: PubSub, name: bytes) -> None:
+        self._channel, self._name = channel, name
+
+    def open(self, seconds: float) -> None:
+        """Subscribe, and wait until the server says so, so long at most."""
+        self._channel.subscribe(self._name)
+        if self._channel.get_message(timeout=seconds) is None:
+            raise TimeoutError("the server does not answer")
+
+    def hear(self, seconds: float) -> Iterator[bytes]:
+        """See `Line`."""
+        message = self._channel.get_message(timeout=seconds)
+        if message is not None and message["type"] == "message":
+            yield message["data"]
+
+    def close(self) -> None:
+        """See `Line`."""
+        self._channel.close()

@@ -1,0 +1,109 @@
+"""A run of any process, fact by fact, while it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from fastroai.errors import ConfigurationError, RunNotFound
+from fastroai.runtime.facts import AnyFact, Part, RunFinished, RunResumed
+from fastroai.store.entries import entry_in_store, locate
+from fastroai.store.headers import log_key, read_header
+from fastroai.store.hints import HintsChanges
+from fastroai.store.payloads import PayloadCodec
+from fastroai.store.run_store import RunStore
+from fastroai.store.unsealing import unseal_entry
+
+SOONEST: Final = 0.02
+"""Seconds between two looks at a store that gives no hints, right after something has happened."""
+LATEST: Final = 0.5
+"""The same when nothing has happened for a while."""
+SLOWER: Final = 1.5
+"""How much longer each pause is than the one before, while nothing happens."""
+UNHINTED: Final = 10.0
+"""Seconds after which a store that gives hints is looked at without one: a hint can be lost."""
+
+
+class FollowedRun:
+    """The facts of a run with their positions, those to come included; made by `RunHistory.follow`.
+
+    It holds nothing between two facts: no task, no lease, no connection. So it need not be closed, and a
+    call of `anext` that is cancelled loses nothing: the next one goes on.
+    """
+
+    def __init__(self, store: RunStore, run_id: str, after: int, codec: PayloadCodec | None) -> None:
+        self.run_id = run_id
+        self.position = after
+        """The position of the fact that was given last; with `after=` it is where another process goes on."""
+        self._store, self._codec = store, codec
+        self._key = ""
+        self._parts: dict[str, Part] = {}
+        self._read_to = max(after - 1, 0)
+        """The position up to which the log was read. At first one less: the fact there may be the end."""
+        self._facts: deque[tuple[int, AnyFact]] = deque()
+        self._has_ended = False
+        self._pause = SOONEST
+
+    def __repr__(self) -> str:
+        return f"FollowedRun({self.run_id!r}, after={self.position})"
+
+    def __aiter__(self) -> FollowedRun:
+        return self
+
+    async def __anext__(self) -> tuple[int, AnyFact]:
+        """The next fact. Raises as `RunHistory.follow`."""
+        if not self._key:
+            await self._open()
+        while not self._facts:
+            if self._has_ended:
+                raise StopAsyncIteration
+            if not await self._read():
+                await self._wait()
+        self.position, fact = self._facts.popleft()
+        return self.position, fact
+
+    async def _open(self) -> None:
+        header = (await read_header(self._store, self.run_id)).header
+        self._parts[""] = Part(self.run_id, header.pipeline, (header.pipeline,))
+        self._has_ended = header.status != "running"
+        await self._read_on(log_key(header))
+        self._key = log_key(header)
+
+    async def _read(self) -> bool:
+        """Read what is new; whether there was anything."""
+        before = self._read_to
+        await self._read_on(self._key)
+        if self._read_to == before:
+            return False
+        self._pause = SOONEST
+        return True
+
+    async def _read_on(self, key: str) -> None:
+        stored = await self._store.read(key, after=self._read_to)
+        if not stored.revision:
+            raise RunNotFound(self.run_id, repr(self._store))  # it was deleted since it was found
+        if stored.revision < self.position:
+            expected = f"a position in the log of run {self.run_id!r}, which ends at {stored.revision}"
+            raise ConfigurationError("after", self.position, expected)
+        first = stored.revision - len(stored.values) + 1
+        found = [
+            (position, entry_in_store(self.run_id, position, value))
+            for position, value in enumerate(stored.values, first)
+        ]
+        locate((fact for _, fact in found), self._parts)
+        told = [(position, unseal_entry(fact, self._codec)) for position, fact in found]
+        self._read_to = stored.revision
+        for position, fact in told:
+            if isinstance(fact, RunFinished | RunResumed):
+                self._has_ended = isinstance(fact, RunFinished)
+            if position > self.position:
+                self._facts.append((position, fact))
+
+    async def _wait(self) -> None:
+        """Until there may be something new."""
+        if isinstance(self._store, HintsChanges):
+            await self._store.changed(self._key, revision=self._read_to, timeout=UNHINTED)
+        else:
+            await asyncio.sleep(self._pause)
+            self._pause = min(self._pause * SLOWER, LATEST)
