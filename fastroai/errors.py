@@ -36,6 +36,7 @@
     ├── RunNotFound (KeyError)               a run id that the store does not have
     ├── RunInProgress                        the run is running elsewhere
     ├── RunTakenOver                         another process has taken up the run, or deleted it
+    ├── RunConflict                          a driven run has gone on since it was read
     ├── RunDefinitionChanged                 the pipeline is not the one that the run was started with
     ├── RunCorrupt                           the record of a run cannot be read
     ├── RunFromNewerVersion                  ... or is of a later version
@@ -102,6 +103,7 @@ __all__ = [
     "RecordedError",
     "RequestBudgetExceeded",
     "RevisionConflict",
+    "RunConflict",
     "RunCorrupt",
     "RunDefinitionChanged",
     "RunExists",
@@ -941,6 +943,22 @@ class RunTakenOver(FastroAIError):
         return (
             f"run {self.run_id!r} was deleted, or taken up by another process because this one had not "
             "renewed its lease in time. This process has stopped; what it did after that is not on record"
+        )
+
+
+class RunConflict(FastroAIError):
+    """A run that is driven from outside has gone on since it was read, so the report is not on record."""
+
+    retryable = True
+
+    def __init__(self, run_id: str, expecting: int) -> None:
+        super().__init__(run_id, expecting)
+        self.run_id, self.expecting = run_id, expecting
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r} is no longer at revision {self.expecting}: somebody else has reported "
+            "to it, or taken it up. Nothing of this report is on record. Read it again with state(), and decide anew"
         )
 
 

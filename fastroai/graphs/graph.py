@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic
@@ -22,6 +22,7 @@ from fastroai.graphs.conversation import Conversation, ConversationLike
 from fastroai.graphs.definition import define
 from fastroai.graphs.divergence import divergence_of
 from fastroai.graphs.drawing import draw
+from fastroai.graphs.driving import RetoldGraph
 from fastroai.graphs.edge import Edge
 from fastroai.graphs.execution import GraphExecution
 from fastroai.graphs.node import Node, NodeLike, nodes_of
@@ -35,6 +36,7 @@ from fastroai.graphs.validation import build_plan
 from fastroai.graphs.yaml import load_graph_yaml
 from fastroai.graphs.yaml_writing import dump_graph_yaml
 from fastroai.records import NOT_GIVEN, NotGiven
+from fastroai.runs.driving import DrivenRuns
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import RunKeeper, needed_store, store_of
 from fastroai.runs.request import RunRequest
@@ -437,6 +439,15 @@ class Graph(Generic[DepsT, OutputT]):
             called="graph.resume_sync",
             instead="graph.resume",
         )
+
+    def driven(self, *, store: object = None) -> DrivenRuns:
+        """Runs of this graph whose nodes somebody else runs, call by call. See `DrivenRuns`.
+
+        Args:
+            store: Where they are on record; that of the config unless given.
+        """
+        keeper = self._keeper(needed_store(store, self.config.store))
+        return DrivenRuns(keeper, self._accepts, partial(RetoldGraph, self._setup))
 
     async def questions(self, run_id: str, *, store: object = None) -> tuple[Question, ...]:
         """What a run asks people, first asked first: for whoever answers, in whatever process.

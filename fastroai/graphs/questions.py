@@ -64,6 +64,16 @@ def answer_entry(
             )
         return ()
     visit = _asked(run_id, asked, answer, node)
+    return (answer_to(setup, visit, answer, codec=codec),)
+
+
+def answer_to(setup: GraphSetup, visit: Visit, answer: object, *, codec: PayloadCodec | None) -> AnswerGiven:
+    """An answer as it is stored, checked.
+
+    Raises:
+        ConfigurationError: it is not what the question asks for, or not what the node writes.
+        ValueNotStorable: it cannot be stored.
+    """
     checked = _checked(setup, visit, answer)
     try:
         writes_of(visit.node, checked, setup.writes(visit.node), {})
@@ -71,7 +81,7 @@ def answer_entry(
         raise ConfigurationError("input", answer, f"what node {visit.node!r} writes: {error}") from error
     what = f"the answer to node {visit.node!r}"
     stored = value_to_json(checked, setup.answers.get(visit.node), what)
-    return (AnswerGiven(visit.node, seal(stored, codec), visit=visit.number),)
+    return AnswerGiven(visit.node, seal(stored, codec), visit=visit.number)
 
 
 def _asks(recorded: RecordedRun) -> bool:

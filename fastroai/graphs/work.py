@@ -295,12 +295,7 @@ class GraphWork:
         """A decision as a store has it: with a codec, without the values that conditions read."""
         if self._codec is None or not isinstance(decision, EdgesResolved):
             return None
-        edges = [
-            EdgeFacts(target=one.target, when=one.when, taken=one.taken, why=one.why_without_values)
-            for one in decision.edges
-            if isinstance(one, EdgeOutcome)
-        ]
-        return replace(decision, edges=edges)
+        return stored_edges(decision)
 
     def _time_out(
         self, ended: Collection[Branch], seconds: float, tell: Callable[[Told], None]
@@ -319,6 +314,16 @@ def _phase(
     """What the last attempt has said, if it asked any agent."""
     talk = node_visit.talk_so_far
     return talk.phase(written, error) if isinstance(talk, Talk) else None
+
+
+def stored_edges(resolved: EdgesResolved) -> EdgesResolved:
+    """What became of edges, as a store has it that a codec keeps values from."""
+    edges = [
+        EdgeFacts(target=one.target, when=one.when, taken=one.taken, why=one.why_without_values)
+        for one in resolved.edges
+        if isinstance(one, EdgeOutcome)
+    ]
+    return replace(resolved, edges=edges)
 
 
 def decision_as_json(decision: Decision) -> JsonValue:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Generic
 
@@ -17,6 +17,7 @@ from fastroai.errors import ConfigurationError, FastroAIError, attach_trace
 from fastroai.pipelines.contracting import bind_contracts
 from fastroai.pipelines.definition import define
 from fastroai.pipelines.drawing import draw_mermaid
+from fastroai.pipelines.driving import RetoldPipeline
 from fastroai.pipelines.estimate import PastRuns, estimate_steps, total
 from fastroai.pipelines.nesting import output_inside
 from fastroai.pipelines.plan import build_plan
@@ -25,6 +26,7 @@ from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.pipelines.run import PipelineRun
 from fastroai.pipelines.setup import PipelineSetup
 from fastroai.pipelines.stream import PipelineStream
+from fastroai.runs.driving import DrivenRuns
 from fastroai.runs.execution import Execution
 from fastroai.runs.inputs import check_mapping
 from fastroai.runs.nesting import NestedStep
@@ -385,6 +387,15 @@ class Pipeline(Generic[DepsT, OutputT]):
             called="pipeline.fork_sync",
             instead="pipeline.fork",
         )
+
+    def driven(self, *, store: object = None) -> DrivenRuns:
+        """Runs of this pipeline whose steps somebody else runs, call by call. See `DrivenRuns`.
+
+        Args:
+            store: Where they are on record; that of the config unless given.
+        """
+        keeper = self._keeper(needed_store(store, self.config.store))
+        return DrivenRuns(keeper, self._accepts, partial(RetoldPipeline, self._setup))
 
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None) -> Quote:
         """What `execute` with these inputs costs: at least, expected, at most, and why. Sends no request.

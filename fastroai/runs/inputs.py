@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.contracts.violation import violation_of
-from fastroai.errors import ConfigurationError
+from fastroai.errors import ConfigurationError, ContractViolation
 from fastroai.runtime import ContractViolated, Scope
 
 
@@ -16,13 +16,10 @@ def check_mapping(inputs: object) -> None:
         raise ConfigurationError("inputs", inputs, "a mapping of names to values")
 
 
-async def check_inputs(
-    accepts: Accepted | None, inputs: Mapping[str, object], scope: Scope
-) -> Mapping[str, object]:
-    """The inputs of a run, those that are accepted as pydantic makes them.
+def checked_inputs(accepts: Accepted | None, inputs: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """The inputs of a run, those that are accepted as pydantic makes them. Raises `ContractViolation`.
 
-    Raises:
-        ContractViolation: they do not fit. Listeners of `scope`, which is that of the run, are told.
+    `name` is that of the pipeline or graph.
     """
     if accepts is None:
         return inputs
@@ -30,6 +27,15 @@ async def check_inputs(
     try:
         return {**inputs, **accepts.check(read)}
     except Exception as error:  # pydantic's, or whatever a validator of the user raises
-        violation = violation_of(None, "input", error, read, pipeline=scope.name)
-    await scope.emit(ContractViolated(part=scope.part, step_id=None, error=violation))
-    raise violation
+        raise violation_of(None, "input", error, read, pipeline=name) from error
+
+
+async def check_inputs(
+    accepts: Accepted | None, inputs: Mapping[str, object], scope: Scope
+) -> Mapping[str, object]:
+    """`checked_inputs` of the run of a scope, whose listeners are told of a violation."""
+    try:
+        return checked_inputs(accepts, inputs, scope.name)
+    except ContractViolation as violation:
+        await scope.emit(ContractViolated(part=scope.part, step_id=None, error=violation))
+        raise

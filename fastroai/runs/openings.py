@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
-from fastroai.contracts import adapter_of
 from fastroai.errors import (
     ConfigurationError,
     RunCorrupt,
@@ -19,7 +18,7 @@ from fastroai.errors import (
 )
 from fastroai.places import quoted
 from fastroai.runs.definition_changes import changes
-from fastroai.runs.storing import stored_finish
+from fastroai.runs.storing import checked_output, stored_finish
 from fastroai.runtime.facts import (
     AnyFact,
     Part,
@@ -82,7 +81,7 @@ class RunKeeper:
         check_run_id(run_id)
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
-            return await self._begin([self._opened(run_id, given)])
+            return await self._begin([self.opened(run_id, given)])
 
         return Opening(run_id, inputs, open_run)
 
@@ -106,13 +105,13 @@ class RunKeeper:
             RunFromNewerVersion: a later version of FastroAI has written it.
             RunFromOlderVersion: an earlier version of FastroAI has written it.
         """
-        recorded, found = await self._read(run_id, running_too=False)
+        recorded, found = await self.read(run_id, running_too=False)
         if inputs and recorded.ended is not None and recorded.ended.status == "finished" and not force:
             raise ConfigurationError("inputs", inputs, f"none: run {run_id!r} has finished. Fork it")
         changed = changes(recorded.definition, self.definition)
         if changed and not force:
             raise RunDefinitionChanged(run_id, changed, self.kind)
-        before = self._restored(run_id, recorded.inputs)
+        before = self.restored(run_id, recorded.inputs)
         recorded.values = self._read_outputs(recorded, recorded.outputs.values())
 
         added = () if also is None else also(recorded, {**before, **(inputs or {})})
@@ -122,7 +121,7 @@ class RunKeeper:
             return await DurableRun.take_up(
                 self.store,
                 recorded,
-                RunResumed(inputs=self._stored(anew), definition=self.definition if changed else None),
+                RunResumed(inputs=self.stored(anew), definition=self.definition if changed else None),
                 position=len(recorded.entries),
                 found=found,
                 durability=self.durability,
@@ -141,8 +140,8 @@ class RunKeeper:
             RunNotFound: there is none.
             RunCorrupt: it cannot be read.
         """
-        recorded, _ = await self._read(run_id, running_too=True)
-        return recorded, self._restored(run_id, recorded.inputs)
+        recorded, _ = await self.read(run_id, running_too=True)
+        return recorded, self.restored(run_id, recorded.inputs)
 
     async def fork(
         self,
@@ -160,7 +159,7 @@ class RunKeeper:
             ConfigurationError: there is no such step, or an output that its step cannot have.
             RunCorrupt: its record cannot be read, or has outputs of other types than the steps declare now.
         """
-        recorded, _ = await self._read(run_id, running_too=True)
+        recorded, _ = await self.read(run_id, running_too=True)
         replaced = self._checked_outputs(outputs or {})
         again = self._again(at, outputs or {})
         new_id = f"{run_id[:180]}-fork-{uuid.uuid4().hex[:8]}" if new_run_id is None else new_run_id
@@ -175,9 +174,9 @@ class RunKeeper:
         kept += replaced.values()
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
-            return await self._begin([self._opened(new_id, given, forked_from=run_id), *kept])
+            return await self._begin([self.opened(new_id, given, forked_from=run_id), *kept])
 
-        before = self._restored(run_id, recorded.inputs)
+        before = self.restored(run_id, recorded.inputs)
         return Opening(new_id, {**before, **(inputs or {})}, open_run)
 
     # --- parts ---
@@ -213,12 +212,7 @@ class RunKeeper:
         for step_id, output in outputs.items():
             self._check_step("outputs", step_id)
             declared = self.output_types.get(step_id)
-            adapter = None if declared is None else adapter_of(declared)
-            try:
-                value = output if adapter is None else adapter.validate_python(output)
-            except ValidationError as error:
-                expected = f"what step {step_id!r} gives: {error}"
-                raise ConfigurationError("outputs", output, expected) from error
+            value = checked_output(step_id, output, declared)
             fact = StepFinished(step_id, value)
             if isinstance(value, ConversationState):
                 fact.conversation = "incomplete" if value.is_incomplete else "complete"
@@ -238,7 +232,7 @@ class RunKeeper:
             if entry.place in declared
         }
 
-    async def _read(self, run_id: str, *, running_too: bool) -> tuple[RecordedRun, FoundHeader]:
+    async def read(self, run_id: str, *, running_too: bool) -> tuple[RecordedRun, FoundHeader]:
         """The record of a run, and its header as it was before."""
         check_run_id(run_id)
         found = await read_header(self.store, run_id)
@@ -250,17 +244,19 @@ class RunKeeper:
     async def _begin(self, entries: list[AnyFact]) -> DurableRun:
         return await DurableRun.begin(self.store, entries, durability=self.durability, codec=self.codec)
 
-    def _opened(self, run_id: str, inputs: Mapping[str, object], forked_from: str | None = None) -> RunStarted:
+    def opened(self, run_id: str, inputs: Mapping[str, object], forked_from: str | None = None) -> RunStarted:
+        """The first fact of a run. Raises `ValueNotStorable`."""
         name = self.definition["name"]
         assert isinstance(name, str)
         return RunStarted(
             part=Part(run_id, name, (name,)),
             definition=self.definition,
-            inputs=self._stored(inputs),
+            inputs=self.stored(inputs),
             forked_from=forked_from,
         )
 
-    def _stored(self, inputs: Mapping[str, object]) -> dict[str, JsonValue]:
+    def stored(self, inputs: Mapping[str, object]) -> dict[str, JsonValue]:
+        """Inputs as they are stored. Raises `ValueNotStorable`."""
         stored: dict[str, JsonValue] = {}
         for name, value in inputs.items():
             if not isinstance(name, str):
@@ -270,7 +266,8 @@ class RunKeeper:
             )
         return stored
 
-    def _restored(self, run_id: str, stored: Mapping[str, JsonValue]) -> dict[str, object]:
+    def restored(self, run_id: str, stored: Mapping[str, JsonValue]) -> dict[str, object]:
+        """Inputs as they were. Raises `RunCorrupt`."""
         try:
             return {
                 name: stored_value(value, self.input_types.get(name), self.codec)

@@ -5,13 +5,29 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fastroai.errors import ValueNotStorable
+from pydantic import ValidationError
+
+from fastroai.contracts import adapter_of
+from fastroai.errors import ConfigurationError, ValueNotStorable
 from fastroai.runtime.facts import StepFinished
 from fastroai.steps import ConversationState
 from fastroai.steps.conversation import state_in
 from fastroai.store.payloads import PayloadCodec, seal
 from fastroai.store.telling import as_json
 from fastroai.store.values import value_to_json
+
+
+def checked_output(step_id: str, output: object, declared: Any) -> object:
+    """An output that comes from outside, as its declared type makes it: a date from its text.
+
+    Raises:
+        ConfigurationError: it is none that the step gives.
+    """
+    adapter = None if declared is None else adapter_of(declared)
+    try:
+        return output if adapter is None else adapter.validate_python(output)
+    except ValidationError as error:
+        raise ConfigurationError("output", output, f"what step {step_id!r} gives: {error}") from error
 
 
 def stored_finish(

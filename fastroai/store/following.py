@@ -66,7 +66,7 @@ class FollowedRun:
     async def _open(self) -> None:
         header = (await read_header(self._store, self.run_id)).header
         self._parts[""] = Part(self.run_id, header.pipeline, (header.pipeline,))
-        self._has_ended = header.status != "running"
+        self._has_ended = header.status in ("finished", "failed", "cancelled")
         await self._read_on(log_key(header))
         self._key = log_key(header)
 

@@ -25,6 +25,7 @@ from fastroai.runtime.facts import (
     AnyFact,
     RunFinished,
     RunResumed,
+    RunStarted,
     RunStatus,
 )
 from fastroai.runtime.owner import new_owner, release_owner
@@ -122,34 +123,9 @@ class DurableRun:
             RunExists: the id is taken.
         """
         recorded = RecordedRun("", entries)
-        opened = recorded.opened
-        found = await store.read(header_key(opened.run_id))
-        if found.values:
-            header = decode_header(opened.run_id, found.values[-1])
-            raise RunExists(opened.run_id, header.status)
-        header = RunHeader(
-            run_id=opened.run_id,
-            epoch=new_epoch(),
-            pipeline=opened.pipeline,
-            status="running",
-            started_at=found.now,
-            updated_at=found.now,
-            forked_from=opened.forked_from,
-            tags=tuple(dict.fromkeys(tags)),
-            tenant=tenant,
-        )
-        with _owned(header, found.now) as header:
-            # The header last: nobody sees the others before that, so a run begins whole or not at all.
-            stored = [entry_to_store(entry) for entry in entries]
-            log = _append_own(store, log_key(header), stored, 0)
-            await in_any_order([log, add_to_index(store, header)])
-            try:
-                await _replace(store, header, found.revision)
-            except RevisionConflict:
-                with suppress(Exception):  # a purge removes them, too
-                    await store.delete(log_key(header))
-                    await remove_from_index(store, header)
-                raise RunExists(opened.run_id, "running") from None
+        header, now = await new_header(store, recorded.opened, tags=tags, tenant=tenant)
+        with _owned(header, now) as header:
+            await begin_record(store, header, entries)
             journal = _journal(store, header, len(entries), durability, codec)
             return cls(store, header, journal, recorded, codec)
 
@@ -186,7 +162,7 @@ class DurableRun:
             await add_to_index(store, header, before=held.header)
             try:
                 await _replace(store, header, found.revision)
-                await _append_own(store, log_key(header), [entry_to_store(entry) for entry in new], position)
+                await append_own(store, log_key(header), [entry_to_store(entry) for entry in new], position)
             except RevisionConflict:
                 raise await _taken(store, header) from None
             await _leave_index(store, held.header, header)
@@ -277,6 +253,65 @@ class DurableRun:
         await add_to_index(self.store, self._header)
 
 
+async def new_header(
+    store: RunStore,
+    opened: RunStarted,
+    *,
+    status: RunStatus = "running",
+    tags: Collection[str] = (),
+    tenant: str | None = None,
+) -> tuple[RunHeader, datetime]:
+    """The header of a run that can begin, which nobody has; and the time of the store's own clock.
+
+    Raises:
+        RunExists: the id is taken.
+    """
+    found = await store.read(header_key(opened.run_id))
+    if found.values:
+        raise RunExists(opened.run_id, decode_header(opened.run_id, found.values[-1]).status)
+    header = RunHeader(
+        run_id=opened.run_id,
+        epoch=new_epoch(),
+        pipeline=opened.pipeline,
+        status=status,
+        started_at=found.now,
+        updated_at=found.now,
+        forked_from=opened.forked_from,
+        tags=tuple(dict.fromkeys(tags)),
+        tenant=tenant,
+    )
+    return header, found.now
+
+
+async def begin_record(store: RunStore, header: RunHeader, entries: Sequence[AnyFact]) -> None:
+    """Put a new run on record, whole or not at all.
+
+    Raises:
+        RunExists: the id was taken meanwhile.
+    """
+    # The header last: nobody sees the others before that.
+    stored = [entry_to_store(entry) for entry in entries]
+    await in_any_order([append_own(store, log_key(header), stored, 0), add_to_index(store, header)])
+    try:
+        await _replace(store, header, 0)
+    except RevisionConflict:
+        with suppress(Exception):  # a purge removes them, too
+            await store.delete(log_key(header))
+            await remove_from_index(store, header)
+        raise RunExists(header.run_id, "running") from None
+
+
+async def change_header(store: RunStore, found: FoundHeader, header: RunHeader) -> None:
+    """Write the header of a run anew, with its index entries.
+
+    Raises:
+        RevisionConflict: somebody has written it since it was found.
+    """
+    await add_to_index(store, header, before=found.header)
+    await _replace(store, header, found.revision)
+    await _leave_index(store, found.header, header)
+
+
 def _journal(
     store: RunStore, header: RunHeader, revision: int, durability: Durability, codec: PayloadCodec | None
 ) -> Journal:
@@ -337,7 +372,8 @@ async def _leave_index(store: RunStore, before: RunHeader, now: RunHeader) -> No
         logger.warning("run %r: its old entries in the index could not be removed: %s", now.run_id, error)
 
 
-async def _append_own(store: RunStore, key: str, values: Sequence[bytes], revision: int) -> None:
+async def append_own(store: RunStore, key: str, values: Sequence[bytes], revision: int) -> None:
+    """Append, though the answer to an earlier attempt may be lost. Raises `RevisionConflict`."""
     try:
         await store.append(key, values, revision=revision)
     except RevisionConflict:

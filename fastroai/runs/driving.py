@@ -1,0 +1,356 @@
+"""Runs that are driven from outside, call by call: no process has them in between, and no lease."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from time import time
+from typing import Any, Final, Protocol, TypeAlias
+
+from fastroai.contracts.accepted import Accepted
+from fastroai.errors import ConfigurationError, RevisionConflict, RunConflict, RunDefinitionChanged
+from fastroai.runs.definition_changes import changes
+from fastroai.runs.inputs import check_mapping, checked_inputs
+from fastroai.runs.machine import Decided, Unit, unit_of
+from fastroai.runs.openings import RunKeeper
+from fastroai.runtime import classify
+from fastroai.runtime.facts import (
+    AnswerGiven,
+    AnyFact,
+    Part,
+    PauseRequested,
+    QuestionAsked,
+    RunFinished,
+    RunResumed,
+    StepCancelled,
+    StepFailed,
+    StepFinished,
+    StepStarted,
+    StopRequested,
+)
+from fastroai.steps.durability import failure_facts
+from fastroai.store.entries import RunHeader, entry_to_store
+from fastroai.store.headers import FoundHeader, log_key
+from fastroai.store.payloads import PayloadCodec, seal_text
+from fastroai.store.recorded import RecordedRun
+from fastroai.store.runs import append_own, begin_record, change_header, check_run_id, new_header
+from fastroai.store.unsealing import seal_messages
+
+Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | QuestionAsked
+"""What can be reported of a step or a visit that is due."""
+
+Reported: TypeAlias = Outcome | AnswerGiven | PauseRequested | StopRequested
+"""What can be reported of a run."""
+
+_TRIES: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """A step, or a visit to a node, that has started: somebody is to run it, and to report the outcome."""
+
+    step_id: str
+    visit: int
+    cause: str
+    """Why it started."""
+    inputs: Mapping[str, object]
+    """The inputs of the run; in a graph, the memory of the branch."""
+    needs: Mapping[str, object]
+    """The outputs of the steps that it depends on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrivenState:
+    """How far a run is that is driven from outside."""
+
+    run_id: str
+    revision: int
+    """The position of the last fact: what is reported must expect it."""
+    due: tuple[Due, ...]
+    """What has started and is not over, first started first."""
+    questions: Mapping[Unit, object]
+    """What waits for an answer, by node and visit, first asked first."""
+    decided: tuple[AnyFact, ...]
+    """What was decided by the call that gives this, in order; nothing, where it only reads."""
+    finish: RunFinished | None
+    """How the run ended, or why it waits; `None` while something is due."""
+
+
+class Retold(Protocol):
+    """A run whose machine was told what the log says, up to its end."""
+
+    decided: list[Decided]
+    """What the machine has decided since the last `RunStarted` or `RunResumed`."""
+    finish: RunFinished | None
+    """How it has ended, if it has."""
+
+    @property
+    def due(self) -> Sequence[StepStarted]:
+        """What has started and is not over, first started first."""
+        ...
+
+    @property
+    def questions(self) -> Mapping[Unit, object]:
+        """What waits for an answer, first asked first."""
+        ...
+
+    def known_to(self, started: StepStarted) -> tuple[Mapping[str, object], Mapping[str, object]]:
+        """What a unit that is due gets: inputs, and the outputs that it needs."""
+        ...
+
+    def stored(self, fact: Reported) -> Sequence[AnyFact]:
+        """A fact that is reported as the log has it, after what comes with it. Raises what refuses it."""
+        ...
+
+    def read(self, entry: AnyFact) -> None:
+        """Tell the machine the next fact of the log."""
+        ...
+
+
+Retell: TypeAlias = Callable[[RecordedRun, Mapping[str, object], PayloadCodec | None], Retold]
+"""Makes a machine of a log and the inputs of its run."""
+
+
+class DrivenRuns:
+    """Runs of a pipeline or graph whose steps somebody else runs, who tells what came of them.
+
+        runs = pipeline.driven(store=store)
+        state = await runs.begin({"text": "..."}, run_id="r1")
+        for due in state.due:
+            output = ...  # run it, wherever
+            state = await runs.report("r1", StepFinished(due.step_id, output), expecting=state.revision)
+
+    Each call reads the log, tells it to a new state machine, and appends what is new at the revision that was
+    read, or nothing. Nothing runs between two calls, so they can come from any process. Budgets, retries and
+    time limits are those of whoever runs the steps.
+    """
+
+    def __init__(self, keeper: RunKeeper, accepts: Accepted | None, retell: Retell) -> None:
+        """Made by `Pipeline.driven` and `Graph.driven`."""
+        self._keeper, self._accepts, self._retell = keeper, accepts, retell
+
+    def __repr__(self) -> str:
+        return f"DrivenRuns({self._keeper.definition['name']!r}, {self._keeper.store!r})"
+
+    async def begin(
+        self, inputs: Mapping[str, Any] | None = None, *, run_id: str | None = None
+    ) -> DrivenState:
+        """Put a new run on record, with what starts first.
+
+        Raises:
+            RunExists: the store has a run of this id.
+            ContractViolation: the inputs are not what it accepts.
+            ValueNotStorable: an input cannot be stored.
+            RunStoreUnavailable: the store fails. The run has begun whole, or not at all.
+        """
+        check_mapping(inputs)
+        run_id = uuid.uuid4().hex if run_id is None else run_id
+        check_run_id(run_id)
+        keeper = self._keeper
+        given = checked_inputs(self._accepts, dict(inputs or {}), str(keeper.definition["name"]))
+        opened = keeper.opened(run_id, given)
+        retold = self._retold(RecordedRun(run_id, [opened]))
+        decided = _as_facts(retold.decided, opened.part)
+        # No process has it, so it waits.
+        header, _ = await new_header(keeper.store, opened, status="waiting")
+        await begin_record(keeper.store, header, [opened, *decided])
+        return _state(run_id, 1 + len(decided), retold, decided)
+
+    async def state(self, run_id: str) -> DrivenState:
+        """How far a run is.
+
+        Raises:
+            RunNotFound: the store has no such run.
+            RunInProgress: a process runs it.
+            RunDefinitionChanged: what it was started with has changed.
+            RunCorrupt: its record cannot be read.
+        """
+        recorded, found = await self._read(run_id)
+        await self._see_header(recorded, found)
+        return _state(run_id, len(recorded.entries), self._retold(recorded), ())
+
+    async def report(self, run_id: str, fact: Reported, *, expecting: int) -> DrivenState:
+        """Put on record what came of something that is due, or what somebody asks of the run or answers.
+
+        An answer takes up a run that waits for it. Where a run is to stop, or a branch is cancelled, what is
+        due in it is still to be reported, as `StepCancelled`.
+
+        Args:
+            run_id: The run.
+            fact: What has happened. Its values are checked against the types that are declared.
+            expecting: The revision that was read last.
+
+        Raises:
+            RunConflict: the run has gone on since then. Read it again.
+            ConfigurationError: nobody waits for it.
+            ContractViolation: an output is not what the node writes.
+            ValueNotStorable: a value cannot be stored.
+            RunStoreUnavailable: the store fails. The report is on record whole, or not at all.
+        """
+        recorded, found = await self._read(run_id)
+        if len(recorded.entries) != expecting:
+            raise RunConflict(run_id, expecting)
+        before: list[AnyFact] = []
+        retold = self._retold(recorded)
+        if isinstance(fact, AnswerGiven) and recorded.ended is not None:
+            before = [RunResumed(part=recorded.opened.part)]
+            recorded.add(before)
+            retold = self._retold(recorded)
+            going_on = [one for one in retold.decided if not isinstance(one, RunFinished)]
+            before += _as_facts(going_on, recorded.opened.part)
+            retold.finish = None
+        _check_due(run_id, retold, fact)
+        part = recorded.opened.part
+        stored = [replace(one, part=part, timestamp=time()) for one in retold.stored(fact)]
+        retold.decided.clear()
+        for one in stored:
+            recorded.add([one])
+            retold.read(one)
+        return await self._append(found, expecting, [*before, *stored], retold)
+
+    async def resume(
+        self, run_id: str, inputs: Mapping[str, Any] | None = None, *, expecting: int
+    ) -> DrivenState:
+        """Go on with a run that has failed, was cancelled, or waits; what was due starts anew.
+
+        `inputs` replace those of the same names. Raises as `report`.
+        """
+        check_mapping(inputs)
+        recorded, found = await self._read(run_id)
+        if len(recorded.entries) != expecting:
+            raise RunConflict(run_id, expecting)
+        resumed = RunResumed(part=recorded.opened.part, inputs=self._keeper.stored(dict(inputs or {})))
+        recorded.add([resumed])
+        return await self._append(found, expecting, [resumed], self._retold(recorded))
+
+    async def _read(self, run_id: str) -> tuple[RecordedRun, FoundHeader]:
+        recorded, found = await self._keeper.read(run_id, running_too=False)
+        if changed := changes(recorded.definition, self._keeper.definition):
+            raise RunDefinitionChanged(run_id, changed, self._keeper.kind)
+        return recorded, found
+
+    def _retold(self, recorded: RecordedRun) -> Retold:
+        inputs = self._keeper.restored(recorded.opened.run_id, recorded.inputs)
+        retold = self._retell(recorded, inputs, self._keeper.codec)
+        if recorded.ended is not None:
+            retold.finish = recorded.ended  # of which a machine need not know, as that of a time limit
+        return retold
+
+    async def _append(
+        self, found: FoundHeader, revision: int, entries: list[AnyFact], retold: Retold
+    ) -> DrivenState:
+        header, store = found.header, self._keeper.store
+        decided = _as_facts(retold.decided, entries[0].part)
+        entries = [*entries, *decided]
+        stored = [entry_to_store(seal_messages(one, self._keeper.codec)) for one in entries]
+        try:
+            await append_own(store, log_key(header), stored, revision)
+        except RevisionConflict:
+            raise RunConflict(header.run_id, revision) from None
+        await self._write_header(found, next((one for one in decided if isinstance(one, RunFinished)), None))
+        return _state(header.run_id, revision + len(entries), retold, decided)
+
+    async def _see_header(self, recorded: RecordedRun, found: FoundHeader) -> None:
+        """Bring a header up to date whose driver or process has died before it did.
+
+        That of a run whose process has died in its middle says so, until somebody goes on with it.
+        """
+        status = found.header.status
+        if recorded.ended is None:
+            is_right = status in ("waiting", "running")
+        else:
+            is_right = status == recorded.ended.status
+        if not is_right:
+            await self._write_header(found, recorded.ended)
+
+    async def _write_header(self, found: FoundHeader, ended: RunFinished | None) -> None:
+        """Say how far a run is. The log is the truth: if this fails, the next `state` does it."""
+        try:
+            await change_header(self._keeper.store, found, self._header(found, ended))
+        except RevisionConflict:
+            await self._settle_header(found.header.run_id)
+
+    async def _settle_header(self, run_id: str) -> None:
+        """Several drivers have reported one after the other, and their headers overtake each other."""
+        for _ in range(_TRIES):
+            recorded, found = await self._keeper.read(run_id, running_too=True)
+            if found.header.owner is not None:
+                return  # a process has taken it up
+            with suppress(RevisionConflict):
+                await change_header(self._keeper.store, found, self._header(found, recorded.ended))
+                return
+
+    def _header(self, found: FoundHeader, ended: RunFinished | None) -> RunHeader:
+        why = None if ended is None else ended.failure
+        return replace(
+            found.header,
+            status="waiting" if ended is None else ended.status,  # no process has it
+            owner=None,
+            lease_until=None,
+            error=None if why is None else f"{why.error_type}: {seal_text(why.message, self._keeper.codec)}",
+            updated_at=found.now,
+        )
+
+
+def _check_due(run_id: str, retold: Retold, fact: Reported) -> None:
+    """Refuse an outcome that nobody waits for. Raises `ConfigurationError`."""
+    if retold.finish is not None and not isinstance(fact, AnswerGiven):
+        expected = f"none: run {run_id!r} is {retold.finish.status}. To go on with it, resume it"
+        raise ConfigurationError("fact", fact.kind, expected)
+    match fact:
+        case AnswerGiven():
+            known = list(retold.questions)
+            if unit_of(fact) not in known:
+                raise _not_due(run_id, fact, "a question of this run that waits for its answer", known)
+        case StepFinished() | StepFailed() | StepCancelled() | QuestionAsked():
+            known = [unit_of(started) for started in retold.due]
+            if unit_of(fact) not in known:
+                raise _not_due(run_id, fact, "of something that is due", known)
+        case PauseRequested() | StopRequested():
+            pass
+
+
+def _not_due(
+    run_id: str, fact: Outcome | AnswerGiven, expected: str, known: Sequence[Unit]
+) -> ConfigurationError:
+    names = ", ".join(f"{step!r} (visit {visit})" for step, visit in known) or "nothing"
+    given = f"{fact.kind} of {fact.step_id!r}, visit {fact.visit}"
+    return ConfigurationError("fact", given, f"{expected}: in run {run_id!r}, that is {names}")
+
+
+def _as_facts(decided: Sequence[Decided], part: Part) -> list[AnyFact]:
+    """Decisions as the log has them: made now."""
+    at = time()
+    return [_with_failure(replace(one, part=part, timestamp=at)) for one in decided]
+
+
+def _with_failure(fact: AnyFact) -> AnyFact:
+    """An end with what it failed of written out."""
+    if isinstance(fact, RunFinished) and fact.failure is None and fact.raised is not None:
+        return replace(fact, failure=failure_facts(fact.raised, classify(fact.raised)))
+    return fact
+
+
+def _state(run_id: str, revision: int, retold: Retold, decided: Sequence[AnyFact]) -> DrivenState:
+    due: list[Due] = []
+    for started in () if retold.finish is not None else retold.due:
+        inputs, needs = retold.known_to(started)
+        due.append(
+            Due(
+                step_id=started.step_id,
+                visit=started.visit,
+                cause=started.cause,
+                inputs=inputs,
+                needs=needs,
+            )
+        )
+    return DrivenState(
+        run_id=run_id,
+        revision=revision,
+        due=tuple(due),
+        questions=dict(retold.questions),
+        decided=tuple(decided),
+        finish=retold.finish,
+    )
