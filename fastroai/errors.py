@@ -949,8 +949,6 @@ class RunTakenOver(FastroAIError):
 class RunConflict(FastroAIError):
     """A run that is driven from outside has gone on since it was read, so the report is not on record."""
 
-    retryable = True
-
     def __init__(self, run_id: str, expecting: int) -> None:
         super().__init__(run_id, expecting)
         self.run_id, self.expecting = run_id, expecting

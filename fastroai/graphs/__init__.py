@@ -11,10 +11,12 @@ from fastroai.graphs.node import Node
 from fastroai.graphs.plan import OnBranchFailure, OnConflict
 from fastroai.graphs.result import GraphQuality, GraphResult, GraphStream, GraphUsage, Question
 from fastroai.graphs.routing import EdgeOutcome
+from fastroai.runs.driving import DrivenRuns, DrivenState, Due
 from fastroai.runtime.facts import (
     AnswerGiven,
     BranchTimedOut,
     EdgesResolved,
+    FailureFacts,
     QuestionAsked,
     RunFinished,
     RunStarted,
@@ -30,10 +32,14 @@ __all__ = [
     "AnswerGiven",
     "BranchTimedOut",
     "Conversation",
+    "DrivenRuns",
+    "DrivenState",
+    "Due",
     "Edge",
     "EdgeOutcome",
     "EdgesResolved",
     "Ending",
+    "FailureFacts",
     "Graph",
     "GraphPath",
     "GraphQuality",

@@ -7,6 +7,7 @@ from fastroai.pipelines.pipeline import Pipeline
 from fastroai.pipelines.result import PipelineResult, PipelineUsage
 from fastroai.pipelines.router import BasePipeline, SplitPipeline
 from fastroai.pipelines.stream import PipelineStream
+from fastroai.runs.driving import DrivenRuns, DrivenState, Due
 from fastroai.runs.usage import StepTiming
 from fastroai.runtime import (
     BudgetRefused,
@@ -23,6 +24,7 @@ from fastroai.runtime import (
     StepStarted,
     TextChunk,
 )
+from fastroai.runtime.facts import FailureFacts, StepCancelled
 from fastroai.steps import (
     BaseStep,
     ConversationState,
@@ -45,7 +47,11 @@ __all__ = [
     "ContractViolated",
     "ConversationState",
     "ConversationStatus",
+    "DrivenRuns",
+    "DrivenState",
+    "Due",
     "ExecutionConfig",
+    "FailureFacts",
     "FunctionStep",
     "Pipeline",
     "PipelineConfig",
@@ -58,6 +64,7 @@ __all__ = [
     "RunStarted",
     "SpendRecorded",
     "SplitPipeline",
+    "StepCancelled",
     "StepConfig",
     "StepContext",
     "StepFailed",

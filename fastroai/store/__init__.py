@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fastroai.store.adapter import adapt_run_store
     from fastroai.store.attempts import StepAttempt
+    from fastroai.store.following import FollowedRun
+    from fastroai.store.hints import HintsChanges
     from fastroai.store.history import RunHistory, RunSummary
     from fastroai.store.log import trace_of
     from fastroai.store.opening import open_run_store
@@ -32,6 +34,8 @@ __all__ = [
     # runs
     "Difference",
     "Divergence",
+    "FollowedRun",
+    "HintsChanges",
     "MemoryRunStore",
     "PayloadCodec",
     "PostgresRunStore",
@@ -58,6 +62,8 @@ __all__ = [
 _HOMES = {
     "fastroai.store.adapter": ("adapt_run_store",),
     "fastroai.store.attempts": ("StepAttempt",),
+    "fastroai.store.following": ("FollowedRun",),
+    "fastroai.store.hints": ("HintsChanges",),
     "fastroai.store.history": ("RunHistory", "RunSummary"),
     "fastroai.store.log": ("trace_of",),
     "fastroai.store.opening": ("open_run_store",),

@@ -37,6 +37,7 @@ from fastroai.errors import (
     RecordedError,
     RequestBudgetExceeded,
     RevisionConflict,
+    RunConflict,
     RunCorrupt,
     RunDefinitionChanged,
     RunExists,
@@ -194,6 +195,11 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (
         RunTakenOver("r"),
         "run 'r' was deleted, or taken up by another process",
+    ),
+    (
+        RunConflict("r", 7),
+        "run 'r' is no longer at revision 7: somebody else has reported to it, or taken it up. Nothing of this "
+        "report is on record. Read it again with state(), and decide anew",
     ),
     (
         RunDefinitionChanged("r", ("step 'a' is new", "step 'b' was removed")),
