@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from time import perf_counter
@@ -117,7 +117,7 @@ class Runner:
         fact.part = self._part
         decisions = self._machine.handle(fact)
         self._note(fact, decisions)
-        self._add_worker(self._aside(fact, decisions))
+        self._add_worker(lambda: self._aside(fact, decisions))
 
     async def _aside(self, fact: Told, decisions: Sequence[Decision]) -> None:
         await self._decided(fact, decisions)
@@ -128,18 +128,18 @@ class Runner:
     def _keep_going(self) -> None:
         """See that someone takes what is ready: the worker that calls this is about to wait."""
         if self._ready:
-            self._add_worker(self._take())
+            self._add_worker(self._take)
 
-    def _add_worker(self, work: Coroutine[Any, Any, None]) -> None:
+    def _add_worker(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         worker = self._loop.create_task(self._watched(work))
         self._workers.add(worker)
         # Not in the worker itself: one that is cancelled before it has begun never runs a line.
         worker.add_done_callback(self._on_worker_done)
 
-    async def _watched(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _watched(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Whoever waits for the run raises what goes wrong; a task that nobody awaits would only complain."""
         try:
-            await work
+            await work()
         except BaseException as error:
             if not self._finished.done():
                 self._finished.set_exception(error)
@@ -174,8 +174,13 @@ class Runner:
         decisions = self._machine.handle(fact)
         log = self._log
         if log.run is None:
-            log.live.extend(one for one, _ in outcome.before)
-            self._note(fact, decisions)
+            live = log.live
+            if outcome.before:
+                live.extend(one for one, _ in outcome.before)
+            live.append(fact)
+            for decision in decisions:
+                if isinstance(decision, _KEPT):
+                    live.append(decision)
         else:
             noted = [*outcome.before, (fact, outcome.stored)]
             noted += [(one, self._work.stored(one)) for one in decisions if isinstance(one, _KEPT)]
