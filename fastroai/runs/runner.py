@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from functools import partial
 from time import perf_counter
 from typing import Any, Final, Literal, assert_never
 
@@ -118,7 +117,7 @@ class Runner:
         fact.part = self._part
         decisions = self._machine.handle(fact)
         self._note(fact, decisions)
-        self._add_worker(partial(self._aside, fact, decisions))
+        self._add_worker(lambda: self._aside(fact, decisions))
 
     async def _aside(self, fact: Told, decisions: Sequence[Decision]) -> None:
         await self._decided(fact, decisions)
@@ -175,8 +174,13 @@ class Runner:
         decisions = self._machine.handle(fact)
         log = self._log
         if log.run is None:
-            log.live.extend(one for one, _ in outcome.before)
-            self._note(fact, decisions)
+            live = log.live
+            if outcome.before:
+                live.extend(one for one, _ in outcome.before)
+            live.append(fact)
+            for decision in decisions:
+                if isinstance(decision, _KEPT):
+                    live.append(decision)
         else:
             noted = [*outcome.before, (fact, outcome.stored)]
             noted += [(one, self._work.stored(one)) for one in decisions if isinstance(one, _KEPT)]
