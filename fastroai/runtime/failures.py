@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pydantic_ai.exceptions import ModelAPIError
 
 _EXHAUSTED_ATTRIBUTE = "__fastroai_exhausted__"
-_CLASS_ATTRIBUTE: Final = \"_fastroai_failure_class\"
+_CLASS_ATTRIBUTE = "__fastroai_failure_class__"
 
 
 def mark_exhausted(error: BaseException) -> None:
