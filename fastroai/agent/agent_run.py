@@ -68,9 +68,8 @@ class AgentRun:
 
     async def end_tasks(self) -> None:
         """End those that are left: PydanticAI forgets one that is cancelled just as it has begun."""
-        left = [task for task in self.tasks if not task.done()]
-        for task in left:
-            if task is not asyncio.current_task():
+        for task in tuple(self.tasks):
+            if not task.done() and task is not asyncio.current_task():
                 await end_task(task)
 
 

@@ -63,9 +63,11 @@ class Learned:
             output_tokens=usage.output_tokens,
         )
         with self._lock:
-            if model not in self._calls and len(self._calls) >= MODELS_REMEMBERED:
-                del self._calls[next(iter(self._calls))]
-            self._calls.setdefault(model, deque(maxlen=CALLS_REMEMBERED)).append(call)
+            if model not in self._calls:
+                if len(self._calls) >= MODELS_REMEMBERED:
+                    del self._calls[next(iter(self._calls))]
+                self._calls[model] = deque(maxlen=CALLS_REMEMBERED)
+            self._calls[model].append(call)
 
     def usual(self, model: str) -> UsualCall | None:
         """What a call that asks this model is usually like; `None` if there was none."""

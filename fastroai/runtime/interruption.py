@@ -63,7 +63,8 @@ class Interruption:
 
     def send_by(self, task: asyncio.Task[Any]) -> None:
         """This task is cancelled if the request is ended from now on."""
-        self.check()
+        if self._is_set:
+            raise self._closed()
         self._sender, self._loop = task, task.get_loop()
 
     def sent(self, task: asyncio.Task[Any], error: BaseException | None, cancellations: int) -> None:
