@@ -38,6 +38,7 @@ from fastroai.calls.stream import OnScope, ResponseEvent
 from fastroai.errors import BudgetExceeded, StoppedRun
 from fastroai.runtime import CircuitBreaker, Clock, ProviderLimits, Scope, Send, current_scope
 from fastroai.runtime.flow import Flow, current_flow, read_by_this_task
+from fastroai.runtime.ledger import Account
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.runtime.threads import WorkerThreads
 from fastroai.store.runs import current_durable_run
@@ -76,8 +77,10 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
     )
 
     def __init__(self, dispatcher: Dispatcher[AgentDepsT, OutputDataT], call: AgentCall) -> None:
-        check_seconds("timeout", call.timeout)
-        check_count("request_retries", call.request_retries)
+        if call.timeout is not None:
+            check_seconds("timeout", call.timeout)
+        if call.request_retries is not None:
+            check_count("request_retries", call.request_retries)
         self._dispatcher, self._call = dispatcher, call
         parent = current_scope()
         self.scope = scope = Scope(
@@ -90,7 +93,8 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
             provider_limits=dispatcher.provider_limits,
         )
         scope.reading = read_by_this_task()
-        dispatcher.build_fallbacks(scope)
+        if scope.account is not None:
+            dispatcher.build_fallbacks(scope.account)
         model = call.model or dispatcher.agent.model
         self.dispatch = Dispatch(
             agent_name=dispatcher.name,
@@ -160,14 +164,29 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
         await self._close(error)
 
     async def _conclude(self, error: BaseException | None) -> None:
-        """Note how the run has ended, end what is left of it, and tell the hook."""
+        """Note how the run has ended, end what is left of it, learn from it, and tell the hook."""
+        if error is not None:
+            self._note(error)
+        await self.run.end_tasks()
+        dispatcher, dispatch = self._dispatcher, self.dispatch
+        if dispatch.response is not None:
+            dispatcher.learned.add(dispatch.response)
+        elif dispatch.error is None:
+            return  # cancelled: nobody waits for what a hook would say
+        if dispatcher.on_after_dispatch is not None:
+            try:
+                await call_hook(dispatcher.on_after_dispatch, dispatch)
+            except Exception:
+                logger.exception(
+                    "on_after_dispatch of agent %r failed; the call is not affected", dispatcher.name
+                )
+
+    def _note(self, error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError):
             if self.scope.parent is not None:
                 self.scope.parent.keep_stopped(self._stopped())
         elif isinstance(error, Exception):
             self.dispatch.error = error
-        await self.run.end_tasks()
-        await self._dispatcher.after(self.dispatch)
 
     async def _close(self, error: BaseException | None) -> None:
         kind = None if error is None else type(error)
@@ -185,7 +204,7 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
             stop.stopped_runs.append(self._stopped())
             raise
         else:
-            if isinstance(error, BudgetExceeded):
+            if error is not None and isinstance(error, BudgetExceeded):
                 error.stopped_runs.append(self._stopped())
         finally:
             self._with_threads.__exit__(None, None, None)
@@ -200,10 +219,10 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
         agent, call = self._dispatcher.agent, self._call
         handler = call.event_stream_handler or agent.event_stream_handler
         if handler is not None:
-            return self._watched(handler)
+            return self._run_watched(handler)
         return agent.run(call.prompt, output_type=call.output_type, **self._dispatcher.arguments(call))
 
-    async def _watched(self, handler: EventStreamHandler[AgentDepsT]) -> AgentRunResult[OutputDataT]:
+    async def _run_watched(self, handler: EventStreamHandler[AgentDepsT]) -> AgentRunResult[OutputDataT]:
         with _watched(handler) as watched:
             result: AgentRunResult[OutputDataT] = await self._dispatcher.agent.run(
                 self._call.prompt,
@@ -326,24 +345,11 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             return {"call": own, "attempt": 1}
         return {"call": f"{outer.call}/{own}", "attempt": outer.attempt}
 
-    def build_fallbacks(self, scope: Scope) -> None:
+    def build_fallbacks(self, account: Account) -> None:
         """See now that the models can be built which budgets may step down to, not when they are needed."""
-        for account in () if scope.account is None else scope.account.lineage():
-            if account.budget.fallback is not None:
-                self.meter.fallback_model(account.budget.fallback)
-
-    async def after(self, dispatch: Dispatch) -> None:
-        """Learn from an attempt, and run the hook after it."""
-        if dispatch.response is None and dispatch.error is None:
-            return  # cancelled: nobody waits for what a hook would say
-        if dispatch.response is not None:
-            self.learned.add(dispatch.response)
-        if self.on_after_dispatch is None:
-            return
-        try:
-            await call_hook(self.on_after_dispatch, dispatch)
-        except Exception:
-            logger.exception("on_after_dispatch of agent %r failed; the call is not affected", self.name)
+        for each in account.lineage():
+            if each.budget.fallback is not None:
+                self.meter.fallback_model(each.budget.fallback)
 
     @asynccontextmanager
     async def traced(self, tracer: Tracer, scope: Scope, dispatch: Dispatch) -> AsyncGenerator[str]:

@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from pydantic_ai.providers import Provider
     from pydantic_ai.realtime import RealtimeModel
 
+_MOST_KNOWN: Final = 16
 REQUEST_RETRY_DELAY: Final = 0.5
 """Seconds; the base of the backoff between attempts at a request, as in the providers' own SDKs."""
 
@@ -112,7 +113,7 @@ class Metered(AbstractCapability[Any]):
         self.calculator = calculator_of(cost_calculator)
         self.request_retries = request_retries
         self.unanswered = Unanswered()
-        self._metered: dict[tuple[int, int], _Known] = {}
+        self._metered: tuple[_Known, ...] = ()
         self.models = ModelCache()
         """The models that were built for the agent of this meter, and for budgets over its runs."""
 
@@ -218,11 +219,11 @@ class Metered(AbstractCapability[Any]):
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Note the task of the hooks around a run; at its end, leave what a plain agent has not collected."""
-        run = self._run()
-        if run is not None:
-            run.add_task()
+        run = current_agent_run.get()
+        if run is not None and run.meter is self:
             run.follow(ctx)
-        if run is not None or current_scope() is None:
+            return await handler()
+        if current_scope() is None:
             return await handler()
         plain_run = object()
         current_plain_run.set(
@@ -237,30 +238,30 @@ class Metered(AbstractCapability[Any]):
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Meter the model; note the task that a stream is in, and whether an answer is asked for again."""
-        run = self._run()
-        if run is not None:
-            run.add_task()
+        run = current_agent_run.get()
+        if run is not None and run.meter is self:
             run.follow(ctx)
-            run.rejects_answer = rejects_answer(request_context.messages)
+            if run.last is not None or run.call:  # else there is none, neither of this run nor on record
+                run.rejects_answer = rejects_answer(request_context.messages)
         request_context.model = self._metered_model(request_context.model)
         return request_context
 
     def get_wrapper_model(self, model: Model) -> Model | None:
         """Meter a model that a hook has put in the place of the one that was metered before."""
-        if _is_metered(model):
+        if isinstance(model, MeteredModel) or _is_metered(model):
             return None
         metered = self._metered_model(model)
         return metered if isinstance(metered, MeteredModel) else OwnedModel(metered)
 
     def _metered_model(self, model: Model) -> Model:
         loop = running_loop()
-        key = (id(model), id(loop))
-        known = self._metered.get(key)
-        if known is None or known.model is not model or known.loop is not loop:
-            if len(self._metered) >= 16:
-                self._metered.clear()
+        for known in self._metered:
+            if known.model is model and known.loop is loop:
+                break
+        else:
             metered = self._meter(model)
-            known = self._metered[key] = _Known(model, loop, metered, providers_of(metered))
+            known = _Known(model, loop, metered, providers_of(metered))
+            self._metered = (known, *self._metered[: _MOST_KNOWN - 1])
         if known.providers:
             note_loop(known.providers, loop)
         return known.metered
@@ -277,10 +278,6 @@ class Metered(AbstractCapability[Any]):
             wrapper.wrapped = self._meter(model.wrapped)
             return wrapper
         return MeteredModel(self.models.here(model), self)
-
-    def _run(self) -> AgentRun | None:
-        run = current_agent_run.get()
-        return run if run is not None and run.meter is self else None
 
     async def wrap_tool_execute(
         self,
@@ -377,8 +374,9 @@ class MeteredModel(OwnedModel):
         terms = Terms(
             self.meter, self.wrapped, messages, model_settings, model_request_parameters, streamed=False
         )
-        self._note_parameters(model_request_parameters)
-        return await self._answer(scope, terms)
+        run = self._run()
+        self._note_parameters(run, model_request_parameters)
+        return await self._answer(scope, terms, run)
 
     async def compact_messages(
         self, request_context: ModelRequestContext, *, instructions: str | None = None
@@ -397,15 +395,15 @@ class MeteredModel(OwnedModel):
             context=request_context,
             instructions=instructions,
         )
-        return await self._answer(scope, terms)
+        return await self._answer(scope, terms, self._run())
 
-    async def _answer(self, scope: Scope, terms: Terms) -> ModelResponse:
+    async def _answer(self, scope: Scope, terms: Terms, run: AgentRun | None) -> ModelResponse:
         on_record = self._on_record(scope, terms)
         if on_record is not None and (known := on_record.replay()) is not None:
             return self._replayed(known, terms)
         before: Retry | None = None
         while True:
-            attempt = self._attempt(scope, terms, before, on_record)
+            attempt = self._attempt(scope, terms, run, before, on_record)
             try:
                 if scope.tracer is None:
                     response = await self._send(attempt, "")
@@ -427,7 +425,7 @@ class MeteredModel(OwnedModel):
             attempt.fail(error)
             await attempt.conclude(trace_id, error=error)
             raise
-        if not self._keeps(attempt, response):
+        if response.state != "suspended" or not self._keeps(attempt, response):
             attempt.settle(response)
             await attempt.conclude(trace_id, response)
         return response
@@ -476,13 +474,14 @@ class MeteredModel(OwnedModel):
             ) as stream:
                 yield stream
             return
+        run = self._run()
         waiting = self._waiting(scope, continued_job(messages))
         terms = Terms(
             self.meter, self.wrapped, messages, model_settings, model_request_parameters, streamed=True
         )
         on_record: RequestOnRecord | None = None
         if waiting is None:
-            self._note_parameters(model_request_parameters)
+            self._note_parameters(run, model_request_parameters)
             on_record = self._on_record(scope, terms)
             if on_record is not None and (known := on_record.replay()) is not None:
                 yield CompletedStreamedResponse(
@@ -493,7 +492,7 @@ class MeteredModel(OwnedModel):
                 return
         before: Retry | None = None
         while True:
-            attempt = waiting or self._attempt(scope, terms, before, on_record)
+            attempt = waiting or self._attempt(scope, terms, run, before, on_record)
             async with AsyncExitStack() as stack:
                 trace_id = await stack.enter_async_context(self._span_or_none(attempt))
                 reservation = await attempt.admit() if waiting is None else attempt.reservation
@@ -542,8 +541,6 @@ class MeteredModel(OwnedModel):
 
     def _keeps(self, attempt: RequestAttempt, response: ModelResponse) -> bool:
         """Whether the provider works on an answer; then what was reserved stays reserved until that comes."""
-        if response.state != "suspended":
-            return False
         if attempt.charge is not None or not works_on(attempt.terms.wrapped, response):
             return False
         attempt.job = (
@@ -616,11 +613,12 @@ class MeteredModel(OwnedModel):
             request.model_request_parameters,
             streamed=False,
         )
-        self._note_parameters(request.model_request_parameters)
+        own_run = self._run()
+        self._note_parameters(own_run, request.model_request_parameters)
         on_record = self._on_record(scope, terms)
         if on_record is not None:
             on_record.count_earlier()
-        attempt = self._attempt(scope, terms, None, on_record)
+        attempt = self._attempt(scope, terms, own_run, None, on_record)
         encoded = await batches.encode(attempt, request)
         self.meter.unanswered.keep(attempt, run)
         return encoded
@@ -652,17 +650,22 @@ class MeteredModel(OwnedModel):
         return batches.decode(attempt, result, request)
 
     def _attempt(
-        self, scope: Scope, terms: Terms, before: Retry | None, on_record: RequestOnRecord | None
+        self,
+        scope: Scope,
+        terms: Terms,
+        run: AgentRun | None,
+        before: Retry | None,
+        on_record: RequestOnRecord | None,
     ) -> RequestAttempt:
         if scope.account is not None:
             terms = step_down_if_due(scope, terms)
         if before is None:
             used = NO_RETRIES_USED if on_record is None else on_record.used
-            return RequestAttempt(scope, terms, self._run(), used, on_record)
+            return RequestAttempt(scope, terms, run, used, on_record)
         return RequestAttempt(
             scope,
             terms,
-            self._run(),
+            run,
             used=before.used,
             on_record=on_record,
             backoff_ms=before.delay * 1000,
@@ -679,8 +682,8 @@ class MeteredModel(OwnedModel):
         await asyncio.sleep(retry.delay)
         return retry
 
-    def _note_parameters(self, parameters: ModelRequestParameters) -> None:
-        if (run := self._run()) is not None:
+    def _note_parameters(self, run: AgentRun | None, parameters: ModelRequestParameters) -> None:
+        if run is not None:
             if parameters.output_tools:
                 run.output_tools.update(tool.name for tool in parameters.output_tools)
             if run.last is not None and run.rejects_answer:

@@ -177,7 +177,8 @@ class RequestAttempt:
 
     def settle(self, response: ModelResponse) -> None:
         """The response arrived: charge its usage, or its bound if it came without or was cut."""
-        self._end_permit(response, None)
+        if self.permit is not None or self.on_end is not None:
+            self._end_permit(response, None)
         assert self.reservation is not None
         measured = self._is_measured(response)
         cost = self._cost(response, measured=measured)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from decimal import Decimal
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, Self, TypeVar, overload
 
 from fastroai.errors import (
     BudgetExceeded,
@@ -198,7 +198,7 @@ class Reservation(Generic[TermsT]):
 
     def around(self, *, reading: bool = False) -> AbstractContextManager[None]:
         """Inside, the provider is asked, or its stream is read by any code; the end of the run ends that."""
-        return _Inside(self, self.interruption.of_reader() if reading else self.interruption.of_task())
+        return _Inside(self, "reading" if reading else "asking")
 
     def inside(self) -> AbstractContextManager[None]:
         """What runs inside belongs to the request: it ends after that, and not before."""
@@ -278,14 +278,13 @@ class Reservation(Generic[TermsT]):
 
     def give_back(self) -> None:
         """It was not even tried: leave no record."""
-        self._close(None)
+        self._end(None)
 
-    def _end(self, record: RequestRecord) -> Charge:
-        charge = self._close(record)
-        assert charge is not None
-        return charge
-
-    def _close(self, record: RequestRecord | None) -> Charge | None:
+    @overload
+    def _end(self, record: RequestRecord) -> Charge: ...
+    @overload
+    def _end(self, record: None) -> None: ...
+    def _end(self, record: RequestRecord | None) -> Charge | None:
         assert self._open, "a reservation ends once"
         self._open = False
         scope, hold = self.scope, self._hold
@@ -336,16 +335,18 @@ class Reservation(Generic[TermsT]):
 class _Inside:
     """What `Reservation.inside` and `around` are."""
 
-    __slots__ = ("_before", "_inside", "_interruption", "_reservation")
+    __slots__ = ("_before", "_inside", "_reservation", "_while")
 
     def __init__(
-        self, reservation: Reservation[Any], interruption: AbstractContextManager[None] | None = None
+        self, reservation: Reservation[Any], during: Literal["asking", "reading"] | None = None
     ) -> None:
-        self._reservation, self._interruption = reservation, interruption
+        self._reservation, self._while = reservation, during
 
     def __enter__(self) -> None:
-        if self._interruption is not None:
-            self._interruption.__enter__()
+        if self._while == "asking":
+            self._reservation.interruption.send_here()
+        elif self._while == "reading":
+            self._reservation.interruption.read_here()
         self._before = _around.get()
         self._inside = (*self._before, self._reservation)
         _around.set(self._inside)
@@ -355,8 +356,10 @@ class _Inside:
     ) -> None:
         if _around.get() is self._inside:  # a stream may be left in another context, where this is not set
             _around.set(self._before)
-        if self._interruption is not None:
-            self._interruption.__exit__(kind, error, traceback)
+        if self._while == "asking":
+            self._reservation.interruption.sent(error)
+        elif self._while == "reading":
+            self._reservation.interruption.was_read(error)
 
 
 async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
@@ -381,7 +384,7 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
         raise ScopeClosedError(scope.path)
     flow = current_flow.get() if terms.streamed else None
     try:
-        if accounts := _open_accounts(scope):
+        if scope.account is not None and (accounts := _open_accounts(scope)):
             place = _Place(scope, accounts, terms)
             await place.take()
             reservation = Reservation(scope, place.terms, place.hold, flow)

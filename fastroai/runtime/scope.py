@@ -603,7 +603,7 @@ class Scope:
         _current.reset(self._token)
 
     async def __aenter__(self) -> Scope:
-        self.enter()
+        self._token = _current.set(self)
         if self.budget is not None and (time := self.time_budget()) is not None:
             await time.__aenter__()
             self.add_clock(time)
@@ -617,7 +617,8 @@ class Scope:
     ) -> None:
         try:
             try:
-                await self.end_inside()
+                if self._closers:
+                    await self.end_inside()
             except BaseException as error:
                 exc_type, exc, traceback = type(error), error, error.__traceback__
                 raise
@@ -628,4 +629,5 @@ class Scope:
             exc = raised
             raise
         finally:
-            self.leave(exc)
+            self.close(exc)
+            _current.reset(self._token)

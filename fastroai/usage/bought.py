@@ -54,7 +54,15 @@ https://ai.google.dev/gemini-api/docs/openai
 def used_units(response: ModelResponse) -> dict[str, int | float]:
     """What a response used, by the names of genai-prices' units, and by names of ours where it has none."""
     details = response.usage.details
-    used = _counted(response)
+    used: dict[str, int | float] = {}
+    if response.provider_name == "cohere" and "input_tokens" in details:
+        used = _billed_by_cohere(details)
+    else:
+        for name, count in vars(response.usage).items():
+            if count and name in UNITS:
+                used[name] = count
+        if cached := cached_tokens(response):
+            used["cache_read_tokens"] = cached
     if details:
         used.update(_billed_details(details))
     if calls := _native_calls(response):
@@ -71,19 +79,12 @@ def cached_tokens(response: ModelResponse) -> int:
     return response.usage.cache_read_tokens or (details.get("num_cached_tokens", 0) if details else 0)
 
 
-def _counted(response: ModelResponse) -> dict[str, int | float]:
-    usage, details = response.usage, response.usage.details
-    if response.provider_name == "cohere" and "input_tokens" in details:
-        # Its bill is by `billed_units`, which PydanticAI has in the details; they are fewer than the tokens.
-        # https://docs.cohere.com/docs/rate-limits, https://docs.cohere.com/v2/reference/chat
-        return {name: details[name] for name in ("input_tokens", "output_tokens") if details.get(name)}
-    used = {}
-    for name, count in vars(usage).items():
-        if count and name in UNITS:
-            used[name] = count
-    if cached := cached_tokens(response):
-        used["cache_read_tokens"] = cached
-    return used
+def _billed_by_cohere(details: dict[str, int]) -> dict[str, int | float]:
+    """Its bill is by `billed_units`, which PydanticAI has in the details; they are fewer than the tokens.
+
+    https://docs.cohere.com/docs/rate-limits, https://docs.cohere.com/v2/reference/chat
+    """
+    return {name: details[name] for name in ("input_tokens", "output_tokens") if details.get(name)}
 
 
 def _billed_details(details: dict[str, int]) -> Iterator[tuple[str, int]]:

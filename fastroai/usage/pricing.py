@@ -262,7 +262,7 @@ class CostCalculator:
             return RequestCost(contradiction=str(error))
         if not add_up(used):
             return OVERLAPPING
-        told = told_conditions(response.provider_details)
+        told = told_conditions(response.provider_details) if response.provider_details else ()
         known = tuple(conditions.items()) if conditions else ()
         of = model, provider, response.model_name, response.provider_name, response.provider_url, told, known
         try:
@@ -272,11 +272,14 @@ class CostCalculator:
 
     def _served_prices(self, of: _Served) -> ServedPrices:
         snapshot, found = self._found
-        if snapshot is not (now := get_snapshot()) or len(found) > _MOST_KEPT:
+        if snapshot is not (now := get_snapshot()):
             _, found = self._found = now, {}
-        prices = found.get(of)
-        if prices is None:
-            prices = found[of] = self._find_served_prices(*of)
+        if of in found:
+            return found[of]
+        prices = self._find_served_prices(*of)
+        if len(found) >= _MOST_KEPT:
+            _, found = self._found = now, {}
+        found[of] = prices
         return prices
 
     def _find_served_prices(

@@ -91,10 +91,8 @@ class ListedPrices:
         )
 
 
-def told_conditions(details: Mapping[str, object] | None) -> Conditions:
+def told_conditions(details: Mapping[str, object]) -> Conditions:
     """Return the conditions of prices that a response names in its `provider_details`."""
-    if not details:
-        return ()
     told = []
     for name in _CONDITIONS:
         if name in details and isinstance(value := details[name], str):
