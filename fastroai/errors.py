@@ -14,6 +14,7 @@
     ├── StepExecutionError                   a step failed; `original_error` is why
     ├── GraphStopped                         a graph ended without the output that was asked for
     ├── MemoryConflict                       two branches of a graph wrote one key
+    ├── VisitsExhausted                      a branch of a graph came to nodes only that may not run any more
     ├── RecordedError                        an exception of an earlier process, as far as it is on record
     ├── ContractViolation                    what a step takes or gives is not what its contract says
     ├── JudgeEscalated                       a judge said that an agent's output cannot be made good
@@ -124,6 +125,7 @@ __all__ = [
     "UnpricedModelError",
     "ValueNotStorable",
     "ViolationDetail",
+    "VisitsExhausted",
     "attach_usage",
     "error_chain",
     "nearest_hint",
@@ -490,6 +492,17 @@ class MemoryConflict(FastroAIError):
             f"nodes {self.first!r} and {self.second!r}, in branches of one fork, both wrote {self.key!r}; "
             "let them write different keys, or say which holds: on_conflict='last_wins' or 'first_wins'"
         )
+
+
+class VisitsExhausted(FastroAIError):
+    """A branch of a graph went in a circle of `nodes` that have all reached their `max_visits`."""
+
+    def __init__(self, nodes: tuple[str, ...]) -> None:
+        super().__init__(nodes)
+        self.nodes = nodes
+
+    def __str__(self) -> str:
+        return f"a cycle of nodes that are all over their max_visits: {', '.join(map(repr, self.nodes))}"
 
 
 class RecordedError(FastroAIError):

@@ -679,7 +679,8 @@ class MeteredModel(OwnedModel):
         if retry is None:
             raise error
         attempt.mark_retried()
-        await asyncio.sleep(retry.delay)
+        with attempt.scope.at_rest():
+            await asyncio.sleep(retry.delay)
         return retry
 
     def _note_parameters(self, run: AgentRun | None, parameters: ModelRequestParameters) -> None:

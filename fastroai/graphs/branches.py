@@ -44,7 +44,7 @@ class Branch:
         self.outputs: Memory = Memory(None if around is None else around.outputs)
         """Latest output of each node."""
         self.errors: Memory = Memory(None if around is None else around.errors)
-        """Latest failure of each node in the past of this branch."""
+        """Latest failure of each node in the past of this branch that has not succeeded since."""
         self.state: BranchState = "open"
         self.failure: BaseException | None = None
         """Why it failed, if it did."""
@@ -58,6 +58,19 @@ class Branch:
 
     def __repr__(self) -> str:
         return f"<branch {self.identity or 'root'!r}: {self.state}>"
+
+    def failure_of(self, node: str) -> BaseException:
+        """The failure of the last visit to a node, which failed."""
+        error = self.errors[node]
+        assert isinstance(error, BaseException)
+        return error
+
+    def lineage(self) -> Iterator[Branch]:
+        """It, and the branches around it, innermost first."""
+        branch: Branch | None = self
+        while branch is not None:
+            yield branch
+            branch = None if branch.fork is None else branch.fork.branch
 
     def inside(self) -> Iterator[Branch]:
         """It, and every branch of the forks inside of it that have not come together."""

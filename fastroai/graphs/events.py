@@ -92,6 +92,14 @@ class BranchTimedOut:
 
 
 @dataclass(slots=True)
+class Interrupted:
+    """The run ended while a visit went on, which is made again. What it wrote until then is kept."""
+
+    visit: Visit
+    written: Mapping[str, object]
+
+
+@dataclass(slots=True)
 class TakenUp:
     """A run on record goes on in another process: what has started and is not over starts anew."""
 
@@ -118,6 +126,7 @@ Event: TypeAlias = (
     | Decided
     | Answered
     | BranchTimedOut
+    | Interrupted
     | TakenUp
     | PauseRequested
     | Stopped

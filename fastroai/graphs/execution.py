@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from itertools import islice
+from threading import Lock
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -45,6 +46,31 @@ from fastroai.usage.limits import Limits
 logger = logging.getLogger("fastroai.graphs")
 
 
+class LiveRun:
+    """A run of this process, from the moment at which it is asked for. Signals may come before it is open."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self._lock = Lock()
+        self._runner: GraphRunner | None = None
+        self._early: list[Signal] = []
+
+    def heed(self, signal: Signal) -> None:
+        """Do what is asked, as soon as there is something that can. From any thread."""
+        with self._lock:
+            if self._runner is None:
+                self._early.append(signal)
+                return
+        self._runner.heed(signal)
+
+    def begin(self, runner: GraphRunner) -> None:
+        """It can heed signals from here on, and those that have come."""
+        with self._lock:
+            self._runner = runner
+        for signal in self._early:
+            runner.heed(signal)
+
+
 class GraphExecution:
     """Runs one graph, any number of times."""
 
@@ -60,17 +86,17 @@ class GraphExecution:
         self._setup, self._config, self._limits, self._hooks = setup, config, limits, hooks
         self._accepts, self._definition = accepts, definition
         self._calculator = CostCalculator()
-        self._live: dict[str, list[GraphRunner]] = {}
+        self._live: dict[str, list[LiveRun]] = {}
         """What is running in this process, by the id of the run, which those nested in each other share."""
 
     def heed(self, run_id: str, signal: Signal) -> bool:
         """Do what is asked of a run of this process; whether there is such a run."""
         live = tuple(self._live.get(run_id, ()))
-        scopes = {runner.scope for runner in live}
-        for runner in live:
+        scopes = {run.scope for run in live}
+        for run in live:
             # What is around ends what is inside.
-            if scopes.isdisjoint(islice(runner.scope.lineage(), 1, None)):
-                runner.heed(signal)
+            if scopes.isdisjoint(islice(run.scope.lineage(), 1, None)):
+                run.heed(signal)
         return bool(live)
 
     async def run(self, request: RunRequest[Any], *, forgiving: bool = False) -> GraphResult[Any]:
@@ -82,6 +108,9 @@ class GraphExecution:
         stopped: Exception | None = None
         try:
             async with scope, AsyncExitStack() as stack:
+                live = self._appear(
+                    stack, scope
+                )  # before anything is awaited: who has begun it can cancel it
                 await entered(
                     stack,
                     scope,
@@ -94,7 +123,8 @@ class GraphExecution:
                 runner = self._runner(stack, scope, request, inputs, on_record, forgiving)
                 part = partial(GraphPart, runner=runner, inputs=inputs, definition=self._definition)
                 log = log_of(stack, scope, part)
-                await self._heeding(stack, scope, request.opening, on_record, runner)
+                await _heeding(stack, live, request.opening, on_record)
+                live.begin(runner)
                 await run_told(runner, scope, tuple(setup.nodes))
                 _note_ending(on_record, request, runner)
         except BaseException as error:
@@ -155,25 +185,16 @@ class GraphExecution:
             on_record=on_record,
         )
 
-    async def _heeding(
-        self,
-        stack: AsyncExitStack,
-        scope: Scope,
-        opening: Opening | None,
-        on_record: VisitsOnRecord | None,
-        runner: GraphRunner,
-    ) -> None:
-        """Let `pause` and `cancel` reach the run, from this process and from others."""
-        self._live.setdefault(scope.run_id, []).append(runner)
-        stack.callback(self._forget, scope.run_id, runner)
-        if on_record is not None and opening is not None:
-            store, after = on_record.run.store, opening.last_signal
-            heeding = heeding_signals(store, scope.run_id, runner.heed, after=after)
-            await stack.enter_async_context(heeding)
+    def _appear(self, stack: AsyncExitStack, scope: Scope) -> LiveRun:
+        """Let `pause` and `cancel` find a run of this process, until `stack` ends."""
+        run = LiveRun(scope)
+        self._live.setdefault(scope.run_id, []).append(run)
+        stack.callback(self._forget, scope.run_id, run)
+        return run
 
-    def _forget(self, run_id: str, runner: GraphRunner) -> None:
+    def _forget(self, run_id: str, run: LiveRun) -> None:
         live = self._live[run_id]
-        live.remove(runner)
+        live.remove(run)
         if not live:
             del self._live[run_id]
 
@@ -202,6 +223,16 @@ class GraphExecution:
             questions=questions_of(self._setup, machine) if finish.status == "paused" else (),
             log=log,
         )
+
+
+async def _heeding(
+    stack: AsyncExitStack, live: LiveRun, opening: Opening | None, on_record: VisitsOnRecord | None
+) -> None:
+    """Let `pause` and `cancel` reach a run from other processes."""
+    if on_record is not None and opening is not None:
+        store, after = on_record.run.store, opening.last_signal
+        heeding = heeding_signals(store, live.scope.run_id, live.heed, after=after)
+        await stack.enter_async_context(heeding)
 
 
 def _note_ending(on_record: VisitsOnRecord | None, request: RunRequest[Any], runner: GraphRunner) -> None:

@@ -1,4 +1,4 @@
-"""What expressions read of a run of a graph, as plain JSON."""
+"""Conditions over outputs and memory of a run of a graph, which expressions read as plain JSON."""
 
 from __future__ import annotations
 
@@ -8,21 +8,34 @@ from typing import Final
 
 from pydantic_core import to_jsonable_python
 
+from fastroai.expressions import Expression, Outcome
 from fastroai.graphs.fields import fields_of
 
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+_PLAIN: Final = _SCALARS | {dict, list, tuple}
 _ABSENT: Final = object()
 
 
-def facts_of(names: Iterable[str], output: object, known: Mapping[str, object]) -> dict[str, object]:
-    """The values of these names, of those that have one: fields of the output before what else is known."""
+def tested(expression: Expression, output: object, known: Mapping[str, object]) -> Outcome:
+    """Whether a condition holds over the fields of an output, then over what else is known.
+
+    Values are read where they are. Only if one that it comes to is no JSON, they are made JSON first, which
+    takes as long as they are large.
+    """
+    values = _values(expression.names, output, known)
+    outcome = expression.test(
+        {name: value if type(value) in _PLAIN else _plain(value) for name, value in values.items()}
+    )
+    if outcome.problem is None:
+        return outcome
+    return expression.test({name: _plain(value) for name, value in values.items()})
+
+
+def _values(names: Iterable[str], output: object, known: Mapping[str, object]) -> dict[str, object]:
+    """The values of these names, of those that have one."""
     fields = fields_of(output) or {}
-    facts: dict[str, object] = {}
-    for name in names:
-        value = fields[name] if name in fields else known.get(name, _ABSENT)
-        if value is not _ABSENT:
-            facts[name] = _plain(value)
-    return facts
+    found = {name: fields[name] if name in fields else known.get(name, _ABSENT) for name in names}
+    return {name: value for name, value in found.items() if value is not _ABSENT}
 
 
 def _plain(value: object) -> object:

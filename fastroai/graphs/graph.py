@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -110,7 +111,8 @@ class Graph(Generic[DepsT, OutputT]):
                 the node where they come together, which finds the failures in `ctx.errors`.
             on_conflict: What holds if two branches write the same key: `"last_wins"`, `"first_wins"` or
                 `"error"`.
-            branch_timeout: Seconds for each branch of a fork; one that takes longer fails.
+            branch_timeout: Seconds for each branch of a fork in which its nodes may work; one that takes
+                longer fails. Waiting for a place, for another attempt or for a person does not count.
             max_concurrency: How many nodes run at once, at most; that of the config unless given.
             budget: For a run of the whole graph; that of the config unless given.
             config: Settings of the graph, and defaults for its nodes, which have two `retries` unless it, or
@@ -548,7 +550,11 @@ class Graph(Generic[DepsT, OutputT]):
 
     async def _signal(self, run_id: str, signal: Signal, store: object) -> None:
         check_run_id(run_id)
-        if self._execution.heed(run_id, signal):
-            return
+        if not self._execution.heed(run_id, signal):
+            await asyncio.sleep(0)  # a task that was made for a run just now has begun then
+            if not self._execution.heed(run_id, signal):
+                await self._signal_elsewhere(run_id, signal, store)
+
+    async def _signal_elsewhere(self, run_id: str, signal: Signal, store: object) -> None:
         if not await signal_elsewhere(store_of(store, self.config.store), run_id, signal):
             await cancel_halted(self._keeper(needed_store(store, self.config.store)), run_id)

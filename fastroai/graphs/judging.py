@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections import ChainMap
+from collections.abc import Awaitable, Callable, MutableMapping
 from enum import StrEnum
-from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -14,7 +15,7 @@ from fastroai.agent.output_types import type_of_outputs
 from fastroai.calls.call import AgentLike
 from fastroai.errors import ConfigurationError
 from fastroai.expressions import Expression
-from fastroai.graphs.facts import facts_of
+from fastroai.graphs.facts import tested
 from fastroai.graphs.markers import told_in_full
 from fastroai.steps import StepContext
 
@@ -138,8 +139,8 @@ class _ByExpression:
         self._expression = expression
 
     async def __call__(self, context: StepContext[Any], output: Any, asked: str, iteration: int) -> Verdict:
-        known = {**context.inputs, "output": output}
-        outcome = self._expression.test(facts_of(self._expression.names, output, known))
+        known = ChainMap({"output": output}, cast("MutableMapping[str, object]", context.inputs))
+        outcome = tested(self._expression, output, known)
         if outcome.holds:
             return Verdict.accept()
         return Verdict.retry(f"This has to hold: {outcome.text}\nBut {outcome.explain()}.")

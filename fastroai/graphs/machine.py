@@ -11,7 +11,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal
 
-from fastroai.errors import MemoryConflict
+from fastroai.errors import MemoryConflict, VisitsExhausted
 from fastroai.graphs.branches import Branch, Fork
 from fastroai.graphs.events import (
     Answered,
@@ -26,6 +26,7 @@ from fastroai.graphs.events import (
     Failed,
     Finish,
     Forked,
+    Interrupted,
     Joined,
     PauseRequested,
     RouteNode,
@@ -124,7 +125,10 @@ class GraphMachine:
 
     @property
     def open_branches(self) -> Mapping[str, Branch]:
-        """Branches of forks that go on, by what tells them from others."""
+        """Branches of forks that go on, by what tells them from others.
+
+        One that is around others comes before these; those of one fork are in the order of its edges.
+        """
         return self._branches
 
     @property
@@ -152,8 +156,7 @@ class GraphMachine:
                 branch = self._asking.pop(visit)
                 del self.questions[visit]
                 self._keep(branch, visit.node, written)
-                branch.outputs.write(visit.node, output, visit.node, self._sequence)
-                self._after(branch, visit, "succeeded", output)
+                self._succeed(branch, visit, output)
             case Failed(visit, error, written):
                 self._on_failure(visit, error, written)
             case Cancelled(visit, written):
@@ -169,6 +172,8 @@ class GraphMachine:
                 timed_out = self._branches.get(identity)
                 if timed_out is not None and self._goes_on(timed_out):
                     self._on_timeout(timed_out, error)
+            case Interrupted(visit, written):
+                self._keep(self._running[visit], visit.node, written)
             case TakenUp():
                 self._at_once = self.plan.max_concurrency
                 self._put_back()
@@ -185,15 +190,19 @@ class GraphMachine:
                 self._asking[visit], self.questions[visit] = branch, output
                 self._commands.append(AskPerson(visit, branch, output))
             return
+        self._succeed(branch, visit, output)
+
+    def _succeed(self, branch: Branch, visit: Visit, output: object) -> None:
         branch.outputs.write(visit.node, output, visit.node, self._sequence)
+        if visit.node in self.failures:
+            branch.errors.clear(visit.node)
         if self._goes_on(branch):
             self._after(branch, visit, "succeeded", output)
 
     def _on_failure(self, visit: Visit, error: BaseException, written: Mapping[str, object]) -> None:
         branch = self._running.pop(visit)
         self._keep(branch, visit.node, written)
-        self.failures[visit.node] = error
-        branch.errors.write(visit.node, error, visit.node, self._sequence)
+        self._note_failure(branch, visit.node, error)
         if self._goes_on(branch):
             self._route(branch, visit, "failed", None, None)
 
@@ -202,9 +211,12 @@ class GraphMachine:
         self.timed_out = True
         unwinding = self._cancel_inside(branch, f"branch {branch.identity!r} took too long")
         for node in [visit.node for visit in unwinding] or [branch.target]:
-            self.failures[node] = error
-            branch.errors.write(node, error, node, self._sequence)
+            self._note_failure(branch, node, error)
         self._fail(branch, error, unwinding)
+
+    def _note_failure(self, branch: Branch, node: str, error: BaseException) -> None:
+        self.failures[node] = error
+        branch.errors.write(node, error, node, self._sequence)
 
     def _keep(self, branch: Branch, node: str, written: Mapping[str, object]) -> None:
         for key, value in written.items():
@@ -236,7 +248,7 @@ class GraphMachine:
         elif found:
             self._fork(branch, visit, found, _cause(node, outcome))
         elif outcome == "failed":
-            self._fail(branch, self.failures[node])
+            self._fail(branch, branch.failure_of(node))
         else:
             if node in self.plan.terminals:
                 self.reached[node] = output
@@ -274,12 +286,17 @@ class GraphMachine:
     def _skip(self, branch: Branch, visit: Visit, cause: str) -> None:
         node = visit.node
         if node in branch.skipped:
-            names = ", ".join(map(repr, sorted(branch.skipped)))
-            self._stop(Stopped("failed", f"a cycle of nodes that are all over their max_visits: {names}"))
+            error = VisitsExhausted(tuple(sorted(branch.skipped)))
+            if node not in branch.errors:  # whose failure says more
+                self._note_failure(branch, node, error)
+            self._fail(branch, error)
             return
         branch.skipped.add(node)
         self._commands.append(SkipNode(visit, cause, branch))
-        self._after(branch, visit, "skipped", branch.outputs.get(node))
+        if node in branch.errors:  # its last visit failed
+            self._route(branch, visit, "failed", None, None)
+        else:
+            self._after(branch, visit, "skipped", branch.outputs.get(node))
 
     def _clear_stale(self, branch: Branch, node: str) -> None:
         """Forget what an earlier visit left, but for what the node declares to read."""
@@ -325,9 +342,10 @@ class GraphMachine:
         branch.forked = fork
         branch.path.append({one.target: one.path for one in fork.branches})
         self._commands.append(Forked(fork))
-        for one in reversed(fork.branches):  # what is noted last comes first: each goes as far as it can
+        for one in fork.branches:
             one.sources = (visit.node,)
             self._branches[one.identity] = one
+        for one in reversed(fork.branches):  # what is noted last comes first: each goes as far as it can
             self._go_later(one, one.target, cause)
 
     def _end(self, branch: Branch, state: Literal["arrived", "ended"]) -> None:

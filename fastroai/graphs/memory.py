@@ -83,26 +83,3 @@ class Memory(Mapping[str, object]):
 
     def __repr__(self) -> str:
         return repr(dict(self))
-
-
-class Selected(Mapping[str, object]):
-    """Some values of a memory: those that a node declares to read."""
-
-    __slots__ = ("_memory", "_names")
-
-    def __init__(self, memory: Memory, names: frozenset[str]) -> None:
-        self._memory, self._names = memory, names
-
-    def __getitem__(self, key: str) -> object:
-        if key not in self._names:
-            raise KeyError(key)
-        return self._memory[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return (key for key in self._memory if key in self._names)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Collection, Iterator, Mapping, MutableMapping
-from typing import cast
+from collections.abc import Collection, Iterator, Mapping
 
 from fastroai.errors import MissingDependencyError, nearest_hint
-from fastroai.graphs.memory import Memory
 from fastroai.steps.outputs import Outputs
 
 
@@ -16,15 +14,15 @@ class NodeOutputs(Outputs):
 
     __slots__ = ()
 
-    def __init__(self, nodes: Collection[str], sources: tuple[str, ...], latest: Memory) -> None:
-        super().__init__(_Sources(nodes, sources, latest))
-        self.values = cast(
-            "MutableMapping[str, object]", latest
-        )  # nobody writes here: the state machine does
+    def __init__(
+        self, nodes: Collection[str], sources: tuple[str, ...], latest: Mapping[str, object]
+    ) -> None:
+        self.dependencies = _Sources(nodes, sources, latest)
+        self.values = latest  # type: ignore[assignment]  # nobody writes here: the state machine does
 
     def showing(self, values: Mapping[str, object]) -> NodeOutputs:
         """The same outputs, some of them with other values."""
-        view = NodeOutputs((), (), Memory())
+        view = NodeOutputs((), (), {})
         view.dependencies, view.values = self.dependencies, ChainMap(dict(values), self.values)
         return view
 
@@ -55,7 +53,9 @@ class _Sources(Mapping[str, tuple[str, ...]]):
 
     __slots__ = ("_latest", "_nodes", "_sources")
 
-    def __init__(self, nodes: Collection[str], sources: tuple[str, ...], latest: Memory) -> None:
+    def __init__(
+        self, nodes: Collection[str], sources: tuple[str, ...], latest: Mapping[str, object]
+    ) -> None:
         self._nodes, self._sources, self._latest = nodes, sources, latest
 
     def __getitem__(self, node: str) -> tuple[str, ...]:

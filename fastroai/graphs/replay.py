@@ -23,6 +23,7 @@ from fastroai.graphs.events import (
     Failed,
     Finish,
     Forked,
+    Interrupted,
     Joined,
     RouteNode,
     SkipNode,
@@ -120,6 +121,10 @@ class Replay:
     def timed_out(self, event: BranchTimedOut) -> None:
         """A branch took too long."""
         self._handle(event)
+
+    def interrupted(self, visit: Visit, written: Mapping[str, object]) -> None:
+        """A process ended while a visit went on."""
+        self._handle(Interrupted(visit, written))
 
     def take_up(self) -> None:
         """The log ends here: go on with what has started and is not over."""
@@ -224,16 +229,24 @@ class LogReader:
             for visit in unwanted:
                 _, written = self._written.pop(f"{self._prefix}{visit_place(visit)}", (None, {}))
                 self.replay.over(Cancelled(visit, written))
+        self._keep_partial_work()
         if machine.stopped is None or not any(one is machine.stopped.error for one in self._failures):
             return None
         joined = tuple(f"{fork}/" for fork in self.replay.joined)
         return {position for position, branch in self._lost if not branch.startswith(joined)}
 
+    def _keep_partial_work(self) -> None:
+        """What visits wrote that had not ended is in memory, as it was when their process told of it."""
+        for place, (_, written) in self._written.items():
+            visit, _ = self.located(place)
+            if self.replay.machine.awaits(visit) == "outcome":
+                self.replay.interrupted(visit, written)
+        self._written.clear()
+
     def read(self, entry: GraphEntry) -> None:
         """Take in one entry. Raises `RunCorrupt` if it cannot be what the graph would have done."""
         match entry:
-            case StepStart():  # what an interrupted attempt left is not that of the one which follows
-                self._written.pop(entry.place, None)
+            case StepStart():  # what an interrupted attempt said is not in the conversation of the next one
                 self._messages.pop(entry.place, None)
             case ValueWritten():
                 self._read_written(entry)
@@ -255,10 +268,6 @@ class LogReader:
         values = {} if known is None or known[0] != attempt else known[1]
         values[entry.key] = self._value(entry.value, None)
         self._written[place] = attempt, values
-
-    def _written_in(self, place: str, attempt: int) -> dict[str, object]:
-        of_attempt, values = self._written.pop(place, (None, {}))
-        return values if of_attempt == attempt else {}
 
     def _read_outcome(
         self, entry: StepOutput | StepFailure | StepCancelled | QuestionAsked | AnswerGiven
@@ -309,7 +318,14 @@ class LogReader:
         if isinstance(entry, AnswerGiven):
             answer = self._value(entry.answer, self._setup.answers.get(visit.node))
             return Answered(visit, answer, self._writes(visit, answer, {}))
-        written = self._written_in(entry.place, entry.attempt)
+        attempt, written = self._written.pop(entry.place, (None, {}))
+        match entry:
+            case StepCancelled():
+                return Cancelled(visit, written)
+            case StepFailure():
+                return Failed(visit, self._error(entry.failure), written)
+        if attempt != entry.attempt:
+            written = {}  # it succeeded without what an attempt before had written
         match entry:
             case StepOutput():
                 declared = self._setup.declared.get(visit.node)
@@ -318,10 +334,6 @@ class LogReader:
             case QuestionAsked():
                 question = self._value(entry.question, self._setup.declared.get(visit.node))
                 return Succeeded(visit, question, written)
-            case StepCancelled():
-                return Cancelled(visit, written)
-            case StepFailure():
-                return Failed(visit, self._error(entry.failure), written)
 
     def _error(self, failure: FailureFacts) -> RecordedError:
         error = RecordedError(failure.error_type, failure.message)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from fastroai.expressions import Outcome
 from fastroai.graphs.edge import Edge
-from fastroai.graphs.facts import facts_of
+from fastroai.graphs.facts import tested
 
 if TYPE_CHECKING:
     from fastroai.graphs.plan import GraphPlan
@@ -67,9 +67,9 @@ def resolve(
     held: Edge | None = None
     for edge in plan.edges[node]:
         if edge.when == "conditional":
-            tested = _conditional(plan, edge, held, output, memory)
-            held = edge if tested.taken else held
-            outcomes.append(tested)
+            outcome_of_edge = _conditional(plan, edge, held, output, memory)
+            held = edge if outcome_of_edge.taken else held
+            outcomes.append(outcome_of_edge)
         else:
             outcomes.append(_after_success(edge, node, outcome, decision))
     if held is None:
@@ -114,6 +114,5 @@ def _conditional(
 ) -> EdgeOutcome:
     if held is not None:
         return EdgeOutcome(edge, False, None, f"the condition of the edge to {held.target!r} held before")
-    expression = plan.conditions[edge]
-    tested = expression.test(facts_of(expression.names, output, memory))
-    return EdgeOutcome(edge, tested.holds, tested)
+    outcome = tested(plan.conditions[edge], output, memory)
+    return EdgeOutcome(edge, outcome.holds, outcome)

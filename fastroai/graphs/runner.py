@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -17,7 +17,8 @@ from fastroai.errors import (
     StepExecutionError,
     TimeLimitExceeded,
 )
-from fastroai.graphs.branches import Fork
+from fastroai.graphs.branch_times import BranchTimes
+from fastroai.graphs.branches import Branch
 from fastroai.graphs.events import (
     AskDecider,
     BranchTimedOut,
@@ -84,6 +85,8 @@ class GraphRunner:
         self.setup: GraphSetup = replay.setup
         self.machine, self._threads, self._replay = replay.machine, replay.threads, replay
         self.scope, self.on_record = scope, on_record
+        seconds = self.setup.branch_timeout
+        self._times = None if seconds is None else BranchTimes(seconds, self._on_timeout)
         self._nodes = VisitRunner(
             setup=self.setup,
             scope=scope,
@@ -92,6 +95,7 @@ class GraphRunner:
             tracer=tracer,
             threads=replay.threads,
             on_record=on_record,
+            times=self._times,
         )
         self.visits: Mapping[Visit, VisitRecord] = self._nodes.visits
         self.decisions: Mapping[Visit, VisitRecord] = self._nodes.decisions
@@ -99,15 +103,14 @@ class GraphRunner:
         """How it ended."""
         self.failure: BaseException | None = None
         """What stopped the run, if a failure did."""
-        self.times: list[datetime] = []
+        self.began_at = datetime.now(UTC)
+        self.times = [self.began_at] * len(self.machine.journal)
         """When the events of the machine came, in this process."""
         self._reports = GraphReports(scope, facts)
         self._workers: set[asyncio.Task[Start | None]] = set()
-        self._timers: dict[Fork, asyncio.TimerHandle] = {}
         self._loop = asyncio.get_running_loop()
         self._finished: asyncio.Future[None] = self._loop.create_future()
         self._is_over = self._is_told = False
-        self.began_at = datetime.now(UTC)
         self.ended_at: datetime | None = None
 
     async def run(self) -> None:
@@ -120,8 +123,6 @@ class GraphRunner:
             raise
         finally:
             self._is_over = True
-            for timer in self._timers.values():
-                timer.cancel()
             await end_tasks(self._workers)
             self._conclude()
 
@@ -164,9 +165,12 @@ class GraphRunner:
             self._loop.call_soon_threadsafe(self._heed, event)
 
     def _heed(self, event: PauseRequested | Stopped) -> None:
-        """At once: nothing starts any more when this returns."""
+        """At once: nothing starts any more when this returns, and what runs is cancelled, whoever listens."""
         if not self._is_over and self.finish is None:
-            self._spawn(self._carry_out(event, self._take_in(event), spawn_all=True))
+            commands = self._take_in(event)
+            self._nodes.cancel([one.visit for one in commands if isinstance(one, CancelVisit)])
+            left = [one for one in commands if not isinstance(one, CancelVisit)]
+            self._spawn(self._carry_out(event, left, spawn_all=True))
 
     def _stop_at_once(self, reason: str) -> None:
         if not self._is_over and self.finish is None:
@@ -217,9 +221,6 @@ class GraphRunner:
     async def _begin(self) -> None:
         for past in self._replay.past:
             self._nodes.reopen(past)
-        self.times.extend([self.began_at] * len(self.machine.journal))
-        for fork in dict.fromkeys(branch.fork for branch in self.machine.open_branches.values()):
-            self._start_timer(fork)
         starts: list[Command] = [*self._replay.untold, *self._replay.starts.values()]
         if self.on_record is not None:
             self.on_record.note(self.on_record.of_commands(starts))
@@ -273,10 +274,10 @@ class GraphRunner:
                     cancelled.append(visit)
                 case Forked(fork):
                     self._threads.fork(fork)
-                    self._start_timer(fork)
                 case Joined(fork):
                     self._threads.join(fork)
-                    self._stop_timer(fork)
+                    if self._times is not None:
+                        self._times.forget(fork)
                 case RouteNode():
                     warn_of(self.setup.name, command)
                 case Finish():
@@ -302,24 +303,17 @@ class GraphRunner:
 
     # --- time limits of branches ---
 
-    def _start_timer(self, fork: Fork | None) -> None:
-        if fork is not None and (seconds := self.setup.branch_timeout) is not None:
-            self._timers[fork] = self._loop.call_later(seconds, self._on_timeout, fork, seconds)
+    def _on_timeout(self, branches: Collection[Branch]) -> None:
+        if not self._is_over:
+            self._spawn(self._time_out(branches))
 
-    def _stop_timer(self, fork: Fork) -> None:
-        if (timer := self._timers.pop(fork, None)) is not None:
-            timer.cancel()
-
-    def _on_timeout(self, fork: Fork, seconds: float) -> None:
-        self._timers.pop(fork, None)
-        self._spawn(self._time_out(fork, seconds))
-
-    async def _time_out(self, fork: Fork, seconds: float) -> None:
-        """All branches of a fork have the same time; those that go on fail, in the order of the edges."""
-        for branch in fork.branches:
-            identity = branch.identity
-            if identity in self.machine.open_branches and not self._is_over:
-                event = BranchTimedOut(identity, TimeLimitExceeded(f"branch {identity!r}", seconds))
+    async def _time_out(self, branches: Collection[Branch]) -> None:
+        """Those that go on fail, what is around others before these, in the order of the edges."""
+        assert self._times is not None
+        for identity, branch in tuple(self.machine.open_branches.items()):
+            if branch in branches and branch.state == "open" and not self._is_over:
+                error = TimeLimitExceeded(f"branch {identity!r}", self._times.seconds)
+                event = BranchTimedOut(identity, error)
                 await self._handle(event, partial(_timed_out, event), spawn_all=True)
 
     # --- visits ---
@@ -365,7 +359,7 @@ class GraphRunner:
     async def _failed(
         self, start: StartNode, record: VisitRecord, node_visit: NodeVisit, error: BaseException
     ) -> Start | None:
-        visit, written = start.visit, node_visit.written
+        visit, written = start.visit, node_visit.kept
         if isinstance(error, asyncio.CancelledError) and not self.machine.is_wanted(visit):
             await self._cancelled(visit, written, record.scope.attempt)
             return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import cast
 
 from fastroai.graphs.events import RouteNode
 from fastroai.tracing.attributes import error_summary
@@ -23,7 +22,7 @@ def warn_of(graph: str, route: RouteNode) -> None:
                 graph,
                 node,
                 ", ".join(repr(edge.target) for edge in taken),
-                error_summary(cast("BaseException", route.branch.errors[node])),
+                error_summary(route.branch.failure_of(node)),
             )
         return
     for one in route.edges:

@@ -9,10 +9,11 @@ from time import perf_counter
 from typing import Any, Final, cast
 
 from fastroai.errors import ConfigurationError
+from fastroai.graphs.branch_times import BranchTimes
 from fastroai.graphs.branches import Branch
+from fastroai.graphs.copies import Copies, own_copy
 from fastroai.graphs.decide_step import DecideStep
 from fastroai.graphs.events import AskDecider, StartNode, Visit
-from fastroai.graphs.memory import Selected
 from fastroai.graphs.on_record import VisitsOnRecord
 from fastroai.graphs.outputs import NodeOutputs
 from fastroai.graphs.replay import PastVisit
@@ -46,6 +47,7 @@ class VisitRunner:
         tracer: Tracer | None,
         threads: Threads,
         on_record: VisitsOnRecord | None,
+        times: BranchTimes | None,
     ) -> None:
         """In `scope`, that of the run; `facts` are what is the same for all."""
         self._setup, self._scope, self._run_facts, self._deps, self._tracer = (
@@ -55,7 +57,7 @@ class VisitRunner:
             deps,
             tracer,
         )
-        self._threads, self._on_record = threads, on_record
+        self._threads, self._on_record, self._times = threads, on_record, times
         self.visits: dict[Visit, VisitRecord] = {}
         self.decisions: dict[Visit, VisitRecord] = {}
         self._active: dict[Visit, asyncio.Task[Any]] = {}
@@ -112,9 +114,10 @@ class VisitRunner:
         visit, branch = start.visit, start.branch
         focus = self._setup.nodes[visit.node].focus
 
-        def on_write(key: str, value: object) -> None:
+        def on_write(key: str, value: object) -> object:
             if self._on_record is not None:
                 self._on_record.wrote(visit, record.scope.attempt, key, value)
+            return own_copy(value)
 
         return NodeVisit(
             visit.number,
@@ -130,10 +133,11 @@ class VisitRunner:
         visit = start.visit
         output = await self._run(
             visit,
+            start.branch,
             self._setup.nodes[visit.node].step,
             self._setup.configs[visit.node],
             record,
-            self._facts(visit, start.branch, node_visit),
+            self._facts(visit, start.branch, record.scope, node_visit),
         )
         if isinstance(output, ConversationState) and output.is_incomplete:
             expected = "an output: in a graph, a node among pause_nodes asks a person"
@@ -150,8 +154,8 @@ class VisitRunner:
         """Let the decider of the graph decide. Raises what is not its own failure."""
         assert self._setup.decider is not None
         step = DecideStep(self._setup.decider, self._setup, ask.visit.node, ask.output)
-        facts = self._facts(ask.visit, ask.branch, None)
-        decision = await self._run(ask.visit, step, self._setup.decider_config, record, facts)
+        facts = self._facts(ask.visit, ask.branch, record.scope, None)
+        decision = await self._run(ask.visit, ask.branch, step, self._setup.decider_config, record, facts)
         assert isinstance(decision, Decision)
         return decision
 
@@ -163,14 +167,13 @@ class VisitRunner:
 
     # --- steps ---
 
-    def _facts(self, visit: Visit, branch: Branch, node_visit: NodeVisit | None) -> RunFacts:
+    def _facts(self, visit: Visit, branch: Branch, scope: Scope, node_visit: NodeVisit | None) -> RunFacts:
         of_run, plan = self._run_facts, self._setup.plan
-        reads = plan.reads.get(visit.node)
         return RunFacts(  # `replace` takes three times as long
             pipeline=of_run.pipeline,
             path=of_run.path,
-            inputs=branch.memory if reads is None else Selected(branch.memory, reads),
-            outputs=NodeOutputs(plan.edges.keys(), branch.sources, branch.outputs),
+            inputs=Copies(branch.memory, scope, plan.reads.get(visit.node)),
+            outputs=NodeOutputs(plan.edges.keys(), branch.sources, Copies(branch.outputs, scope)),
             calculator=of_run.calculator,
             shared=of_run.shared,
             declared=of_run.declared,
@@ -181,6 +184,7 @@ class VisitRunner:
     async def _run(
         self,
         visit: Visit,
+        branch: Branch,
         step: BaseStep[Any, Any],
         config: ResolvedConfig,
         record: VisitRecord,
@@ -195,19 +199,23 @@ class VisitRunner:
         if self._on_record is not None:
             used = self._on_record.retries_used(visit, is_decision=is_decision)
         self._active[visit] = worker
+        running = InContext(
+            run_step(
+                step,
+                scope=record.scope,
+                facts=facts,
+                deps=self._deps,
+                config=config,
+                contract=None if is_decision else self._setup.contracts.get(visit.node),
+                used=used,
+            ),
+            context,
+        )
         try:
-            return await InContext(
-                run_step(
-                    step,
-                    scope=record.scope,
-                    facts=facts,
-                    deps=self._deps,
-                    config=config,
-                    contract=None if is_decision else self._setup.contracts.get(visit.node),
-                    used=used,
-                ),
-                context,
-            )
+            if self._times is None:
+                return await running
+            with self._times.at_work(branch, record.scope):
+                return await running
         finally:
             del self._active[visit]
             if record.scope.is_open_inside:

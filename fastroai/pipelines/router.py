@@ -111,21 +111,31 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
         given = dict(inputs or {})
         scope = Scope("router", self.name, parent=current_scope(), tracer=tracer)
         async with scope:
-            name = await self.route(given, deps)  # type: ignore[arg-type]  # None where there are no deps
-            tried: list[str] = []
-            while True:
-                pipeline = self._named(name)
-                tried.append(name)
-                try:
-                    result = await pipeline.execute(given, deps, context=context)
-                except Exception as error:
-                    fallback = self._fallbacks.get(name)
-                    if fallback is None or fallback in tried or not _another_may_do(error):
-                        raise
-                    logger.warning("router %r: %r failed, trying %r: %s", self.name, name, fallback, error)
-                    name = fallback
-                else:
-                    return result.within(scope, routes=tuple(tried))
+            with scope.nesting():
+                return await self._routed(scope, given, deps, context)  # type: ignore[arg-type]  # may be None
+
+    async def _routed(
+        self,
+        scope: Scope,
+        inputs: Mapping[str, Any],
+        deps: DepsT,
+        context: MutableMapping[str, Any] | None,
+    ) -> PipelineResult[OutputT]:
+        name = await self.route(inputs, deps)
+        tried: list[str] = []
+        while True:
+            pipeline = self._named(name)
+            tried.append(name)
+            try:
+                result = await pipeline.execute(inputs, deps, context=context)
+            except Exception as error:
+                fallback = self._fallbacks.get(name)
+                if fallback is None or fallback in tried or not _another_may_do(error):
+                    raise
+                logger.warning("router %r: %r failed, trying %r: %s", self.name, name, fallback, error)
+                name = fallback
+            else:
+                return result.within(scope, routes=tuple(tried))
 
     def execute_sync(
         self,

@@ -37,7 +37,11 @@ async def entered(
     facts: Mapping[str, AttributeValue],
     seconds: float | None,
 ) -> None:
-    """Open the span of a run, with these attributes, and start the clock of all of it, until `stack` ends."""
+    """Open the span of a run, with these attributes, and start the clock of all of it, until `stack` ends.
+
+    Inside of a step, the clock of the attempt at that stands still meanwhile.
+    """
+    stack.enter_context(scope.nesting())
     if (tracer := scope.tracer) is not None:
         trace_id = await stack.enter_async_context(tracer.span(span, **facts))
         stack.callback(lambda: log_metrics(tracer, trace_id, attributes.usage_attributes(scope.spent())))

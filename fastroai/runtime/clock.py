@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import Final
 
@@ -132,3 +132,78 @@ class _Paused:
 
 
 _BOUNDS_NOTHING: Final = nullcontext()
+
+
+class WorkClock(Clock):
+    """Bounds the time, in seconds, in which anybody works on something that several do, perhaps at once.
+
+    It counts while at least one of them is inside `with clock.at_work(who):` and not inside
+    `with clock.at_rest(who):`. Running out cancels nothing: it calls `on_end`, once.
+    """
+
+    __slots__ = ("_alarm", "_has_rung", "_on_end", "_rests", "_working")
+
+    def __init__(self, seconds: float, what: str, on_end: Callable[[], None]) -> None:
+        """Bound `what`, as errors call it. It belongs to the loop that runs now."""
+        super().__init__(seconds, what)
+        self._loop, self._left, self._on_end = asyncio.get_running_loop(), seconds, on_end
+        self._alarm: asyncio.TimerHandle | None = None
+        self._has_rung = False
+        self._rests: dict[object, int] = {}
+        """Those at work, and how many reasons each has to wait."""
+        self._working = 0
+        """How many of them do not wait."""
+
+    @property
+    def ran_out(self) -> bool:
+        """Whether nothing is left of it."""
+        return self._has_rung
+
+    def remaining(self) -> float | None:
+        """Seconds until it runs out; `None` while nobody works."""
+        if self._alarm is None:
+            return None
+        assert self._loop is not None
+        return self._alarm.when() - self._loop.time()
+
+    @contextmanager
+    def at_work(self, who: object) -> Iterator[None]:
+        """Count while this goes on."""
+        self._rests[who] = 0
+        self._count(1)
+        try:
+            yield
+        finally:
+            if not self._rests.pop(who):
+                self._count(-1)
+
+    @contextmanager
+    def at_rest(self, who: object) -> Iterator[None]:
+        """One of those at work waits before it can go on. Works in worker threads too."""
+        self._on_its_loop(lambda: self._rest(who, 1))
+        try:
+            yield
+        finally:
+            self._on_its_loop(lambda: self._rest(who, -1))
+
+    def _rest(self, who: object, reasons: int) -> None:
+        if who not in self._rests:
+            return  # its work has ended, and left a thread behind
+        waited = bool(self._rests[who])
+        self._rests[who] += reasons
+        if bool(self._rests[who]) != waited:
+            self._count(1 if waited else -1)
+
+    def _count(self, more: int) -> None:
+        self._working += more
+        assert self._loop is not None
+        if self._working and self._alarm is None and not self.ran_out:
+            self._alarm = self._loop.call_later(self._left, self._ring)
+        elif not self._working and self._alarm is not None:
+            self._left = self._alarm.when() - self._loop.time()
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _ring(self) -> None:
+        self._alarm, self._has_rung = None, True
+        self._on_end()

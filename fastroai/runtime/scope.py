@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from fastroai.errors import ForkedScopeError, StoppedRun, TimeBudgetExceeded, attach_usage
 from fastroai.places import quoted
 from fastroai.records import RequestRecord, RequestUse, Usage
-from fastroai.runtime.clock import Clock
+from fastroai.runtime.clock import Clock, WorkClock
 from fastroai.runtime.events import EventPlace, Listener, RunEvent, both, on_this_loop
 from fastroai.runtime.in_flight import Charge, InFlight
 from fastroai.runtime.ledger import Account, Claim, wake
@@ -415,12 +415,33 @@ class Scope:
     def in_line(self) -> Iterator[None]:
         """A request waits for others here: attempts at a call and at a step lose no time by that."""
         with ExitStack() as stack:
+            stack.enter_context(self.at_rest())
             for scope in self.lineage():
                 for clock in scope._clocks or ():
                     if clock.of_attempt:
                         stack.enter_context(clock.paused())
                 if scope.kind == "step":
                     break  # what is around it is for more than this request
+            yield
+
+    @contextmanager
+    def nesting(self) -> Iterator[None]:
+        """This is a run, with time limits of its own: the attempt at the step around it loses no time."""
+        step = next((scope for scope in self.lineage() if scope.kind == "step"), None)
+        with ExitStack() as stack:
+            for clock in (() if step is None else step._clocks) or ():
+                if clock.of_attempt:
+                    stack.enter_context(clock.paused())
+            yield
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Something waits here before it goes on: limits of work lose no time by that."""
+        with ExitStack() as stack:
+            for scope in self.lineage():
+                for clock in scope._clocks or ():
+                    if isinstance(clock, WorkClock):
+                        stack.enter_context(clock.at_rest(scope))
             yield
 
     @property

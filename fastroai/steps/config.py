@@ -45,7 +45,8 @@ class ExecutionConfig:
 
     timeout: float | NotGiven | None = NOT_GIVEN
     """Seconds for one attempt of a unit: an agent call, or a step's own code (whose clock pauses while a
-    `ctx.run` is in progress). On a pipeline, the default for its steps."""
+    `ctx.run` or a nested pipeline, router or graph is in progress). On a pipeline, the default for its
+    steps."""
     total_timeout: float | NotGiven | None = NOT_GIVEN
     """Seconds for the whole step or pipeline, retries included. Not inherited."""
     retries: int | NotGiven = NOT_GIVEN

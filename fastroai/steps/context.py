@@ -233,7 +233,7 @@ class StepContext(Generic[DepsT_co]):
     @overload
     def get_input(self, key: str, default: T) -> Any | T: ...
     def get_input(self, key: str, default: object = NOT_GIVEN) -> object:
-        """One of the run's inputs; in a graph, one of the values in its memory.
+        """One of the run's inputs; in a graph, one of the values in its memory, as a copy for this attempt.
 
         Raises:
             MissingInputError: there is none, and no default.
@@ -337,13 +337,14 @@ class StepContext(Generic[DepsT_co]):
 
     @property
     def errors(self) -> Mapping[str, BaseException]:
-        """The latest failure of each node that failed on the way to this one, by node."""
+        """The latest failure of each node on the way to this one that has not succeeded since, by node."""
         return {} if self._facts.visit is None else self._facts.visit.errors
 
     def write(self, key: str, value: object) -> None:
         """Put a value into the graph's memory that stays there if this node is cancelled or fails.
 
-        What the node returns comes on top. Another attempt at the node begins anew.
+        What the node returns comes on top. The value is kept as it is now. What another attempt writes takes
+        the place of all that this one wrote. A resumed run begins with it.
 
         Raises:
             ConfigurationError: this step is not a node of a graph, or the node does not declare that key.

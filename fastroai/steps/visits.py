@@ -43,13 +43,18 @@ class NodeVisit(Generic[ContextT]):
         writes: Sequence[str] | None,
         errors: Mapping[str, BaseException],
         new_talk: Callable[[], Talk[ContextT] | None],
-        on_write: Callable[[str, object], None],
+        on_write: Callable[[str, object], object],
     ) -> None:
-        """`writes` are the keys that the node may write, all of them where it does not say."""
+        """`writes` are the keys that the node may write, all of them where it does not say.
+
+        `on_write` puts a value on record, and gives the copy of it that is kept.
+        """
         self.number, self.goal, self.errors = number, goal, errors
         self._writes, self._new_talk, self._on_write = writes, new_talk, on_write
         self.written: dict[str, object] = {}
         """What it has written before its end."""
+        self.kept: dict[str, object] = {}
+        """The same, or what the attempt before wrote, as long as this one has written nothing."""
         self.talk_so_far: Talk[ContextT] | None = None
         """The conversation of this attempt, if it has one yet."""
 
@@ -61,7 +66,7 @@ class NodeVisit(Generic[ContextT]):
         return self.talk_so_far
 
     def begin_attempt(self) -> None:
-        """Forget what an attempt before has written and said."""
+        """Forget what an attempt before has written and said; what it wrote is kept until this one writes."""
         self.written, self.talk_so_far = {}, None
 
     def write(self, key: str, value: object) -> None:
@@ -77,5 +82,5 @@ class NodeVisit(Generic[ContextT]):
             names = ", ".join(map(repr, self._writes))
             expected = f"one of the node's writes, {names}.{nearest_hint(key, self._writes)}"
             raise ConfigurationError("key", key, expected)
-        self._on_write(key, value)
-        self.written[key] = value
+        self.written[key] = self._on_write(key, value)
+        self.kept = self.written

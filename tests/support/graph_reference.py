@@ -13,6 +13,8 @@ from zlib import crc32
 
 TIMED_OUT = "the branch took too long"
 """The failure of a node that was cut short with its branch."""
+IN_A_CIRCLE = "the branch went in a circle"
+"""The failure of a node that a branch came to again without having run anything since."""
 
 # --- a graph, and what its nodes do ---
 
@@ -254,6 +256,13 @@ class Branch:
         self.state: Literal["going", "arrived", "ended", "failed", "cancelled"] = "going"
         self.inner: Fork | None = None
         self.visit: Visit | None = None
+        self.reason = "node"
+        """Why it failed, if it did."""
+        self.time_left = 0.0
+        """Of the time that it may work."""
+        self.works_since: float | None = None
+        self.alarms = 0
+        """How often it was set when its time will be up; only the last one counts."""
 
 
 @dataclass
@@ -302,6 +311,7 @@ class Interpreter:
             self.go(root, self.design.entry)
             while True:
                 self.fill_places()
+                self.set_alarms(root)
                 self.next_event()
         except Over:
             pass
@@ -344,8 +354,31 @@ class Interpreter:
     def matters(self, kind: str, about: Any) -> bool:
         """Not what was cancelled."""
         if kind == "time_is_up":
-            return bool(about.state == "going")
+            branch, alarm = about
+            return bool(branch.state == "going" and branch.alarms == alarm)
         return bool(about.branch.visit is about)
+
+    def set_alarms(self, branch: Branch) -> None:
+        """The time of a branch passes while something runs in it, or is decided."""
+        for inner in branch.inner.branches if branch.inner is not None else ():
+            if inner.state == "going":
+                self.set_alarm(inner)
+                self.set_alarms(inner)
+
+    def set_alarm(self, branch: Branch) -> None:
+        if self.design.branch_timeout is None:
+            return
+        works = any(is_inside(visit.branch, branch) for visit in (*self.running, *self.deciding))
+        if works == (branch.works_since is not None):
+            return
+        branch.alarms += 1
+        if works:
+            branch.works_since = self.now
+            self.after(branch.time_left, "time_is_up", (branch, branch.alarms))
+        else:
+            assert branch.works_since is not None
+            branch.time_left -= self.now - branch.works_since
+            branch.works_since = None
 
     # --- visits ---
 
@@ -361,10 +394,18 @@ class Interpreter:
 
     def skip(self, branch: Branch, node: str) -> None:
         if node in branch.skipped:
-            self.stop("failed", "cycle")
+            self.failed_somewhere = True
+            branch.reason = "cycle"
+            if node not in branch.errors.known:
+                self.note_failure(branch, node, IN_A_CIRCLE)
+            self.settle(branch, "failed")
+            return
         branch.skipped.add(node)
         self.numbers[node] += 1
         visit = branch.visit = Visit(branch, node, self.numbers[node])
+        if node in branch.errors.known:
+            self.route_failure(visit)
+            return
         latest = branch.outputs.known.get(node)
         self.route(visit, None if latest is None else latest.value)
 
@@ -439,13 +480,21 @@ class Interpreter:
         self.ended(visit, written)
         output = self.act_of(visit).output
         visit.branch.outputs.put(visit.node, Value(output, visit.node, self.order))
+        if visit.node in visit.branch.errors.known:
+            visit.branch.errors.put(visit.node, Value(None, visit.node, self.order, is_cleared=True))
         self.route(visit, output)
 
     def failed(self, visit: Visit, error: str) -> None:
         self.ended(visit, self.act_of(visit).kept)
         self.failed_somewhere = True
-        self.outcome.errors[visit.node] = error
-        visit.branch.errors.put(visit.node, Value(error, visit.node, self.order))
+        self.note_failure(visit.branch, visit.node, error)
+        self.route_failure(visit)
+
+    def note_failure(self, branch: Branch, node: str, error: str) -> None:
+        self.outcome.errors[node] = error
+        branch.errors.put(node, Value(error, node, self.order))
+
+    def route_failure(self, visit: Visit) -> None:
         ways = [way for way in self.design.ways_from(visit.node) if way.when in ("on_failure", "always")]
         self.proceed(visit, ways, is_success=False)
 
@@ -507,19 +556,18 @@ class Interpreter:
         fork.branches = [Branch(fork, target) for target in targets]
         branch.path.append({inner.target: inner.path for inner in fork.branches})
         for inner in fork.branches:
-            if self.design.branch_timeout is not None:
-                self.after(self.design.branch_timeout, "time_is_up", inner)
+            inner.time_left = self.design.branch_timeout or 0.0
         for inner in fork.branches:
             self.go(inner, inner.target)
 
-    def time_is_up(self, branch: Branch) -> None:
+    def time_is_up(self, about: tuple[Branch, int]) -> None:
+        branch, _ = about
         self.failed_somewhere = True
         under_way = [visit.node for visit in self.running if is_inside(visit.branch, branch)]
         under_way += [visit.node for visit in self.deciding if is_inside(visit.branch, branch)]
         self.cut(branch)
         for node in under_way or [branch.target]:
-            self.outcome.errors[node] = TIMED_OUT
-            branch.errors.put(node, Value(TIMED_OUT, node, self.order))
+            self.note_failure(branch, node, TIMED_OUT)
         self.settle(branch, "failed")
 
     def cut(self, branch: Branch) -> None:
@@ -554,13 +602,14 @@ class Interpreter:
             self.root_is_over(branch)
         elif state == "failed" and self.design.on_branch_failure == "fail_all":
             self.cut(branch.fork.owner)
+            branch.fork.owner.reason = branch.reason
             self.settle(branch.fork.owner, "failed")
         elif all(other.state != "going" for other in branch.fork.branches):
             self.fork_is_over(branch.fork)
 
     def root_is_over(self, root: Branch) -> None:
         if root.state == "failed":
-            self.stop("failed", "node")
+            self.stop("failed", root.reason)
         elif self.reached:
             self.stop("completed")
         else:
@@ -572,6 +621,7 @@ class Interpreter:
         some_failed = len(kept) < len(fork.branches)
         if not kept and not waits:
             self.gather(owner)
+            owner.reason = fork.branches[0].reason
             self.settle(owner, "failed")
             return
         merged = fork.branches if self.design.on_branch_failure == "wait_all" else kept

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fastroai.errors import MemoryConflict
+from fastroai.errors import MemoryConflict, VisitsExhausted
 from fastroai.expressions import Expression
 from fastroai.graphs.branches import Branch, Fork
 from fastroai.graphs.edge import Edge
@@ -22,7 +22,6 @@ from fastroai.graphs.events import (
     Event,
     Failed,
     Finish,
-    Forked,
     Started,
     StartNode,
     Succeeded,
@@ -31,7 +30,16 @@ from fastroai.graphs.events import (
 from fastroai.graphs.machine import GraphMachine
 from fastroai.graphs.plan import GraphPlan
 from fastroai.graphs.routing import Decision
-from support.graph_reference import TIMED_OUT, VIOLATION, Design, Outcome, Seen, error_text, writes_of
+from support.graph_reference import (
+    IN_A_CIRCLE,
+    TIMED_OUT,
+    VIOLATION,
+    Design,
+    Outcome,
+    Seen,
+    error_text,
+    writes_of,
+)
 
 
 def plan_of(design: Design) -> GraphPlan:
@@ -76,6 +84,10 @@ class Simulation:
         self._number = 0
         self._running: dict[Visit, bool] = {}
         """Whether it was cancelled."""
+        self._time_left: dict[Branch, float] = {}
+        """Of the time that each branch may work; of those that do, at the moment when they began to."""
+        self._alarms: dict[Branch, tuple[float, BranchTimedOut]] = {}
+        """Of those that work: since when, and what happens if they go on."""
 
     def run(self) -> Outcome:
         self._take(Started(dict(self.design.inputs)))
@@ -92,7 +104,7 @@ class Simulation:
         if self.finish is not None:
             return True
         if isinstance(event, BranchTimedOut):
-            return False  # the machine knows what is over
+            return all(event is not alarm for _, alarm in self._alarms.values())
         return not isinstance(event, Cancelled) and self._running.get(event.visit, True)  # type: ignore[union-attr]
 
     def _take(self, event: Event) -> None:
@@ -110,21 +122,31 @@ class Simulation:
                 case CancelVisit(visit):
                     cancelled.append(visit)
                     self._running[visit] = True
-                case Forked(fork):
-                    if self.design.branch_timeout is not None:
-                        for branch in fork.branches:
-                            event = BranchTimedOut(branch.identity, TimeoutError(TIMED_OUT))
-                            self._later(self.design.branch_timeout, event)
                 case Finish():
                     self.finish = command
         for visit in cancelled:
             if visit in self._running:
                 self._take(Cancelled(visit, dict(self._kept(visit))))
+        if self.design.branch_timeout is not None:
+            self._set_alarms(self.design.branch_timeout)
+
+    def _set_alarms(self, seconds: float) -> None:
+        running = [self.machine.branch_of(visit) for visit in self._running]
+        working = {one for branch in running if branch is not None for one in branch.lineage()}
+        for branch in tuple(self._alarms):
+            if branch not in working:
+                since, _ = self._alarms.pop(branch)
+                self._time_left[branch] -= self.now - since
+        for branch in self.machine.open_branches.values():
+            if branch in working and branch not in self._alarms:
+                alarm = BranchTimedOut(branch.identity, TimeoutError(TIMED_OUT))
+                self._alarms[branch] = self.now, alarm
+                self._later(self._time_left.setdefault(branch, seconds), alarm)
 
     def _start(self, visit: Visit, branch: Any) -> None:
         design, part = self.design, self.design.nodes[visit.node]
         memory = {name: value for name, value in branch.memory.items() if name in (part.reads or (name,))}
-        errors = {name: str(error) for name, error in branch.errors.items()}
+        errors = {name: _said(error) for name, error in branch.errors.items()}
         self.seen.append(Seen(visit.node, visit.number, memory, dict(branch.outputs), errors))
         self._running[visit] = False
         act = part.act(visit.number)
@@ -167,7 +189,7 @@ class Simulation:
             path=machine.root.path,
             memory=dict(machine.root.memory),
             visits=dict(machine.visits),
-            errors={name: str(error) for name, error in machine.failures.items()},
+            errors={name: _said(error) for name, error in machine.failures.items()},
             seen=self.seen,
             at=self.now,
         )
@@ -181,6 +203,10 @@ class Simulation:
         else:
             outcome.quality = "failed"
         return outcome
+
+
+def _said(error: object) -> str:
+    return IN_A_CIRCLE if isinstance(error, VisitsExhausted) else str(error)
 
 
 REASONS = {

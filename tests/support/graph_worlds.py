@@ -27,7 +27,16 @@ from fastroai.runtime import current_scope
 from fastroai.store import MemoryRunStore
 from fastroai.store.entries import AnyEntry, RequestEnded, RequestSent, StepFailure, StepOutput
 from support.agents import paid_agent
-from support.graph_reference import TIMED_OUT, VIOLATION, Design, Ending, Outcome, Seen, error_text
+from support.graph_reference import (
+    IN_A_CIRCLE,
+    TIMED_OUT,
+    VIOLATION,
+    Design,
+    Ending,
+    Outcome,
+    Seen,
+    error_text,
+)
 from support.graph_simulation import reason_of
 from support.interruptions import RUN, DyingStore, When, entries_of
 
@@ -195,6 +204,8 @@ def text_of(error: BaseException) -> str:
     kind = error.error_type if isinstance(error, RecordedError) else type(error).__name__
     if kind.endswith("TimeLimitExceeded"):
         return TIMED_OUT
+    if kind.endswith("VisitsExhausted"):
+        return IN_A_CIRCLE
     if isinstance(error, ContractViolation):
         return VIOLATION
     if isinstance(error, RecordedError) and error.error_type.endswith("ContractViolation"):

@@ -18,13 +18,14 @@ from fastroai import (
     MemoryRunStore,
     Pipeline,
     PipelineConfig,
+    RetryPolicy,
     StepContext,
     budget_scope,
     step,
     usage_of,
 )
 from fastroai.errors import RunNotFound, TimeBudgetExceeded, TimeLimitExceeded
-from fastroai.graphs import Edge, Graph, GraphResult, NodeStarted
+from fastroai.graphs import Edge, Graph, GraphResult, NodeFinished, NodeStarted
 
 How = Literal["task", "signal"]
 EVERY = 7
@@ -179,6 +180,47 @@ async def test_a_time_limit_around_the_graph_is_raised_by_what_set_it() -> None:
 # --- which run ---
 
 
+@pytest.mark.parametrize("turns", [0, 1, 2])
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_run_can_be_cancelled_as_soon_as_it_has_begun(turns: int, stored: bool) -> None:
+    graph = Graph("g", nodes={"a": quick, "b": slow}, edges=chain("a", "b"))
+    run = asyncio.create_task(graph.run(run_id="r", store=SlowlyOpened() if stored else None))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await graph.cancel("r")
+    assert (await run).status == "cancelled"
+    with pytest.raises(RunNotFound):
+        await graph.cancel("r", store=MemoryRunStore())
+
+
+class SlowlyOpened(MemoryRunStore):
+    """Lets others run before it writes."""
+
+    async def append(self, *args: Any, **options: Any) -> Any:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return await super().append(*args, **options)
+
+
+@in_virtual_time
+async def test_what_waits_for_its_next_attempt_is_cancelled_though_a_listener_is_slow() -> None:
+    @step(retry=RetryPolicy(2, backoff=5, jitter="none"))
+    async def again(ctx: StepContext) -> None:
+        attempts.append(ctx.attempt)
+        raise ValueError("not yet")
+
+    attempts: list[int] = []
+    nodes: dict[str, Any] = {"a": quick, "again": again, "beside": slow}
+    graph = Graph("g", nodes=nodes, edges=[Edge("a", "again"), Edge("a", "beside")])
+    async with graph.stream(run_id="r") as stream:
+        async for event in stream:
+            if isinstance(event, NodeFinished) and event.step_id == "beside":
+                await graph.cancel("r")
+                await asyncio.sleep(60)
+    assert stream.result is not None
+    assert (stream.result.status, attempts) == ("cancelled", [1])
+
+
 async def test_cancelling_reaches_the_run_though_nodes_run_the_same_graph_under_its_id() -> None:
     inner_is_over = asyncio.Event()
 
@@ -247,7 +289,7 @@ async def test_a_run_in_another_thread_is_cancelled_from_here() -> None:
 
 @in_virtual_time
 async def test_what_waits_for_a_place_or_for_its_next_attempt_is_cancelled_too() -> None:
-    @step(retry_delay=1000)
+    @step(retry=RetryPolicy(2, backoff=50, jitter="none"))
     async def again(ctx: StepContext) -> None:
         ctx.write("attempt", ctx.attempt)
         raise ValueError("not yet")
