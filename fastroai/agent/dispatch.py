@@ -14,7 +14,7 @@ from contextlib import (
 from dataclasses import dataclass, field
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypedDict
+from typing import Any, Final, Generic, Self, TypedDict, TypeVar
 
 from pydantic_ai import Agent, AgentCapability, AgentRunResultEvent, RunContext
 from pydantic_ai.agent import AbstractAgent, EventStreamHandler
@@ -48,6 +48,8 @@ from fastroai.usage.limits import Limits
 logger = logging.getLogger("fastroai.agent")
 
 _threads: Final = WorkerThreads()
+
+ItemT = TypeVar("ItemT")
 
 
 class _Identity(TypedDict):
@@ -232,6 +234,17 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
             )
         return result
 
+    def outside_of_clock(self, send: Send[ItemT]) -> Send[ItemT]:
+        """Return what sends the same, without the time that the consumer takes counting for the clock."""
+        if self.clock.seconds is None:
+            return send
+
+        async def deliver(item: ItemT) -> None:
+            with self.clock.paused():
+                await send(item)
+
+        return deliver
+
     async def respond(self, result: AgentRunResult[OutputDataT]) -> ChatResponse[OutputDataT]:
         """Return the response, once what is open in the scope is on its account."""
         await self.scope.end_inside()  # streams that its tools have left open belong to it
@@ -287,29 +300,18 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             async with self.agent.run_stream(
                 call.prompt, output_type=call.output_type, **self.arguments(call)
             ) as streamed:
-                async for chunk in self._chunks(call, streamed):
-                    with attempt.clock.paused():
-                        await send(chunk)
+                deliver: Send[StreamChunk[Any]] = attempt.outside_of_clock(send)
+                output_type = self.agent.output_type if call.output_type is None else call.output_type
+                if output_type is str:
+                    async for text in streamed.stream_text(delta=True, debounce_by=None):
+                        await deliver(StreamChunk(content=text))
+                else:
+                    async for chunk in _chunks_of_outputs(streamed):
+                        await deliver(chunk)
             response = await attempt.respond(streamed.result)
         if call.after is not None:
             call.after(response.new_messages())
         await send(StreamChunk(output=response.output, is_final=True, usage_data=response))
-
-    async def _chunks(
-        self, call: AgentCall, streamed: StreamedRunResult[AgentDepsT, Any]
-    ) -> AsyncGenerator[StreamChunk[OutputDataT]]:
-        output_type = self.agent.output_type if call.output_type is None else call.output_type
-        if output_type is str:
-            async for text in streamed.stream_text(delta=True, debounce_by=None):
-                yield StreamChunk(content=text)
-            return
-        written = 0
-        async for output in streamed.stream_output():
-            if isinstance(output, str):
-                yield StreamChunk(content=output[written:])
-                written = len(output)
-            else:
-                yield StreamChunk(output=output)
 
     async def stream_events(
         self,
@@ -324,11 +326,11 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             async with self.agent.run_stream_events(
                 call.prompt, output_type=call.output_type, **self.arguments(call)
             ) as events:
+                deliver = attempt.outside_of_clock(send)
                 async for event in events:
                     if isinstance(event, AgentRunResultEvent):
                         result = event.result
-                    with attempt.clock.paused():
-                        await send(event)
+                    await deliver(event)
             assert result is not None, "PydanticAI ends a run's events with its result"
             response = await attempt.respond(result)
         await send(ResponseEvent(response))
@@ -411,6 +413,18 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         if not isinstance(model, Model) or self.meter.models.has_built(model):
             return None
         return loop_of(model)
+
+
+async def _chunks_of_outputs(
+    streamed: StreamedRunResult[AgentDepsT, Any],
+) -> AsyncGenerator[StreamChunk[OutputDataT]]:
+    written = 0
+    async for output in streamed.stream_output():
+        if isinstance(output, str):
+            yield StreamChunk(content=output[written:])
+            written = len(output)
+        else:
+            yield StreamChunk(output=output)
 
 
 @contextmanager
