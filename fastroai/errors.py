@@ -41,6 +41,7 @@
     ├── RunFromNewerVersion                  ... or is of a later version
     ├── RunFromOlderVersion                  ... or is of an earlier version
     ├── OnceInterrupted                      a side effect that may have happened or not
+    ├── CancelledInside                      a step awaited something that somebody else cancelled
     ├── ValueNotStorable (TypeError)         a value that would not come back from the store as it was
     ├── CircuitOpenError                     a circuit breaker lets no requests through
     ├── UnpricedModelError                   a budget of money, and a model without a price
@@ -94,6 +95,7 @@ __all__ = [
     "MissingDependencyError",
     "MissingExtraError",
     "MissingInputError",
+    "CancelledInside",
     "OnceInterrupted",
     "PipelineValidationError",
     "PriceUpdateError",
@@ -1012,6 +1014,22 @@ class OnceInterrupted(FastroAIError):
             f"it is not known whether {self.name!r} of step {self.step_id!r} has happened: its process died "
             "meanwhile, or its result could not be stored. Find out; if it must be done again, resume with "
             "ctx.once(..., if_interrupted='repeat'), else fork the run with the output of the step"
+        )
+
+
+class CancelledInside(FastroAIError):
+    """A step awaited a task that was cancelled, and nobody had cancelled the step: that is its failure."""
+
+    retryable = True
+
+    def __init__(self, step_id: str) -> None:
+        super().__init__(step_id)
+        self.step_id = step_id
+
+    def __str__(self) -> str:
+        return (
+            f"step {self.step_id!r} awaited something that was cancelled, as by a client or a pool that was "
+            "closed; nobody had cancelled the step itself"
         )
 
 

@@ -52,8 +52,8 @@ class PipelineMachine:
         self.plan, self.exempt, self.part = plan, exempt, part
         self._max_concurrency, self._at_once = max_concurrency, None if resumes else max_concurrency
         self._missing = {step_id: len(befores) for step_id, befores in plan.dependencies.items()}
-        self._ready: deque[tuple[StepStarted, str | None]] = deque()
-        """What waits for a place, with the step that it needed last."""
+        self._ready: deque[tuple[str, str, str | None]] = deque()
+        """What waits for a place: the step, why it is due, and the step that it needed last."""
         self.running: dict[str, StepStarted] = {}
         """What has started and is not over, first started first."""
         self._over: set[str] = set()
@@ -77,13 +77,15 @@ class PipelineMachine:
                 self._leave(fact.step_id)
             case RunStarted():
                 self._ready.extend(
-                    (StepStarted(step_id, "it needs no other step", part=self.part), None)
+                    (step_id, "it needs no other step", None)
                     for step_id, missing in self._missing.items()
                     if not missing
                 )
             case RunResumed():
                 self._at_once = self._max_concurrency
-                self._ready.extendleft((started, None) for started in reversed(self.running.values()))
+                self._ready.extendleft(
+                    (started.step_id, started.cause, None) for started in reversed(self.running.values())
+                )
                 self.running.clear()
             case PauseRequested():
                 self._pausing = True
@@ -105,9 +107,9 @@ class PipelineMachine:
         del self.running[step_id]
         self._over.add(step_id)
         if self._ready and self._max_concurrency is not None:
-            started, after = self._ready[0]
+            first, cause, after = self._ready[0]
             if after != step_id:
-                started.cause = f"{started.cause}; it waited for a place until {step_id!r} ended"
+                self._ready[0] = first, f"{cause}; it waited for a place until {step_id!r} ended", after
 
     def _on_success(self, fact: StepFinished) -> None:
         step_id = fact.step_id
@@ -118,8 +120,7 @@ class PipelineMachine:
         for after in self.plan.dependents[step_id]:
             missing[after] -= 1
             if not missing[after]:
-                cause = f"{step_id!r} was the last that it needed"
-                self._ready.append((StepStarted(after, cause, part=self.part), step_id))
+                self._ready.append((after, f"{step_id!r} was the last that it needed", step_id))
 
     def _on_failure(self, fact: StepFailed) -> None:
         """A budget around the run stops it, whatever the step's configuration says of its own failures."""
@@ -149,8 +150,8 @@ class PipelineMachine:
             return
         ready, running, limit = self._ready, self.running, self._at_once
         while ready and (limit is None or len(running) < limit):
-            started, _ = ready.popleft()
-            running[started.step_id] = started
+            step_id, cause, _ = ready.popleft()
+            running[step_id] = started = StepStarted(step_id, cause, part=self.part)
             self._decisions.append(started)
 
     # --- the end ---
@@ -191,7 +192,7 @@ class PipelineMachine:
             self._decisions.append(self._stop)
         elif self._ready:
             finish = self._ending("waiting", "a pause was requested")
-            finish.resume_at = tuple(started.step_id for started, _ in self._ready)
+            finish.resume_at = tuple(step_id for step_id, _, _ in self._ready)
             self._decisions.append(finish)
         else:
             self._decisions.append(self._ending("finished", "every step has run"))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from time import perf_counter
 from typing import Any, Final, Literal, assert_never
 
@@ -117,7 +118,7 @@ class Runner:
         fact.part = self._part
         decisions = self._machine.handle(fact)
         self._note(fact, decisions)
-        self._add_worker(self._aside(fact, decisions))
+        self._add_worker(partial(self._aside, fact, decisions))
 
     async def _aside(self, fact: Told, decisions: Sequence[Decision]) -> None:
         await self._decided(fact, decisions)
@@ -128,18 +129,18 @@ class Runner:
     def _keep_going(self) -> None:
         """See that someone takes what is ready: the worker that calls this is about to wait."""
         if self._ready:
-            self._add_worker(self._take())
+            self._add_worker(self._take)
 
-    def _add_worker(self, work: Coroutine[Any, Any, None]) -> None:
+    def _add_worker(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         worker = self._loop.create_task(self._watched(work))
         self._workers.add(worker)
         # Not in the worker itself: one that is cancelled before it has begun never runs a line.
         worker.add_done_callback(self._on_worker_done)
 
-    async def _watched(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _watched(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Whoever waits for the run raises what goes wrong; a task that nobody awaits would only complain."""
         try:
-            await work
+            await work()
         except BaseException as error:
             if not self._finished.done():
                 self._finished.set_exception(error)

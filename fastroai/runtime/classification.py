@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from fastroai.errors import AnswerCutError, FastroAIError, StepExecutionError, error_chain
+from fastroai.errors import AnswerCutError, CancelledInside, FastroAIError, StepExecutionError, error_chain
 from fastroai.runtime.http_signals import REPEATABLE_STATUSES, should_retry, status_of
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _of_ours(error: FastroAIError) -> FailureClass:
     """Most of what may be tried again was never begun; time ran out, and answers broke off, in the middle."""
     if not error.retryable:
         return FailureClass.TERMINAL
-    in_the_middle = isinstance(error, TimeoutError | AnswerCutError)
+    in_the_middle = isinstance(error, TimeoutError | AnswerCutError | CancelledInside)
     return FailureClass.AMBIGUOUS if in_the_middle else FailureClass.RECOVERABLE
 
 

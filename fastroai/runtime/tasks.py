@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Collection
 from typing import Any, Final
 
+import anyio
+
 TURNS_OF_AN_ANSWER: Final = 200
 """Turns of the loop within which an answer that has arrived reaches whoever asked, many times over."""
 
@@ -27,16 +29,14 @@ async def end_task(task: asyncio.Task[Any]) -> None:
 async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
     """`end_task` for several, those included that join `tasks` meanwhile."""
     cancelled: asyncio.CancelledError | None = None
-    told: set[asyncio.Task[Any]] = set()
     while running := [task for task in tasks if not task.done()]:
         for task in running:
-            # Once: a cancelled scope of anyio interrupts the caller in each turn of the loop, and a task
-            # that puts its last words on record must not be interrupted as often.
-            if task not in told:
-                told.add(task)
-                task.cancel()
+            task.cancel()
         try:
-            await asyncio.wait(running)
+            # A cancelled scope of anyio would interrupt this in each turn of the loop, and so the tasks, which
+            # may be about to put their last words on record.
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait(running)
         except asyncio.CancelledError as error:
             cancelled = error
     for task in tasks:

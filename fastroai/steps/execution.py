@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -10,7 +11,7 @@ from types import CoroutineType, MappingProxyType
 from typing import Any, Final, cast
 
 from fastroai.calls.call import no_agent
-from fastroai.errors import ConfigurationError
+from fastroai.errors import CancelledInside, ConfigurationError
 from fastroai.runtime import NO_RETRIES_USED, Clock, RetriesUsed, Retry, Scope
 from fastroai.steps.base import BaseStep, DepsT, OutputT
 from fastroai.steps.config import ResolvedConfig, resolve
@@ -122,6 +123,12 @@ async def _attempt(
     except Exception:
         await context.in_the_books()
         raise
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        await context.in_the_books()
+        raise CancelledInside(context.step_id) from error
     finally:
         context.end()
         if context.scope.is_open_inside:

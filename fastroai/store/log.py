@@ -44,7 +44,7 @@ class Log:
         if self.run is None:
             facts = with_spending(map(as_told, self.live), self.scope)
         else:
-            facts = [*self.run.recorded.entries, *map(as_told, self.run.journal.entries)]
+            facts = list(map(as_told, self.run.entries()))
         for fact in facts:
             if fact.part is NOWHERE:  # those of requests and side effects have a place in the run instead
                 fact.part = self.scope.part

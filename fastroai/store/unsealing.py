@@ -25,6 +25,7 @@ from fastroai.runtime.facts import (
     StepFailed,
     StepFinished,
     StepRetried,
+    StopRequested,
     ToolEnded,
     ValueWritten,
 )
@@ -86,8 +87,13 @@ def _with_messages(entry: AnyFact, change: Callable[[str], str]) -> AnyFact:
             return replace(entry, failure=replace(entry.failure, message=change(entry.failure.message)))
         case StepCancelled():
             return replace(entry, cause=change(entry.cause))
+        case StopRequested():
+            return replace(entry, reason=change(entry.reason))
         case RunFinished(failure=FailureFacts() as failure):
-            return replace(entry, failure=replace(failure, message=change(failure.message)))
+            failure = replace(failure, message=change(failure.message))
+            return replace(entry, failure=failure, reason=change(entry.reason))
+        case RunFinished():
+            return replace(entry, reason=change(entry.reason))
         case RequestSent() | RequestEnded() | SpendingRecorded() if entry.record.error is not None:
             return replace(entry, record=replace(entry.record, error=change(entry.record.error)))
         case _:

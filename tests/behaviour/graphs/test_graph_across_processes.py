@@ -167,9 +167,9 @@ async def test_of_two_processes_that_answer_at_once_one_wins_and_the_other_is_to
 
 async def on_record(store: Any, kind: str, node: str) -> None:
     """Wait until this is stored of a node."""
-    wanted = f'"kind":"{kind}","place":"{node}"'.encode()
+    kind_of, of_node = f'"kind":"{kind}"'.encode(), f'"step_id":"{node}"'.encode()
     deadline = time.monotonic() + PATIENCE
-    while not any(wanted in entry for entry in await raw_log(store, "r")):
+    while not any(kind_of in entry and of_node in entry for entry in await raw_log(store, "r")):
         assert time.monotonic() < deadline, "it was never stored"
         await asyncio.sleep(0.01)
 

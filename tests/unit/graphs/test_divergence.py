@@ -92,5 +92,5 @@ async def test_edges_that_are_resolved_although_nothing_ended() -> None:
         turning(), [*entries, twice]
     )
     facts = FailureFacts(error_type="E", message="gone", failure_class="terminal")
-    failure = StepFailed(place="nowhere", attempt=1, failure=facts)
+    failure = StepFailed("nowhere", facts)
     assert told(turning(), [entries[0], failure]).endswith("on record is a failure of 'nowhere'")

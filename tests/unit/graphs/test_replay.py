@@ -104,7 +104,7 @@ async def test_a_log_that_cannot_be_is_refused_and_never_crashes_whatever_is_wro
         for forgiving in (False, True):
             try:
                 recorded = RecordedRun("r", log)
-                replay = replayed(graph._setup, {"x": 1}, recorded, "", None, forgiving=forgiving)
+                replay = replayed(graph._setup, {"x": 1}, recorded, recorded.opened.part, None, forgiving=forgiving)
             except RunCorrupt:
                 refused += 1
             else:
@@ -118,12 +118,12 @@ async def test_every_beginning_of_a_log_is_one_that_a_run_can_go_on_from() -> No
     entries = await log_of(graph, counted)
     questions = next(number for number, entry in enumerate(entries) if isinstance(entry, QuestionAsked))
     for end in range(1, len(entries) + 1):
-        replay = replayed(graph._setup, {"x": 1}, RecordedRun("r", entries[:end]), "", None, forgiving=False)
+        replay = replayed(graph._setup, {"x": 1}, RecordedRun("r", entries[:end]), entries[0].part, None, forgiving=False)
         assert replay.finish or replay.starts
         if end > questions + 1 and replay.finish is not None:
-            assert replay.finish.status in ("paused", "completed")
+            assert replay.finish.status in ("waiting", "finished")
     assert replay.finish is not None
-    assert replay.finish.status == "completed"
+    assert replay.finish.status == "finished"
 
 
 async def test_what_another_graph_has_done_is_refused_with_the_entry_that_does_not_fit() -> None:
@@ -134,9 +134,9 @@ async def test_what_another_graph_has_done_is_refused_with_the_entry_that_does_n
     entries = (await graph.run(run_id="r")).trace.entries
     other = Graph("g", nodes=counted.nodes("b", "a"), edges=[Edge("b", "a")])
     with pytest.raises(RunCorrupt, match="the graph would not have come to 'a' there") as refused:
-        replayed(other._setup, {}, RecordedRun("r", entries), "", None, forgiving=False)
-    assert "step_finished" in repr(entries[refused.value.position - 1])
-    replay = replayed(other._setup, {}, RecordedRun("r", entries), "", None, forgiving=True)
+        replayed(other._setup, {}, RecordedRun("r", entries), entries[0].part, None, forgiving=False)
+    assert "StepFinished" in repr(entries[refused.value.position - 1])
+    replay = replayed(other._setup, {}, RecordedRun("r", entries), entries[0].part, None, forgiving=True)
     assert list(replay.machine.root.outputs) == ["b", "a"] or replay.starts
     assert isinstance(entries[0], RunStarted)
     assert isinstance(entries[-1], RunFinished)

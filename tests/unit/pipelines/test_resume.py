@@ -226,7 +226,7 @@ async def test_events_and_hooks_are_told_of_what_runs_and_not_of_what_is_reused(
     def hook(event: Any) -> None:
         told.append((type(event).__name__, event.step_id))
 
-    config = PipelineConfig(on_step_start=hook, on_step_success=hook, on_step_failed=hook)
+    config = PipelineConfig(on_step_start=hook, on_step_success=hook, on_step_failure=hook)
     pipeline = counted.pipeline("p", {"a": [], "b": ["a"]}, config=config)
     counted.failing = {"b"}
     await failed(pipeline, store)

@@ -225,11 +225,11 @@ async def test_the_process_of_a_deleted_run_writes_nothing_into_the_next_run_wit
     later = await begun()
     before = await everything_in(any_store)
     with pytest.raises(RunTakenOver, match="was deleted"):
-        await deleted.journal.commit(StepFinished(place="a", attempt=1, output="of the deleted run"))
+        await deleted.journal.commit(StepFinished("a", "of the deleted run"))
     with pytest.raises(RunTakenOver):
         await deleted.end(ended(), Usage())
     assert await everything_in(any_store) == before
-    await later.journal.commit(StepStarted(place="a", cause=""))
+    await later.journal.commit(StepStarted("a", ""))
     await later.end(ended(), Usage())
     assert kinds(await entries_of(any_store, run_id)) == ["run_started", "step_started", "run_finished"]
 
@@ -298,10 +298,6 @@ def kinds(entries: Sequence[AnyFact]) -> list[str]:
     return [entry.kind for entry in entries]
 
 
-def known(run: DurableRun) -> list[AnyFact]:
-    return [*run.recorded.entries, *run.journal.entries]
-
-
 async def test_what_comes_with_a_resume_is_on_record_with_it_and_the_log_goes_on_after_it() -> None:
     store = MemoryRunStore()
     await (await begin(store)).end(ended(), Usage())
@@ -311,11 +307,11 @@ async def test_what_comes_with_a_resume_is_on_record_with_it_and_the_log_goes_on
     assert kinds(await entries_of(store, "r")) == before
     assert run.recorded.outputs == {"ask": answer}
     assert run.recorded.ended is None
-    assert kinds(known(run)) == before
+    assert kinds(run.entries()) == before
     await run.journal.commit(StepStarted("next", "ask finished"))
     await run.end(ended(), Usage())
     whole = [*before, "step_started", "run_finished"]
-    assert kinds(await entries_of(store, "r")) == kinds(known(run)) == whole
+    assert kinds(await entries_of(store, "r")) == kinds(run.entries()) == whole
 
 
 async def test_a_resume_that_is_not_on_record_brings_nothing_with_it() -> None:
