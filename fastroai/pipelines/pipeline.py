@@ -116,7 +116,8 @@ class Pipeline(Generic[DepsT, OutputT]):
             self.config,
             self._limits,
             RunHooks.of(
-                Hooks.of(self.config), {step_id: resolved.hooks for step_id, resolved in self._configs.items()}
+                Hooks.of(self.config),
+                {step_id: resolved.hooks for step_id, resolved in self._configs.items()},
             ),
             self._accepts,
         )

@@ -175,8 +175,13 @@ class Runner:
         decisions = self._machine.handle(fact)
         log = self._log
         if log.run is None:
-            log.live.extend(one for one, _ in outcome.before)
-            self._note(fact, decisions)
+            live = log.live
+            if outcome.before:
+                live.extend(one for one, _ in outcome.before)
+            live.append(fact)
+            for decision in decisions:
+                if isinstance(decision, _KEPT):
+                    live.append(decision)
         else:
             noted = [*outcome.before, (fact, outcome.stored)]
             noted += [(one, self._work.stored(one)) for one in decisions if isinstance(one, _KEPT)]
