@@ -235,10 +235,10 @@ class Runner:
     def _cancel(self, units: Sequence[Unit], cause: str) -> None:
         """One that has not begun ends when it would; where a budget is used up, answers arrive first."""
         for unit in units:
-            self._cancelled.setdefault(unit, cause)
-        for unit in units:
-            if (worker := self._active.get(unit)) is not None:
-                worker.cancel()
+            if unit not in self._cancelled:
+                self._cancelled[unit] = cause
+                if (worker := self._active.get(unit)) is not None:
+                    worker.cancel()
 
     # --- units ---
 
@@ -295,6 +295,8 @@ class Runner:
             error = raised
         finally:
             del self._active[unit]
+            if unit in self._cancelled:
+                worker.uncancel()  # that was for this unit: the next one has a task that nobody cancels
         if scope.is_open_inside:
             self._keep_going()
             await scope.end_inside()
