@@ -128,7 +128,7 @@ class Runner:
         for decision in decisions:  # at once, whoever listens
             if isinstance(decision, Cancel):
                 self._cancel(decision.units, decision.cause)
-        self._add_worker(lambda: self._aside(fact, decisions))
+        self._add_worker(partial(self._aside, fact, decisions))
 
     async def _aside(self, fact: Told, decisions: Sequence[Decision]) -> None:
         if self.scope.listener is not None:
@@ -237,10 +237,10 @@ class Runner:
     def _cancel(self, units: Sequence[Unit], cause: str) -> None:
         """One that has not begun ends when it would; where a budget is used up, answers arrive first."""
         for unit in units:
-            self._cancelled.setdefault(unit, cause)
-        for unit in units:
-            if (worker := self._active.get(unit)) is not None:
-                worker.cancel()
+            if unit not in self._cancelled:
+                self._cancelled[unit] = cause
+                if (worker := self._active.get(unit)) is not None:
+                    worker.cancel()
 
     # --- units ---
 
@@ -297,17 +297,20 @@ class Runner:
             finished = self._work.finished(started, record, output)
             stored = None if run is None else self._work.stored(finished)
         except BaseException as error:
+            self._left(unit, worker)
             return await self._raised(started, record, error), None
-        else:
-            scope.close()
-            return finished, stored
-        finally:
-            self._active.pop(unit, None)
+        self._left(unit, worker)
+        scope.close()
+        return finished, stored
+
+    def _left(self, unit: Unit, worker: asyncio.Task[None]) -> None:
+        del self._active[unit]
+        if unit in self._cancelled:
+            worker.uncancel()  # that was for this unit: the next one has a task that nobody cancels
 
     async def _raised(self, started: StepStarted, record: UnitRecord, error: BaseException) -> Outcome:
         """What a unit comes to that raised an exception. Raises what is no outcome of a unit."""
         unit, scope = (started.step_id, started.visit), record.scope
-        del self._active[unit]
         if scope.is_open_inside:
             self._keep_going()
             await scope.end_inside()
