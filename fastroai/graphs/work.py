@@ -16,7 +16,7 @@ from fastroai.graphs.decide_step import DecideStep
 from fastroai.graphs.events import Forked, Joined, Visit
 from fastroai.graphs.machine import GraphMachine
 from fastroai.graphs.outputs import NodeOutputs
-from fastroai.graphs.routing import Decision, EdgeOutcome
+from fastroai.graphs.routing import Choice, EdgeOutcome
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.surprises import warn_of
 from fastroai.graphs.talk import Talk
@@ -128,7 +128,9 @@ class GraphWork:
             stored: AnyFact | None = None
             if self._log.run is not None:
                 as_stored = value_to_json(value, None, f"{key!r}, which node {visit.node!r} wrote,")
-                stored = ValueWritten(place=place, key=key, value=seal(as_stored, self._codec), part=self._part)
+                stored = ValueWritten(
+                    place=place, key=key, value=seal(as_stored, self._codec), part=self._part
+                )
             own = own_copy(value)
             self._log.note(ValueWritten(place=place, key=key, value=own, part=self._part), stored)
             return own
@@ -167,7 +169,7 @@ class GraphWork:
             ContractViolation: it is not what the node writes.
             ValueNotStorable: it cannot be stored.
         """
-        if isinstance(output, Decision):
+        if isinstance(output, Choice):
             return self._decided(started, record, output)
         if isinstance(output, ConversationState) and output.is_incomplete:
             expected = "an output: in a graph, a node among pause_nodes asks a person"
@@ -227,7 +229,7 @@ class GraphWork:
             spent_in=scope,
         )
 
-    def _decided(self, started: StepStarted, record: UnitRecord, decision: Decision) -> Outcome:
+    def _decided(self, started: StepStarted, record: UnitRecord, decision: Choice) -> Outcome:
         fact = self._result(started, record, decision, {}, is_question=False)
         assert isinstance(fact, StepFinished)
         stored = None
@@ -302,9 +304,7 @@ class GraphWork:
         ]
         return replace(decision, edges=edges)
 
-    def _time_out(
-        self, ended: Collection[Branch], seconds: float, tell: Callable[[Told], None]
-    ) -> None:
+    def _time_out(self, ended: Collection[Branch], seconds: float, tell: Callable[[Told], None]) -> None:
         """Those that go on fail, what is around others before these, in the order of the edges."""
         for identity, branch in tuple(self._machine.open_branches.items()):
             if branch in ended and branch.state == "open":
@@ -321,17 +321,17 @@ def _phase(
     return talk.phase(written, error) if isinstance(talk, Talk) else None
 
 
-def decision_as_json(decision: Decision) -> JsonValue:
+def decision_as_json(decision: Choice) -> JsonValue:
     """A decision as it is stored."""
     stored: dict[str, JsonValue] = {"target": decision.target, "reasoning": decision.reasoning}
     return stored if decision.failure is None else {**stored, "failure": decision.failure}
 
 
-def decision_from_json(stored: JsonValue) -> Decision:
+def decision_from_json(stored: JsonValue) -> Choice:
     """A decision as it was. Raises `ValueError` where that is not one."""
     if not isinstance(stored, dict) or not isinstance(stored.get("target"), str):
         raise ValueError("it is no decision")
     failure = stored.get("failure")
-    return Decision(
+    return Choice(
         str(stored["target"]), str(stored.get("reasoning", "")), None if failure is None else str(failure)
     )
