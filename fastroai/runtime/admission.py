@@ -384,7 +384,7 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
         raise ScopeClosedError(scope.path)
     flow = current_flow.get() if terms.streamed else None
     try:
-        if accounts := _open_accounts(scope):
+        if scope.account is not None and (accounts := _open_accounts(scope)):
             in_line = _InLine(scope, accounts, terms)
             await in_line.take()
             reservation = Reservation(scope, in_line.terms, in_line.hold, flow)
