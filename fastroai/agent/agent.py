@@ -369,35 +369,35 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             CostBudgetExceeded: a budget of this call, or of the run around it, is used up.
             pydantic_ai.exceptions.AgentRunError: as in PydanticAI; `usage_of(error)` has what was spent.
         """
-        return await self.dispatch(
-            AgentCall(
-                prompt=user_prompt,
-                output_type=output_type,
-                conversation=conversation,
-                message_history=message_history,
-                deferred_tool_results=deferred_tool_results,
-                conversation_id=conversation_id,
-                run_id=run_id,
-                model=model,
-                instructions=instructions,
-                deps=deps,
-                model_settings=model_settings,
-                usage_limits=usage_limits,
-                cancellation_token=cancellation_token,
-                timeout=timeout,
-                usage=usage,
-                metadata=metadata,
-                retries=retries,
-                toolsets=toolsets,
-                event_stream_handler=event_stream_handler,
-                capabilities=capabilities,
-                workspace=workspace,
-                spec=spec,
-                tracer=tracer,
-                limits=limits_of(budget, cost_budget),
-                request_retries=request_retries,
-            )
+        call = AgentCall(
+            prompt=user_prompt,
+            output_type=output_type,
+            conversation=conversation,
+            message_history=message_history,
+            deferred_tool_results=deferred_tool_results,
+            conversation_id=conversation_id,
+            run_id=run_id,
+            model=model,
+            instructions=instructions,
+            deps=deps,
+            model_settings=model_settings,
+            usage_limits=usage_limits,
+            cancellation_token=cancellation_token,
+            timeout=timeout,
+            usage=usage,
+            metadata=metadata,
+            retries=retries,
+            toolsets=toolsets,
+            event_stream_handler=event_stream_handler,
+            capabilities=capabilities,
+            workspace=workspace,
+            spec=spec,
+            tracer=tracer,
+            limits=limits_of(budget, cost_budget),
+            request_retries=request_retries,
         )
+        async with self._dispatcher.attempt(call) as attempt:  # as `dispatch`, with one coroutine less
+            return await attempt.respond(await attempt.ask())
 
     def _home(self, *_: object, model: Model | str | None = None, **__: object) -> AbstractEventLoop | None:
         return self._dispatcher.home(model)

@@ -349,9 +349,7 @@ class GraphMachine:
             if branch.fork is not None:
                 branch.fork.has_run_nodes = True
             self._clear_stale(branch, node)
-            started = StepStarted(
-                node, cause, visit=visit.number, branch=branch.identity, part=self.part
-            )
+            started = StepStarted(node, cause, visit=visit.number, branch=branch.identity, part=self.part)
             self._ready.append((started, branch))
 
     def _skip(self, branch: Branch, visit: Visit, cause: str) -> None:

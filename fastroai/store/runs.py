@@ -57,6 +57,7 @@ _RUN_ID: Final = re.compile(rf"[^\s{_NOT_TEXT}](?:[^{_NOT_TEXT}]{{0,198}}[^\s{_N
 
 logger = logging.getLogger("fastroai.store")
 
+
 def check_run_id(run_id: str) -> None:
     """Refuse what cannot be the id of a run. Raises `ConfigurationError`."""
     if not isinstance(run_id, str) or _RUN_ID.fullmatch(run_id) is None:
