@@ -407,9 +407,9 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         reference = self.deferred_model if model is None else model
         return self.meter.models.get(reference) if isinstance(reference, str) else reference
 
-    def home(self, call: AgentCall) -> asyncio.AbstractEventLoop | None:
-        """The running loop that a client of the call's model is bound to, where there cannot be another."""
-        model = call.model or self.agent.model
+    def home(self, model: Model | str | None) -> asyncio.AbstractEventLoop | None:
+        """The running loop that a client of the model is bound to, where there cannot be another."""
+        model = model or self.agent.model
         if not isinstance(model, Model) or self.meter.models.has_built(model):
             return None
         return loop_of(model)
