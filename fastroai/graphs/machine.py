@@ -531,7 +531,8 @@ class GraphMachine:
                 name = decision_name(visit.node) if visit in self._deciding else visit.node
                 units.append((name, visit.number))
         if units:
-            self._decided.append(Cancel(units, cause))
+            answers_first = self.stopped is not None and self.stopped.ending == "budget_exceeded"
+            self._decided.append(Cancel(units, cause, answers_first=answers_first))
 
     # --- the end ---
 

@@ -183,7 +183,10 @@ class PipelineMachine:
         if self._stop is None or self._stop.status == "waiting":
             self._stop = self._ending(status, reason, step_id, failure, raised)
             if self.running:
-                self._decisions.append(Cancel([(step, 1) for step in self.running], reason))
+                units = [(step, 1) for step in self.running]
+                self._decisions.append(
+                    Cancel(units, reason, answers_first=failure is not None and not step_id)
+                )
 
     def _finish(self) -> None:
         """Nothing is running and nothing will. What a stop has left out is skipped because of it."""
