@@ -49,7 +49,7 @@ class Cancel:
     units: Sequence[Unit]
     cause: str
     answers_first: bool = False
-    """Whether answers that were paid for reach their steps before: a budget is used up, nothing has failed."""
+    """Whether answers that were paid for reach their steps before: a budget is used up, nothing failed."""
 
 
 @dataclass(slots=True)

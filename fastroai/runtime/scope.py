@@ -105,8 +105,8 @@ class Scope:
         "_part",
         "_stopped_runs",
         "_token",
-        "_when_handed_on",
         "_usage",
+        "_when_handed_on",
         "account",
         "attempt",
         "budget",
@@ -175,7 +175,7 @@ class Scope:
         """Requests that have not ended, and whether their bounds were charged here."""
         self._stopped_runs: list[StoppedRun] | None = None
         self.receiving = 0
-        """Of an agent run: whether an answer is there, and nobody has it yet. Of a step: how many such are in it."""
+        """Of an agent run: whether it has an answer that is not in use yet. Of a step: how many such there are."""
         self._when_handed_on: Callable[[], None] | None = None
         self.reading: tuple[Flow, ...] = ()
         """Streams that whoever made it is reading, which go on after it has ended."""
