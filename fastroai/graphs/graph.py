@@ -447,9 +447,7 @@ class Graph(Generic[DepsT, OutputT]):
         """
         keeper = self._keeper(needed_store(store, self.config.store))
         recorded, inputs = await keeper.look(run_id)
-        replay = replayed(
-            self._setup, inputs, recorded, recorded.opened.part, keeper.codec, forgiving=False
-        )
+        replay = replayed(self._setup, inputs, recorded, recorded.opened.part, keeper.codec, forgiving=False)
         return questions_of(self._setup, replay.machine)
 
     async def pause(self, run_id: str, *, store: object = None) -> None:

@@ -349,9 +349,7 @@ class GraphMachine:
             if branch.fork is not None:
                 branch.fork.has_run_nodes = True
             self._clear_stale(branch, node)
-            started = StepStarted(
-                node, cause, visit=visit.number, branch=branch.identity, part=self.part
-            )
+            started = StepStarted(node, cause, visit=visit.number, branch=branch.identity, part=self.part)
             self._ready.append((started, branch))
 
     def _skip(self, branch: Branch, visit: Visit, cause: str) -> None:
@@ -534,7 +532,8 @@ class GraphMachine:
                 name = decision_name(visit.node) if visit in self._deciding else visit.node
                 units.append((name, visit.number))
         if units:
-            self._decided.append(Cancel(units, cause))
+            stops_for_budget = self.stopped is not None and self.stopped.ending == "budget_exceeded"
+            self._decided.append(Cancel(units, cause, answers_first=stops_for_budget))
 
     # --- the end ---
 

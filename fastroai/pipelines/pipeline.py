@@ -458,7 +458,6 @@ class Pipeline(Generic[DepsT, OutputT]):
 
     @cached_property
     def _setup(self) -> PipelineSetup:
-        types = {step_id: self.declared_output(step_id) for step_id in self.steps}
         return PipelineSetup(
             name=self.name,
             plan=self._plan,
@@ -467,7 +466,7 @@ class Pipeline(Generic[DepsT, OutputT]):
             contracts=self._checks,
             exempt=self._exempt,
             max_concurrency=self.config.max_concurrency,
-            declared={step_id: declared for step_id, declared in types.items() if declared is not None},
+            said=self.contracts,
             calculator=CostCalculator(),
         )
 

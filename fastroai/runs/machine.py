@@ -48,6 +48,8 @@ class Cancel:
 
     units: Sequence[Unit]
     cause: str
+    answers_first: bool = False
+    """Whether answers that have arrived reach them before that: a budget ended the run, they are paid for."""
 
 
 @dataclass(slots=True)

@@ -16,7 +16,6 @@ from time import time
 from typing import Annotated, Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 from pydantic import (
-    ConfigDict,
     Field,
     GetCoreSchemaHandler,
     JsonValue,
@@ -126,8 +125,6 @@ class Fact(RunEvent):
 
     kind: ClassVar[str]
     """Its name in the log."""
-    # NaN and infinity would be `null` by default.
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="constants")
 
 
 # --- failures ---
