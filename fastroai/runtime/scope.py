@@ -175,7 +175,7 @@ class Scope:
         """Requests that have not ended, and whether their bounds were charged here."""
         self._stopped_runs: list[StoppedRun] | None = None
         self.receiving = 0
-        """Of an agent run: whether it has an answer that is not in use yet. Of a step: how many such there are."""
+        """Of an agent run: whether it has an answer that is not in use yet. Of a step: how many of these."""
         self._when_handed_on: Callable[[], None] | None = None
         self.reading: tuple[Flow, ...] = ()
         """Streams that whoever made it is reading, which go on after it has ended."""
