@@ -126,7 +126,7 @@ class RequestAttempt:
         return self._record("unmeasured", error="nothing more was heard of it")
 
     async def _admit_in_turn(self, breaker: CircuitBreaker | None) -> Reservation[Terms]:
-        """Wait for the provider, then for the budgets: whoever holds money waits for nobody's place."""
+        """Wait for the provider, then for the budgets: whoever holds money waits for nobody's slot."""
         terms = self.terms
         while True:
             permit = RequestPermit(self.scope, breaker, terms.wrapped, terms.meter.calculator)
@@ -142,7 +142,7 @@ class RequestAttempt:
             terms = replace(terms, wrapped=reservation.terms.wrapped, known_bound=None)
             reservation.give_back()
             permit.give_back()
-        reservation.note_place()
+        reservation.note_slot()
         permit.send()
         self.permit, self.held_back = permit, True
         return reservation

@@ -6,18 +6,18 @@ from typing import Any
 
 from fastroai.calls.call import AgentLike
 from fastroai.graphs.decider import Candidate, decide
-from fastroai.graphs.routing import Decision
+from fastroai.graphs.routing import Choice
 from fastroai.graphs.setup import GraphSetup
 from fastroai.steps import BaseStep, StepContext
 
 
-class DecideStep(BaseStep[Any, Decision]):
+class DecideStep(BaseStep[Any, Choice]):
     """Asks the decider of a graph which of the `llm_decide` edges of a node is taken."""
 
     def __init__(self, decider: AgentLike[Any], setup: GraphSetup, node: str, output: object) -> None:
         self._decider, self._setup, self._node, self._output = decider, setup, node, output
 
-    async def execute(self, context: StepContext[Any]) -> Decision:
+    async def execute(self, context: StepContext[Any]) -> Choice:
         """Ask; where there is no answer that can be used, the fallback holds."""
         edges = [edge for edge in self._setup.plan.edges[self._node] if edge.when == "llm_decide"]
         return await decide(

@@ -15,7 +15,7 @@ from fastroai.calls.call import AgentCall, AgentLike
 from fastroai.calls.stream import ChatStream
 from fastroai.graphs.markers import told_in_full
 from fastroai.graphs.outer_stops import stops_more_than
-from fastroai.graphs.routing import Decision
+from fastroai.graphs.routing import Choice
 from fastroai.steps import StepContext
 from fastroai.tracing.attributes import error_summary
 
@@ -50,7 +50,7 @@ async def decide(
     output: object,
     candidates: Sequence[Candidate],
     fallback: str,
-) -> Decision:
+) -> Choice:
     """Ask which of the candidates comes after a node: one call, whose output can be no other name.
 
     A call that fails, after its retries, gives the fallback, and says why. What stops more than this node
@@ -68,12 +68,12 @@ async def decide(
     chosen = response.output
     if not isinstance(chosen, NextNode) or chosen.target not in targets:
         return _fallback(node, fallback, f"the decider gave {chosen!r}, which names no candidate")
-    return Decision(chosen.target, chosen.reasoning)
+    return Choice(chosen.target, chosen.reasoning)
 
 
-def _fallback(node: str, target: str, failure: str) -> Decision:
+def _fallback(node: str, target: str, failure: str) -> Choice:
     logger.warning("no decision after node %r, so the fallback %r is next: %s", node, target, failure)
-    return Decision(target, "", failure)
+    return Choice(target, "", failure)
 
 
 @functools.lru_cache(maxsize=256)

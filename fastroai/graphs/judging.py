@@ -15,7 +15,7 @@ from fastroai.agent.output_types import type_of_outputs
 from fastroai.calls.call import AgentLike
 from fastroai.errors import ConfigurationError
 from fastroai.expressions import Expression
-from fastroai.graphs.facts import tested
+from fastroai.graphs.evaluating import tested
 from fastroai.graphs.markers import told_in_full
 from fastroai.steps import StepContext
 

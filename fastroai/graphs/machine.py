@@ -17,9 +17,8 @@ from fastroai.graphs.branches import Branch, Fork
 from fastroai.graphs.events import Ending, Forked, Interrupted, Joined, Visit, decision_name
 from fastroai.graphs.merging import merge, merge_errors, salvage
 from fastroai.graphs.plan import GraphPlan
-from fastroai.graphs.routing import Decision, NodeOutcome, resolve, targets
-from fastroai.runs.machine import Cancel, Changed, Told, Unit
-from fastroai.runs.machine import Decision as RunDecision
+from fastroai.graphs.routing import Choice, NodeOutcome, resolve, targets
+from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit
 from fastroai.runtime.facts import (
     NOWHERE,
     AnswerGiven,
@@ -92,7 +91,7 @@ class GraphMachine:
         """Whether a branch took too long."""
         self.stopped: Stopped | None = None
         """What ended the run before its time."""
-        self._decided: list[RunDecision]
+        self._decided: list[Decision]
         self._decisions = {
             name: node for node in plan.asking if (name := decision_name(node)) not in plan.edges
         }
@@ -118,9 +117,9 @@ class GraphMachine:
         self._dead_ends: dict[str, None] = {}
         self._pausing = self._finished = False
 
-    def handle(self, fact: Told | Interrupted) -> list[RunDecision]:
+    def handle(self, fact: Told | Interrupted) -> list[Decision]:
         """Take in what happened; say what to do."""
-        decided: list[RunDecision] = []
+        decided: list[Decision] = []
         self._decided = decided
         self.events += 1
         self._take_in(fact)
@@ -300,7 +299,7 @@ class GraphMachine:
             self._route(branch, visit, outcome, output, None)
 
     def _route(
-        self, branch: Branch, visit: Visit, outcome: NodeOutcome, output: object, decision: Decision | None
+        self, branch: Branch, visit: Visit, outcome: NodeOutcome, output: object, decision: Choice | None
     ) -> None:
         node = visit.node
         edges = resolve(self.plan, node, outcome, output, branch.memory, decision)

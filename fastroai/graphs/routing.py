@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from fastroai.expressions import Outcome
 from fastroai.graphs.edge import Edge
-from fastroai.graphs.facts import tested
+from fastroai.graphs.evaluating import tested
 
 if TYPE_CHECKING:
     from fastroai.graphs.plan import GraphPlan
@@ -53,7 +53,7 @@ class EdgeOutcome(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Choice:
     """Which of the candidates of `llm_decide` edges it is, and why."""
 
     target: str
@@ -68,7 +68,7 @@ def resolve(
     outcome: NodeOutcome,
     output: object,
     memory: Mapping[str, object],
-    decision: Decision | None,
+    decision: Choice | None,
 ) -> list[EdgeOutcome]:
     """What becomes of every edge of a node, in declaration order."""
     if outcome == "failed":
@@ -100,7 +100,7 @@ def _after_failure(edge: Edge, node: str) -> EdgeOutcome:
     return EdgeOutcome(edge, taken, None, f"{node!r} failed" if edge.when != "always" else "always")
 
 
-def _after_success(edge: Edge, node: str, outcome: NodeOutcome, decision: Decision | None) -> EdgeOutcome:
+def _after_success(edge: Edge, node: str, outcome: NodeOutcome, decision: Choice | None) -> EdgeOutcome:
     match edge.when:
         case "on_success":
             return EdgeOutcome(edge, True, None, f"{node!r} {outcome}")
@@ -113,7 +113,7 @@ def _after_success(edge: Edge, node: str, outcome: NodeOutcome, decision: Decisi
             return EdgeOutcome(edge, True, None, "always, unless a condition holds")
 
 
-def _decided(decision: Decision) -> str:
+def _decided(decision: Choice) -> str:
     if decision.failure is not None:
         return f"{decision.target!r} is the fallback: {decision.failure}"
     return f"{decision.target!r} was decided for: {decision.reasoning}"

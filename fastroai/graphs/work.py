@@ -16,7 +16,7 @@ from fastroai.graphs.decide_step import DecideStep
 from fastroai.graphs.events import Forked, Joined, Visit
 from fastroai.graphs.machine import GraphMachine
 from fastroai.graphs.outputs import NodeOutputs
-from fastroai.graphs.routing import Decision, EdgeOutcome
+from fastroai.graphs.routing import Choice, EdgeOutcome
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.surprises import warn_of
 from fastroai.graphs.talk import Talk
@@ -172,7 +172,7 @@ class GraphWork:
             ConfigurationError: it asks for more, which only pause nodes do.
             ContractViolation: it is not what the node writes.
         """
-        if isinstance(output, Decision):
+        if isinstance(output, Choice):
             return self._result(started, record, output, {}, is_question=False)
         if isinstance(output, ConversationState) and output.is_incomplete:
             expected = "an output: in a graph, a node among pause_nodes asks a person"
@@ -335,17 +335,17 @@ def _phase(
     return talk.phase(written, error) if isinstance(talk, Talk) else None
 
 
-def decision_as_json(decision: Decision) -> JsonValue:
+def decision_as_json(decision: Choice) -> JsonValue:
     """A decision as it is stored."""
     stored: dict[str, JsonValue] = {"target": decision.target, "reasoning": decision.reasoning}
     return stored if decision.failure is None else {**stored, "failure": decision.failure}
 
 
-def decision_from_json(stored: JsonValue) -> Decision:
+def decision_from_json(stored: JsonValue) -> Choice:
     """A decision as it was. Raises `ValueError` where that is not one."""
     if not isinstance(stored, dict) or not isinstance(stored.get("target"), str):
         raise ValueError("it is no decision")
     failure = stored.get("failure")
-    return Decision(
+    return Choice(
         str(stored["target"]), str(stored.get("reasoning", "")), None if failure is None else str(failure)
     )

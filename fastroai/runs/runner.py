@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from time import perf_counter
 from typing import Any, Final, Literal, assert_never
 

@@ -31,7 +31,7 @@ from fastroai.runtime.events import BudgetRefused, BudgetWarning, SpendRecorded
 from fastroai.runtime.flow import Flow, current_flow, read_around
 from fastroai.runtime.in_flight import Charge
 from fastroai.runtime.interruption import Interruption
-from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Unit, wake
+from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Measure, wake
 from fastroai.runtime.scope import Scope
 from fastroai.runtime.spending import SharedReservation, result_of
 from fastroai.runtime.wakeup import Wakeup
@@ -104,7 +104,7 @@ _around: Final[ContextVar[tuple[Reservation[Any], ...]]] = ContextVar("fastroai_
 
 
 class Reservation(Generic[TermsT]):
-    """The place of one admitted request in the account, until it is ended, once."""
+    """One admitted request in the account, until it is ended, once."""
 
     def __init__(self, scope: Scope, terms: TermsT, hold: Hold, flow: Flow | None) -> None:
         self.scope = scope
@@ -112,7 +112,7 @@ class Reservation(Generic[TermsT]):
         """The request as it was admitted: perhaps with a lower `max_tokens`, or to another model."""
         self.short: BudgetExceeded | None = None
         """Where `max_tokens` was lowered: the stop to raise if the answer is cut there."""
-        self.short_of: tuple[Account, Unit] | SharedReservation | None = None
+        self.short_of: tuple[Account, Measure] | SharedReservation | None = None
         """Where there was too little for more."""
         self.shared: list[SharedReservation] = []
         self.written_off: Charge | None = None
@@ -131,9 +131,9 @@ class Reservation(Generic[TermsT]):
         """What it holds, until it has ended."""
         return self._hold if self._open else None
 
-    def note_place(self) -> None:
-        """It has a place under a `ProviderLimit`, which those that are made inside of it share."""
-        self._hold.has_place = True
+    def note_slot(self) -> None:
+        """It has a slot under a `ProviderLimit`, which those that are made inside of it share."""
+        self._hold.has_slot = True
 
     @property
     def is_limited(self) -> bool:
@@ -385,10 +385,10 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
     flow = current_flow.get() if terms.streamed else None
     try:
         if scope.account is not None and (accounts := _open_accounts(scope)):
-            place = _Place(scope, accounts, terms)
-            await place.take()
-            reservation = Reservation(scope, place.terms, place.hold, flow)
-            reservation.short, reservation.short_of = place.short, place.short_of
+            in_line = _InLine(scope, accounts, terms)
+            await in_line.take()
+            reservation = Reservation(scope, in_line.terms, in_line.hold, flow)
+            reservation.short, reservation.short_of = in_line.short, in_line.short_of
         else:
             reservation = Reservation(scope, terms, Hold((), _NOTHING), flow)
         if scope.ceilings:
@@ -413,10 +413,10 @@ def reservations_around() -> tuple[Reservation[Any], ...]:
     return tuple(each for each in _around.get() if each.hold is not None)
 
 
-def shares_place(scope: Scope) -> bool:
-    """Whether a request that is made here is made inside of one that has a place under a `ProviderLimit`."""
+def shares_slot(scope: Scope) -> bool:
+    """Whether a request that is made here is made inside of one that has a slot under a `ProviderLimit`."""
     read = (hold for flow in read_around() for hold in list(flow.holds))
-    return any(hold.has_place for hold in chain(_holds_around(scope), read))
+    return any(hold.has_slot for hold in chain(_holds_around(scope), read))
 
 
 @contextmanager
@@ -456,7 +456,7 @@ def crossing(scope: Scope) -> BudgetExceeded | None:
     """Return the stop of the outermost budget that was crossed by spending which nobody admitted."""
     with scope.lock:
         accounts = _open_accounts(scope)
-        crossed = [(account, unit) for account in accounts if (unit := account.crossed) is not None]
+        crossed = [(account, measure) for account in accounts if (measure := account.crossed) is not None]
     if not crossed:
         return None
     stop = _stop(scope, *crossed[-1], None)
@@ -474,14 +474,14 @@ def step_down_if_due(scope: Scope, terms: TermsT) -> TermsT:
     return terms
 
 
-class _Place(Generic[TermsT]):
-    """The place of one request in the line before the budgets of its run."""
+class _InLine(Generic[TermsT]):
+    """One request in the line before the budgets of its run."""
 
     def __init__(self, scope: Scope, accounts: tuple[Account, ...], terms: TermsT) -> None:
         self.scope, self.accounts = scope, accounts
         self.terms = terms
         self.short: BudgetExceeded | None = None
-        self.short_of: tuple[Account, Unit] | None = None
+        self.short_of: tuple[Account, Measure] | None = None
         self._whole = terms
         self._ledger = accounts[0].ledger
         _check_all(terms, accounts)
@@ -654,27 +654,27 @@ def _check(
         raise UnboundedRequestError(terms.model, terms.provider, terms.bound.why)
 
 
-def _committed(account: Account, unit: Unit) -> int:
+def _committed(account: Account, measure: Measure) -> int:
     usage = account.usage
-    if unit == "usd":
+    if measure == "usd":
         return usd_to_microcents(usage.committed_usd)
-    return usage.committed_tokens if unit == "tokens" else usage.request_count
+    return usage.committed_tokens if measure == "tokens" else usage.request_count
 
 
-def _reserved(account: Account, unit: Unit) -> int:
-    if unit == "usd":
+def _reserved(account: Account, measure: Measure) -> int:
+    if measure == "usd":
         return usd_to_microcents(account.reserved_usd)
-    return account.reserved_tokens if unit == "tokens" else account.reserved_requests
+    return account.reserved_tokens if measure == "tokens" else account.reserved_requests
 
 
-def _refusal(scope: Scope, terms: RequestTerms, account: Account, unit: Unit) -> BudgetExceeded:
+def _refusal(scope: Scope, terms: RequestTerms, account: Account, measure: Measure) -> BudgetExceeded:
     bound = terms.bound
     usd = None if bound.cost_usd is None else usd_to_microcents(bound.cost_usd)
     requested = {"usd": usd, "tokens": bound.tokens, "requests": None}
-    stop = _stop(scope, account, unit, requested[unit])
-    stop.reserved = _reserved(account, unit)
+    stop = _stop(scope, account, measure, requested[measure])
+    stop.reserved = _reserved(account, measure)
     stop.stopped = _asked(terms)
-    stop.why = None if unit == "requests" else terms.bound.why
+    stop.why = None if measure == "requests" else terms.bound.why
     return stop
 
 
@@ -682,15 +682,15 @@ def _asked(terms: RequestTerms) -> Literal["request", "spend"]:
     return "request" if terms.is_request else "spend"
 
 
-def _stop(scope: Scope, account: Account, unit: Unit, requested: int | None) -> BudgetExceeded:
+def _stop(scope: Scope, account: Account, measure: Measure, requested: int | None) -> BudgetExceeded:
     budget = account.budget
     limits = {"usd": budget.microcents, "tokens": budget.tokens, "requests": budget.requests}
-    limit = limits[unit]
+    limit = limits[measure]
     assert limit is not None
-    return _STOPS[unit](limit, _committed(account, unit), scope.step_id, requested, account.path)
+    return _STOPS[measure](limit, _committed(account, measure), scope.step_id, requested, account.path)
 
 
-_STOPS: Final[dict[Unit, type[BudgetExceeded]]] = {
+_STOPS: Final[dict[Measure, type[BudgetExceeded]]] = {
     "usd": CostBudgetExceeded,
     "tokens": TokenBudgetExceeded,
     "requests": RequestBudgetExceeded,

@@ -46,8 +46,11 @@ Closer = Callable[[], Awaitable[None]]
 
 _current: Final[ContextVar[Scope | None]] = ContextVar("fastroai_scope", default=None)
 
-current_branch: Final[ContextVar[str]] = ContextVar("fastroai_branch", default="")
-"""The call of a tool that the running code is in, where runs are on record; the same in every process."""
+current_tool_call: Final[ContextVar[str]] = ContextVar("fastroai_tool_call", default="")
+"""The call of a tool, or the visit to a node of LangGraph, that the running code is in; empty outside of any.
+
+It is known where the run is on record, and is the same in every process.
+"""
 
 
 def current_scope() -> Scope | None:
@@ -74,7 +77,7 @@ class FactLog(Protocol):
         ...
 
 
-class Fork(NamedTuple):
+class LeftBehind(NamedTuple):
     """What a process that was forked inside of a run has left behind."""
 
     left: Literal["budget", "run"]
@@ -105,7 +108,6 @@ class Scope:
         "_usage",
         "account",
         "attempt",
-        "branch",
         "budget",
         "ceilings",
         "closed",
@@ -128,6 +130,7 @@ class Scope:
         "seconds_before",
         "step_id",
         "time",
+        "tool_call",
         "tracer",
     )
 
@@ -160,7 +163,7 @@ class Scope:
         self._above: tuple[Scope, ...] = () if parent is None else parent.lineage()
         self.attempt = attempt
         self._children: dict[tuple[str, int], int] | None = None
-        self.branch = current_branch.get()
+        self.tool_call = current_tool_call.get()
         self.ordinal: int = ordinal or (
             parent.count_inside(name) if parent is not None and kind in RUNS else 1
         )
@@ -191,7 +194,7 @@ class Scope:
         self._part: Part | None = None
         self.on_record: bool = parent is not None and parent.on_record
         """Whether a store keeps the run that it is a part of."""
-        self.forked: Fork | None = None if parent is None else parent.forked
+        self.forked: LeftBehind | None = None if parent is None else parent.forked
         """Why nothing may be spent here: what it counts against is in the process that forked this one."""
         self.loop: asyncio.AbstractEventLoop | None
         self.lock: threading.Lock
@@ -263,13 +266,13 @@ class Scope:
         name = quoted(self.name)
         number = "" if self.ordinal == 1 else str(self.ordinal)
         # Of a pipeline that a tool runs: which tools ran before it differs from process to process.
-        which = ".".join(filter(None, (self.branch if self.kind in RUNS else "", number)))
+        which = ".".join(filter(None, (self.tool_call if self.kind in RUNS else "", number)))
         return f"{name}#{which}" if which else name
 
     def count_inside(self, name: str) -> int:
         """How many of this name were opened in this attempt at a step, by the same call of a tool."""
         around = next((scope for scope in self.lineage() if scope.kind in _PLACES), self.root)
-        return around.count_child(f"{name}#{current_branch.get()}")
+        return around.count_child(f"{name}#{current_tool_call.get()}")
 
     def count_child(self, name: str) -> int:
         """How many of this name were opened in this attempt, with this one."""
@@ -481,10 +484,6 @@ class Scope:
         """What is about to be raised where a time limit of this scope has cancelled what is inside."""
         return next((clock.exceeded() for clock in self._clocks or () if clock.ran_out), None)
 
-    def has_time_for(self, seconds: float) -> bool:
-        """Whether a wait would end before every deadline."""
-        return self.deadline_before(seconds) is None
-
     def _deadlines(self) -> Iterator[tuple[float, Clock]]:
         for scope in self.lineage():
             for clock in scope._clocks or ():
@@ -598,7 +597,7 @@ class Scope:
         scope.ceilings, scope.provider_limits = self.ceilings, self.provider_limits
         if self.account is not None or self.on_record:
             path = self.path if self.account is None else self.account.path
-            scope.forked = Fork("run" if self.on_record else "budget", path, self.root.process)
+            scope.forked = LeftBehind("run" if self.on_record else "budget", path, self.root.process)
         return scope
 
     def count_for_itself(self) -> None:

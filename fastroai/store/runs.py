@@ -25,7 +25,6 @@ from fastroai.runtime.facts import (
     AnyFact,
     RunFinished,
     RunResumed,
-    RunStatus,
 )
 from fastroai.runtime.owner import new_owner, release_owner
 from fastroai.runtime.tasks import end_task
@@ -79,8 +78,6 @@ class DurableRun:
         """Made by `begin` and `take_up`."""
         self.run_id = header.run_id
         self.journal, self.recorded, self.codec = journal, recorded, codec
-        self.ends_as: RunStatus = "finished"
-        """What an end without a failure is: `waiting`, if somebody has to say something first."""
         self.scope: Scope | None = None
         """The scope of the whole run, once it is open."""
         self.store, self._header = store, header

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class KeptAtPlace:
+class KeptAt:
     """Two stores of one kind are equal where they keep the same data, which is what their `repr` tells."""
 
     def __eq__(self, other: object) -> bool:

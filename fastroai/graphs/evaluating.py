@@ -1,4 +1,4 @@
-"""Conditions over outputs and memory of a run of a graph, which expressions read as plain JSON."""
+"""Whether conditions hold over outputs and memory of a run, which expressions read as plain JSON."""
 
 from __future__ import annotations
 
