@@ -23,7 +23,8 @@ _KINDS: Final[dict[str, type[Fact]]] = {fact.kind: fact for fact in get_args(Any
 @cache
 def _adapter(kind: str) -> TypeAdapter[Any]:
     # Of the class alone it would take its configuration from there, which holds for no `Any` in it.
-    return TypeAdapter(_KINDS[kind] | None, config=_CONFIG)
+    fact: Any = _KINDS[kind]
+    return TypeAdapter(fact | None, config=_CONFIG)
 
 
 def encode_entry(fact: AnyFact) -> bytes:
