@@ -10,6 +10,7 @@ from fastroai import errors
 from fastroai.errors import (
     AnswerCutError,
     BudgetExceeded,
+    CancelledInside,
     CircuitOpenError,
     ConfigurationError,
     ContractViolation,
@@ -237,6 +238,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         LangGraphStopped("s", "interrupt", "'Send it?'"),
         "the graph of step 's' waits for an answer to 'Send it?'; give graph_step(answer=...)",
     ),
+    (CancelledInside("s"), "step 's' awaited something that was cancelled, as by a client or a pool"),
     (GraphStopped("g", "cancelled", "cancel was requested"), "graph 'g' is cancelled: cancel was requested"),
     (
         MemoryConflict("k", "a", "b"),
@@ -336,6 +338,7 @@ def test_only_what_can_pass_by_itself_is_worth_trying_again() -> None:
         "StoreUnavailable",
         "RunInProgress",
         "PriceUpdateError",
+        "CancelledInside",
     ]
 
 
