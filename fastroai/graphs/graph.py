@@ -38,7 +38,7 @@ from fastroai.records import NOT_GIVEN, NotGiven
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import RunKeeper, needed_store, store_of
 from fastroai.runs.request import RunRequest
-from fastroai.runtime import run_blocking
+from fastroai.runtime import blocking
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in
 from fastroai.steps.contracts import bind_contract, declared_output
@@ -314,26 +314,7 @@ class Graph(Generic[DepsT, OutputT]):
         """
         return await self._begin(RunRequest(inputs, deps, tracer, context, run_id=run_id), store)
 
-    def run_sync(
-        self,
-        inputs: Mapping[str, Any] | None = None,
-        deps: DepsT | None = None,
-        tracer: Tracer | None = None,
-        *,
-        context: MutableMapping[str, Any] | None = None,
-        run_id: str | None = None,
-        store: object = None,
-    ) -> GraphResult[OutputT]:
-        """`run` for scripts and worker threads.
-
-        Raises:
-            RunningLoopError: this thread runs an event loop; await `run`.
-        """
-        return run_blocking(
-            lambda: self.run(inputs, deps, tracer, context=context, run_id=run_id, store=store),
-            called="graph.run_sync",
-            instead="graph.run",
-        )
+    run_sync = blocking(run, of="graph")
 
     def stream(
         self,
@@ -350,7 +331,7 @@ class Graph(Generic[DepsT, OutputT]):
             async with graph.stream(inputs) as stream:
                 async for event in stream:
                     match event:
-                        case NodeFinished(step_id=node, visit=visit): ...
+                        case StepFinished(step_id=node, visit=visit): ...
                         case EdgesResolved(step_id=node, edges=edges): ...
 
         Leaving early cancels the run. What `run` raises is raised at the end of the iteration.
@@ -410,33 +391,7 @@ class Graph(Generic[DepsT, OutputT]):
         request = RunRequest(opening.inputs, deps, tracer, context, None, opening)
         return await self._execution.run(request, forgiving=force)
 
-    def resume_sync(
-        self,
-        run_id: str,
-        *,
-        input: object = NOT_GIVEN,
-        node: str | None = None,
-        store: object = None,
-        deps: DepsT | None = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        force: bool = False,
-    ) -> GraphResult[OutputT]:
-        """`resume` for scripts and worker threads. Raises as `run_sync`."""
-        return run_blocking(
-            lambda: self.resume(
-                run_id,
-                input=input,
-                node=node,
-                store=store,
-                deps=deps,
-                tracer=tracer,
-                context=context,
-                force=force,
-            ),
-            called="graph.resume_sync",
-            instead="graph.resume",
-        )
+    resume_sync = blocking(resume, of="graph")
 
     async def questions(self, run_id: str, *, store: object = None) -> tuple[Question, ...]:
         """What a run asks people, first asked first: for whoever answers, in whatever process.
@@ -447,9 +402,7 @@ class Graph(Generic[DepsT, OutputT]):
         """
         keeper = self._keeper(needed_store(store, self.config.store))
         recorded, inputs = await keeper.look(run_id)
-        replay = replayed(
-            self._setup, inputs, recorded, recorded.opened.part, keeper.codec, forgiving=False
-        )
+        replay = replayed(self._setup, inputs, recorded, recorded.opened.part, keeper.codec, forgiving=False)
         return questions_of(self._setup, replay.machine)
 
     async def pause(self, run_id: str, *, store: object = None) -> None:

@@ -60,9 +60,7 @@ class GraphRun:
             setup, self.machine, replay.threads, facts=facts, deps=request.deps, part=part, log=opened.log
         )
         tracer = request.tracer_of(opened.scope.parent)
-        self.runner = Runner(
-            self.machine, work, opened.scope, opened.log, deps=request.deps, tracer=tracer
-        )
+        self.runner = Runner(self.machine, work, opened.scope, opened.log, deps=request.deps, tracer=tracer)
         work.bound_branches(self.runner.tell)
         for past in replay.past:
             self.runner.reopen(past)

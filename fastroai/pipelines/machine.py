@@ -128,7 +128,10 @@ class PipelineMachine:
             return
         outer = fact.budget == "outer"
         if outer or fact.step_id not in self.exempt:
-            self._failed, self._stop = True, None  # also after an early stop, whose running steps would finish
+            self._failed, self._stop = (
+                True,
+                None,
+            )  # also after an early stop, whose running steps would finish
             failed = "" if outer else fact.step_id
             self._end("failed", f"{fact.step_id!r} failed", failed, fact.failure, fact.raised)
             return
@@ -189,7 +192,9 @@ class PipelineMachine:
             for step_id in self.plan.dependencies:
                 if step_id not in self._over:
                     self._skip(step_id, self._stop.reason)
-            self._decisions.append(self._stop)
+            stop = self._stop  # decided before what was running ended
+            finish = self._ending(stop.status, stop.reason, stop.step_id, stop.failure, stop.raised)
+            self._decisions.append(finish)
         elif self._ready:
             finish = self._ending("waiting", "a pause was requested")
             finish.resume_at = tuple(step_id for step_id, _, _ in self._ready)

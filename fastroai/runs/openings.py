@@ -250,7 +250,9 @@ class RunKeeper:
     async def _begin(self, entries: list[AnyFact]) -> DurableRun:
         return await DurableRun.begin(self.store, entries, durability=self.durability, codec=self.codec)
 
-    def _opened(self, run_id: str, inputs: Mapping[str, object], forked_from: str | None = None) -> RunStarted:
+    def _opened(
+        self, run_id: str, inputs: Mapping[str, object], forked_from: str | None = None
+    ) -> RunStarted:
         name = self.definition["name"]
         assert isinstance(name, str)
         return RunStarted(

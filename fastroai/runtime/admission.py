@@ -15,7 +15,7 @@ from dataclasses import replace
 from decimal import Decimal
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, Self, TypeVar, overload
 
 from fastroai.errors import (
     BudgetExceeded,
@@ -26,12 +26,8 @@ from fastroai.errors import (
     UnboundedRequestError,
     UnpricedModelError,
 )
-from fastroai.records import RequestRecord, Unbounded, ratio, usd_to_microcents
-from fastroai.runtime.events import (
-    BudgetRefused,
-    BudgetWarning,
-    SpendRecorded,
-)
+from fastroai.records import RequestRecord, ratio, usd_to_microcents
+from fastroai.runtime.events import BudgetRefused, BudgetWarning, SpendRecorded
 from fastroai.runtime.flow import Flow, current_flow, read_around
 from fastroai.runtime.in_flight import Charge
 from fastroai.runtime.interruption import Interruption
@@ -99,6 +95,7 @@ class RequestTerms(Protocol):
 logger = logging.getLogger("fastroai.runtime")
 
 _LEAST_USD: Final = Decimal("1e-18")
+_NOTHING: Final = Amounts()
 
 TermsT = TypeVar("TermsT", bound=RequestTerms)
 
@@ -118,8 +115,6 @@ class Reservation(Generic[TermsT]):
         self.short_of: tuple[Account, Measure] | SharedReservation | None = None
         """Where there was too little for more."""
         self.shared: list[SharedReservation] = []
-        self.outer = _holds_around(scope)
-        """What the requests hold inside of which this one is made."""
         self.written_off: Charge | None = None
         self.describe: Callable[[], RequestRecord] | None = None
         """Makes the record of what is known so far, for scopes that close while it is in flight."""
@@ -152,7 +147,8 @@ class Reservation(Generic[TermsT]):
             SpendLimitExceeded: one cannot pay, not even for a shorter answer.
             SpendStoreUnavailable: a store cannot be asked.
         """
-        while not await self._reserve_shared():
+        outer = _holds_around(self.scope)
+        while not await self._reserve_shared(outer):
             # A lease has ended. To ask for it again while the others are held would be out of order.
             endings = [shared.end(Decimal(0)) for shared in self.shared]
             self.shared = []
@@ -160,20 +156,21 @@ class Reservation(Generic[TermsT]):
                 if ending is not None:
                     await result_of(ending)
 
-    async def _reserve_shared(self) -> bool:
+    async def _reserve_shared(self, outer: tuple[Hold, ...]) -> bool:
+        """Reserve from inside of requests that hold `outer`; false if a lease has ended meanwhile."""
         for ceiling in self.scope.ceilings:
             _check(self.terms, ceiling.limit, counts_money=True, counts_tokens=False)
             shared = SharedReservation(ceiling, self._hold)
             self.shared.append(shared)
-            await self._acquire(shared)
+            await self._acquire(shared, outer)
         for shared in self.shared:
             if not await shared.mark_sent():
                 return False
         return True
 
-    async def _acquire(self, shared: SharedReservation) -> None:
-        with _sharing_inside(self.scope, self.outer), self.scope.in_line():
-            async with shared.turn(inside=bool(self.outer)):
+    async def _acquire(self, shared: SharedReservation, outer: tuple[Hold, ...]) -> None:
+        with _sharing_inside(self.scope, outer), self.scope.in_line():
+            async with shared.turn(inside=bool(outer)):
                 while True:
                     balance = await shared.acquire(_usd_to_reserve(self.terms))
                     if balance is None:
@@ -201,7 +198,7 @@ class Reservation(Generic[TermsT]):
 
     def around(self, *, reading: bool = False) -> AbstractContextManager[None]:
         """Inside, the provider is asked, or its stream is read by any code; the end of the run ends that."""
-        return _Inside(self, self.interruption.of_reader() if reading else self.interruption.of_task())
+        return _Inside(self, "reading" if reading else "asking")
 
     def inside(self) -> AbstractContextManager[None]:
         """What runs inside belongs to the request: it ends after that, and not before."""
@@ -252,10 +249,14 @@ class Reservation(Generic[TermsT]):
     def settle(self, record: RequestRecord) -> Charge:
         """Its usage arrived: charge what it cost, or the most that it can be if a part is not known."""
         if not record.cost_complete:
-            known = record.bound_usd is not None
-            return self._end(record if known else replace(record, bound_usd=self.terms.bound.cost_usd))
-        if not self.is_limited:
-            return self._end(record)
+            if record.bound_usd is None:
+                record = replace(record, bound_usd=self.terms.bound.cost_usd)
+        elif self.shared or self._hold.accounts:
+            self._check_bound(record)
+        return self._end(record)
+
+    def _check_bound(self, record: RequestRecord) -> None:
+        """Say so where a request cost more than was reserved for it."""
         counts = bool(self.shared) or any(account.budget.usd is not None for account in self._hold.accounts)
         bound_usd = self.terms.bound.cost_usd if counts else None
         if bound_usd is not None and record.cost_usd is not None and record.cost_usd > bound_usd:
@@ -266,7 +267,6 @@ class Reservation(Generic[TermsT]):
                 record.cost_usd,
                 bound_usd,
             )
-        return self._end(record)
 
     def release(self, record: RequestRecord) -> Charge:
         """It was not sent, or was refused unbilled: charge nothing."""
@@ -278,31 +278,39 @@ class Reservation(Generic[TermsT]):
 
     def give_back(self) -> None:
         """It was not even tried: leave no record."""
-        self._close(None, Decimal(0))
+        self._end(None)
 
-    def _end(self, record: RequestRecord) -> Charge:
-        charge = self._close(record, record.committed_usd)
-        assert charge is not None
-        return charge
-
-    def _close(self, record: RequestRecord | None, committed_usd: Decimal | Unbounded) -> Charge | None:
+    @overload
+    def _end(self, record: RequestRecord) -> Charge: ...
+    @overload
+    def _end(self, record: None) -> None: ...
+    def _end(self, record: RequestRecord | None) -> Charge | None:
         assert self._open, "a reservation ends once"
         self._open = False
-        with self.scope.lock:
-            charge = self.scope.end_in_flight(self, record)
-            changed = self._hold.end()
+        scope, hold = self.scope, self._hold
+        changed: list[Claim] = []
+        warned: list[Account] = []
+        with scope.lock:
+            charge = None if record is None else Charge(record, self.written_off, scope)
+            scope.end_in_flight(self, charge)
+            if hold.ledger is not None:
+                changed = hold.end()
             if self.short is not None and isinstance(self.short_of, tuple):
                 self.short.committed = _committed(*self.short_of)
-            warned = _to_warn_of(self.scope, () if record is None else self._hold.accounts)
+            if record is not None and hold.accounts:
+                warned = _to_warn_of(scope, hold.accounts)
         if self._flow is not None:
             self._flow.forget(self._on_stall)
             self._flow.holds.discard(self._hold)
-        wake(changed)
-        for shared in self.shared:
-            if (ending := shared.end(committed_usd)) is not None:
-                self._endings.append((shared, ending))
-        if record is not None:
-            _note(self.scope, record, warned)
+        if changed:
+            wake(changed)
+        if self.shared:
+            committed_usd = Decimal(0) if record is None else record.committed_usd
+            for shared in self.shared:
+                if (ending := shared.end(committed_usd)) is not None:
+                    self._endings.append((shared, ending))
+        if record is not None and scope.listener is not None:
+            _note(scope, record, warned)
         return charge
 
     async def conclude(self) -> None:
@@ -327,16 +335,18 @@ class Reservation(Generic[TermsT]):
 class _Inside:
     """What `Reservation.inside` and `around` are."""
 
-    __slots__ = ("_before", "_inside", "_interruption", "_reservation")
+    __slots__ = ("_before", "_inside", "_reservation", "_while")
 
     def __init__(
-        self, reservation: Reservation[Any], interruption: AbstractContextManager[None] | None = None
+        self, reservation: Reservation[Any], during: Literal["asking", "reading"] | None = None
     ) -> None:
-        self._reservation, self._interruption = reservation, interruption
+        self._reservation, self._while = reservation, during
 
     def __enter__(self) -> None:
-        if self._interruption is not None:
-            self._interruption.__enter__()
+        if self._while == "asking":
+            self._reservation.interruption.send_here()
+        elif self._while == "reading":
+            self._reservation.interruption.read_here()
         self._before = _around.get()
         self._inside = (*self._before, self._reservation)
         _around.set(self._inside)
@@ -346,8 +356,10 @@ class _Inside:
     ) -> None:
         if _around.get() is self._inside:  # a stream may be left in another context, where this is not set
             _around.set(self._before)
-        if self._interruption is not None:
-            self._interruption.__exit__(kind, error, traceback)
+        if self._while == "asking":
+            self._reservation.interruption.sent(error)
+        elif self._while == "reading":
+            self._reservation.interruption.was_read(error)
 
 
 async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
@@ -366,18 +378,19 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
         ScopeClosedError: the run has ended.
         ForkedScopeError: a budget of this scope is in the process that forked this one.
     """
-    scope.check_process()
+    if scope.forked is not None:
+        scope.check_process()
     if scope.root.closed:
         raise ScopeClosedError(scope.path)
     flow = current_flow.get() if terms.streamed else None
     try:
-        if accounts := _open_accounts(scope):
+        if scope.account is not None and (accounts := _open_accounts(scope)):
             in_line = _InLine(scope, accounts, terms)
             await in_line.take()
             reservation = Reservation(scope, in_line.terms, in_line.hold, flow)
             reservation.short, reservation.short_of = in_line.short, in_line.short_of
         else:
-            reservation = Reservation(scope, terms, Hold((), Amounts()), flow)
+            reservation = Reservation(scope, terms, Hold((), _NOTHING), flow)
         if scope.ceilings:
             try:
                 await reservation.share()

@@ -44,9 +44,7 @@ class Part:
 
     __slots__ = ("name", "path", "place", "prefix", "run_id")
 
-    def __init__(
-        self, run_id: str = "", name: str = "", path: tuple[str, ...] = (), place: str = ""
-    ) -> None:
+    def __init__(self, run_id: str = "", name: str = "", path: tuple[str, ...] = (), place: str = "") -> None:
         self.run_id, self.name = run_id, name
         self.path = path
         """Names of the pipelines and steps around it, outermost first, and its own last."""
@@ -159,10 +157,9 @@ class Spender(Protocol):
 
 Told: TypeAlias = Annotated[Spender | None, Field(exclude=True), PlainValidator(lambda given: given)]
 Raised: TypeAlias = Annotated[BaseException | None, Field(exclude=True), PlainValidator(lambda given: given)]
-Written: TypeAlias = Annotated[
-    Mapping[str, object], Field(exclude=True), PlainValidator(lambda given: given)
-]
+Written: TypeAlias = Annotated[Mapping[str, object], Field(exclude=True), PlainValidator(lambda given: given)]
 """What only the process knows in which it happens; the log has it in other facts, or in another form."""
+
 
 def _spent(spender: Spender | None, fact: object) -> Usage:
     if spender is None:

@@ -325,8 +325,12 @@ class Scope:
         return charge
 
     def _count(self, charge: Charge) -> None:
-        self.usage.add(charge.record)
-        self.charges.append(charge)
+        if self._usage is None:
+            self._usage = Usage()
+        if self._charges is None:
+            self._charges = []
+        self._usage.add(charge.record)
+        self._charges.append(charge)
 
     # --- requests in flight ---
 
@@ -336,7 +340,7 @@ class Scope:
         For callers that hold the lock, as for `end_in_flight`. Returns the claims that this changes.
         """
         changed: list[Claim] = []
-        for scope in self.lineage():
+        for scope in (self, *self._above):
             if not scope.closed:
                 if scope._in_flight is None:
                     scope._in_flight = {}
@@ -345,16 +349,14 @@ class Scope:
                 changed += request.leave(scope.account)
         return changed
 
-    def end_in_flight(self, request: InFlight, record: RequestRecord | None) -> Charge | None:
-        """A request has ended: count it wherever it was waited for.
+    def end_in_flight(self, request: InFlight, charge: Charge | None) -> None:
+        """A request has ended: count what it is charged, if anything, wherever it was waited for.
 
         A scope that has closed meanwhile has charged its bound, and does not count it again.
         """
-        charge = None if record is None else Charge(record, request.written_off, self)
-        for scope in self.lineage():
+        for scope in (self, *self._above):
             if scope._in_flight and not scope._in_flight.pop(request, True) and charge is not None:
                 scope._count(charge)
-        return charge
 
     def write_off_in_flight(self) -> None:
         """Charge the bounds of the requests in flight: this scope will not learn what they cost.
@@ -640,8 +642,8 @@ class Scope:
         _current.reset(self._token)
 
     async def __aenter__(self) -> Scope:
-        self.enter()
-        if (time := self.time_budget()) is not None:
+        self._token = _current.set(self)
+        if self.budget is not None and (time := self.time_budget()) is not None:
             await time.__aenter__()
             self.add_clock(time)
         return self
@@ -654,7 +656,8 @@ class Scope:
     ) -> None:
         try:
             try:
-                await self.end_inside()
+                if self._closers:
+                    await self.end_inside()
             except BaseException as error:
                 exc_type, exc, traceback = type(error), error, error.__traceback__
                 raise
@@ -665,4 +668,5 @@ class Scope:
             exc = raised
             raise
         finally:
-            self.leave(exc)
+            self.close(exc)
+            _current.reset(self._token)

@@ -22,14 +22,16 @@ from fastroai.runtime import (
     Retry,
     RetryRules,
     Scope,
+    blocking,
+    loop_of_run,
     record_spending,
+    run_blocking,
 )
 from fastroai.runtime.events import (
     BudgetRefused,
 )
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.runtime.spending import SharedCharge, charge_shared
-from fastroai.runtime.sync import run_on_loop_of_run
 from fastroai.runtime.threads import run_in_thread
 from fastroai.steps.config import ResolvedConfig, RetryLike, policies_of, rules_for
 from fastroai.steps.conversation import ConversationState
@@ -481,45 +483,7 @@ class StepContext(Generic[DepsT_co]):
         stream.observe(on_text=self.reports.text, clock=self._clock)
         return stream
 
-    def run_sync(
-        self,
-        agent: AgentLike[OutputT],
-        message: Prompt = None,
-        *,
-        deps: object = NOT_GIVEN,
-        message_history: Sequence[ModelMessage] | None = None,
-        model: Model | str | None = None,
-        model_settings: AgentModelSettings[Any] | None = None,
-        usage_limits: UsageLimits | None = None,
-        timeout: float | NotGiven | None = NOT_GIVEN,
-        retries: int | NotGiven = NOT_GIVEN,
-        retry_delay: float | NotGiven = NOT_GIVEN,
-        retry: RetryLike | NotGiven = NOT_GIVEN,
-        cost_budget: int | None = None,
-        budget: BudgetLike | None = None,
-        name: str | None = None,
-    ) -> ChatResponse[OutputT]:
-        """`run` for steps that are not `async`: it runs on the pipeline's loop, and this thread waits."""
-        return run_on_loop_of_run(
-            lambda: self.run(
-                agent,
-                message,
-                deps=deps,
-                message_history=message_history,
-                model=model,
-                model_settings=model_settings,
-                usage_limits=usage_limits,
-                timeout=timeout,
-                retries=retries,
-                retry_delay=retry_delay,
-                retry=retry,
-                cost_budget=cost_budget,
-                budget=budget,
-                name=name,
-            ),
-            called="ctx.run_sync",
-            instead="ctx.run",
-        )
+    run_sync = blocking(run, of="ctx", home=lambda *_, **__: loop_of_run())
 
     def _call(
         self,
@@ -674,10 +638,11 @@ class StepContext(Generic[DepsT_co]):
         if_interrupted: IfInterrupted = "repeat",
     ) -> T:
         """`once` for steps that are not `async`."""
-        return run_on_loop_of_run(
+        return run_blocking(
             lambda: self.once(name, effect, returns=returns, if_interrupted=if_interrupted),
             called="ctx.once_sync",
             instead="ctx.once",
+            home=loop_of_run(),
         )
 
     # --- spending that does not go through an agent ---

@@ -102,7 +102,11 @@ def _answered(entries: Sequence[AnyFact]) -> set[str]:
 
 def _place(ending: Ending) -> str:
     visit = Visit(ending.node, ending.visit)
-    return visit_place(Visit(decision_name(visit.node), visit.number)) if ending.is_decision else visit_place(visit)
+    return (
+        visit_place(Visit(decision_name(visit.node), visit.number))
+        if ending.is_decision
+        else visit_place(visit)
+    )
 
 
 class World:
