@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import assert_type
+from typing import Any, assert_type
 
 from fastroai import (
     BaseStep,
