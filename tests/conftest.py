@@ -77,7 +77,7 @@ def live_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedMachine]
 
 @pytest.fixture(autouse=True)
 def shadow_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each run of a pipeline without a store gets a log all the same, which reads and replays as it was."""
+    """Each pipeline run that no store keeps gets a log all the same, which reads and replays as it was."""
     runs: list[tuple[PipelineSetup, Log]] = []
 
     class Shadowed(PipelineRun):

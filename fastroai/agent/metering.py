@@ -290,6 +290,8 @@ class Metered(AbstractCapability[Any]):
     ) -> Any:
         """Put results of tools on record, in runs that are; those that are there need no call."""
         scope, run = current_scope(), current_agent_run.get()
+        if scope is not None and scope.receiving:
+            scope.hand_on()
         if scope is None or (durable := run_of(scope)) is None:
             return await handler(args)
         return await execute_tool(

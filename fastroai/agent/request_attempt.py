@@ -186,6 +186,8 @@ class RequestAttempt:
             record = self._record("unmeasured", response=response, cost=cost)
             self.charge = self.reservation.charge_unmeasured(replace(record, error=_why(record, cost)))
         else:
+            if self.scope.step_id is not None:
+                self.scope.note_answer()
             self.charge = self.reservation.settle(self._record("settled", response=response, cost=cost))
             if self.reservation.is_limited and self.terms.kind != "compaction":  # else nobody asks for bounds
                 self.terms.note_input(response.usage.input_tokens)

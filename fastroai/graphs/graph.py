@@ -18,22 +18,22 @@ from fastroai.contracts.annotations import Annotation
 from fastroai.drawing import mermaid, svg
 from fastroai.errors import ConfigurationError, GraphStopped
 from fastroai.graphs.configuring import configs_of
-from fastroai.graphs.conversation import Conversation, ConversationLike
+from fastroai.graphs.conversation.conversation import Conversation, ConversationLike
 from fastroai.graphs.definition import define
-from fastroai.graphs.divergence import divergence_of
-from fastroai.graphs.drawing import draw
-from fastroai.graphs.edge import Edge
 from fastroai.graphs.execution import GraphExecution
-from fastroai.graphs.node import Node, NodeLike, nodes_of
-from fastroai.graphs.plan import OnBranchFailure, OnConflict
+from fastroai.graphs.machine.divergence import divergence_of
+from fastroai.graphs.machine.replay import replayed
 from fastroai.graphs.questions import answer_entry, questions_of
 from fastroai.graphs.remote import cancel_halted, signal_elsewhere
-from fastroai.graphs.replay import replayed
 from fastroai.graphs.result import GraphResult, GraphStream, Question
 from fastroai.graphs.setup import GraphSetup
-from fastroai.graphs.validation import build_plan
-from fastroai.graphs.yaml import load_graph_yaml
-from fastroai.graphs.yaml_writing import dump_graph_yaml
+from fastroai.graphs.shape.edge import Edge
+from fastroai.graphs.shape.node import Node, NodeLike, nodes_of
+from fastroai.graphs.shape.plan import OnBranchFailure, OnConflict
+from fastroai.graphs.shape.validation import build_plan
+from fastroai.graphs.text.drawing import draw
+from fastroai.graphs.text.yaml import load_graph_yaml
+from fastroai.graphs.text.yaml_writing import dump_graph_yaml
 from fastroai.records import NOT_GIVEN, NotGiven
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import RunKeeper, needed_store, store_of

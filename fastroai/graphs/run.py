@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastroai.graphs.events import Ending, Visit
-from fastroai.graphs.merging import salvage
+from fastroai.graphs.machine.events import Ending, Visit
+from fastroai.graphs.machine.merging import salvage
+from fastroai.graphs.machine.replay import Replay, replayed
 from fastroai.graphs.questions import questions_of
-from fastroai.graphs.replay import Replay, replayed
 from fastroai.graphs.result import GraphQuality, GraphResult, GraphUsage
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.work import GraphWork

@@ -9,20 +9,20 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, TimeLimitExceeded
-from fastroai.graphs.branch_times import BranchTimes
-from fastroai.graphs.branches import Branch
-from fastroai.graphs.copies import Copies, own_copy
-from fastroai.graphs.decide_step import DecideStep
-from fastroai.graphs.events import Forked, Joined, Visit
-from fastroai.graphs.machine import GraphMachine
-from fastroai.graphs.outputs import NodeOutputs
-from fastroai.graphs.routing import Choice, EdgeOutcome
+from fastroai.graphs.agents.decide_step import DecideStep
+from fastroai.graphs.conversation.talk import Talk
+from fastroai.graphs.conversation.thread import Phase
+from fastroai.graphs.conversation.threads import Threads
+from fastroai.graphs.machine.branch_times import BranchTimes
+from fastroai.graphs.machine.branches import Branch
+from fastroai.graphs.machine.copies import Copies, own_copy
+from fastroai.graphs.machine.events import Forked, Joined, Visit
+from fastroai.graphs.machine.machine import GraphMachine
+from fastroai.graphs.machine.outputs import NodeOutputs
+from fastroai.graphs.machine.routing import Choice, EdgeOutcome
+from fastroai.graphs.machine.surprises import warn_of
+from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.setup import GraphSetup
-from fastroai.graphs.surprises import warn_of
-from fastroai.graphs.talk import Talk
-from fastroai.graphs.thread import Phase
-from fastroai.graphs.threads import Threads
-from fastroai.graphs.writes import writes_of
 from fastroai.runs.machine import Changed, Told, Unit, unit_of
 from fastroai.runs.units import UnitRecord
 from fastroai.runtime import RetriesUsed, Scope

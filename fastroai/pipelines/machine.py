@@ -133,7 +133,9 @@ class PipelineMachine:
                 None,
             )  # also after an early stop, whose running steps would finish
             failed = "" if outer else fact.step_id
-            self._end("failed", f"{fact.step_id!r} failed", failed, fact.failure, fact.raised)
+            self._end(
+                "failed", f"{fact.step_id!r} failed", failed, fact.failure, fact.raised, is_for_budget=outer
+            )
             return
         waiting = [fact.step_id]
         while waiting:
@@ -178,12 +180,15 @@ class PipelineMachine:
         step_id: str = "",
         failure: FailureFacts | None = None,
         raised: BaseException | None = None,
+        *,
+        is_for_budget: bool = False,
     ) -> None:
         """Stop before the time: nothing starts, and what runs is cancelled."""
         if self._stop is None or self._stop.status == "waiting":
             self._stop = self._ending(status, reason, step_id, failure, raised)
             if self.running:
-                self._decisions.append(Cancel([(step, 1) for step in self.running], reason))
+                units = [(step, 1) for step in self.running]
+                self._decisions.append(Cancel(units, reason, answers_first=is_for_budget))
 
     def _finish(self) -> None:
         """Nothing is running and nothing will. What a stop has left out is skipped because of it."""

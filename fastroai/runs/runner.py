@@ -128,7 +128,7 @@ class Runner:
         self._note(decisions)
         for decision in decisions:  # at once, whoever listens
             if isinstance(decision, Cancel):
-                self._cancel(decision.units, decision.cause)
+                self._cancel(decision)
         self._add_worker(partial(self._aside, fact, decisions))
 
     async def _aside(self, fact: Told, decisions: Sequence[Decision]) -> None:
@@ -222,8 +222,8 @@ class Runner:
             match decision:
                 case StepStarted():
                     self._ready.append(decision)
-                case Cancel(units, cause):
-                    self._cancel(units, cause)
+                case Cancel():
+                    self._cancel(decision)
                 case Changed() | EdgesResolved():
                     self._work.follow(decision)
                 case RunFinished():
@@ -235,13 +235,32 @@ class Runner:
                 case _:
                     assert_never(decision)
 
-    def _cancel(self, units: Sequence[Unit], cause: str) -> None:
-        """One that has not begun ends when it would; where a budget is used up, answers arrive first."""
-        for unit in units:
-            if unit not in self._cancelled:
-                self._cancelled[unit] = cause
-                if (worker := self._active.get(unit)) is not None:
+    def _cancel(self, decision: Cancel) -> None:
+        """One that has not begun ends when it would."""
+        for unit in decision.units:
+            self._cancelled.setdefault(unit, decision.cause)
+        for unit in decision.units:
+            if (worker := self._active.get(unit)) is not None:
+                scope = self.units[unit].scope
+                if decision.answers_first and scope.receiving:
+                    scope.when_handed_on(partial(self._cancel_when_it_waits, unit))
+                else:
                     worker.cancel()
+
+    def _cancel_when_it_waits(self, unit: Unit) -> None:
+        """The unit has its answer, and goes on with it until it waits for something else."""
+        worker = self._active.get(unit)
+        if worker is None:
+            return
+        is_its_own = running_loop() is self._loop and asyncio.current_task() is worker
+        if is_its_own:
+            worker.cancel()  # takes effect where it next waits
+        else:
+            self._loop.call_soon_threadsafe(self._cancel_now, unit)
+
+    def _cancel_now(self, unit: Unit) -> None:
+        if (worker := self._active.get(unit)) is not None:
+            worker.cancel()
 
     # --- units ---
 
@@ -298,16 +317,26 @@ class Runner:
             finished = self._work.finished(started, record, output)
             stored = None if run is None else self._work.stored(finished)
         except BaseException as error:
-            self._left(unit, worker)
+            del self._active[unit]
+            if unit in self._cancelled:
+                await self._uncancel(worker, isinstance(error, asyncio.CancelledError))
             return await self._raised(started, record, error), None
-        self._left(unit, worker)
+        del self._active[unit]
+        if unit in self._cancelled:
+            await self._uncancel(worker, False)
         scope.close()
         return finished, stored
 
-    def _left(self, unit: Unit, worker: asyncio.Task[None]) -> None:
-        del self._active[unit]
-        if unit in self._cancelled:
-            worker.uncancel()  # that was for this unit: the next one has a task that nobody cancels
+    async def _uncancel(self, worker: asyncio.Task[None], has_been_raised: bool) -> None:
+        """It was for the unit that has ended: the next one has a task that nobody cancels."""
+        if not has_been_raised:  # or the unit has swallowed it: then nothing is raised here
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                if self._is_over:
+                    raise
+        if worker.cancelling():
+            worker.uncancel()
 
     async def _raised(self, started: StepStarted, record: UnitRecord, error: BaseException) -> Outcome:
         """What a unit comes to that raised an exception. Raises what is no outcome of a unit."""

@@ -383,6 +383,8 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
     if scope.root.closed:
         raise ScopeClosedError(scope.path)
     flow = current_flow.get() if terms.streamed else None
+    if scope.receiving:
+        scope.hand_on()
     try:
         if scope.account is not None and (accounts := _open_accounts(scope)):
             in_line = _InLine(scope, accounts, terms)

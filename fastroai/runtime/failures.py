@@ -26,7 +26,7 @@ def is_exhausted(error: BaseException) -> bool:
 
 
 def note_class(error: BaseException, failure_class: FailureClass) -> None:
-    """Note the class that the level which owns a failure has found, so that classifiers are asked once."""
+    """Note what a level has found a failure to be that might have repeated it: classifiers are asked once."""
     error.__dict__[_CLASS_ATTRIBUTE] = failure_class
 
 

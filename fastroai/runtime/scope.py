@@ -106,6 +106,7 @@ class Scope:
         "_stopped_runs",
         "_token",
         "_usage",
+        "_when_handed_on",
         "account",
         "attempt",
         "budget",
@@ -125,6 +126,7 @@ class Scope:
         "process",
         "provider_limits",
         "reading",
+        "receiving",
         "root",
         "run_id",
         "seconds_before",
@@ -172,6 +174,9 @@ class Scope:
         self._in_flight: dict[InFlight, bool] | None = None
         """Requests that have not ended, and whether their bounds were charged here."""
         self._stopped_runs: list[StoppedRun] | None = None
+        self.receiving = 0
+        """Of an agent run: whether it has an answer that is not in use yet. Of a step: how many of these."""
+        self._when_handed_on: Callable[[], None] | None = None
         self.reading: tuple[Flow, ...] = ()
         """Streams that whoever made it is reading, which go on after it has ended."""
         self.time: Clock | None = None
@@ -418,6 +423,30 @@ class Scope:
         with self.lock:
             return self.usage.copy()
 
+    # --- answers on their way ---
+
+    def note_answer(self) -> None:
+        """An answer was paid for, of the agent run that this scope is of, and is not in use yet."""
+        if not self.receiving:
+            self.receiving = 1
+            for scope in self._above:
+                if scope.kind == "step":
+                    scope.receiving += 1
+
+    def hand_on(self) -> None:
+        """Whoever asked has the answer, or the run goes on with it: asks again, or calls a tool."""
+        if self.receiving and self.kind == "agent":
+            self.receiving = 0
+            for scope in self._above:
+                if scope.kind == "step":
+                    scope.receiving -= 1
+                    if not scope.receiving and scope._when_handed_on is not None:
+                        scope._when_handed_on()
+
+    def when_handed_on(self, then: Callable[[], None]) -> None:
+        """Have something done when no answer is on its way in this step any more."""
+        self._when_handed_on = then
+
     # --- down: time ---
 
     def add_clock(self, clock: Clock) -> None:
@@ -565,6 +594,8 @@ class Scope:
                 True  # its requests, and who holds its lock, are in the process that forked this one
             )
             return
+        if self.receiving:
+            self.hand_on()
         with self.lock:
             self.closed = True
             changed, in_flight = list[Claim](), self._in_flight or {}

@@ -31,7 +31,7 @@ from fastroai.tracing import attributes
 
 
 def step_place(scope: Scope) -> str:
-    """Where a step is in its run, whatever the attempt. Outside of any, the outermost pipeline is the run."""
+    """Where a step is in its run, whatever the attempt; outside of any, in the outermost one of steps."""
     outer = None if scope.log is None else scope.log.scope
     if outer is None:
         outer = next((around for around in reversed(scope.lineage()) if around.kind in RUNS), None)

@@ -141,8 +141,8 @@ class RecordedRun:
                 self._calls[entry.place, entry.call] = entry.used
                 self.mark_call_retried(entry.place, entry.call, entry.attempt)
             case StepFailed():
-                # One that an outer budget stopped goes on with the same attempt.
-                if entry.budget != "outer" and not self._runs_pipeline(entry.place):
+                # One that a budget stopped goes on with the same attempt, and pays for nothing again.
+                if entry.budget is None and not self._runs_pipeline(entry.place):
                     self._progress[entry.place] = RetriesUsed(attempt=entry.attempt + 1)
                     self.mark_step(entry.place, entry.attempt, "failed")
             case RequestSent():

@@ -11,12 +11,12 @@ import pytest
 
 from fastroai.errors import MemoryConflict, VisitsExhausted
 from fastroai.expressions import Expression
-from fastroai.graphs.branches import Branch, Fork
-from fastroai.graphs.edge import Edge
-from fastroai.graphs.events import Forked, Interrupted, Joined, Visit, decision_name
-from fastroai.graphs.machine import GraphMachine
-from fastroai.graphs.plan import GraphPlan
-from fastroai.graphs.routing import Choice
+from fastroai.graphs.machine.branches import Branch, Fork
+from fastroai.graphs.machine.events import Forked, Interrupted, Joined, Visit, decision_name
+from fastroai.graphs.machine.machine import GraphMachine
+from fastroai.graphs.machine.routing import Choice
+from fastroai.graphs.shape.edge import Edge
+from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.machine import Cancel, Decision, Told, unit_of
 from fastroai.runtime.facts import (
     NOWHERE,
@@ -321,7 +321,7 @@ def graph_machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedMac
             super().__init__(plan, part, known=known)
             machines.append(self)
 
-    monkeypatch.setattr("fastroai.graphs.replay.GraphMachine", Recorded)
+    monkeypatch.setattr("fastroai.graphs.machine.replay.GraphMachine", Recorded)
     yield machines
     for machine in machines:
         assert_replays(machine)

@@ -19,7 +19,7 @@ from fastroai.errors import (
     RunStoreUnavailable,
 )
 from fastroai.graphs import Edge, Graph, GraphResult, Node
-from fastroai.graphs.events import Visit, decision_name, visit_place
+from fastroai.graphs.machine.events import Visit, decision_name, visit_place
 from fastroai.pipelines import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.places import split_attempt
 from fastroai.runtime import current_scope

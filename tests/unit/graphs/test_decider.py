@@ -17,9 +17,9 @@ from support.steps import run_alone
 
 from fastroai.agent import FastroAgent
 from fastroai.errors import BudgetExceeded, RunTakenOver
-from fastroai.graphs.decider import Candidate, NextNode, _choice_of, decide
-from fastroai.graphs.outer_stops import stops_more_than
-from fastroai.graphs.routing import Choice
+from fastroai.graphs.agents.decider import Candidate, NextNode, _choice_of, decide
+from fastroai.graphs.agents.outer_stops import stops_more_than
+from fastroai.graphs.machine.routing import Choice
 from fastroai.pipelines import Pipeline, PipelineConfig
 from fastroai.runtime import Scope
 from fastroai.steps import StepConfig, StepContext, step

@@ -13,7 +13,7 @@ from support.counted_nodes import Counted
 from fastroai import FastroAgent, PipelineConfig, StepContext
 from fastroai.errors import RunCorrupt
 from fastroai.graphs import Edge, Graph, Node
-from fastroai.graphs.replay import replayed
+from fastroai.graphs.machine.replay import replayed
 from fastroai.runtime.facts import (
     AnyFact,
     QuestionAsked,
