@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import assert_type
+from typing import Any, assert_type
 
 from fastroai import (
     BaseStep,
@@ -178,7 +178,7 @@ async def runs() -> None:
                 case TextChunk(text=text):
                     assert_type(text, str)
                 case StepFinished(output=output):
-                    assert_type(output, object)
+                    assert_type(output, Any)
                 case _:
                     pass
     assert_type(stream.result, PipelineResult[str] | None)
