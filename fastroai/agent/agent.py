@@ -43,6 +43,7 @@ from fastroai.calls.call import AgentCall, Prompt
 from fastroai.calls.response import ChatResponse
 from fastroai.calls.stream import ChatStream, EventStream
 from fastroai.errors import ConfigurationError
+from fastroai.records import NOT_GIVEN, NotGiven, first_given
 from fastroai.runtime import (
     CircuitBreaker,
     ProviderLimits,
@@ -82,7 +83,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         *,
         config: AgentConfig | None = None,
         agent: AbstractAgent[AgentDepsT, OutputDataT] | None = None,
-        output_type: OutputSpec[OutputDataT] | None = None,
+        output_type: OutputSpec[OutputDataT] | NotGiven = NOT_GIVEN,
         instructions: Instructions[AgentDepsT] = None,
         system_prompt: str | Sequence[str] | None = None,
         deps_type: type[AgentDepsT] = object,  # type: ignore[assignment]  # as in PydanticAI
@@ -164,12 +165,14 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         )
         meter = Metered(_first(cost_calculator, config.cost_calculator, None))
         deferred_model: str | None = None
+        # The default is not None: pyright takes that for an output type, and the agent for one without output.
+        output = first_given(output_type, default=None)
         check_count("max_tokens", max_tokens, least=1)
         self.agent: AbstractAgent[AgentDepsT, OutputDataT]
         if agent is not None:
             _refuse_beside_agent(
                 model=_first(model, config.model, None),
-                output_type=output_type,
+                output_type=output,
                 instructions=_first(instructions, config.instructions, None),
                 system_prompt=_first(system_prompt, config.system_prompt, ()),
                 deps_type=None if deps_type is object else deps_type,
@@ -196,7 +199,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                     model = meter.models.get(model)
             self.agent = OwnAgent(
                 model,
-                output_type=cast("OutputSpec[OutputDataT]", _first(output_type, None, str)),
+                output_type=cast("OutputSpec[OutputDataT]", _first(output, None, str)),
                 instructions=cast(
                     "Instructions[AgentDepsT]", _first(instructions, config.instructions, None)
                 ),

@@ -239,6 +239,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         LangGraphStopped("s", "interrupt", "'Send it?'"),
         "the graph of step 's' waits for an answer to 'Send it?'; give graph_step(answer=...)",
     ),
+    (CancelledInside("s"), "step 's' awaited something that was cancelled, as by a client or a pool"),
     (GraphStopped("g", "cancelled", "cancel was requested"), "graph 'g' is cancelled: cancel was requested"),
     (
         MemoryConflict("k", "a", "b"),
@@ -339,6 +340,7 @@ def test_only_what_can_pass_by_itself_is_worth_trying_again() -> None:
         "StoreUnavailable",
         "RunInProgress",
         "PriceUpdateError",
+        "CancelledInside",
     ]
 
 
