@@ -165,7 +165,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         )
         meter = Metered(_first(cost_calculator, config.cost_calculator, None))
         deferred_model: str | None = None
-        # The default is not None, which pyright takes for an output type: that of an agent without output.
+        # The default is not None: pyright takes that for an output type, and the agent for one without any.
         output = first_given(output_type, default=None)
         check_count("max_tokens", max_tokens, least=1)
         self.agent: AbstractAgent[AgentDepsT, OutputDataT]
