@@ -955,8 +955,9 @@ class RunConflict(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"run {self.run_id!r} is no longer at revision {self.expecting}: somebody else has reported "
-            "to it, or taken it up. Nothing of this report is on record. Read it again with state(), and decide anew"
+            f"run {self.run_id!r} is no longer at revision {self.expecting}: somebody else has reported to "
+            "it, or taken it up. Nothing of this report is on record. Read it again with state(), and "
+            "decide anew"
         )
 
 

@@ -269,7 +269,15 @@ class Usage:
             self.cost_usd = EXACT.add(self.cost_usd, record.cost_usd)
         if not record.cost_complete:
             self._add_uncertain(record)
-        self._add_tokens(record.tokens)
+        tokens = record.tokens
+        self.input_tokens += tokens.input_tokens
+        self.output_tokens += tokens.output_tokens
+        self.cache_read_tokens += tokens.cache_read_tokens
+        self.cache_write_tokens += tokens.cache_write_tokens
+        self.input_audio_tokens += tokens.input_audio_tokens
+        self.cache_audio_read_tokens += tokens.cache_audio_read_tokens
+        self.output_audio_tokens += tokens.output_audio_tokens
+        self.reasoning_tokens += tokens.reasoning_tokens
 
     def _add_uncertain(self, record: RequestRecord) -> None:
         if record.outcome == "unmeasured":
@@ -286,16 +294,6 @@ class Usage:
             self.uncertain_usd = EXACT.add(self.uncertain_usd, beyond)
         if record.unpriced_units:
             self.unpriced_units = tuple(dict.fromkeys((*self.unpriced_units, *record.unpriced_units)))
-
-    def _add_tokens(self, tokens: Tokens) -> None:
-        self.input_tokens += tokens.input_tokens
-        self.output_tokens += tokens.output_tokens
-        self.cache_read_tokens += tokens.cache_read_tokens
-        self.cache_write_tokens += tokens.cache_write_tokens
-        self.input_audio_tokens += tokens.input_audio_tokens
-        self.cache_audio_read_tokens += tokens.cache_audio_read_tokens
-        self.output_audio_tokens += tokens.output_audio_tokens
-        self.reasoning_tokens += tokens.reasoning_tokens
 
     @property
     def total_tokens(self) -> int:

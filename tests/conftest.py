@@ -11,10 +11,18 @@ import pytest
 from hypothesis import settings
 from support.servers import postgres_dsn, redis_url
 
+from fastroai.pipelines import Pipeline
 from fastroai.pipelines.machine import PipelineMachine
+from fastroai.pipelines.replay import Orchestration, first_divergence
+from fastroai.pipelines.run import PipelineRun
+from fastroai.pipelines.setup import PipelineSetup
+from fastroai.runs.execution import OpenRun
 from fastroai.runs.machine import Decision, Told
+from fastroai.runs.nesting import NestedStep
 from fastroai.runtime.facts import NOWHERE, Fact, RunFinished
 from fastroai.runtime.ledger import Account
+from fastroai.store.entries import entry_in_store, entry_to_store, located
+from fastroai.store.log import Log
 from fastroai.usage.known_inputs import KnownInputs
 
 __all__ = ["postgres_dsn", "redis_url"]
@@ -65,6 +73,38 @@ def live_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedMachine]
     yield machines
     for machine in machines:
         assert_replays(machine)
+
+
+@pytest.fixture(autouse=True)
+def shadow_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each pipeline run that no store keeps gets a log all the same, which reads and replays as it was."""
+    runs: list[tuple[PipelineSetup, Log]] = []
+
+    class Shadowed(PipelineRun):
+        def __init__(self, setup: PipelineSetup, opened: OpenRun, request: Any) -> None:
+            super().__init__(setup, opened, request)
+            if opened.kept is None and opened.log.scope is opened.scope:
+                runs.append((setup, opened.log))
+
+    monkeypatch.setattr("fastroai.pipelines.pipeline.PipelineRun", Shadowed)
+    yield
+    for setup, log in runs:
+        facts = log.facts()
+        stored = [entry_to_store(fact) for fact in facts]
+        shadow = [entry_in_store(log.scope.run_id, at, one) for at, one in enumerate(stored, 1)]
+        assert located(shadow) == facts, "the log reads otherwise than the run was"
+        assert sum(isinstance(fact, RunFinished) for fact in facts) <= 1, "a run ends once"
+        divergence = first_divergence(_orchestration(setup), shadow)
+        assert divergence is None, f"{divergence} in {[fact.kind for fact in facts]}"
+
+
+def _orchestration(setup: PipelineSetup) -> Orchestration:
+    nested = {
+        step_id: _orchestration(one.inner._setup)
+        for step_id, one in setup.steps.items()
+        if isinstance(one, NestedStep) and isinstance(one.inner, Pipeline)
+    }
+    return Orchestration(setup=setup, nested=nested)
 
 
 @pytest.fixture(autouse=True)

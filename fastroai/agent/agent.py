@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Generic, TypeVar, cast, overload
 
@@ -42,7 +43,14 @@ from fastroai.calls.call import AgentCall, Prompt
 from fastroai.calls.response import ChatResponse
 from fastroai.calls.stream import ChatStream, EventStream
 from fastroai.errors import ConfigurationError
-from fastroai.runtime import CircuitBreaker, ProviderLimits, check_provider_limits, run_blocking
+from fastroai.records import NOT_GIVEN, NotGiven, first_given
+from fastroai.runtime import (
+    CircuitBreaker,
+    ProviderLimits,
+    blocking,
+    blocking_overloaded,
+    check_provider_limits,
+)
 from fastroai.runtime.circuit_breaker import check_circuit_breaker
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.steps import StepConfig, StepContext
@@ -75,7 +83,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         *,
         config: AgentConfig | None = None,
         agent: AbstractAgent[AgentDepsT, OutputDataT] | None = None,
-        output_type: OutputSpec[OutputDataT] | None = None,
+        output_type: OutputSpec[OutputDataT] | NotGiven = NOT_GIVEN,
         instructions: Instructions[AgentDepsT] = None,
         system_prompt: str | Sequence[str] | None = None,
         deps_type: type[AgentDepsT] = object,  # type: ignore[assignment]  # as in PydanticAI
@@ -157,12 +165,14 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         )
         meter = Metered(_first(cost_calculator, config.cost_calculator, None))
         deferred_model: str | None = None
+        # The default is not None, which pyright takes for an output type, that of agents without output.
+        output = first_given(output_type, default=None)
         check_count("max_tokens", max_tokens, least=1)
         self.agent: AbstractAgent[AgentDepsT, OutputDataT]
         if agent is not None:
             _refuse_beside_agent(
                 model=_first(model, config.model, None),
-                output_type=output_type,
+                output_type=output,
                 instructions=_first(instructions, config.instructions, None),
                 system_prompt=_first(system_prompt, config.system_prompt, ()),
                 deps_type=None if deps_type is object else deps_type,
@@ -189,7 +199,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                     model = meter.models.get(model)
             self.agent = OwnAgent(
                 model,
-                output_type=cast("OutputSpec[OutputDataT]", _first(output_type, None, str)),
+                output_type=cast("OutputSpec[OutputDataT]", _first(output, None, str)),
                 instructions=cast(
                     "Instructions[AgentDepsT]", _first(instructions, config.instructions, None)
                 ),
@@ -362,35 +372,38 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             CostBudgetExceeded: a budget of this call, or of the run around it, is used up.
             pydantic_ai.exceptions.AgentRunError: as in PydanticAI; `usage_of(error)` has what was spent.
         """
-        return await self.dispatch(
-            AgentCall(
-                prompt=user_prompt,
-                output_type=output_type,
-                conversation=conversation,
-                message_history=message_history,
-                deferred_tool_results=deferred_tool_results,
-                conversation_id=conversation_id,
-                run_id=run_id,
-                model=model,
-                instructions=instructions,
-                deps=deps,
-                model_settings=model_settings,
-                usage_limits=usage_limits,
-                cancellation_token=cancellation_token,
-                timeout=timeout,
-                usage=usage,
-                metadata=metadata,
-                retries=retries,
-                toolsets=toolsets,
-                event_stream_handler=event_stream_handler,
-                capabilities=capabilities,
-                workspace=workspace,
-                spec=spec,
-                tracer=tracer,
-                limits=limits_of(budget, cost_budget),
-                request_retries=request_retries,
-            )
+        call = AgentCall(
+            prompt=user_prompt,
+            output_type=output_type,
+            conversation=conversation,
+            message_history=message_history,
+            deferred_tool_results=deferred_tool_results,
+            conversation_id=conversation_id,
+            run_id=run_id,
+            model=model,
+            instructions=instructions,
+            deps=deps,
+            model_settings=model_settings,
+            usage_limits=usage_limits,
+            cancellation_token=cancellation_token,
+            timeout=timeout,
+            usage=usage,
+            metadata=metadata,
+            retries=retries,
+            toolsets=toolsets,
+            event_stream_handler=event_stream_handler,
+            capabilities=capabilities,
+            workspace=workspace,
+            spec=spec,
+            tracer=tracer,
+            limits=limits_of(budget, cost_budget),
+            request_retries=request_retries,
         )
+        async with self._dispatcher.attempt(call) as attempt:  # as `dispatch`, with one coroutine less
+            return await attempt.respond(await attempt.ask())
+
+    def _home(self, *_: object, model: Model | str | None = None, **__: object) -> AbstractEventLoop | None:
+        return self._dispatcher.home(model)
 
     @overload
     def run_sync(
@@ -454,74 +467,9 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         budget: BudgetLike | None = None,
         request_retries: int | None = None,
     ) -> ChatResponse[RunOutputT]: ...
-    def run_sync(
-        self,
-        user_prompt: Prompt = None,
-        *,
-        output_type: OutputSpec[Any] | None = None,
-        conversation: Conversation | None = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        deferred_tool_results: DeferredToolResults | None = None,
-        conversation_id: str | None = None,
-        run_id: str | None = None,
-        model: Model | str | None = None,
-        instructions: Instructions[AgentDepsT] = None,
-        deps: AgentDepsT = None,  # type: ignore[assignment]  # as in PydanticAI
-        model_settings: AgentModelSettings[AgentDepsT] | None = None,
-        usage_limits: UsageLimits | None = None,
-        cancellation_token: CancellationToken | None = None,
-        timeout: float | None = None,
-        usage: RunUsage | None = None,
-        metadata: AgentMetadata[AgentDepsT] | None = None,
-        retries: int | AgentRetries | None = None,
-        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
-        event_stream_handler: EventStreamHandler[AgentDepsT] | None = None,
-        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
-        workspace: Workspace = None,
-        spec: dict[str, Any] | AgentSpec | None = None,
-        tracer: Tracer | None = None,
-        cost_budget: int | None = None,
-        budget: BudgetLike | None = None,
-        request_retries: int | None = None,
-    ) -> ChatResponse[Any]:
-        """`run` for scripts and for threads of sync steps and tools; on a running event loop, await `run`.
-
-        Raises:
-            RunningLoopError: this thread runs an event loop.
-        """
-        call = AgentCall(
-            prompt=user_prompt,
-            output_type=output_type,
-            conversation=conversation,
-            message_history=message_history,
-            deferred_tool_results=deferred_tool_results,
-            conversation_id=conversation_id,
-            run_id=run_id,
-            model=model,
-            instructions=instructions,
-            deps=deps,
-            model_settings=model_settings,
-            usage_limits=usage_limits,
-            cancellation_token=cancellation_token,
-            timeout=timeout,
-            usage=usage,
-            metadata=metadata,
-            retries=retries,
-            toolsets=toolsets,
-            event_stream_handler=event_stream_handler,
-            capabilities=capabilities,
-            workspace=workspace,
-            spec=spec,
-            tracer=tracer,
-            limits=limits_of(budget, cost_budget),
-            request_retries=request_retries,
-        )
-        return run_blocking(
-            lambda: self.dispatch(call),
-            called="agent.run_sync",
-            instead="agent.run",
-            home=self._dispatcher.home(call),
-        )
+    @blocking_overloaded(run, of="agent", home=_home)
+    def run_sync(self, *args: Any, **kwargs: Any) -> Any:
+        """`run` for scripts and worker threads. On a running event loop it raises `RunningLoopError`."""
 
     @overload
     def run_stream(
@@ -819,49 +767,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             )
         )
 
-    def estimate_sync(
-        self,
-        user_prompt: Prompt = None,
-        *,
-        output_type: OutputSpec[Any] | None = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        model: Model | str | None = None,
-        instructions: Instructions[AgentDepsT] = None,
-        deps: AgentDepsT = None,  # type: ignore[assignment]  # as in PydanticAI
-        model_settings: AgentModelSettings[AgentDepsT] | None = None,
-        usage_limits: UsageLimits | None = None,
-        retries: int | AgentRetries | None = None,
-        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
-        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
-        cost_budget: int | None = None,
-        budget: BudgetLike | None = None,
-        request_retries: int | None = None,
-    ) -> Quote:
-        """`estimate` for scripts and for threads of sync steps and tools.
-
-        Raises:
-            RunningLoopError: this thread runs an event loop; await `estimate`.
-        """
-        return run_blocking(
-            lambda: self.estimate(
-                user_prompt,
-                output_type=output_type,
-                message_history=message_history,
-                model=model,
-                instructions=instructions,
-                deps=deps,
-                model_settings=model_settings,
-                usage_limits=usage_limits,
-                retries=retries,
-                toolsets=toolsets,
-                capabilities=capabilities,
-                cost_budget=cost_budget,
-                budget=budget,
-                request_retries=request_retries,
-            ),
-            called="agent.estimate_sync",
-            instead="agent.estimate",
-        )
+    estimate_sync = blocking(estimate, of="agent")
 
     async def estimate_call(self, call: AgentCall, *, unknown_prompt: str | None = None) -> Quote:
         """The quote for one attempt at a call: what `estimate` and steps stand on.

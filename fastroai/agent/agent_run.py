@@ -56,21 +56,20 @@ class AgentRun:
     """The messages of the run so far: PydanticAI's own list, which grows with the run."""
 
     def follow(self, context: RunContext[Any]) -> None:
-        """Note the messages of the run, and not those of another run of its PydanticAI agent in a tool."""
-        if self.run_id in (None, context.run_id):
-            self.run_id, self.messages = context.run_id, context.messages
+        """Note the running task, and the messages of the run.
 
-    def add_task(self) -> None:
-        """The running task is one of them."""
+        The messages of another run of its PydanticAI agent in a tool are not those of the run.
+        """
         task = asyncio.current_task()
         assert task is not None
         self.tasks.add(task)
+        if self.run_id is None or self.run_id == context.run_id:
+            self.run_id, self.messages = context.run_id, context.messages
 
     async def end_tasks(self) -> None:
         """End those that are left: PydanticAI forgets one that is cancelled just as it has begun."""
-        left = [task for task in self.tasks if not task.done()]
-        for task in left:
-            if task is not asyncio.current_task():
+        for task in tuple(self.tasks):
+            if not task.done() and task is not asyncio.current_task():
                 await end_task(task)
 
 

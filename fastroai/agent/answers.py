@@ -32,9 +32,11 @@ def has_counts(response: ModelResponse) -> bool:
     Details alone do not: they are all that PydanticAI passes on of usage that it cannot make sense of.
     """
     usage = response.usage
-    return not usage.unmeasured_requests and any(
-        count for name, count in vars(usage).items() if name != "details"
-    )
+    if usage.unmeasured_requests:
+        return False
+    if usage.input_tokens or usage.output_tokens:
+        return True
+    return any(count for name, count in vars(usage).items() if name != "details")
 
 
 def uncounted(response: ModelResponse, *, system: str) -> str | None:

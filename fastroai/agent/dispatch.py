@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Coroutine, Iterator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     aclosing,
     asynccontextmanager,
     contextmanager,
-    nullcontext,
 )
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Final, Generic, TypedDict
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypedDict, TypeVar
 
 from pydantic_ai import Agent, AgentCapability, AgentRunResultEvent, RunContext
 from pydantic_ai.agent import AbstractAgent, EventStreamHandler
@@ -29,7 +29,7 @@ from fastroai.agent.agent_run import AgentRun, current_agent_run
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch, Dispatch, call_hook
 from fastroai.agent.learned import Learned
 from fastroai.agent.metering import Metered
-from fastroai.agent.models import loop_of, note_loop
+from fastroai.agent.models import loop_of
 from fastroai.agent.own_agent import OwnAgent
 from fastroai.agent.replay import count_agent_call
 from fastroai.calls.call import AgentCall
@@ -38,6 +38,7 @@ from fastroai.calls.stream import OnScope, ResponseEvent
 from fastroai.errors import BudgetExceeded, StoppedRun
 from fastroai.runtime import CircuitBreaker, Clock, ProviderLimits, Scope, Send, current_scope
 from fastroai.runtime.flow import Flow, current_flow, read_by_this_task
+from fastroai.runtime.ledger import Account
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.runtime.threads import WorkerThreads
 from fastroai.store.log import run_of
@@ -47,8 +48,8 @@ from fastroai.usage.limits import Limits
 logger = logging.getLogger("fastroai.agent")
 
 _threads: Final = WorkerThreads()
-_NO_SPAN: Final = nullcontext("")
-_UNWATCHED: Final = nullcontext()
+
+ItemT = TypeVar("ItemT")
 
 
 class _Identity(TypedDict):
@@ -56,25 +57,203 @@ class _Identity(TypedDict):
     attempt: int
 
 
-@dataclass(slots=True)
-class _Attempt:
-    """One attempt at a call while it runs."""
+class _Attempt(Generic[AgentDepsT, OutputDataT]):
+    """One attempt at a call: `async with` opens what is around PydanticAI's run, and closes it again.
 
-    scope: Scope
-    clock: Clock
-    dispatch: Dispatch
-    run: AgentRun
-    trace_id: str
-    started: float
+    What runs inside is in the coroutine of the caller: each event of a run passes through every coroutine
+    around it, and a generator would be one more.
+    """
+
+    __slots__ = (
+        "_call",
+        "_dispatcher",
+        "_outer_run",
+        "_span",
+        "_started",
+        "_with_threads",
+        "clock",
+        "dispatch",
+        "run",
+        "scope",
+        "trace_id",
+    )
+
+    def __init__(self, dispatcher: Dispatcher[AgentDepsT, OutputDataT], call: AgentCall) -> None:
+        if call.timeout is not None:
+            check_seconds("timeout", call.timeout)
+        if call.request_retries is not None:
+            check_count("request_retries", call.request_retries)
+        self._dispatcher, self._call = dispatcher, call
+        parent = current_scope()
+        self.scope = scope = Scope(
+            "agent",
+            dispatcher.name,
+            parent=parent,
+            limits=dispatcher.limits if call.limits is None else call.limits.over(dispatcher.limits),
+            deps=call.deps,
+            tracer=call.tracer,
+            provider_limits=dispatcher.provider_limits,
+        )
+        scope.reading = read_by_this_task()
+        if scope.account is not None:
+            dispatcher.build_fallbacks(scope.account)
+        model = call.model or dispatcher.agent.model
+        self.dispatch = Dispatch(
+            agent_name=dispatcher.name,
+            model=model if model is None or isinstance(model, str) else model.model_name,
+            prompt=call.prompt,
+            deps=call.deps,
+            attempt=call.attempt,
+            run_id=scope.run_id,
+            step_id=scope.step_id,
+        )
+        retries = call.request_retries
+        self.run = AgentRun(
+            dispatcher.meter,
+            dispatcher.request_retries if retries is None else retries,
+            retry_delay=call.request_retry_delay,
+            retry=call.retry,
+            classifiers=call.classifiers,
+            circuit_breaker=dispatcher.circuit_breaker,
+            **dispatcher.identity(call, parent),
+        )
+        self.clock = Clock(dispatcher.timeout_of(call), f"agent {dispatcher.name!r}", of_attempt=True)
+        self.trace_id = ""
+        self._span: AbstractAsyncContextManager[str] | None = None
+
+    async def __aenter__(self) -> Self:
+        scope, dispatcher = self.scope, self._dispatcher
+        await scope.__aenter__()
+        self._outer_run = current_agent_run.set(self.run)
+        # PydanticAI calls functions that are not async in these threads: they may wait for other agents.
+        self._with_threads = Agent.using_thread_executor(_threads)
+        self._with_threads.__enter__()
+        try:
+            if scope.tracer is not None:
+                span = dispatcher.traced(scope.tracer, scope, self.dispatch)
+                self.trace_id = await span.__aenter__()
+                self._span = span
+            if dispatcher.on_before_dispatch is not None:
+                await call_hook(dispatcher.on_before_dispatch, self.dispatch)
+            count_agent_call(scope, self.run.call, self.run.attempt)
+            if self.clock.seconds is not None:
+                await self.clock.__aenter__()
+                scope.add_clock(self.clock)
+        except BaseException as error:
+            await self._close(error)
+            raise
+        self._started = perf_counter()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            try:
+                if self.clock.seconds is not None:
+                    await self.clock.__aexit__(kind, error, traceback)
+            except BaseException as exceeded:
+                await self._conclude(exceeded)
+                raise
+            else:
+                await self._conclude(error)
+        except BaseException as raised:
+            await self._close(raised)
+            raise
+        await self._close(error)
+
+    async def _conclude(self, error: BaseException | None) -> None:
+        """Note how the run has ended, end what is left of it, learn from it, and tell the hook."""
+        if error is not None:
+            self._note(error)
+        await self.run.end_tasks()
+        dispatcher, dispatch = self._dispatcher, self.dispatch
+        if dispatch.response is not None:
+            dispatcher.learned.add(dispatch.response)
+        elif dispatch.error is None:
+            return  # cancelled: nobody waits for what a hook would say
+        if dispatcher.on_after_dispatch is not None:
+            try:
+                await call_hook(dispatcher.on_after_dispatch, dispatch)
+            except Exception:
+                logger.exception(
+                    "on_after_dispatch of agent %r failed; the call is not affected", dispatcher.name
+                )
+
+    def _note(self, error: BaseException) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            if self.scope.parent is not None:
+                self.scope.parent.keep_stopped(self._stopped())
+        elif isinstance(error, Exception):
+            self.dispatch.error = error
+
+    async def _close(self, error: BaseException | None) -> None:
+        kind = None if error is None else type(error)
+        traceback = None if error is None else error.__traceback__
+        try:
+            try:
+                if self._span is not None:
+                    await self._span.__aexit__(kind, error, traceback)
+            except BaseException as raised:
+                await self.scope.__aexit__(type(raised), raised, raised.__traceback__)
+                raise
+            else:
+                await self.scope.__aexit__(kind, error, traceback)
+        except BudgetExceeded as stop:
+            stop.stopped_runs.append(self._stopped())
+            raise
+        else:
+            if error is not None and isinstance(error, BudgetExceeded):
+                error.stopped_runs.append(self._stopped())
+        finally:
+            self._with_threads.__exit__(None, None, None)
+            current_agent_run.reset(self._outer_run)
+
+    def _stopped(self) -> StoppedRun:
+        return StoppedRun(self._dispatcher.name, _to_go_on_with(self.run.messages))
+
+    def ask(self) -> Coroutine[Any, Any, AgentRunResult[OutputDataT]]:
+        """Return PydanticAI's run of the call, to be awaited."""
+        self.run.refuses_cut_answers = True
+        agent, call = self._dispatcher.agent, self._call
+        handler = call.event_stream_handler or agent.event_stream_handler
+        if handler is not None:
+            return self._run_watched(handler)
+        return agent.run(call.prompt, output_type=call.output_type, **self._dispatcher.arguments(call))
+
+    async def _run_watched(self, handler: EventStreamHandler[AgentDepsT]) -> AgentRunResult[OutputDataT]:
+        with _watched(handler) as watched:
+            result: AgentRunResult[OutputDataT] = await self._dispatcher.agent.run(
+                self._call.prompt,
+                output_type=self._call.output_type,
+                event_stream_handler=watched,
+                **self._dispatcher.arguments(self._call),
+            )
+        return result
+
+    def outside_of_clock(self, send: Send[ItemT]) -> Send[ItemT]:
+        """Return what sends the same, without the time that the consumer takes counting for the clock."""
+        if self.clock.seconds is None:
+            return send
+
+        async def deliver(item: ItemT) -> None:
+            with self.clock.paused():
+                await send(item)
+
+        return deliver
 
     async def respond(self, result: AgentRunResult[OutputDataT]) -> ChatResponse[OutputDataT]:
-        await self.scope.end_inside()  # streams that its tools have left open belong to its account
+        """Return the response, once what is open in the scope is on its account."""
+        await self.scope.end_inside()  # streams that its tools have left open belong to it
         self.scope.write_off_in_flight()
         response = ChatResponse.of(
             result,
             self.scope,
             output_tools=self.run.output_tools,
-            processing_time_ms=(perf_counter() - self.started) * 1000,
+            processing_time_ms=(perf_counter() - self._started) * 1000,
             trace_id=self.trace_id,
         )
         self.dispatch.response = response
@@ -103,17 +282,12 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
 
     async def run(self, call: AgentCall) -> ChatResponse[OutputDataT]:
         """One attempt, to its response."""
-        async with self._attempt(call) as attempt:
-            attempt.run.refuses_cut_answers = True
-            handler = call.event_stream_handler or self.agent.event_stream_handler
-            with _UNWATCHED if handler is None else _watched(handler) as watched:
-                result: AgentRunResult[OutputDataT] = await self.agent.run(
-                    call.prompt,
-                    output_type=call.output_type,
-                    event_stream_handler=watched,
-                    **self.arguments(call),
-                )
-            return await attempt.respond(result)
+        async with self.attempt(call) as attempt:
+            return await attempt.respond(await attempt.ask())
+
+    def attempt(self, call: AgentCall) -> _Attempt[AgentDepsT, OutputDataT]:
+        """One attempt, for `async with`: inside, `attempt.respond(await attempt.ask())` is its response."""
+        return _Attempt(self, call)
 
     async def stream_chunks(
         self, call: AgentCall, send: Send[StreamChunk[OutputDataT]], on_scope: OnScope
@@ -121,34 +295,23 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         """A streamed attempt, chunk by chunk."""
         if call.before is not None:
             call = await call.before(call)
-        async with self._attempt(call) as attempt:
+        async with self.attempt(call) as attempt:
             on_scope(attempt.scope)
             async with self.agent.run_stream(
                 call.prompt, output_type=call.output_type, **self.arguments(call)
             ) as streamed:
-                async for chunk in self._chunks(call, streamed):
-                    with attempt.clock.paused():
-                        await send(chunk)
+                deliver: Send[StreamChunk[Any]] = attempt.outside_of_clock(send)
+                output_type = self.agent.output_type if call.output_type is None else call.output_type
+                if output_type is str:
+                    async for text in streamed.stream_text(delta=True, debounce_by=None):
+                        await deliver(StreamChunk(content=text))
+                else:
+                    async for chunk in _chunks_of_outputs(streamed):
+                        await deliver(chunk)
             response = await attempt.respond(streamed.result)
         if call.after is not None:
             call.after(response.new_messages())
         await send(StreamChunk(output=response.output, is_final=True, usage_data=response))
-
-    async def _chunks(
-        self, call: AgentCall, streamed: StreamedRunResult[AgentDepsT, Any]
-    ) -> AsyncGenerator[StreamChunk[OutputDataT]]:
-        output_type = self.agent.output_type if call.output_type is None else call.output_type
-        if output_type is str:
-            async for text in streamed.stream_text(delta=True, debounce_by=None):
-                yield StreamChunk(content=text)
-            return
-        written = 0
-        async for output in streamed.stream_output():
-            if isinstance(output, str):
-                yield StreamChunk(content=output[written:])
-                written = len(output)
-            else:
-                yield StreamChunk(output=output)
 
     async def stream_events(
         self,
@@ -157,90 +320,22 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         on_scope: OnScope,
     ) -> None:
         """An attempt with PydanticAI's events, and its response as the last one."""
-        async with self._attempt(call) as attempt:
+        async with self.attempt(call) as attempt:
             on_scope(attempt.scope)
             result: AgentRunResult[OutputDataT] | None = None
             async with self.agent.run_stream_events(
                 call.prompt, output_type=call.output_type, **self.arguments(call)
             ) as events:
+                deliver = attempt.outside_of_clock(send)
                 async for event in events:
                     if isinstance(event, AgentRunResultEvent):
                         result = event.result
-                    with attempt.clock.paused():
-                        await send(event)
+                    await deliver(event)
             assert result is not None, "PydanticAI ends a run's events with its result"
             response = await attempt.respond(result)
         await send(ResponseEvent(response))
 
-    @asynccontextmanager
-    async def _attempt(self, call: AgentCall) -> AsyncGenerator[_Attempt]:
-        check_seconds("timeout", call.timeout)
-        check_count("request_retries", call.request_retries)
-        parent = current_scope()
-        scope = Scope(
-            "agent",
-            self.name,
-            parent=parent,
-            limits=self.limits if call.limits is None else call.limits.over(self.limits),
-            deps=call.deps,
-            tracer=call.tracer,
-            provider_limits=self.provider_limits,
-        )
-        scope.reading = read_by_this_task()
-        self._build_fallbacks(scope)
-        model = call.model or self.agent.model
-        if isinstance(model, Model):
-            note_loop(model)
-            model = model.model_name
-        dispatch = Dispatch(
-            agent_name=self.name,
-            model=model,
-            prompt=call.prompt,
-            deps=call.deps,
-            attempt=call.attempt,
-            run_id=scope.run_id,
-            step_id=scope.step_id,
-        )
-        run = AgentRun(
-            self.meter,
-            self.request_retries if call.request_retries is None else call.request_retries,
-            retry_delay=call.request_retry_delay,
-            retry=call.retry,
-            classifiers=call.classifiers,
-            circuit_breaker=self.circuit_breaker,
-            **self._identity(call, parent),
-        )
-        token = current_agent_run.set(run)
-        try:
-            # PydanticAI calls functions that are not async in these threads: they may wait for other agents.
-            with Agent.using_thread_executor(_threads):
-                async with scope, self._span(scope, dispatch) as trace_id:
-                    if self.on_before_dispatch is not None:
-                        await call_hook(self.on_before_dispatch, dispatch)
-                    count_agent_call(scope, run.call, run.attempt)
-                    try:
-                        async with Clock(
-                            self._timeout(call), f"agent {self.name!r}", of_attempt=True
-                        ) as clock:
-                            scope.add_clock(clock)
-                            yield _Attempt(scope, clock, dispatch, run, trace_id, perf_counter())
-                    except asyncio.CancelledError:
-                        if parent is not None:
-                            parent.keep_stopped(StoppedRun(self.name, _to_go_on_with(run.messages)))
-                        raise
-                    except Exception as error:
-                        dispatch.error = error
-                        raise
-                    finally:
-                        await run.end_tasks()
-                        await self._after(dispatch)
-        except BudgetExceeded as stop:
-            stop.stopped_runs.append(StoppedRun(self.name, _to_go_on_with(run.messages)))
-            raise
-        finally:
-            current_agent_run.reset(token)
-
-    def _identity(self, call: AgentCall, parent: Scope | None) -> _Identity:
+    def identity(self, call: AgentCall, parent: Scope | None) -> _Identity:
         """What tells this call from others, in a run that is on record: who calls counts, else we do."""
         if call.call is not None:
             return {"call": call.call, "attempt": call.attempt}
@@ -252,30 +347,15 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             return {"call": own, "attempt": 1}
         return {"call": f"{outer.call}/{own}", "attempt": outer.attempt}
 
-    def _build_fallbacks(self, scope: Scope) -> None:
+    def build_fallbacks(self, account: Account) -> None:
         """See now that the models can be built which budgets may step down to, not when they are needed."""
-        for account in () if scope.account is None else scope.account.lineage():
-            if account.budget.fallback is not None:
-                self.meter.fallback_model(account.budget.fallback)
-
-    async def _after(self, dispatch: Dispatch) -> None:
-        if dispatch.response is None and dispatch.error is None:
-            return  # cancelled: nobody waits for what a hook would say
-        if dispatch.response is not None:
-            self.learned.add(dispatch.response)
-        if self.on_after_dispatch is None:
-            return
-        try:
-            await call_hook(self.on_after_dispatch, dispatch)
-        except Exception:
-            logger.exception("on_after_dispatch of agent %r failed; the call is not affected", self.name)
-
-    def _span(self, scope: Scope, dispatch: Dispatch) -> AbstractAsyncContextManager[str]:
-        """Its span; inside, its id, which is empty without a tracer."""
-        return _NO_SPAN if scope.tracer is None else self._traced(scope.tracer, scope, dispatch)
+        for each in account.lineage():
+            if each.budget.fallback is not None:
+                self.meter.fallback_model(each.budget.fallback)
 
     @asynccontextmanager
-    async def _traced(self, tracer: Tracer, scope: Scope, dispatch: Dispatch) -> AsyncGenerator[str]:
+    async def traced(self, tracer: Tracer, scope: Scope, dispatch: Dispatch) -> AsyncGenerator[str]:
+        """Its span; inside, the id of its trace."""
         async with tracer.span(
             attributes.agent_span(self.name),
             **attributes.agent_attributes(
@@ -287,7 +367,8 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             finally:
                 log_metrics(tracer, trace_id, attributes.usage_attributes(scope.spent()))
 
-    def _timeout(self, call: AgentCall) -> float | None:
+    def timeout_of(self, call: AgentCall) -> float | None:
+        """Seconds that an attempt at a call may take."""
         if call.timeout is not None:
             return call.timeout
         if self.timeout is None or call.default_timeout is None:
@@ -326,12 +407,24 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         reference = self.deferred_model if model is None else model
         return self.meter.models.get(reference) if isinstance(reference, str) else reference
 
-    def home(self, call: AgentCall) -> asyncio.AbstractEventLoop | None:
-        """The running loop that a client of the call's model is bound to, where there cannot be another."""
-        model = call.model or self.agent.model
+    def home(self, model: Model | str | None) -> asyncio.AbstractEventLoop | None:
+        """The running loop that a client of the model is bound to, where there cannot be another."""
+        model = model or self.agent.model
         if not isinstance(model, Model) or self.meter.models.has_built(model):
             return None
         return loop_of(model)
+
+
+async def _chunks_of_outputs(
+    streamed: StreamedRunResult[AgentDepsT, Any],
+) -> AsyncGenerator[StreamChunk[OutputDataT]]:
+    written = 0
+    async for output in streamed.stream_output():
+        if isinstance(output, str):
+            yield StreamChunk(content=output[written:])
+            written = len(output)
+        else:
+            yield StreamChunk(output=output)
 
 
 @contextmanager

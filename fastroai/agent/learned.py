@@ -55,17 +55,23 @@ class Learned:
         if not records or not usage.cost_complete:
             return
         model = records[0].model  # the first request of a call ends before any of its tools begins
-        own = [record for record in records if record.model == model and record.outcome == "settled"]
+        requests = input_tokens = 0
+        for record in records:
+            if record.model == model and record.outcome == "settled":
+                input_tokens = input_tokens if requests else record.tokens.input_tokens
+                requests += 1
         call = PastCall(
             cost_usd=usage.cost_usd,
-            requests=len(own),
-            input_tokens=own[0].tokens.input_tokens if own else 0,
+            requests=requests,
+            input_tokens=input_tokens,
             output_tokens=usage.output_tokens,
         )
         with self._lock:
-            if model not in self._calls and len(self._calls) >= MODELS_REMEMBERED:
-                del self._calls[next(iter(self._calls))]
-            self._calls.setdefault(model, deque(maxlen=CALLS_REMEMBERED)).append(call)
+            if model not in self._calls:
+                if len(self._calls) >= MODELS_REMEMBERED:
+                    del self._calls[next(iter(self._calls))]
+                self._calls[model] = deque(maxlen=CALLS_REMEMBERED)
+            self._calls[model].append(call)
 
     def usual(self, model: str) -> UsualCall | None:
         """What a call that asks this model is usually like; `None` if there was none."""

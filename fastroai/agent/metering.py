@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import (
@@ -47,7 +47,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from fastroai.agent import batches
 from fastroai.agent.agent_run import AgentRun, current_agent_run
-from fastroai.agent.models import ModelCache
+from fastroai.agent.models import ModelCache, note_loop, providers_of
 from fastroai.agent.replay import KnownResponse, RequestOnRecord, execute_tool
 from fastroai.agent.request_attempt import RequestAttempt
 from fastroai.agent.request_terms import BatchTerms, CompactionTerms, Terms, rejects_answer
@@ -65,7 +65,7 @@ from fastroai.runtime import (
 )
 from fastroai.runtime.wakeup import running_loop
 from fastroai.store.log import run_of
-from fastroai.tracing import attributes
+from fastroai.tracing import Tracer, attributes
 from fastroai.usage import (
     CostCalculator,
     ModelFallback,
@@ -78,10 +78,10 @@ if TYPE_CHECKING:
     from pydantic_ai.embeddings import EmbeddingModel
     from pydantic_ai.images import ImageGenerationModel
     from pydantic_ai.models.decision import DecisionModelSettings, DecisionRequest, DecisionResponse
+    from pydantic_ai.providers import Provider
     from pydantic_ai.realtime import RealtimeModel
 
-_NO_SPAN: Final = nullcontext("")
-
+_MOST_KNOWN: Final = 16
 REQUEST_RETRY_DELAY: Final = 0.5
 """Seconds; the base of the backoff between attempts at a request, as in the providers' own SDKs."""
 
@@ -113,7 +113,7 @@ class Metered(AbstractCapability[Any]):
         self.calculator = calculator_of(cost_calculator)
         self.request_retries = request_retries
         self.unanswered = Unanswered()
-        self._metered: dict[tuple[int, int], tuple[Model, AbstractEventLoop | None, Model]] = {}
+        self._metered: tuple[_Known, ...] = ()
         self.models = ModelCache()
         """The models that were built for the agent of this meter, and for budgets over its runs."""
 
@@ -219,11 +219,11 @@ class Metered(AbstractCapability[Any]):
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Note the task of the hooks around a run; at its end, leave what a plain agent has not collected."""
-        run = self._run()
-        if run is not None:
-            run.add_task()
+        run = current_agent_run.get()
+        if run is not None and run.meter is self:
             run.follow(ctx)
-        if run is not None or current_scope() is None:
+            return await handler()
+        if current_scope() is None:
             return await handler()
         plain_run = object()
         current_plain_run.set(
@@ -238,32 +238,33 @@ class Metered(AbstractCapability[Any]):
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Meter the model; note the task that a stream is in, and whether an answer is asked for again."""
-        run = self._run()
-        if run is not None:
-            run.add_task()
+        run = current_agent_run.get()
+        if run is not None and run.meter is self:
             run.follow(ctx)
-            run.rejects_answer = rejects_answer(request_context.messages)
+            if run.last is not None or run.call:  # else there is none, neither of this run nor on record
+                run.rejects_answer = rejects_answer(request_context.messages)
         request_context.model = self._metered_model(request_context.model)
         return request_context
 
     def get_wrapper_model(self, model: Model) -> Model | None:
         """Meter a model that a hook has put in the place of the one that was metered before."""
-        if _is_metered(model):
+        if isinstance(model, MeteredModel) or _is_metered(model):
             return None
         metered = self._metered_model(model)
         return metered if isinstance(metered, MeteredModel) else OwnedModel(metered)
 
     def _metered_model(self, model: Model) -> Model:
         loop = running_loop()
-        key = (id(model), id(loop))
-        known = self._metered.get(key)
-        if known is not None and known[0] is model and known[1] is loop:
-            return known[2]
-        metered = self._meter(model)
-        if len(self._metered) >= 16:
-            self._metered.clear()
-        self._metered[key] = (model, loop, metered)
-        return metered
+        for known in self._metered:
+            if known.model is model and known.loop is loop:
+                break
+        else:
+            metered = self._meter(model)
+            known = _Known(model, loop, metered, providers_of(metered))
+            self._metered = (known, *self._metered[: _MOST_KNOWN - 1])
+        if known.providers:
+            note_loop(known.providers, loop)
+        return known.metered
 
     def _meter(self, model: Model) -> Model:
         if isinstance(model, MeteredModel):
@@ -278,10 +279,6 @@ class Metered(AbstractCapability[Any]):
             return wrapper
         return MeteredModel(self.models.here(model), self)
 
-    def _run(self) -> AgentRun | None:
-        run = current_agent_run.get()
-        return run if run is not None and run.meter is self else None
-
     async def wrap_tool_execute(
         self,
         ctx: RunContext[Any],
@@ -293,6 +290,8 @@ class Metered(AbstractCapability[Any]):
     ) -> Any:
         """Put results of tools on record, in runs that are; those that are there need no call."""
         scope, run = current_scope(), current_agent_run.get()
+        if scope is not None and scope.receiving:
+            scope.hand_on()
         if scope is None or (durable := run_of(scope)) is None:
             return await handler(args)
         return await execute_tool(
@@ -305,6 +304,16 @@ class Metered(AbstractCapability[Any]):
             args=args,
             handler=handler,
         )
+
+
+class _Known(NamedTuple):
+    """A model that was metered for a loop."""
+
+    model: Model
+    loop: AbstractEventLoop | None
+    metered: Model
+    providers: Sequence[Provider[Any]]
+    """Those of its clients, which it uses on that loop."""
 
 
 def _is_metered(model: Model) -> bool:
@@ -358,7 +367,8 @@ class MeteredModel(OwnedModel):
         scope = current_scope()
         if scope is None:
             return await self.wrapped.request(messages, model_settings, model_request_parameters)
-        if (waiting := self._waiting(scope, continued_job(messages))) is not None:
+        job = continued_job(messages)
+        if job is not None and (waiting := self._waiting(scope, job)) is not None:
             ask = functools.partial(
                 waiting.terms.wrapped.request, messages, model_settings, model_request_parameters
             )
@@ -366,8 +376,9 @@ class MeteredModel(OwnedModel):
         terms = Terms(
             self.meter, self.wrapped, messages, model_settings, model_request_parameters, streamed=False
         )
-        self._note_parameters(model_request_parameters)
-        return await self._answer(scope, terms)
+        run = self._run()
+        self._note_parameters(run, model_request_parameters)
+        return await self._answer(scope, terms, run)
 
     async def compact_messages(
         self, request_context: ModelRequestContext, *, instructions: str | None = None
@@ -386,35 +397,39 @@ class MeteredModel(OwnedModel):
             context=request_context,
             instructions=instructions,
         )
-        return await self._answer(scope, terms)
+        return await self._answer(scope, terms, self._run())
 
-    async def _answer(self, scope: Scope, terms: Terms) -> ModelResponse:
+    async def _answer(self, scope: Scope, terms: Terms, run: AgentRun | None) -> ModelResponse:
         on_record = self._on_record(scope, terms)
         if on_record is not None and (known := on_record.replay()) is not None:
             return self._replayed(known, terms)
         before: Retry | None = None
         while True:
-            attempt = self._attempt(scope, terms, before, on_record)
+            attempt = self._attempt(scope, terms, run, before, on_record)
             try:
-                return await self._send(attempt)
+                if scope.tracer is None:
+                    response = await self._send(attempt, "")
+                else:
+                    async with self._span(scope.tracer, attempt) as trace_id:
+                        response = await self._send(attempt, trace_id)
+                if attempt.charge is not None:
+                    await attempt.check_whole(response)
+                return response
             except Exception as error:
                 before = await self._wait_or_raise(attempt, error)
 
-    async def _send(self, attempt: RequestAttempt) -> ModelResponse:
-        async with self._span(attempt) as trace_id:
-            reservation = await attempt.admit()
-            try:
-                with reservation.around(), attempt.listen():
-                    response = await attempt.terms.send()
-            except BaseException as error:
-                attempt.fail(error)
-                await attempt.conclude(trace_id, error=error)
-                raise
-            if self._keeps(attempt, response):
-                return response
+    async def _send(self, attempt: RequestAttempt, trace_id: str) -> ModelResponse:
+        reservation = await attempt.admit()
+        try:
+            with reservation.around():
+                response = await attempt.send()
+        except BaseException as error:
+            attempt.fail(error)
+            await attempt.conclude(trace_id, error=error)
+            raise
+        if response.state != "suspended" or not self._keeps(attempt, response):
             attempt.settle(response)
             await attempt.conclude(trace_id, response)
-        await attempt.check_whole(response)
         return response
 
     async def _ask_about(
@@ -435,7 +450,7 @@ class MeteredModel(OwnedModel):
         self, attempt: RequestAttempt, ask: Callable[[], Awaitable[ModelResponse]]
     ) -> ModelResponse:
         assert attempt.reservation is not None
-        async with self._span(attempt) as trace_id:
+        async with self._span_or_none(attempt) as trace_id:
             with attempt.reservation.around():
                 response = await ask()
             if attempt.charge is not None or self._keeps(attempt, response):
@@ -461,13 +476,14 @@ class MeteredModel(OwnedModel):
             ) as stream:
                 yield stream
             return
+        run = self._run()
         waiting = self._waiting(scope, continued_job(messages))
         terms = Terms(
             self.meter, self.wrapped, messages, model_settings, model_request_parameters, streamed=True
         )
         on_record: RequestOnRecord | None = None
         if waiting is None:
-            self._note_parameters(model_request_parameters)
+            self._note_parameters(run, model_request_parameters)
             on_record = self._on_record(scope, terms)
             if on_record is not None and (known := on_record.replay()) is not None:
                 yield CompletedStreamedResponse(
@@ -478,9 +494,9 @@ class MeteredModel(OwnedModel):
                 return
         before: Retry | None = None
         while True:
-            attempt = waiting or self._attempt(scope, terms, before, on_record)
+            attempt = waiting or self._attempt(scope, terms, run, before, on_record)
             async with AsyncExitStack() as stack:
-                trace_id = await stack.enter_async_context(self._span(attempt))
+                trace_id = await stack.enter_async_context(self._span_or_none(attempt))
                 reservation = await attempt.admit() if waiting is None else attempt.reservation
                 assert reservation is not None
                 settings = attempt.terms.settings if waiting is None else model_settings
@@ -527,8 +543,7 @@ class MeteredModel(OwnedModel):
 
     def _keeps(self, attempt: RequestAttempt, response: ModelResponse) -> bool:
         """Whether the provider works on an answer; then what was reserved stays reserved until that comes."""
-        model = attempt.terms.wrapped
-        if attempt.charge is not None or not works_on(model, response):
+        if attempt.charge is not None or not works_on(attempt.terms.wrapped, response):
             return False
         attempt.job = (
             response.provider_response_id or attempt.job
@@ -600,11 +615,12 @@ class MeteredModel(OwnedModel):
             request.model_request_parameters,
             streamed=False,
         )
-        self._note_parameters(request.model_request_parameters)
+        own_run = self._run()
+        self._note_parameters(own_run, request.model_request_parameters)
         on_record = self._on_record(scope, terms)
         if on_record is not None:
             on_record.count_earlier()
-        attempt = self._attempt(scope, terms, None, on_record)
+        attempt = self._attempt(scope, terms, own_run, None, on_record)
         encoded = await batches.encode(attempt, request)
         self.meter.unanswered.keep(attempt, run)
         return encoded
@@ -636,15 +652,22 @@ class MeteredModel(OwnedModel):
         return batches.decode(attempt, result, request)
 
     def _attempt(
-        self, scope: Scope, terms: Terms, before: Retry | None, on_record: RequestOnRecord | None
+        self,
+        scope: Scope,
+        terms: Terms,
+        run: AgentRun | None,
+        before: Retry | None,
+        on_record: RequestOnRecord | None,
     ) -> RequestAttempt:
+        if scope.account is not None:
+            terms = step_down_if_due(scope, terms)
         if before is None:
             used = NO_RETRIES_USED if on_record is None else on_record.used
-            return RequestAttempt(scope, step_down_if_due(scope, terms), self._run(), used, on_record)
+            return RequestAttempt(scope, terms, run, used, on_record)
         return RequestAttempt(
             scope,
-            step_down_if_due(scope, terms),
-            self._run(),
+            terms,
+            run,
             used=before.used,
             on_record=on_record,
             backoff_ms=before.delay * 1000,
@@ -662,9 +685,10 @@ class MeteredModel(OwnedModel):
             await asyncio.sleep(retry.delay)
         return retry
 
-    def _note_parameters(self, parameters: ModelRequestParameters) -> None:
-        if (run := self._run()) is not None:
-            run.output_tools.update(tool.name for tool in parameters.output_tools)
+    def _note_parameters(self, run: AgentRun | None, parameters: ModelRequestParameters) -> None:
+        if run is not None:
+            if parameters.output_tools:
+                run.output_tools.update(tool.name for tool in parameters.output_tools)
             if run.last is not None and run.rejects_answer:
                 run.last.mark("retried")
 
@@ -711,11 +735,13 @@ class MeteredModel(OwnedModel):
         delay = REQUEST_RETRY_DELAY if run.retry_delay is None else run.retry_delay
         return RetryRules.counted(run.request_retries, delay, run.classifiers)
 
-    def _span(self, attempt: RequestAttempt) -> AbstractAsyncContextManager[str]:
+    def _span_or_none(self, attempt: RequestAttempt) -> AbstractAsyncContextManager[str]:
         """Its span; inside, its id, which is empty without a tracer."""
-        tracer, terms = attempt.scope.tracer, attempt.terms
-        if tracer is None:
-            return _NO_SPAN
+        tracer = attempt.scope.tracer
+        return nullcontext("") if tracer is None else self._span(tracer, attempt)
+
+    def _span(self, tracer: Tracer, attempt: RequestAttempt) -> AbstractAsyncContextManager[str]:
+        terms = attempt.terms
         return tracer.span(
             attributes.request_span(terms.model),
             **attributes.request_attributes(

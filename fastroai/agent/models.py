@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from asyncio import AbstractEventLoop
+from collections.abc import Iterable
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -114,16 +115,19 @@ _loops: Final[WeakKeyDictionary[Provider[Any], AbstractEventLoop]] = WeakKeyDict
 """The loop on which a run last used the client of a provider."""
 
 
-def note_loop(model: Model) -> None:
-    """Note that a run uses the clients of a model on the running loop."""
-    loop = running_loop()
-    for leaf in leaves(model):
-        if leaf.provider is not None and loop is not None:
-            _loops[leaf.provider] = loop
+def providers_of(model: Model) -> list[Provider[Any]]:
+    """The providers whose clients a model uses."""
+    return [leaf.provider for leaf in leaves(model) if leaf.provider is not None]
+
+
+def note_loop(providers: Iterable[Provider[Any]], loop: AbstractEventLoop | None) -> None:
+    """Note that the clients of some providers are used on a loop."""
+    for provider in providers:
+        if loop is not None:
+            _loops[provider] = loop
 
 
 def loop_of(model: Model) -> AbstractEventLoop | None:
     """The loop that a client of a model is bound to: the last one that used it, while that runs."""
-    providers = [leaf.provider for leaf in leaves(model)]
-    loops = [_loops.get(provider) for provider in providers if provider is not None]
+    loops = [_loops.get(provider) for provider in providers_of(model)]
     return next((loop for loop in loops if loop is not None and loop.is_running()), None)

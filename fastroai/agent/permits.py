@@ -112,7 +112,7 @@ class RequestPermit:
         if wait is not None:
             self._permit.hold_back(wait)
         if isinstance(error, ModelConnectionError) and billing_of(error) == "released":
-            self._permit.give_back_places()
+            self._permit.give_back_slots()
         return 0 if billing_of(error) == "released" else None
 
 

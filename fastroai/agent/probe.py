@@ -9,8 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.trace import NoOpTracerProvider
@@ -27,13 +26,12 @@ from pydantic_ai.capabilities import (
 )
 from pydantic_ai.messages import ModelMessage, ToolCallPart
 from pydantic_ai.models import Model, ModelRequestParameters
-from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.output import NativeOutput, PromptedOutput, TextOutput, ToolOutput
 from pydantic_ai.run import AgentRun
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import ToolsetTool
 
-from fastroai.agent.metering import Metered
+from fastroai.agent.metering import Metered, OwnedModel
 
 if TYPE_CHECKING:
     from fastroai.calls.call import AgentCall
@@ -185,19 +183,8 @@ class _Probe(AbstractCapability[Any]):
         raise _ToolFirst(repr(call.tool_name))
 
 
-class _Unasked(WrapperModel):
+class _Unasked(OwnedModel):
     """A model that raises `_Asked` instead of answering."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> bool | None:
-        return None
 
     async def request(
         self,

@@ -38,7 +38,7 @@ from fastroai.runtime.facts import (
     RequestSent,
     ToolEnded,
 )
-from fastroai.runtime.scope import current_branch
+from fastroai.runtime.scope import current_tool_call
 from fastroai.store.log import run_of
 from fastroai.store.payloads import seal, unseal
 from fastroai.store.recorded import Exchange
@@ -106,7 +106,7 @@ class RequestOnRecord:
 
     def replay(self) -> KnownResponse | None:
         """The response that is on record, if there is one; what it cost then is in the account here."""
-        found = self.run.recorded.claim(self.request)
+        found = self.run.recorded.take(self.request)
         if not found:
             self._diverge()
             return None
@@ -122,7 +122,7 @@ class RequestOnRecord:
 
     def count_earlier(self) -> None:
         """It is sent anew, as its answer is not kept; what was sent in its place before still counts."""
-        found = self.run.recorded.claim(self.request)
+        found = self.run.recorded.take(self.request)
         for exchange in found:
             exchange.charge.mark("retried")
         self.scope.recount([exchange.charge for exchange in found])
@@ -204,18 +204,18 @@ async def execute_tool(
         ToolFailed: it tells the model that it failed, or has done so then.
         ValueNotStorable: its result cannot be stored.
     """
-    branch = _branch(scope, agent_call, attempt, call)
-    place, name = run.place(scope), _tool_call_name(call, branch)
+    key = _tool_call_key(scope, agent_call, attempt, call)
+    place, name = run.place(scope), _tool_call_name(call, key)
     outer = _tool_calls.get()
     repeatable = bool((tool.metadata or {}).get("repeatable"))
-    known = None if repeatable else run.recorded.claim_tool(place, name)
+    known = None if repeatable else run.recorded.take_tool(place, name)
     if known is not None:
         ended, inside = known
         scope.recount(*run.recorded.count(inside))
         if ended.retry is not None:
             raise (ToolFailed if ended.is_final else ModelRetry)(str(unseal(ended.retry, run.codec)))
         return _tool_result(run, ended)
-    token, branch_token = _tool_calls.set((*outer, name)), current_branch.set(branch)
+    token, key_token = _tool_calls.set((*outer, name)), current_tool_call.set(key)
     try:
         result = await handler(args)
     except (ModelRetry, ToolFailed, ToolRetryError, ToolFailedError) as error:
@@ -225,7 +225,7 @@ async def execute_tool(
             await run.journal.commit(ToolEnded(place=place, tool=name, retry=retry, is_final=is_final))
         raise
     finally:
-        current_branch.reset(branch_token)
+        current_tool_call.reset(key_token)
         _tool_calls.reset(token)
     if not repeatable:
         stored = _stored_result(call.tool_name, result)
@@ -239,16 +239,16 @@ def _told(error: Exception) -> ModelRetry | ToolFailed | None:
     return told if isinstance(told, ModelRetry | ToolFailed) else None
 
 
-def _branch(scope: Scope, agent_call: str, attempt: int, call: ToolCallPart) -> str:
+def _tool_call_key(scope: Scope, agent_call: str, attempt: int, call: ToolCallPart) -> str:
     """What tells this call of a tool from others; not by its id alone, which some models repeat."""
-    what = [current_branch.get(), agent_call, attempt, call.tool_name, call.args_as_dict()]
-    branch = hashlib.sha256(to_json(what)).hexdigest()[:8]
-    number = scope.count_child(branch)
-    return branch if number == 1 else f"{branch}.{number}"
+    what = [current_tool_call.get(), agent_call, attempt, call.tool_name, call.args_as_dict()]
+    key = hashlib.sha256(to_json(what)).hexdigest()[:8]
+    number = scope.count_child(key)
+    return key if number == 1 else f"{key}.{number}"
 
 
-def _tool_call_name(call: ToolCallPart, branch: str) -> str:
-    what = to_json([branch, call.tool_call_id])
+def _tool_call_name(call: ToolCallPart, key: str) -> str:
+    what = to_json([key, call.tool_call_id])
     return f"{call.tool_name}:{hashlib.sha256(what).hexdigest()[:16]}"
 
 

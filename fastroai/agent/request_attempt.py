@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from time import perf_counter
-from typing import Final, Literal
+from typing import Literal
 
 from pydantic_ai.messages import (
     ModelResponse,
@@ -41,8 +40,6 @@ from fastroai.tracing import AttributeValue, attributes, log_metrics
 from fastroai.usage import base_url_of
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 
-_NOTHING_TO_READ: Final = nullcontext()
-
 
 @dataclass
 class RequestAttempt:
@@ -74,13 +71,19 @@ class RequestAttempt:
     """When it was admitted."""
     started: float = field(default_factory=perf_counter)
 
-    def listen(self) -> AbstractContextManager[None]:
-        """Inside `with`, read what a gateway states in headers. Those of streams come too early to say it."""
+    def send(self) -> Awaitable[ModelResponse]:
+        """Send the request, and read what a gateway states in the headers of the response, if one can.
+
+        Those of streams come too early to say it.
+        """
         url = base_url_of(self.terms.wrapped)
-        if url is None:
-            return _NOTHING_TO_READ
-        self.cost_headers = StatedInHeaders(self.terms.meter.calculator.cost_headers(url))
-        return self.cost_headers
+        names = () if url is None else self.terms.meter.calculator.cost_headers(url)
+        return self._send_and_listen(names) if names else self.terms.send()
+
+    async def _send_and_listen(self, names: Sequence[str]) -> ModelResponse:
+        self.cost_headers = StatedInHeaders(names)
+        with self.cost_headers:
+            return await self.terms.send()
 
     async def admit(self) -> Reservation[Terms]:
         """Wait until it may go out; then it is perhaps another request than was asked for."""
@@ -94,8 +97,9 @@ class RequestAttempt:
         else:
             self.reservation = await self._admit_in_turn(breaker)
         self.terms, self.reservation.describe = self.reservation.terms, self._unheard
-        self.waited_ms = (perf_counter() - self.started) * 1000
-        self.started_at, self.started = datetime.now(UTC), perf_counter()
+        admitted = perf_counter()
+        self.waited_ms = (admitted - self.started) * 1000
+        self.started_at, self.started = datetime.now(UTC), admitted
         if self.on_record is not None:
             await self._put_on_record(self.on_record)
         return self.reservation
@@ -122,7 +126,7 @@ class RequestAttempt:
         return self._record("unmeasured", error="nothing more was heard of it")
 
     async def _admit_in_turn(self, breaker: CircuitBreaker | None) -> Reservation[Terms]:
-        """Wait for the provider, then for the budgets: whoever holds money waits for nobody's place."""
+        """Wait for the provider, then for the budgets: whoever holds money waits for nobody's slot."""
         terms = self.terms
         while True:
             permit = RequestPermit(self.scope, breaker, terms.wrapped, terms.meter.calculator)
@@ -138,7 +142,7 @@ class RequestAttempt:
             terms = replace(terms, wrapped=reservation.terms.wrapped, known_bound=None)
             reservation.give_back()
             permit.give_back()
-        reservation.note_place()
+        reservation.note_slot()
         permit.send()
         self.permit, self.held_back = permit, True
         return reservation
@@ -173,7 +177,8 @@ class RequestAttempt:
 
     def settle(self, response: ModelResponse) -> None:
         """The response arrived: charge its usage, or its bound if it came without or was cut."""
-        self._end_permit(response, None)
+        if self.permit is not None or self.on_end is not None:
+            self._end_permit(response, None)
         assert self.reservation is not None
         measured = self._is_measured(response)
         cost = self._cost(response, measured=measured)
@@ -181,6 +186,8 @@ class RequestAttempt:
             record = self._record("unmeasured", response=response, cost=cost)
             self.charge = self.reservation.charge_unmeasured(replace(record, error=_why(record, cost)))
         else:
+            if self.scope.step_id is not None:
+                self.scope.note_answer()
             self.charge = self.reservation.settle(self._record("settled", response=response, cost=cost))
             if self.reservation.is_limited and self.terms.kind != "compaction":  # else nobody asks for bounds
                 self.terms.note_input(response.usage.input_tokens)
@@ -218,10 +225,12 @@ class RequestAttempt:
     def _tell_of(self, cost: RequestCost, url: str | None, *, measured: bool) -> None:
         """Warn of what the account leaves out. The request is charged by now: a warning may be an error."""
         calculator, terms = self.terms.meter.calculator, self.terms
-        calculator.warn_of_near_miss(url)
+        if url is not None:
+            calculator.warn_of_near_miss(url)
         if cost.contradiction is not None or (measured and not cost.complete):
             calculator.warn_incomplete(cost, terms.model, terms.provider)
-        calculator.note_difference(cost, terms.model, terms.provider)
+        if cost.stated_usd is not None:
+            calculator.note_difference(cost, terms.model, terms.provider)
 
     def fail(self, error: BaseException) -> None:
         """No response arrived: charge nothing where that is sure, else its bound."""
@@ -281,8 +290,10 @@ class RequestAttempt:
 
     async def check_whole(self, response: ModelResponse) -> None:
         """Raise where this is only the beginning of an answer: a budget paid for no more, or it broke off."""
-        await self.check_paid(response)
-        self._check_cut(response)
+        if self.reservation is not None and self.reservation.short is not None:
+            await self.check_paid(response)
+        if self.charge is not None and self.charge.record.cut:
+            self._check_cut(response)
 
     def check_whole_at_once(self, response: ModelResponse) -> None:
         """The same for those who cannot wait for listeners, who are told with the next event."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
@@ -10,11 +10,8 @@ from typing import ClassVar, Final, Literal, Self
 
 from pydantic_ai.messages import (
     ModelMessage,
-    ModelRequest,
     ModelRequestPart,
     ModelResponse,
-    RetryFeedbackPart,
-    ToolReturnPart,
 )
 from pydantic_ai.models import (
     Model,
@@ -71,9 +68,9 @@ class Terms:
         """What it asks for besides what its messages say; the same in every process."""
         return ""
 
-    async def send(self) -> ModelResponse:
-        """Send it, and wait for the response."""
-        return await self.wrapped.request(self.messages, self.settings, self.parameters)
+    def send(self) -> Awaitable[ModelResponse]:
+        """Send it; to be awaited for the response."""
+        return self.wrapped.request(self.messages, self.settings, self.parameters)
 
     @property
     def is_local(self) -> bool:
@@ -151,7 +148,7 @@ class Terms:
         """The tools whose returns this request brings to the model."""
         names: dict[str, None] = {}
         for part in news_in(self.messages):
-            if isinstance(part, ToolReturnPart) and part.tool_name not in output_tools:
+            if part.part_kind == "tool-return" and part.tool_name not in output_tools:
                 names[part.tool_name] = None
         return tuple(names)
 
@@ -186,9 +183,9 @@ class CompactionTerms(Terms):
         """What it asks for besides what its messages say."""
         return f"compaction: {self.instructions or ''}"
 
-    async def send(self) -> ModelResponse:
-        """Send it, and wait for the response."""
-        return await self.wrapped.compact_messages(self.context, instructions=self.instructions)
+    def send(self) -> Awaitable[ModelResponse]:
+        """Send it; to be awaited for the response."""
+        return self.wrapped.compact_messages(self.context, instructions=self.instructions)
 
     @cached_property
     def bound(self) -> RequestBound:
@@ -217,17 +214,17 @@ class CompactionTerms(Terms):
 def news_in(messages: Sequence[ModelMessage]) -> Sequence[ModelRequestPart]:
     """What the model has not been told before."""
     last = messages[-1] if messages else None
-    return last.parts if isinstance(last, ModelRequest) else ()
+    return last.parts if last is not None and last.kind == "request" else ()
 
 
 def rejects_answer(messages: Sequence[ModelMessage]) -> bool:
     """Whether the model is told nothing but that its answer, or each of its calls, is to be made again."""
     returned = told_again = False
     for part in news_in(messages):
-        if isinstance(part, ToolReturnPart):
+        if part.part_kind == "tool-return":
             if part.outcome != "retried":
                 return False
             returned = True
-        elif isinstance(part, RetryFeedbackPart):
+        elif part.part_kind == "retry-feedback":
             told_again = True
     return returned or told_again

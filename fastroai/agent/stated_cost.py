@@ -46,7 +46,9 @@ def stated_cost(response: Billed) -> Decimal | None:
     """
     if response.usage.cost is not None:  # of the Pydantic AI Gateway, or of a model of the user's own
         return usd_amount(response.usage.cost)
-    details = response.provider_details or {}
+    details = response.provider_details
+    if not details:
+        return None
     if response.provider_name == "openrouter":
         return _openrouter_bill(details)
     ticks = _number(details.get("cost_in_usd_ticks"))

@@ -32,7 +32,7 @@ def works_on(model: Model, response: ModelResponse) -> bool:
 def continued_job(messages: Sequence[ModelMessage]) -> str | None:
     """The id of the job that a request asks about, if it goes on with a suspended response."""
     last = messages[-1] if messages else None
-    if isinstance(last, ModelResponse) and last.state == "suspended":
+    if last is not None and last.kind == "response" and last.state == "suspended":
         return last.provider_response_id
     return None
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Generic
 
 from pydantic import BaseModel
-from pydantic_ai.messages import ModelMessage, ToolCallPart
+from pydantic_ai.messages import ModelMessage
 from pydantic_ai.output import OutputDataT
 from pydantic_ai.run import AgentRunResult
 from pydantic_core import to_json
@@ -218,7 +218,7 @@ def _tool_calls(result: AgentRunResult[object], output_tools: Collection[str]) -
     calls: list[ToolCall] = []
     for message in result.new_messages():
         for part in message.parts:
-            if isinstance(part, ToolCallPart) and part.tool_name not in output_tools:
+            if part.part_kind == "tool-call" and part.tool_name not in output_tools:
                 call = ToolCall(
                     tool_name=part.tool_name, args=part.args_as_dict(), tool_call_id=part.tool_call_id
                 )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Final, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from pydantic_ai import AgentRunResultEvent
 from pydantic_ai.messages import AgentStreamEvent
@@ -20,8 +19,6 @@ ItemT = TypeVar("ItemT")
 OnText = Callable[[str], Awaitable[None]]
 OnScope = Callable[[Scope], None]
 """Told of the scope of a call when it opens."""
-
-_NO_CLOCK: Final = nullcontext()
 
 
 class SettledStream(PumpedStream[ItemT]):
@@ -61,16 +58,16 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
         self._on_text, self._clock = on_text, clock
 
     async def _receive(self) -> StreamChunk[OutputDataT]:
-        with self._waiting():
+        if self._clock is None:
             chunk = await super()._receive()
+        else:
+            with self._clock.paused():
+                chunk = await super()._receive()
         if chunk.is_final:
             self.response = chunk.usage_data
         elif chunk.content and self._on_text is not None:
             await self._on_text(chunk.content)
         return chunk
-
-    def _waiting(self) -> AbstractContextManager[None]:
-        return _NO_CLOCK if self._clock is None else self._clock.paused()
 
 
 @dataclass(frozen=True, slots=True)

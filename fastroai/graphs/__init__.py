@@ -1,16 +1,16 @@
 """Graphs: state machines whose nodes are steps, and whose edges say which node comes next."""
 
-from fastroai.graphs.agent_node import AgentNode
-from fastroai.graphs.branches import GraphPath
-from fastroai.graphs.conversation import Conversation
-from fastroai.graphs.edge import Edge, When
-from fastroai.graphs.events import Ending
+from fastroai.graphs.agents.agent_node import AgentNode
+from fastroai.graphs.agents.judging import Ruling, Verdict
+from fastroai.graphs.conversation.conversation import Conversation
 from fastroai.graphs.graph import Graph
-from fastroai.graphs.judging import Ruling, Verdict
-from fastroai.graphs.node import Node
-from fastroai.graphs.plan import OnBranchFailure, OnConflict
+from fastroai.graphs.machine.branches import GraphPath
+from fastroai.graphs.machine.events import Ending
+from fastroai.graphs.machine.routing import EdgeOutcome
 from fastroai.graphs.result import GraphQuality, GraphResult, GraphStream, GraphUsage, Question
-from fastroai.graphs.routing import EdgeOutcome
+from fastroai.graphs.shape.edge import Edge, When
+from fastroai.graphs.shape.node import Node
+from fastroai.graphs.shape.plan import OnBranchFailure, OnConflict
 from fastroai.runs.driving import DrivenRuns, DrivenState, Due
 from fastroai.runtime.facts import (
     AnswerGiven,

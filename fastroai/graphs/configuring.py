@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from fastroai.graphs.node import Node
+from fastroai.graphs.shape.node import Node
 from fastroai.records import NotGiven
 from fastroai.steps import PipelineConfig, ResolvedConfig, StepConfig
 from fastroai.steps.config import resolve

@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from fastroai.graphs.edge import Edge
-from fastroai.graphs.node import Node
-from fastroai.graphs.plan import GraphPlan
+from fastroai.graphs.shape.edge import Edge
+from fastroai.graphs.shape.node import Node
+from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.nesting import definition_inside
 
 

@@ -9,12 +9,12 @@ from typing import get_args
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, nearest_hint
-from fastroai.graphs.events import Visit
+from fastroai.graphs.machine.events import Visit
+from fastroai.graphs.machine.replay import LogReader, Replay, replayed
+from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.questions import answer_to
-from fastroai.graphs.replay import LogReader, Replay, replayed
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.work import decision_as_json, decision_from_json, stored_edges
-from fastroai.graphs.writes import writes_of
 from fastroai.runs.driving import Reported
 from fastroai.runs.machine import Decided, Unit
 from fastroai.runs.storing import checked_output

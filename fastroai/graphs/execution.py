@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import BudgetExceeded, TimeLimitExceeded, attach_trace
-from fastroai.graphs.events import Ending
+from fastroai.graphs.machine.events import Ending
 from fastroai.graphs.result import GraphResult
 from fastroai.graphs.run import GraphRun
 from fastroai.graphs.setup import GraphSetup

@@ -18,29 +18,29 @@ from fastroai.contracts.annotations import Annotation
 from fastroai.drawing import mermaid, svg
 from fastroai.errors import ConfigurationError, GraphStopped
 from fastroai.graphs.configuring import configs_of
-from fastroai.graphs.conversation import Conversation, ConversationLike
+from fastroai.graphs.conversation.conversation import Conversation, ConversationLike
 from fastroai.graphs.definition import define
-from fastroai.graphs.divergence import divergence_of
-from fastroai.graphs.drawing import draw
 from fastroai.graphs.driving import RetoldGraph
-from fastroai.graphs.edge import Edge
 from fastroai.graphs.execution import GraphExecution
-from fastroai.graphs.node import Node, NodeLike, nodes_of
-from fastroai.graphs.plan import OnBranchFailure, OnConflict
+from fastroai.graphs.machine.divergence import divergence_of
+from fastroai.graphs.machine.replay import replayed
 from fastroai.graphs.questions import answer_entry, questions_of
 from fastroai.graphs.remote import cancel_halted, signal_elsewhere
-from fastroai.graphs.replay import replayed
 from fastroai.graphs.result import GraphResult, GraphStream, Question
 from fastroai.graphs.setup import GraphSetup
-from fastroai.graphs.validation import build_plan
-from fastroai.graphs.yaml import load_graph_yaml
-from fastroai.graphs.yaml_writing import dump_graph_yaml
+from fastroai.graphs.shape.edge import Edge
+from fastroai.graphs.shape.node import Node, NodeLike, nodes_of
+from fastroai.graphs.shape.plan import OnBranchFailure, OnConflict
+from fastroai.graphs.shape.validation import build_plan
+from fastroai.graphs.text.drawing import draw
+from fastroai.graphs.text.yaml import load_graph_yaml
+from fastroai.graphs.text.yaml_writing import dump_graph_yaml
 from fastroai.records import NOT_GIVEN, NotGiven
 from fastroai.runs.driving import DrivenRuns
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import RunKeeper, needed_store, store_of
 from fastroai.runs.request import RunRequest
-from fastroai.runtime import run_blocking
+from fastroai.runtime import blocking
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in
 from fastroai.steps.contracts import bind_contract, declared_output
@@ -316,26 +316,7 @@ class Graph(Generic[DepsT, OutputT]):
         """
         return await self._begin(RunRequest(inputs, deps, tracer, context, run_id=run_id), store)
 
-    def run_sync(
-        self,
-        inputs: Mapping[str, Any] | None = None,
-        deps: DepsT | None = None,
-        tracer: Tracer | None = None,
-        *,
-        context: MutableMapping[str, Any] | None = None,
-        run_id: str | None = None,
-        store: object = None,
-    ) -> GraphResult[OutputT]:
-        """`run` for scripts and worker threads.
-
-        Raises:
-            RunningLoopError: this thread runs an event loop; await `run`.
-        """
-        return run_blocking(
-            lambda: self.run(inputs, deps, tracer, context=context, run_id=run_id, store=store),
-            called="graph.run_sync",
-            instead="graph.run",
-        )
+    run_sync = blocking(run, of="graph")
 
     def stream(
         self,
@@ -352,7 +333,7 @@ class Graph(Generic[DepsT, OutputT]):
             async with graph.stream(inputs) as stream:
                 async for event in stream:
                     match event:
-                        case NodeFinished(step_id=node, visit=visit): ...
+                        case StepFinished(step_id=node, visit=visit): ...
                         case EdgesResolved(step_id=node, edges=edges): ...
 
         Leaving early cancels the run. What `run` raises is raised at the end of the iteration.
@@ -412,33 +393,7 @@ class Graph(Generic[DepsT, OutputT]):
         request = RunRequest(opening.inputs, deps, tracer, context, None, opening)
         return await self._execution.run(request, forgiving=force)
 
-    def resume_sync(
-        self,
-        run_id: str,
-        *,
-        input: object = NOT_GIVEN,
-        node: str | None = None,
-        store: object = None,
-        deps: DepsT | None = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        force: bool = False,
-    ) -> GraphResult[OutputT]:
-        """`resume` for scripts and worker threads. Raises as `run_sync`."""
-        return run_blocking(
-            lambda: self.resume(
-                run_id,
-                input=input,
-                node=node,
-                store=store,
-                deps=deps,
-                tracer=tracer,
-                context=context,
-                force=force,
-            ),
-            called="graph.resume_sync",
-            instead="graph.resume",
-        )
+    resume_sync = blocking(resume, of="graph")
 
     def driven(self, *, store: object = None) -> DrivenRuns:
         """Runs of this graph whose nodes somebody else runs, call by call. See `DrivenRuns`.
@@ -458,9 +413,7 @@ class Graph(Generic[DepsT, OutputT]):
         """
         keeper = self._keeper(needed_store(store, self.config.store))
         recorded, inputs = await keeper.look(run_id)
-        replay = replayed(
-            self._setup, inputs, recorded, recorded.opened.part, keeper.codec, forgiving=False
-        )
+        replay = replayed(self._setup, inputs, recorded, recorded.opened.part, keeper.codec, forgiving=False)
         return questions_of(self._setup, replay.machine)
 
     async def pause(self, run_id: str, *, store: object = None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from fastroai.errors import GraphProblem, nearest_hint
-from fastroai.graphs.node import Node
+from fastroai.graphs.shape.node import Node
 
 
 def is_name(name: object) -> TypeGuard[str]:

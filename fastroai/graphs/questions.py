@@ -10,12 +10,12 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from fastroai.contracts import adapter_of
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, ContractViolation, nearest_hint
-from fastroai.graphs.events import Visit
-from fastroai.graphs.machine import GraphMachine
-from fastroai.graphs.replay import replayed
+from fastroai.graphs.machine.events import Visit
+from fastroai.graphs.machine.machine import GraphMachine
+from fastroai.graphs.machine.replay import replayed
+from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.result import Question
 from fastroai.graphs.setup import GraphSetup
-from fastroai.graphs.writes import writes_of
 from fastroai.records import NotGiven
 from fastroai.runtime.facts import (
     AnswerGiven,

@@ -11,8 +11,8 @@ from typing import Any, Generic, Literal, TypeAlias
 from pydantic import JsonValue
 from typing_extensions import TypeVar
 
-from fastroai.graphs.branches import GraphPath
-from fastroai.graphs.events import Ending, Visit
+from fastroai.graphs.machine.branches import GraphPath
+from fastroai.graphs.machine.events import Ending, Visit
 from fastroai.runs.stream import RunStream
 from fastroai.runs.units import UnitRecord
 from fastroai.runs.usage import RunUsage

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastroai.graphs.events import Ending, Visit
-from fastroai.graphs.merging import salvage
+from fastroai.graphs.machine.events import Ending, Visit
+from fastroai.graphs.machine.merging import salvage
+from fastroai.graphs.machine.replay import Replay, replayed
 from fastroai.graphs.questions import questions_of
-from fastroai.graphs.replay import Replay, replayed
 from fastroai.graphs.result import GraphQuality, GraphResult, GraphUsage
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.work import GraphWork
@@ -60,9 +60,7 @@ class GraphRun:
             setup, self.machine, replay.threads, facts=facts, deps=request.deps, part=part, log=opened.log
         )
         tracer = request.tracer_of(opened.scope.parent)
-        self.runner = Runner(
-            self.machine, work, opened.scope, opened.log, deps=request.deps, tracer=tracer
-        )
+        self.runner = Runner(self.machine, work, opened.scope, opened.log, deps=request.deps, tracer=tracer)
         work.bound_branches(self.runner.tell)
         for past in replay.past:
             self.runner.reopen(past)

@@ -8,9 +8,9 @@ from typing import Any
 
 from fastroai.calls.call import AgentLike
 from fastroai.contracts.annotations import Annotation
-from fastroai.graphs.conversation import Conversation
-from fastroai.graphs.node import Node
-from fastroai.graphs.plan import GraphPlan
+from fastroai.graphs.conversation.conversation import Conversation
+from fastroai.graphs.shape.node import Node
+from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.steps import ResolvedConfig
 from fastroai.steps.contracts import BoundContract
 

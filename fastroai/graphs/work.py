@@ -9,23 +9,22 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, TimeLimitExceeded
-from fastroai.graphs.branch_times import BranchTimes
-from fastroai.graphs.branches import Branch
-from fastroai.graphs.copies import Copies, own_copy
-from fastroai.graphs.decide_step import DecideStep
-from fastroai.graphs.events import Forked, Joined, Visit
-from fastroai.graphs.machine import GraphMachine
-from fastroai.graphs.outputs import NodeOutputs
-from fastroai.graphs.routing import Decision, EdgeOutcome
+from fastroai.graphs.agents.decide_step import DecideStep
+from fastroai.graphs.conversation.talk import Talk
+from fastroai.graphs.conversation.thread import Phase
+from fastroai.graphs.conversation.threads import Threads
+from fastroai.graphs.machine.branch_times import BranchTimes
+from fastroai.graphs.machine.branches import Branch
+from fastroai.graphs.machine.copies import Copies, own_copy
+from fastroai.graphs.machine.events import Forked, Joined, Visit
+from fastroai.graphs.machine.machine import GraphMachine
+from fastroai.graphs.machine.outputs import NodeOutputs
+from fastroai.graphs.machine.routing import Choice, EdgeOutcome
+from fastroai.graphs.machine.surprises import warn_of
+from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.setup import GraphSetup
-from fastroai.graphs.surprises import warn_of
-from fastroai.graphs.talk import Talk
-from fastroai.graphs.thread import Phase
-from fastroai.graphs.threads import Threads
-from fastroai.graphs.writes import writes_of
 from fastroai.runs.machine import Changed, Told, Unit, unit_of
 from fastroai.runs.units import UnitRecord
-from fastroai.runs.work import Outcome
 from fastroai.runtime import RetriesUsed, Scope
 from fastroai.runtime.facts import (
     AnyFact,
@@ -36,6 +35,7 @@ from fastroai.runtime.facts import (
     Part,
     QuestionAsked,
     StepCancelled,
+    StepFact,
     StepFailed,
     StepFinished,
     StepStarted,
@@ -71,6 +71,8 @@ class GraphWork:
         self._codec = None if log.run is None else log.run.codec
         self._visits: dict[Unit, NodeVisit] = {}
         """What the steps know of visits that go on."""
+        self._as_stored: dict[Unit, MessagesAdded | None] = {}
+        """What was said in visits that are about to be over, as it is stored."""
         self._times: BranchTimes | None = None
 
     def bound_branches(self, tell: Callable[[Told], None]) -> None:
@@ -128,7 +130,9 @@ class GraphWork:
             stored: AnyFact | None = None
             if self._log.run is not None:
                 as_stored = value_to_json(value, None, f"{key!r}, which node {visit.node!r} wrote,")
-                stored = ValueWritten(place=place, key=key, value=seal(as_stored, self._codec), part=self._part)
+                stored = ValueWritten(
+                    place=place, key=key, value=seal(as_stored, self._codec), part=self._part
+                )
             own = own_copy(value)
             self._log.note(ValueWritten(place=place, key=key, value=own, part=self._part), stored)
             return own
@@ -159,16 +163,17 @@ class GraphWork:
 
     # --- what becomes of them ---
 
-    def finished(self, started: StepStarted, record: UnitRecord, output: object) -> Outcome:
+    def finished(
+        self, started: StepStarted, record: UnitRecord, output: object
+    ) -> StepFinished | QuestionAsked:
         """What an output comes to: an answer, a question, a decision.
 
         Raises:
             ConfigurationError: it asks for more, which only pause nodes do.
             ContractViolation: it is not what the node writes.
-            ValueNotStorable: it cannot be stored.
         """
-        if isinstance(output, Decision):
-            return self._decided(started, record, output)
+        if isinstance(output, Choice):
+            return self._result(started, record, output, {}, is_question=False)
         if isinstance(output, ConversationState) and output.is_incomplete:
             expected = "an output: in a graph, a node among pause_nodes asks a person"
             raise ConfigurationError("output", output, expected)
@@ -179,19 +184,7 @@ class GraphWork:
             if is_question
             else writes_of(node, output, self._setup.writes(node), node_visit.written)
         )
-        phase = _phase(node_visit, written)
-        said = () if phase is None else (self._said(started, record, phase),)
-        fact = self._result(started, record, output, written, is_question=is_question)
-        stored: AnyFact | None = None
-        if self._log.run is not None:
-            what = f"the {'question' if is_question else 'output'} of node {node!r}"
-            as_stored = seal(value_to_json(output, self._setup.declared.get(node), what), self._codec)
-            if isinstance(fact, QuestionAsked):
-                stored = replace(fact, question=as_stored)
-            else:
-                stored = replace(fact, output=as_stored)
-        self._over(started, written, None, phase)
-        return Outcome(fact, stored, said)
+        return self._result(started, record, output, written, is_question=is_question)
 
     def _result(
         self,
@@ -227,54 +220,83 @@ class GraphWork:
             spent_in=scope,
         )
 
-    def _decided(self, started: StepStarted, record: UnitRecord, decision: Decision) -> Outcome:
-        fact = self._result(started, record, decision, {}, is_question=False)
-        assert isinstance(fact, StepFinished)
-        stored = None
-        if self._log.run is not None:
-            stored = replace(fact, output=seal(decision_as_json(decision), self._codec))
-        return Outcome(fact, stored)
+    def settled(self, fact: StepFinished | QuestionAsked) -> None:
+        """What was said and written is part of the conversation from here on."""
+        if self._machine.decided_after(fact) is None:
+            self._over(fact, fact.written, None, lambda _: True)
 
-    def failed(self, started: StepStarted, record: UnitRecord, fact: StepFailed) -> Outcome:
+    def failed(self, started: StepStarted, record: UnitRecord, fact: StepFailed) -> None:
         """What it wrote before is kept, and what was said, if that cannot be had again."""
         node_visit = self._visits.get(unit_of(started))
-        if node_visit is None:  # a decision, or one that failed before it began
-            return Outcome(fact)
-        fact.written = node_visit.kept
-        phase = _phase(node_visit, fact.written, fact.raised)
-        self._over(started, fact.written, fact.raised, phase)
-        said = (self._said(started, record, phase),) if phase is not None and phase.compaction else ()
-        return Outcome(fact, before=said)
+        if node_visit is not None:  # and no decision, nor one that failed before it began
+            fact.written = node_visit.kept
+            self._over(fact, fact.written, fact.raised, lambda phase: bool(phase.compaction))
 
-    def cancelled(self, started: StepStarted, record: UnitRecord | None, fact: StepCancelled) -> Outcome:
+    def cancelled(self, started: StepStarted, record: UnitRecord | None, fact: StepCancelled) -> None:
         """What it wrote before is kept."""
         node_visit = self._visits.pop(unit_of(started), None)
         if node_visit is not None:
             fact.written = dict(node_visit.kept)
-        return Outcome(fact)
 
     def _over(
         self,
-        started: StepStarted,
+        fact: StepFinished | QuestionAsked | StepFailed,
         written: Mapping[str, object],
         error: BaseException | None,
-        phase: Phase | None,
+        is_kept: Callable[[Phase], bool],
     ) -> None:
-        visit = Visit(started.step_id, started.visit)
-        del self._visits[visit]
+        visit = Visit(fact.step_id, fact.visit)
+        phase = _phase(self._visits.pop(visit), written, error)
+        if phase is not None and is_kept(phase):
+            said = self._said(fact, phase)
+            self._log.note(said, self._as_stored.pop(visit, None) or self._stored_messages(said))
         branch = self._machine.branch_of(visit)
         assert branch is not None
         self._threads.add(branch, visit, written, error, phase)
 
-    def _said(
-        self, started: StepStarted, record: UnitRecord, phase: Phase
-    ) -> tuple[MessagesAdded, MessagesAdded | None]:
-        """What an attempt has said. Raises `ValueNotStorable`."""
-        place = f"{started.place}@{record.scope.attempt}"
-        fact = MessagesAdded(place=place, messages=phase, part=self._part)
+    def _said(self, fact: StepFinished | QuestionAsked | StepFailed, phase: Phase) -> MessagesAdded:
+        return MessagesAdded(place=f"{fact.place}@{fact.attempt}", messages=phase, part=self._part)
+
+    # --- as a store has it ---
+
+    def stored(self, fact: AnyFact) -> AnyFact | None:
+        """A fact as a store has it. With a codec, edges are without the values that conditions read.
+
+        Raises:
+            ValueNotStorable: an output, or what was said, cannot be stored.
+        """
+        match fact:
+            case _ if self._log.run is None:
+                return None
+            case StepFinished() if self._machine.decided_after(fact) is not None:
+                return replace(fact, output=seal(decision_as_json(fact.output), self._codec))
+            case StepFinished():
+                stored = self._stored_value(fact, fact.output, "output")
+                self._store_messages(fact)
+                return replace(fact, output=stored)
+            case QuestionAsked():
+                stored = self._stored_value(fact, fact.question, "question")
+                self._store_messages(fact)
+                return replace(fact, question=stored)
+            case EdgesResolved() if self._codec is not None:
+                return stored_edges(fact)
+            case _:
+                return None
+
+    def _stored_value(self, fact: StepFact, value: object, what: str) -> JsonValue:
+        declared = self._setup.declared.get(fact.step_id)
+        return seal(value_to_json(value, declared, f"the {what} of node {fact.step_id!r}"), self._codec)
+
+    def _store_messages(self, fact: StepFinished | QuestionAsked) -> None:
+        """What was said, before anything holds: it may be what cannot be stored."""
+        phase = _phase(self._visits[unit_of(fact)], fact.written)
+        if phase is not None:
+            self._as_stored[unit_of(fact)] = self._stored_messages(self._said(fact, phase))
+
+    def _stored_messages(self, said: MessagesAdded) -> MessagesAdded | None:
         if self._log.run is None:
-            return fact, None
-        return fact, replace(fact, messages=seal(phase.to_json(), self._codec))
+            return None
+        return replace(said, messages=seal(said.messages.to_json(), self._codec))
 
     # --- what the machine decides besides ---
 
@@ -291,15 +313,7 @@ class GraphWork:
                 if self._times is not None:
                     self._times.forget(fork)
 
-    def stored(self, decision: AnyFact) -> AnyFact | None:
-        """A decision as a store has it: with a codec, without the values that conditions read."""
-        if self._codec is None or not isinstance(decision, EdgesResolved):
-            return None
-        return stored_edges(decision)
-
-    def _time_out(
-        self, ended: Collection[Branch], seconds: float, tell: Callable[[Told], None]
-    ) -> None:
+    def _time_out(self, ended: Collection[Branch], seconds: float, tell: Callable[[Told], None]) -> None:
         """Those that go on fail, what is around others before these, in the order of the edges."""
         for identity, branch in tuple(self._machine.open_branches.items()):
             if branch in ended and branch.state == "open":
@@ -326,17 +340,17 @@ def stored_edges(resolved: EdgesResolved) -> EdgesResolved:
     return replace(resolved, edges=edges)
 
 
-def decision_as_json(decision: Decision) -> JsonValue:
+def decision_as_json(decision: Choice) -> JsonValue:
     """A decision as it is stored."""
     stored: dict[str, JsonValue] = {"target": decision.target, "reasoning": decision.reasoning}
     return stored if decision.failure is None else {**stored, "failure": decision.failure}
 
 
-def decision_from_json(stored: JsonValue) -> Decision:
+def decision_from_json(stored: JsonValue) -> Choice:
     """A decision as it was. Raises `ValueError` where that is not one."""
     if not isinstance(stored, dict) or not isinstance(stored.get("target"), str):
         raise ValueError("it is no decision")
     failure = stored.get("failure")
-    return Decision(
+    return Choice(
         str(stored["target"]), str(stored.get("reasoning", "")), None if failure is None else str(failure)
     )

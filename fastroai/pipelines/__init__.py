@@ -17,6 +17,7 @@ from fastroai.runtime import (
     RunFinished,
     RunStarted,
     SpendRecorded,
+    StepCancelled,
     StepFailed,
     StepFinished,
     StepRetried,
@@ -24,7 +25,7 @@ from fastroai.runtime import (
     StepStarted,
     TextChunk,
 )
-from fastroai.runtime.facts import FailureFacts, StepCancelled
+from fastroai.runtime.facts import FailureFacts
 from fastroai.steps import (
     BaseStep,
     ConversationState,

@@ -128,9 +128,14 @@ class PipelineMachine:
             return
         outer = fact.budget == "outer"
         if outer or fact.step_id not in self.exempt:
-            self._failed, self._stop = True, None  # also after an early stop, whose running steps would finish
+            self._failed, self._stop = (
+                True,
+                None,
+            )  # also after an early stop, whose running steps would finish
             failed = "" if outer else fact.step_id
-            self._end("failed", f"{fact.step_id!r} failed", failed, fact.failure, fact.raised)
+            self._end(
+                "failed", f"{fact.step_id!r} failed", failed, fact.failure, fact.raised, is_for_budget=outer
+            )
             return
         waiting = [fact.step_id]
         while waiting:
@@ -175,12 +180,15 @@ class PipelineMachine:
         step_id: str = "",
         failure: FailureFacts | None = None,
         raised: BaseException | None = None,
+        *,
+        is_for_budget: bool = False,
     ) -> None:
         """Stop before the time: nothing starts, and what runs is cancelled."""
         if self._stop is None or self._stop.status == "waiting":
             self._stop = self._ending(status, reason, step_id, failure, raised)
             if self.running:
-                self._decisions.append(Cancel([(step, 1) for step in self.running], reason))
+                units = [(step, 1) for step in self.running]
+                self._decisions.append(Cancel(units, reason, answers_first=is_for_budget))
 
     def _finish(self) -> None:
         """Nothing is running and nothing will. What a stop has left out is skipped because of it."""
@@ -189,7 +197,9 @@ class PipelineMachine:
             for step_id in self.plan.dependencies:
                 if step_id not in self._over:
                     self._skip(step_id, self._stop.reason)
-            self._decisions.append(self._stop)
+            stop = self._stop  # decided before what was running ended
+            finish = self._ending(stop.status, stop.reason, stop.step_id, stop.failure, stop.raised)
+            self._decisions.append(finish)
         elif self._ready:
             finish = self._ending("waiting", "a pause was requested")
             finish.resume_at = tuple(step_id for step_id, _, _ in self._ready)

@@ -32,7 +32,7 @@ from fastroai.runs.inputs import check_mapping
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import RunKeeper, needed_store
 from fastroai.runs.request import RunRequest
-from fastroai.runtime import run_blocking
+from fastroai.runtime import blocking
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in, resolve_all
 from fastroai.steps.context import RunFacts
@@ -118,7 +118,8 @@ class Pipeline(Generic[DepsT, OutputT]):
             self.config,
             self._limits,
             RunHooks.of(
-                Hooks.of(self.config), {step_id: resolved.hooks for step_id, resolved in self._configs.items()}
+                Hooks.of(self.config),
+                {step_id: resolved.hooks for step_id, resolved in self._configs.items()},
             ),
             self._accepts,
         )
@@ -206,26 +207,7 @@ class Pipeline(Generic[DepsT, OutputT]):
         """
         return await self._begin(RunRequest(inputs, deps, tracer, context, run_id=run_id), store)
 
-    def execute_sync(
-        self,
-        inputs: Mapping[str, Any] | None = None,
-        deps: DepsT | None = None,
-        tracer: Tracer | None = None,
-        *,
-        context: MutableMapping[str, Any] | None = None,
-        run_id: str | None = None,
-        store: object = None,
-    ) -> PipelineResult[OutputT]:
-        """`execute` for scripts and worker threads.
-
-        Raises:
-            RunningLoopError: this thread runs an event loop; await `execute`.
-        """
-        return run_blocking(
-            lambda: self.execute(inputs, deps, tracer, context=context, run_id=run_id, store=store),
-            called="pipeline.execute_sync",
-            instead="pipeline.execute",
-        )
+    execute_sync = blocking(execute, of="pipeline")
 
     def stream(
         self,
@@ -291,31 +273,7 @@ class Pipeline(Generic[DepsT, OutputT]):
         opening = await keeper.take_up(run_id, inputs, force=force)
         return await self._execute(RunRequest(opening.inputs, deps, tracer, context, None, opening))
 
-    def resume_sync(
-        self,
-        run_id: str,
-        *,
-        store: object = None,
-        deps: DepsT | None = None,
-        tracer: Tracer | None = None,
-        inputs: Mapping[str, Any] | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        force: bool = False,
-    ) -> PipelineResult[OutputT]:
-        """`resume` for scripts and worker threads. Raises as `execute_sync`."""
-        return run_blocking(
-            lambda: self.resume(
-                run_id,
-                store=store,
-                deps=deps,
-                tracer=tracer,
-                inputs=inputs,
-                context=context,
-                force=force,
-            ),
-            called="pipeline.resume_sync",
-            instead="pipeline.resume",
-        )
+    resume_sync = blocking(resume, of="pipeline")
 
     async def fork(
         self,
@@ -358,35 +316,7 @@ class Pipeline(Generic[DepsT, OutputT]):
         opening = await keeper.fork(run_id, at=at, inputs=inputs, outputs=outputs, new_run_id=new_run_id)
         return await self._execute(RunRequest(opening.inputs, deps, tracer, context, None, opening))
 
-    def fork_sync(
-        self,
-        run_id: str,
-        *,
-        at: str | None = None,
-        inputs: Mapping[str, Any] | None = None,
-        outputs: Mapping[str, Any] | None = None,
-        new_run_id: str | None = None,
-        store: object = None,
-        deps: DepsT | None = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-    ) -> PipelineResult[OutputT]:
-        """`fork` for scripts and worker threads. Raises as `execute_sync`."""
-        return run_blocking(
-            lambda: self.fork(
-                run_id,
-                at=at,
-                inputs=inputs,
-                outputs=outputs,
-                new_run_id=new_run_id,
-                store=store,
-                deps=deps,
-                tracer=tracer,
-                context=context,
-            ),
-            called="pipeline.fork_sync",
-            instead="pipeline.fork",
-        )
+    fork_sync = blocking(fork, of="pipeline")
 
     def driven(self, *, store: object = None) -> DrivenRuns:
         """Runs of this pipeline whose steps somebody else runs, call by call. See `DrivenRuns`.
@@ -420,11 +350,7 @@ class Pipeline(Generic[DepsT, OutputT]):
         quote = total(self.name, self._plan, self._exempt, quotes, self._past_runs)
         return quote.within(None if self._limits is None else self._limits.budget)
 
-    def estimate_sync(self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None) -> Quote:
-        """`estimate` for scripts and worker threads. Raises as `execute_sync`."""
-        return run_blocking(
-            lambda: self.estimate(inputs, deps), called="pipeline.estimate_sync", instead="pipeline.estimate"
-        )
+    estimate_sync = blocking(estimate, of="pipeline")
 
     def as_step(
         self,
@@ -468,7 +394,6 @@ class Pipeline(Generic[DepsT, OutputT]):
 
     @cached_property
     def _setup(self) -> PipelineSetup:
-        types = {step_id: self.declared_output(step_id) for step_id in self.steps}
         return PipelineSetup(
             name=self.name,
             plan=self._plan,
@@ -477,7 +402,7 @@ class Pipeline(Generic[DepsT, OutputT]):
             contracts=self._checks,
             exempt=self._exempt,
             max_concurrency=self.config.max_concurrency,
-            declared={step_id: declared for step_id, declared in types.items() if declared is not None},
+            said=self.contracts,
             calculator=CostCalculator(),
         )
 

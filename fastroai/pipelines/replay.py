@@ -29,6 +29,7 @@ from fastroai.store.trace import Divergence
 Numbered: TypeAlias = tuple[int, AnyFact]
 """An entry and its position in the log, from 1."""
 
+
 @dataclass(frozen=True, slots=True)
 class Orchestration:
     """What decides a run: a pipeline, and those nested in it."""
@@ -65,7 +66,9 @@ def _pipelines_around(entries: Iterable[Numbered]) -> Mapping[str, dict[str, Non
     """The places of nested pipelines, by that of the pipeline around them."""
     around: dict[str, dict[str, None]] = {}
     for _, entry in entries:
-        if isinstance(entry, StepStarted | StepSkipped | StepFinished) and (pipeline := _pipeline_of(entry.place)):
+        if isinstance(entry, StepStarted | StepSkipped | StepFinished) and (
+            pipeline := _pipeline_of(entry.place)
+        ):
             attempt = attempt_around(entry.place) or ""
             around.setdefault(_pipeline_of(attempt), {})[pipeline] = None
     return around

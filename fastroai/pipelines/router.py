@@ -19,7 +19,7 @@ from fastroai.pipelines.pipeline import DepsT, Pipeline
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.runs.inputs import check_mapping
 from fastroai.runs.nesting import NestedStep
-from fastroai.runtime import Scope, current_scope, is_terminal, run_blocking
+from fastroai.runtime import Scope, blocking, current_scope, is_terminal
 from fastroai.steps import BaseStep, StepConfig, StepContext
 from fastroai.steps.estimating import OutputNotKnown, nothing_paid
 from fastroai.tracing import Tracer
@@ -137,20 +137,7 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
             else:
                 return result.within(scope, routes=tuple(tried))
 
-    def execute_sync(
-        self,
-        inputs: Mapping[str, Any] | None = None,
-        deps: DepsT | None = None,
-        tracer: Tracer | None = None,
-        *,
-        context: MutableMapping[str, Any] | None = None,
-    ) -> PipelineResult[OutputT]:
-        """`execute` for scripts and worker threads. Raises as `Pipeline.execute_sync`."""
-        return run_blocking(
-            lambda: self.execute(inputs, deps, tracer, context=context),
-            called="router.execute_sync",
-            instead="router.execute",
-        )
+    execute_sync = blocking(execute, of="router")
 
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None) -> Quote:
         """What `execute` with these inputs costs: at least, expected, at most, and why. Sends no request.
@@ -182,11 +169,7 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
             name = self._fallbacks.get(name)
         return quotes
 
-    def estimate_sync(self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None) -> Quote:
-        """`estimate` for scripts and worker threads. Raises as `Pipeline.execute_sync`."""
-        return run_blocking(
-            lambda: self.estimate(inputs, deps), called="router.estimate_sync", instead="router.estimate"
-        )
+    estimate_sync = blocking(estimate, of="router")
 
     def declared_output(self) -> Annotation | None:
         """The type that all pipelines of the router are declared to give; `None` where they differ."""

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+from fastroai.contracts import Contract
 from fastroai.contracts.annotations import Annotation
 from fastroai.pipelines.machine import PipelineMachine
 from fastroai.pipelines.plan import Plan
 from fastroai.runtime.facts import NOWHERE, Part
 from fastroai.steps import BaseStep, ResolvedConfig
-from fastroai.steps.contracts import BoundContract
+from fastroai.steps.contracts import BoundContract, declared_output
 from fastroai.usage import CostCalculator
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PipelineSetup:
     """A pipeline, ready to run."""
 
@@ -27,9 +29,17 @@ class PipelineSetup:
     exempt: frozenset[str]
     """The steps whose failures do not stop a run."""
     max_concurrency: int | None
-    declared: Mapping[str, Annotation]
-    """Declared types of outputs, by step id; of those that have any."""
+    said: Mapping[str, Contract]
+    """What the pipeline says of its steps' contracts."""
     calculator: CostCalculator
+
+    @cached_property
+    def declared(self) -> Mapping[str, Annotation]:
+        """Declared types of outputs, by step id; of those that have any. Only runs on record ask."""
+        types = {
+            step_id: declared_output(step, self.said.get(step_id)) for step_id, step in self.steps.items()
+        }
+        return {step_id: declared for step_id, declared in types.items() if declared is not None}
 
     def machine(self, part: Part = NOWHERE, *, resumes: bool = False) -> PipelineMachine:
         """The state machine of a run."""

@@ -9,12 +9,12 @@ from fastroai.runs.machine import Changed
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.storing import stored_finish
 from fastroai.runs.units import UnitRecord
-from fastroai.runs.work import Outcome
 from fastroai.runtime import RetriesUsed, Scope
 from fastroai.runtime.facts import (
     AnyFact,
     EdgesResolved,
     Part,
+    QuestionAsked,
     StepCancelled,
     StepFailed,
     StepFinished,
@@ -62,8 +62,8 @@ class PipelineWork:
             used=used,
         )
 
-    def finished(self, started: StepStarted, record: UnitRecord, output: object) -> Outcome:
-        """Keep the output for the steps that need it. Raises `ValueNotStorable`."""
+    def finished(self, started: StepStarted, record: UnitRecord, output: object) -> StepFinished:
+        """The output."""
         step_id, scope = started.step_id, record.scope
         fact = StepFinished(
             step_id,
@@ -76,24 +76,26 @@ class PipelineWork:
         )
         if isinstance(output, ConversationState):
             fact.conversation = "incomplete" if output.is_incomplete else "complete"
-        stored = None
-        if self._run is not None:
-            nested = isinstance(self._steps[step_id], NestedStep)
-            stored = stored_finish(fact, self.facts.declared.get(step_id), self._run.codec, nested=nested)
-        self.facts.outputs.values[step_id] = output
-        return Outcome(fact, stored)
+        return fact
 
-    def failed(self, started: StepStarted, record: UnitRecord, fact: StepFailed) -> Outcome:
-        """Nothing but the failure."""
-        return Outcome(fact)
+    def failed(self, started: StepStarted, record: UnitRecord, fact: StepFailed) -> None:
+        """Nothing more."""
 
-    def cancelled(self, started: StepStarted, record: UnitRecord | None, fact: StepCancelled) -> Outcome:
-        """Nothing but the cancellation."""
-        return Outcome(fact)
+    def cancelled(self, started: StepStarted, record: UnitRecord | None, fact: StepCancelled) -> None:
+        """Nothing more."""
+
+    def settled(self, fact: StepFinished | QuestionAsked) -> None:
+        """Steps that need the output find it from here on."""
+        if isinstance(fact, StepFinished):
+            self.facts.outputs.values[fact.step_id] = fact.output
 
     def follow(self, change: Changed | EdgesResolved) -> None:
         """A pipeline has no forks and no edges."""
 
-    def stored(self, decision: AnyFact) -> AnyFact | None:
-        """As it is."""
-        return None
+    def stored(self, fact: AnyFact) -> AnyFact | None:
+        """An output through its declared type. Raises `ValueNotStorable`."""
+        if self._run is None or not isinstance(fact, StepFinished):
+            return None
+        step_id, codec = fact.step_id, self._run.codec
+        nested = isinstance(self._steps[step_id], NestedStep)
+        return stored_finish(fact, self.facts.declared.get(step_id), codec, nested=nested)

@@ -36,7 +36,8 @@ async def entered(
 
     Inside of a step, the clock of the attempt at that stands still meanwhile.
     """
-    stack.enter_context(scope.nesting())
+    if scope.parent is not None:
+        stack.enter_context(scope.nesting())
     if (tracer := scope.tracer) is not None:
         trace_id = await stack.enter_async_context(tracer.span(span, **facts))
         stack.callback(lambda: log_metrics(tracer, trace_id, attributes.usage_attributes(scope.spent())))

@@ -48,6 +48,8 @@ class Cancel:
 
     units: Sequence[Unit]
     cause: str
+    answers_first: bool = False
+    """Whether answers that were paid for reach their steps before: a budget is used up, nothing failed."""
 
 
 @dataclass(slots=True)

@@ -15,13 +15,16 @@ from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver
 from fastroai.runs.machine import Cancel, Changed, Decision, Machine, Told, Unit
 from fastroai.runs.units import Past, UnitRecord
 from fastroai.runs.work import Outcome, Work
-from fastroai.runtime import NO_RETRIES_USED, RetriesUsed, Scope
+from fastroai.runtime import NO_RETRIES_USED, Scope
 from fastroai.runtime.facts import (
+    AnyFact,
     EdgesResolved,
     PauseRequested,
+    QuestionAsked,
     RunFinished,
     StepCancelled,
     StepFailed,
+    StepFinished,
     StepSkipped,
     StepStarted,
     StopRequested,
@@ -76,9 +79,11 @@ class Runner:
 
     async def run(self, decisions: Sequence[Decision]) -> None:
         """Carry out what was decided, and so on to the end. Raises only what is no step's failure."""
-        self._note_decisions(decisions)
+        self._note(decisions)
         try:
-            await self._decided(None, decisions)
+            if self.scope.listener is not None:
+                await self._tell(None, decisions)
+            self._act(decisions)
             self._keep_going()
             await self._finished
         except asyncio.CancelledError:
@@ -111,17 +116,25 @@ class Runner:
         if not self._is_over and self.finish is None:
             request = StopRequested(reason=reason, part=self._part)
             self._is_over = True
-            self._note(request, self._machine.handle(request))
+            decisions = self._machine.handle(request)
+            self._log.note(request)
+            self._note(decisions)
 
     def tell(self, fact: Told) -> None:
         """Let the machine know of something that no unit did."""
         fact.part = self._part
         decisions = self._machine.handle(fact)
-        self._note(fact, decisions)
+        self._log.note(fact)
+        self._note(decisions)
+        for decision in decisions:  # at once, whoever listens
+            if isinstance(decision, Cancel):
+                self._cancel(decision)
         self._add_worker(partial(self._aside, fact, decisions))
 
     async def _aside(self, fact: Told, decisions: Sequence[Decision]) -> None:
-        await self._decided(fact, decisions)
+        if self.scope.listener is not None:
+            await self._tell(fact, decisions)
+        self._act([decision for decision in decisions if not isinstance(decision, Cancel)])
         await self._take()
 
     # --- workers ---
@@ -157,65 +170,60 @@ class Runner:
         assert worker is not None
         done = 0
         while self._ready and not self._is_over:
-            await self._settle(await self._perform(self._ready.popleft(), worker))
+            fact, stored = await self._perform(self._ready.popleft(), worker)
+            await self._settle(fact, stored)
             done += 1
             if done % UNITS_BETWEEN_PAUSES == 0:
                 await asyncio.sleep(0)
 
     # --- decisions ---
 
-    async def _settle(self, outcome: Outcome) -> None:
+    async def _settle(self, fact: Outcome, stored: AnyFact | None) -> None:
         """Let the machine decide on what became of a unit, put both on record, tell of it, do it.
 
         What happens is noted in the order in which the machine takes it in: nothing is awaited between.
         """
         if self._is_over:
             return  # cancelled from outside: what ends now makes room for nothing
-        fact = outcome.fact
-        decisions = self._machine.handle(fact)
-        log = self._log
-        if log.run is None:
-            log.live.extend(one for one, _ in outcome.before)
-            self._note(fact, decisions)
+        if isinstance(fact, StepFinished | QuestionAsked):
+            self._work.settled(fact)
+        decisions, run = self._machine.handle(fact), self._log.run
+        if run is None:
+            live = self._log.live
+            live.append(fact)
+            live.extend([one for one in decisions if isinstance(one, _KEPT)])
         else:
-            noted = [*outcome.before, (fact, outcome.stored)]
-            noted += [(one, self._work.stored(one)) for one in decisions if isinstance(one, _KEPT)]
-            if isinstance(fact, StepFailed | StepCancelled):
-                for one, stored in noted:
-                    log.note(one, stored)
-            else:
-                for one, stored in noted[:-1]:
-                    log.note(one, stored)
-                self._keep_going()
-                one, stored = noted[-1]
-                await log.run.journal.commit(one if stored is None else stored)
-                if self._is_over:
-                    return
-        await self._decided(fact, decisions)
+            self._log.note(fact, stored)
+            self._note(decisions)
+        if run is not None and isinstance(fact, StepFinished | QuestionAsked):
+            self._keep_going()
+            await run.journal.kept()
+            if self._is_over:
+                return
+        if self.scope.listener is not None:
+            await self._tell(fact, decisions)
+        self._act(decisions)
 
-    def _note(self, fact: Told, decisions: Sequence[Decision]) -> None:
-        self._log.note(fact)
-        self._note_decisions(decisions)
-
-    def _note_decisions(self, decisions: Sequence[Decision]) -> None:
+    def _note(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
             if isinstance(decision, _KEPT):
-                self._log.note(decision, self._work.stored(decision))
+                self._log.note(decision, None if self._log.run is None else self._work.stored(decision))
 
-    async def _decided(self, fact: Told | None, decisions: Sequence[Decision]) -> None:
-        if self.scope.listener is not None:
-            self._keep_going()
-            if fact is not None:
-                await self.scope.emit(fact)
-            for decision in decisions:
-                if isinstance(decision, _KEPT):
-                    await self.scope.emit(decision)
+    async def _tell(self, fact: Told | None, decisions: Sequence[Decision]) -> None:
+        self._keep_going()
+        if fact is not None:
+            await self.scope.emit(fact)
+        for decision in decisions:
+            if isinstance(decision, _KEPT):
+                await self.scope.emit(decision)
+
+    def _act(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
             match decision:
                 case StepStarted():
                     self._ready.append(decision)
-                case Cancel(units, cause):
-                    self._cancel(units, cause)
+                case Cancel():
+                    self._cancel(decision)
                 case Changed() | EdgesResolved():
                     self._work.follow(decision)
                 case RunFinished():
@@ -227,13 +235,32 @@ class Runner:
                 case _:
                     assert_never(decision)
 
-    def _cancel(self, units: Sequence[Unit], cause: str) -> None:
-        """One that has not begun ends when it would; where a budget is used up, answers arrive first."""
-        for unit in units:
-            self._cancelled.setdefault(unit, cause)
-        for unit in units:
+    def _cancel(self, decision: Cancel) -> None:
+        """One that has not begun ends when it would."""
+        for unit in decision.units:
+            self._cancelled.setdefault(unit, decision.cause)
+        for unit in decision.units:
             if (worker := self._active.get(unit)) is not None:
-                worker.cancel()
+                scope = self.units[unit].scope
+                if decision.answers_first and scope.receiving:
+                    scope.when_handed_on(partial(self._cancel_when_it_waits, unit))
+                else:
+                    worker.cancel()
+
+    def _cancel_when_it_waits(self, unit: Unit) -> None:
+        """The unit has its answer, and goes on with it until it waits for something else."""
+        worker = self._active.get(unit)
+        if worker is None:
+            return
+        is_its_own = running_loop() is self._loop and asyncio.current_task() is worker
+        if is_its_own:
+            worker.cancel()  # takes effect where it next waits
+        else:
+            self._loop.call_soon_threadsafe(self._cancel_now, unit)
+
+    def _cancel_now(self, unit: Unit) -> None:
+        if (worker := self._active.get(unit)) is not None:
+            worker.cancel()
 
     # --- units ---
 
@@ -251,7 +278,7 @@ class Runner:
         )
         if self._log.run is not None:
             restore_spending(scope)
-        record = UnitRecord(scope, started.branch, self._now)
+        record = UnitRecord(scope, started.branch, (perf_counter() - self._origin) * 1000)
         self.units[started.step_id, started.visit] = record
         return record
 
@@ -265,56 +292,71 @@ class Runner:
             record.finished_ms = max(0.0, past.ended_at - run.recorded.opened.timestamp) * 1000
             record.started_ms = max(0.0, record.finished_ms - past.duration_ms)
 
-    @property
-    def _now(self) -> float:
-        return (perf_counter() - self._origin) * 1000
-
-    async def _perform(self, started: StepStarted, worker: asyncio.Task[None]) -> Outcome:
-        unit = started.step_id, started.visit
+    async def _perform(
+        self, started: StepStarted, worker: asyncio.Task[None]
+    ) -> tuple[Outcome, AnyFact | None]:
+        """Run a unit; what comes of it, and how a store has that."""
+        unit, run = (started.step_id, started.visit), self._log.run
         if (cause := self._cancelled.get(unit)) is not None:
-            return self._work.cancelled(started, None, self._as_cancelled(started, cause, 1))
+            fact = self._as_cancelled(started, cause, 1)
+            self._work.cancelled(started, None, fact)
+            return fact, None
         record = self.open(started)
-        scope, error = record.scope, None
+        scope = record.scope
         context = copy_context()
         context.run(scope.make_current)
+        used = NO_RETRIES_USED if run is None else run.recorded.progress(started.place)
         self._active[unit] = worker
         try:
-            performed = self._work.perform(started, scope, self._used(started))
+            performed = self._work.perform(started, scope, used)
             output = await InContext(performed, context, self._keep_going)
             if scope.is_open_inside:
                 self._keep_going()
                 await scope.end_inside()
-            record.finished_ms = self._now
-            outcome = self._work.finished(started, record, output)
-        except BaseException as raised:
-            error = raised
-        finally:
+            record.finished_ms = (perf_counter() - self._origin) * 1000
+            finished = self._work.finished(started, record, output)
+            stored = None if run is None else self._work.stored(finished)
+        except BaseException as error:
             del self._active[unit]
+            if unit in self._cancelled:
+                await self._uncancel(worker, isinstance(error, asyncio.CancelledError))
+            return await self._raised(started, record, error), None
+        del self._active[unit]
+        if unit in self._cancelled:
+            await self._uncancel(worker, False)
+        scope.close()
+        return finished, stored
+
+    async def _uncancel(self, worker: asyncio.Task[None], has_been_raised: bool) -> None:
+        """It was for the unit that has ended: the next one has a task that nobody cancels."""
+        if not has_been_raised:  # or the unit has swallowed it: then nothing is raised here
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                if self._is_over:
+                    raise
+        if worker.cancelling():
+            worker.uncancel()
+
+    async def _raised(self, started: StepStarted, record: UnitRecord, error: BaseException) -> Outcome:
+        """What a unit comes to that raised an exception. Raises what is no outcome of a unit."""
+        unit, scope = (started.step_id, started.visit), record.scope
         if scope.is_open_inside:
             self._keep_going()
             await scope.end_inside()
         scope.close(error)
-        if error is None:
-            return outcome
-        record.finished_ms, record.error = self._now, error
-        return self._not_finished(started, record, error)
-
-    def _used(self, started: StepStarted) -> RetriesUsed:
-        run = self._log.run
-        return NO_RETRIES_USED if run is None else run.recorded.progress(started.place)
-
-    def _not_finished(self, started: StepStarted, record: UnitRecord, error: BaseException) -> Outcome:
-        unit, scope = (started.step_id, started.visit), record.scope
+        record.finished_ms, record.error = (perf_counter() - self._origin) * 1000, error
         if isinstance(error, asyncio.CancelledError):
             if unit not in self._cancelled and not self._is_over:
                 raise error  # of this task, so of the run
-            cause = self._cancelled.get(unit, "the run ended")
-            return self._work.cancelled(started, record, self._as_cancelled(started, cause, scope.attempt))
+            cancelled = self._as_cancelled(started, self._cancelled.get(unit, "the run ended"), scope.attempt)
+            self._work.cancelled(started, record, cancelled)
+            return cancelled
         if not isinstance(error, Exception):
             raise error  # KeyboardInterrupt and the like are not a unit's outcome
         if isinstance(error, RunStoreUnavailable | RunTakenOver):
             raise error  # whatever is said of failures: nothing that it does can be put on record
-        fact = StepFailed(
+        failed = StepFailed(
             started.step_id,
             failure_of(scope, self._work.config(started), error),
             visit=started.visit,
@@ -326,7 +368,8 @@ class Runner:
             raised=error,
             spent_in=scope,
         )
-        return self._work.failed(started, record, fact)
+        self._work.failed(started, record, failed)
+        return failed
 
     def _as_cancelled(self, started: StepStarted, cause: str, attempt: int) -> StepCancelled:
         return StepCancelled(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Coroutine
+from typing import Any, Protocol, TypeAlias
 
 from fastroai.runs.machine import Changed
 from fastroai.runs.units import UnitRecord
@@ -20,16 +19,8 @@ from fastroai.runtime.facts import (
 )
 from fastroai.steps import ResolvedConfig
 
-
-@dataclass(slots=True)
-class Outcome:
-    """What became of a unit, as the machine is told it, and what else the log keeps of it."""
-
-    fact: StepFinished | StepFailed | StepCancelled | QuestionAsked
-    stored: AnyFact | None = None
-    """The fact as a store has it, where that is another form."""
-    before: Sequence[tuple[AnyFact, AnyFact | None]] = ()
-    """What comes before it in the log, with its stored forms."""
+Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | QuestionAsked
+"""What becomes of a unit, as the machine is told it."""
 
 
 class Work(Protocol):
@@ -43,22 +34,33 @@ class Work(Protocol):
         """Run a unit to its output, in `scope`, which is current there."""
         ...
 
-    def finished(self, started: StepStarted, record: UnitRecord, output: object) -> Outcome:
-        """What an output comes to. Raises what makes it a failure, such as `ValueNotStorable`."""
+    def finished(
+        self, started: StepStarted, record: UnitRecord, output: object
+    ) -> StepFinished | QuestionAsked:
+        """What an output comes to. Raises what makes it a failure."""
         ...
 
-    def failed(self, started: StepStarted, record: UnitRecord, fact: StepFailed) -> Outcome:
-        """What a failure comes to."""
+    def settled(self, fact: StepFinished | QuestionAsked) -> None:
+        """It is what has come of a unit, which the machine is told next."""
         ...
 
-    def cancelled(self, started: StepStarted, record: UnitRecord | None, fact: StepCancelled) -> Outcome:
-        """What a cancellation comes to; without a record it had not begun."""
+    def failed(self, started: StepStarted, record: UnitRecord, fact: StepFailed) -> None:
+        """A unit has failed, which the machine is told next."""
+        ...
+
+    def cancelled(self, started: StepStarted, record: UnitRecord | None, fact: StepCancelled) -> None:
+        """A unit was cancelled, which the machine is told next; without a record it had not begun."""
         ...
 
     def follow(self, change: Changed | EdgesResolved) -> None:
         """Do what a decision of the machine brings along."""
         ...
 
-    def stored(self, decision: AnyFact) -> AnyFact | None:
-        """A decision as a store has it, where that is another form."""
+    def stored(self, fact: AnyFact) -> AnyFact | None:
+        """A fact as a store has it, where that is another form.
+
+        Raises:
+            ValueNotStorable: one of its values cannot be stored.
+            RunStoreUnavailable: the codec fails.
+        """
         ...

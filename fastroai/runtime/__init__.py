@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     )
     from fastroai.runtime.retry_rules import Retry, RetryRules
     from fastroai.runtime.scope import Scope, current_scope
-    from fastroai.runtime.sync import run_blocking
+    from fastroai.runtime.sync import blocking, blocking_overloaded, loop_of_run, run_blocking
 
 __all__ = [
     "AnswerGiven",
@@ -131,6 +131,8 @@ __all__ = [
     "admit",
     "backoff_delay",
     "billing_of",
+    "blocking",
+    "blocking_overloaded",
     "budget_scope",
     "check_provider_limits",
     "classify",
@@ -139,6 +141,7 @@ __all__ = [
     "is_exhausted",
     "is_terminal",
     "is_transport_failure",
+    "loop_of_run",
     "mark_exhausted",
     "may_retry",
     "record_spending",
@@ -235,7 +238,7 @@ _HOMES = {
         "Scope",
         "current_scope",
     ),
-    "fastroai.runtime.sync": ("run_blocking",),
+    "fastroai.runtime.sync": ("blocking", "blocking_overloaded", "loop_of_run", "run_blocking"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from decimal import Decimal
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, Self, TypeVar, overload
 
 from fastroai.errors import (
     BudgetExceeded,
@@ -26,16 +26,12 @@ from fastroai.errors import (
     UnboundedRequestError,
     UnpricedModelError,
 )
-from fastroai.records import RequestRecord, Unbounded, ratio, usd_to_microcents
-from fastroai.runtime.events import (
-    BudgetRefused,
-    BudgetWarning,
-    SpendRecorded,
-)
+from fastroai.records import RequestRecord, ratio, usd_to_microcents
+from fastroai.runtime.events import BudgetRefused, BudgetWarning, SpendRecorded
 from fastroai.runtime.flow import Flow, current_flow, read_around
 from fastroai.runtime.in_flight import Charge
 from fastroai.runtime.interruption import Interruption
-from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Unit, wake
+from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Measure, wake
 from fastroai.runtime.scope import Scope
 from fastroai.runtime.spending import SharedReservation, result_of
 from fastroai.runtime.wakeup import Wakeup
@@ -99,6 +95,7 @@ class RequestTerms(Protocol):
 logger = logging.getLogger("fastroai.runtime")
 
 _LEAST_USD: Final = Decimal("1e-18")
+_NOTHING: Final = Amounts()
 
 TermsT = TypeVar("TermsT", bound=RequestTerms)
 
@@ -107,7 +104,7 @@ _around: Final[ContextVar[tuple[Reservation[Any], ...]]] = ContextVar("fastroai_
 
 
 class Reservation(Generic[TermsT]):
-    """The place of one admitted request in the account, until it is ended, once."""
+    """One admitted request in the account, until it is ended, once."""
 
     def __init__(self, scope: Scope, terms: TermsT, hold: Hold, flow: Flow | None) -> None:
         self.scope = scope
@@ -115,11 +112,9 @@ class Reservation(Generic[TermsT]):
         """The request as it was admitted: perhaps with a lower `max_tokens`, or to another model."""
         self.short: BudgetExceeded | None = None
         """Where `max_tokens` was lowered: the stop to raise if the answer is cut there."""
-        self.short_of: tuple[Account, Unit] | SharedReservation | None = None
+        self.short_of: tuple[Account, Measure] | SharedReservation | None = None
         """Where there was too little for more."""
         self.shared: list[SharedReservation] = []
-        self.outer = _holds_around(scope)
-        """What the requests hold inside of which this one is made."""
         self.written_off: Charge | None = None
         self.describe: Callable[[], RequestRecord] | None = None
         """Makes the record of what is known so far, for scopes that close while it is in flight."""
@@ -136,9 +131,9 @@ class Reservation(Generic[TermsT]):
         """What it holds, until it has ended."""
         return self._hold if self._open else None
 
-    def note_place(self) -> None:
-        """It has a place under a `ProviderLimit`, which those that are made inside of it share."""
-        self._hold.has_place = True
+    def note_slot(self) -> None:
+        """It has a slot under a `ProviderLimit`, which those that are made inside of it share."""
+        self._hold.has_slot = True
 
     @property
     def is_limited(self) -> bool:
@@ -152,7 +147,8 @@ class Reservation(Generic[TermsT]):
             SpendLimitExceeded: one cannot pay, not even for a shorter answer.
             SpendStoreUnavailable: a store cannot be asked.
         """
-        while not await self._reserve_shared():
+        outer = _holds_around(self.scope)
+        while not await self._reserve_shared(outer):
             # A lease has ended. To ask for it again while the others are held would be out of order.
             endings = [shared.end(Decimal(0)) for shared in self.shared]
             self.shared = []
@@ -160,20 +156,21 @@ class Reservation(Generic[TermsT]):
                 if ending is not None:
                     await result_of(ending)
 
-    async def _reserve_shared(self) -> bool:
+    async def _reserve_shared(self, outer: tuple[Hold, ...]) -> bool:
+        """Reserve from inside of requests that hold `outer`; false if a lease has ended meanwhile."""
         for ceiling in self.scope.ceilings:
             _check(self.terms, ceiling.limit, counts_money=True, counts_tokens=False)
             shared = SharedReservation(ceiling, self._hold)
             self.shared.append(shared)
-            await self._acquire(shared)
+            await self._acquire(shared, outer)
         for shared in self.shared:
             if not await shared.mark_sent():
                 return False
         return True
 
-    async def _acquire(self, shared: SharedReservation) -> None:
-        with _sharing_inside(self.scope, self.outer), self.scope.in_line():
-            async with shared.turn(inside=bool(self.outer)):
+    async def _acquire(self, shared: SharedReservation, outer: tuple[Hold, ...]) -> None:
+        with _sharing_inside(self.scope, outer), self.scope.in_line():
+            async with shared.turn(inside=bool(outer)):
                 while True:
                     balance = await shared.acquire(_usd_to_reserve(self.terms))
                     if balance is None:
@@ -201,7 +198,7 @@ class Reservation(Generic[TermsT]):
 
     def around(self, *, reading: bool = False) -> AbstractContextManager[None]:
         """Inside, the provider is asked, or its stream is read by any code; the end of the run ends that."""
-        return _Inside(self, self.interruption.of_reader() if reading else self.interruption.of_task())
+        return _Inside(self, "reading" if reading else "asking")
 
     def inside(self) -> AbstractContextManager[None]:
         """What runs inside belongs to the request: it ends after that, and not before."""
@@ -252,10 +249,14 @@ class Reservation(Generic[TermsT]):
     def settle(self, record: RequestRecord) -> Charge:
         """Its usage arrived: charge what it cost, or the most that it can be if a part is not known."""
         if not record.cost_complete:
-            known = record.bound_usd is not None
-            return self._end(record if known else replace(record, bound_usd=self.terms.bound.cost_usd))
-        if not self.is_limited:
-            return self._end(record)
+            if record.bound_usd is None:
+                record = replace(record, bound_usd=self.terms.bound.cost_usd)
+        elif self.shared or self._hold.accounts:
+            self._check_bound(record)
+        return self._end(record)
+
+    def _check_bound(self, record: RequestRecord) -> None:
+        """Say so where a request cost more than was reserved for it."""
         counts = bool(self.shared) or any(account.budget.usd is not None for account in self._hold.accounts)
         bound_usd = self.terms.bound.cost_usd if counts else None
         if bound_usd is not None and record.cost_usd is not None and record.cost_usd > bound_usd:
@@ -266,7 +267,6 @@ class Reservation(Generic[TermsT]):
                 record.cost_usd,
                 bound_usd,
             )
-        return self._end(record)
 
     def release(self, record: RequestRecord) -> Charge:
         """It was not sent, or was refused unbilled: charge nothing."""
@@ -278,31 +278,39 @@ class Reservation(Generic[TermsT]):
 
     def give_back(self) -> None:
         """It was not even tried: leave no record."""
-        self._close(None, Decimal(0))
+        self._end(None)
 
-    def _end(self, record: RequestRecord) -> Charge:
-        charge = self._close(record, record.committed_usd)
-        assert charge is not None
-        return charge
-
-    def _close(self, record: RequestRecord | None, committed_usd: Decimal | Unbounded) -> Charge | None:
+    @overload
+    def _end(self, record: RequestRecord) -> Charge: ...
+    @overload
+    def _end(self, record: None) -> None: ...
+    def _end(self, record: RequestRecord | None) -> Charge | None:
         assert self._open, "a reservation ends once"
         self._open = False
-        with self.scope.lock:
-            charge = self.scope.end_in_flight(self, record)
-            changed = self._hold.end()
+        scope, hold = self.scope, self._hold
+        changed: list[Claim] = []
+        warned: list[Account] = []
+        with scope.lock:
+            charge = None if record is None else Charge(record, self.written_off, scope)
+            scope.end_in_flight(self, charge)
+            if hold.ledger is not None:
+                changed = hold.end()
             if self.short is not None and isinstance(self.short_of, tuple):
                 self.short.committed = _committed(*self.short_of)
-            warned = _to_warn_of(self.scope, () if record is None else self._hold.accounts)
+            if record is not None and hold.accounts:
+                warned = _to_warn_of(scope, hold.accounts)
         if self._flow is not None:
             self._flow.forget(self._on_stall)
             self._flow.holds.discard(self._hold)
-        wake(changed)
-        for shared in self.shared:
-            if (ending := shared.end(committed_usd)) is not None:
-                self._endings.append((shared, ending))
-        if record is not None:
-            _note(self.scope, record, warned)
+        if changed:
+            wake(changed)
+        if self.shared:
+            committed_usd = Decimal(0) if record is None else record.committed_usd
+            for shared in self.shared:
+                if (ending := shared.end(committed_usd)) is not None:
+                    self._endings.append((shared, ending))
+        if record is not None and scope.listener is not None:
+            _note(scope, record, warned)
         return charge
 
     async def conclude(self) -> None:
@@ -327,16 +335,18 @@ class Reservation(Generic[TermsT]):
 class _Inside:
     """What `Reservation.inside` and `around` are."""
 
-    __slots__ = ("_before", "_inside", "_interruption", "_reservation")
+    __slots__ = ("_before", "_inside", "_reservation", "_while")
 
     def __init__(
-        self, reservation: Reservation[Any], interruption: AbstractContextManager[None] | None = None
+        self, reservation: Reservation[Any], during: Literal["asking", "reading"] | None = None
     ) -> None:
-        self._reservation, self._interruption = reservation, interruption
+        self._reservation, self._while = reservation, during
 
     def __enter__(self) -> None:
-        if self._interruption is not None:
-            self._interruption.__enter__()
+        if self._while == "asking":
+            self._reservation.interruption.send_here()
+        elif self._while == "reading":
+            self._reservation.interruption.read_here()
         self._before = _around.get()
         self._inside = (*self._before, self._reservation)
         _around.set(self._inside)
@@ -346,8 +356,10 @@ class _Inside:
     ) -> None:
         if _around.get() is self._inside:  # a stream may be left in another context, where this is not set
             _around.set(self._before)
-        if self._interruption is not None:
-            self._interruption.__exit__(kind, error, traceback)
+        if self._while == "asking":
+            self._reservation.interruption.sent(error)
+        elif self._while == "reading":
+            self._reservation.interruption.was_read(error)
 
 
 async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
@@ -366,18 +378,21 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
         ScopeClosedError: the run has ended.
         ForkedScopeError: a budget of this scope is in the process that forked this one.
     """
-    scope.check_process()
+    if scope.forked is not None:
+        scope.check_process()
     if scope.root.closed:
         raise ScopeClosedError(scope.path)
     flow = current_flow.get() if terms.streamed else None
+    if scope.receiving:
+        scope.hand_on()
     try:
-        if accounts := _open_accounts(scope):
-            place = _Place(scope, accounts, terms)
-            await place.take()
-            reservation = Reservation(scope, place.terms, place.hold, flow)
-            reservation.short, reservation.short_of = place.short, place.short_of
+        if scope.account is not None and (accounts := _open_accounts(scope)):
+            in_line = _InLine(scope, accounts, terms)
+            await in_line.take()
+            reservation = Reservation(scope, in_line.terms, in_line.hold, flow)
+            reservation.short, reservation.short_of = in_line.short, in_line.short_of
         else:
-            reservation = Reservation(scope, terms, Hold((), Amounts()), flow)
+            reservation = Reservation(scope, terms, Hold((), _NOTHING), flow)
         if scope.ceilings:
             try:
                 await reservation.share()
@@ -400,10 +415,10 @@ def reservations_around() -> tuple[Reservation[Any], ...]:
     return tuple(each for each in _around.get() if each.hold is not None)
 
 
-def shares_place(scope: Scope) -> bool:
-    """Whether a request that is made here is made inside of one that has a place under a `ProviderLimit`."""
+def shares_slot(scope: Scope) -> bool:
+    """Whether a request that is made here is made inside of one that has a slot under a `ProviderLimit`."""
     read = (hold for flow in read_around() for hold in list(flow.holds))
-    return any(hold.has_place for hold in chain(_holds_around(scope), read))
+    return any(hold.has_slot for hold in chain(_holds_around(scope), read))
 
 
 @contextmanager
@@ -443,7 +458,7 @@ def crossing(scope: Scope) -> BudgetExceeded | None:
     """Return the stop of the outermost budget that was crossed by spending which nobody admitted."""
     with scope.lock:
         accounts = _open_accounts(scope)
-        crossed = [(account, unit) for account in accounts if (unit := account.crossed) is not None]
+        crossed = [(account, measure) for account in accounts if (measure := account.crossed) is not None]
     if not crossed:
         return None
     stop = _stop(scope, *crossed[-1], None)
@@ -461,14 +476,14 @@ def step_down_if_due(scope: Scope, terms: TermsT) -> TermsT:
     return terms
 
 
-class _Place(Generic[TermsT]):
-    """The place of one request in the line before the budgets of its run."""
+class _InLine(Generic[TermsT]):
+    """One request in the line before the budgets of its run."""
 
     def __init__(self, scope: Scope, accounts: tuple[Account, ...], terms: TermsT) -> None:
         self.scope, self.accounts = scope, accounts
         self.terms = terms
         self.short: BudgetExceeded | None = None
-        self.short_of: tuple[Account, Unit] | None = None
+        self.short_of: tuple[Account, Measure] | None = None
         self._whole = terms
         self._ledger = accounts[0].ledger
         _check_all(terms, accounts)
@@ -641,27 +656,27 @@ def _check(
         raise UnboundedRequestError(terms.model, terms.provider, terms.bound.why)
 
 
-def _committed(account: Account, unit: Unit) -> int:
+def _committed(account: Account, measure: Measure) -> int:
     usage = account.usage
-    if unit == "usd":
+    if measure == "usd":
         return usd_to_microcents(usage.committed_usd)
-    return usage.committed_tokens if unit == "tokens" else usage.request_count
+    return usage.committed_tokens if measure == "tokens" else usage.request_count
 
 
-def _reserved(account: Account, unit: Unit) -> int:
-    if unit == "usd":
+def _reserved(account: Account, measure: Measure) -> int:
+    if measure == "usd":
         return usd_to_microcents(account.reserved_usd)
-    return account.reserved_tokens if unit == "tokens" else account.reserved_requests
+    return account.reserved_tokens if measure == "tokens" else account.reserved_requests
 
 
-def _refusal(scope: Scope, terms: RequestTerms, account: Account, unit: Unit) -> BudgetExceeded:
+def _refusal(scope: Scope, terms: RequestTerms, account: Account, measure: Measure) -> BudgetExceeded:
     bound = terms.bound
     usd = None if bound.cost_usd is None else usd_to_microcents(bound.cost_usd)
     requested = {"usd": usd, "tokens": bound.tokens, "requests": None}
-    stop = _stop(scope, account, unit, requested[unit])
-    stop.reserved = _reserved(account, unit)
+    stop = _stop(scope, account, measure, requested[measure])
+    stop.reserved = _reserved(account, measure)
     stop.stopped = _asked(terms)
-    stop.why = None if unit == "requests" else terms.bound.why
+    stop.why = None if measure == "requests" else terms.bound.why
     return stop
 
 
@@ -669,15 +684,15 @@ def _asked(terms: RequestTerms) -> Literal["request", "spend"]:
     return "request" if terms.is_request else "spend"
 
 
-def _stop(scope: Scope, account: Account, unit: Unit, requested: int | None) -> BudgetExceeded:
+def _stop(scope: Scope, account: Account, measure: Measure, requested: int | None) -> BudgetExceeded:
     budget = account.budget
     limits = {"usd": budget.microcents, "tokens": budget.tokens, "requests": budget.requests}
-    limit = limits[unit]
+    limit = limits[measure]
     assert limit is not None
-    return _STOPS[unit](limit, _committed(account, unit), scope.step_id, requested, account.path)
+    return _STOPS[measure](limit, _committed(account, measure), scope.step_id, requested, account.path)
 
 
-_STOPS: Final[dict[Unit, type[BudgetExceeded]]] = {
+_STOPS: Final[dict[Measure, type[BudgetExceeded]]] = {
     "usd": CostBudgetExceeded,
     "tokens": TokenBudgetExceeded,
     "requests": RequestBudgetExceeded,

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from time import time
 from typing import Annotated, Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 from pydantic import (
-    ConfigDict,
     Field,
     GetCoreSchemaHandler,
     JsonValue,
@@ -44,9 +44,7 @@ class Part:
 
     __slots__ = ("name", "path", "place", "prefix", "run_id")
 
-    def __init__(
-        self, run_id: str = "", name: str = "", path: tuple[str, ...] = (), place: str = ""
-    ) -> None:
+    def __init__(self, run_id: str = "", name: str = "", path: tuple[str, ...] = (), place: str = "") -> None:
         self.run_id, self.name = run_id, name
         self.path = path
         """Names of the pipelines and steps around it, outermost first, and its own last."""
@@ -128,8 +126,6 @@ class Fact(RunEvent):
 
     kind: ClassVar[str]
     """Its name in the log."""
-    # NaN and infinity would be `null` by default.
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="constants")
 
 
 # --- failures ---
@@ -159,10 +155,9 @@ class Spender(Protocol):
 
 Told: TypeAlias = Annotated[Spender | None, Field(exclude=True), PlainValidator(lambda given: given)]
 Raised: TypeAlias = Annotated[BaseException | None, Field(exclude=True), PlainValidator(lambda given: given)]
-Written: TypeAlias = Annotated[
-    Mapping[str, object], Field(exclude=True), PlainValidator(lambda given: given)
-]
+Written: TypeAlias = Annotated[Mapping[str, object], Field(exclude=True), PlainValidator(lambda given: given)]
 """What only the process knows in which it happens; the log has it in other facts, or in another form."""
+
 
 def _spent(spender: Spender | None, fact: object) -> Usage:
     if spender is None:
@@ -464,10 +459,12 @@ def _edges_as_json(edges: Sequence[ResolvedEdge]) -> list[dict[str, Any]]:
 def _edges_from_json(given: object) -> Sequence[ResolvedEdge]:
     if isinstance(given, tuple | list) and all(isinstance(one, EdgeFacts) for one in given):
         return given
-    return _EDGES.validate_python(given)
+    return _edge_facts().validate_python(given)
 
 
-_EDGES: Final = TypeAdapter(tuple[EdgeFacts, ...])
+@cache  # when it is first needed: with the first adapter, pydantic imports its plugins
+def _edge_facts() -> TypeAdapter[tuple[EdgeFacts, ...]]:
+    return TypeAdapter(tuple[EdgeFacts, ...])
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pydantic_ai.exceptions import ModelAPIError
 
 _EXHAUSTED_ATTRIBUTE = "__fastroai_exhausted__"
+_CLASS_ATTRIBUTE = "__fastroai_failure_class__"
 
 
 def mark_exhausted(error: BaseException) -> None:
@@ -22,6 +23,17 @@ def mark_exhausted(error: BaseException) -> None:
 def is_exhausted(error: BaseException) -> bool:
     """Whether an inner level has used up its retries on this failure, or on one that it comes from."""
     return any(link.__dict__.get(_EXHAUSTED_ATTRIBUTE) for link in error_chain(error))
+
+
+def note_class(error: BaseException, failure_class: FailureClass) -> None:
+    """Note what a level has found a failure to be that might have repeated it: classifiers are asked once."""
+    error.__dict__[_CLASS_ATTRIBUTE] = failure_class
+
+
+def noted_class(error: BaseException) -> FailureClass | None:
+    """What a level has found this failure to be; `None` if none was asked."""
+    known: FailureClass | None = error.__dict__.get(_CLASS_ATTRIBUTE)
+    return known
 
 
 def is_terminal(error: BaseException) -> bool:

@@ -16,9 +16,7 @@ class Charge:
 
     __slots__ = ("_before", "record", "where")
 
-    def __init__(
-        self, record: RequestRecord, before: Charge | None = None, where: object = None
-    ) -> None:
+    def __init__(self, record: RequestRecord, before: Charge | None = None, where: object = None) -> None:
         """Of a request that was made in the scope `where`; scopes that have closed had charged `before`."""
         self.record, self._before, self.where = record, before, where
 

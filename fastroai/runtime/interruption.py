@@ -26,12 +26,22 @@ class Interruption:
     around the request sees an ordinary exception.
     """
 
-    __slots__ = ("_cancelled", "_is_set", "_loop", "_scope", "_sender", "_stop", "_stopping")
+    __slots__ = (
+        "_cancellations",
+        "_cancelled",
+        "_is_set",
+        "_loop",
+        "_scope",
+        "_sender",
+        "_stop",
+        "_stopping",
+    )
 
     def __init__(self, scope: Scope) -> None:
         """Of a request that was made in `scope`."""
         self._scope = scope
         self._is_set = self._cancelled = False
+        self._cancellations = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sender: asyncio.Task[Any] | None = None
         self._stop: Stop | None = None
@@ -57,37 +67,49 @@ class Interruption:
         """Inside, the running task awaits the provider, and nothing but that."""
         return _OfTask(self)
 
-    def of_reader(self) -> AbstractContextManager[None]:
-        """Inside, a stream is read by any code, which is not cancelled: the stream ends at its source."""
-        return _OfReader(self)
+    def send_here(self) -> None:
+        """The running task is cancelled if the request is ended from now on.
 
-    def send_by(self, task: asyncio.Task[Any]) -> None:
-        """This task is cancelled if the request is ended from now on."""
-        self.check()
-        self._sender, self._loop = task, task.get_loop()
+        Raises:
+            ScopeClosedError: the run has ended.
+        """
+        if self._is_set:
+            raise self._closed()
+        task = asyncio.current_task()
+        assert task is not None
+        self._sender, self._loop, self._cancellations = task, task.get_loop(), task.cancelling()
 
-    def sent(self, task: asyncio.Task[Any], error: BaseException | None, cancellations: int) -> None:
+    def sent(self, error: BaseException | None) -> None:
         """It is not cancelled any more; `error` has left the request, if it was no answer.
 
         Raises:
             ScopeClosedError: the error is our cancellation, and nobody else's.
         """
-        self._sender = None
-        if not self._cancelled:
+        task, self._sender = self._sender, None
+        if task is None or not self._cancelled:
             return
         self._cancelled = False
-        is_ours = task.uncancel() <= cancellations  # those that are left are of others
+        is_ours = task.uncancel() <= self._cancellations  # those that are left are of others
         if is_ours and isinstance(error, asyncio.CancelledError):
             raise self._closed() from error
 
     def read_here(self) -> None:
-        """The stream is ended on the running loop from now on."""
-        self.check()
+        """The stream is ended on the running loop from now on; any code reads it, and is not cancelled.
+
+        Raises:
+            ScopeClosedError: the run has ended.
+        """
+        if self._is_set:
+            raise self._closed()
         self._loop = asyncio.get_running_loop()
 
-    def check(self, error: Exception | None = None) -> None:
-        """Raise `ScopeClosedError` if the run has ended, whatever error came of that."""
-        if self._is_set:
+    def was_read(self, error: BaseException | None) -> None:
+        """The stream is read no more; `error` has left it, if it did not come to its end.
+
+        Raises:
+            ScopeClosedError: the run has ended, whatever error came of that.
+        """
+        if self._is_set and (error is None or isinstance(error, Exception)):
             raise self._closed() from error
 
     def stop_by(self, stop: Stop) -> None:
@@ -108,35 +130,16 @@ class Interruption:
 class _OfTask:
     """What `Interruption.of_task` is."""
 
-    __slots__ = ("_cancellations", "_interruption", "_task")
-
-    def __init__(self, interruption: Interruption) -> None:
-        self._interruption = interruption
-
-    def __enter__(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._interruption.send_by(task)
-        self._task, self._cancellations = task, task.cancelling()
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self._interruption.sent(self._task, error, self._cancellations)
-
-
-class _OfReader:
-    """What `Interruption.of_reader` is."""
-
     __slots__ = ("_interruption",)
 
     def __init__(self, interruption: Interruption) -> None:
         self._interruption = interruption
 
     def __enter__(self) -> None:
-        self._interruption.read_here()
+        self._interruption.send_here()
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is None or isinstance(error, Exception):
-            self._interruption.check(error)
+        self._interruption.sent(error)
 
 
 async def _stopped(stop: Stop) -> None:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 WARNING_SHARE: Final = Decimal("0.8")
 """The share of a budget whose use is told as a `BudgetWarning`."""
 
-Unit = Literal["usd", "tokens", "requests"]
+Measure = Literal["usd", "tokens", "requests"]
+"""What a budget limits."""
 NumberT = TypeVar("NumberT", int, Decimal)
 
 _ZERO: Final = Decimal(0)
@@ -101,7 +102,7 @@ class Account:
             None if budget.requests is None else budget.requests - self._used_requests,
         )
 
-    def lacks(self, amounts: Amounts) -> Unit | None:
+    def lacks(self, amounts: Amounts) -> Measure | None:
         """What there is too little of for so much; `None` if it fits."""
         budget = self.budget
         if budget.usd is not None and EXACT.add(self._used_usd, amounts.usd) > budget.usd:
@@ -152,7 +153,7 @@ class Account:
         self.reserved_requests -= amounts.requests
 
     @property
-    def crossed(self) -> Unit | None:
+    def crossed(self) -> Measure | None:
         """What was spent more of than there was; `None` if the budget holds."""
         usage, budget = self.usage, self.budget
         if budget.usd is not None and usage.committed_usd > budget.usd:
@@ -179,7 +180,7 @@ class Account:
 class Hold:
     """What one request in flight has reserved."""
 
-    __slots__ = ("accounts", "amounts", "dependents", "has_place", "ledger", "shared_dependents", "stalled")
+    __slots__ = ("accounts", "amounts", "dependents", "has_slot", "ledger", "shared_dependents", "stalled")
 
     def __init__(self, accounts: tuple[Account, ...], amounts: Amounts) -> None:
         """Hold `amounts` of `accounts`; of none, where nothing limits the request."""
@@ -191,8 +192,8 @@ class Hold:
         """Those that wait for a spend limit: what this one has reserved there ends after them."""
         self.stalled = False
         """Whether nobody reads what it streams."""
-        self.has_place = False
-        """Whether it has a place under a `ProviderLimit`."""
+        self.has_slot = False
+        """Whether it has a slot under a `ProviderLimit`."""
 
     @property
     def may_end(self) -> bool:
@@ -265,10 +266,12 @@ class Claim:
         account.waiting -= 1
         self.accounts = tuple(one for one in self.accounts if one is not account)
 
-    def short(self) -> list[tuple[Account, Unit]]:
+    def short(self) -> list[tuple[Account, Measure]]:
         """The accounts in which it does not fit, and what they lack."""
         return [
-            (account, unit) for account in self.accounts if (unit := account.lacks(self.amounts)) is not None
+            (account, measure)
+            for account in self.accounts
+            if (measure := account.lacks(self.amounts)) is not None
         ]
 
 

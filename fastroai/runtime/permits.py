@@ -1,4 +1,4 @@
-"""What one request needs to go out, besides money: a place with its provider, and a closed circuit."""
+"""What one request needs to go out, besides money: a slot with its provider, and a closed circuit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fastroai.errors import CircuitOpenError
-from fastroai.runtime.admission import shares_place, waiting_inside
+from fastroai.runtime.admission import shares_slot, waiting_inside
 from fastroai.runtime.circuit import Pass
 from fastroai.runtime.circuit_breaker import CircuitBreaker, Health, ProviderCircuit
 from fastroai.runtime.events import (
@@ -53,24 +53,24 @@ class Guard:
 class Permit:
     """What lets one request go out; to be ended once, by `end` or `give_back`."""
 
-    __slots__ = ("_model", "_passes", "_places", "_provider", "_scope")
+    __slots__ = ("_model", "_passes", "_provider", "_scope", "_slots")
 
     def __init__(self, scope: Scope, provider: str, model: str) -> None:
         self._scope, self._provider, self._model = scope, provider, model
-        self._places: list[tuple[ProviderDesk, Ticket]] = []
+        self._slots: list[tuple[ProviderDesk, Ticket]] = []
         self._passes: list[tuple[Guard, Pass]] = []
 
     async def take(
         self, limits: Sequence[ProviderLimit], guards: Sequence[Guard], tokens: TokensExpected
     ) -> None:
-        """Wait for a place under each limit, and pass each circuit. Holds nothing if that raises.
+        """Wait for a slot under each limit, and pass each circuit. Holds nothing if that raises.
 
         Raises:
             CircuitOpenError: one lets no request through, or opened while the request waited.
         """
         refuse = functools.partial(_refuse, guards)
         refuse()
-        inside = bool(limits) and shares_place(self._scope)
+        inside = bool(limits) and shares_slot(self._scope)
         try:
             for limit in limits:
                 desk = limit.desk(self._provider)
@@ -78,7 +78,7 @@ class Permit:
                 ticket = Ticket(expected, inside=inside)
                 watched = functools.partial(_watched, guards)
                 await desk.wait_turn(ticket, refuse, functools.partial(_in_line, self._scope), watched)
-                self._places.append((desk, ticket))
+                self._slots.append((desk, ticket))
             for guard in guards:
                 self._passes.append((guard, guard.enter()))
         except BaseException:
@@ -87,7 +87,7 @@ class Permit:
 
     def send(self) -> None:
         """The request goes out now."""
-        for desk, ticket in self._places:
+        for desk, ticket in self._slots:
             desk.send(ticket)
 
     def answered(self) -> None:
@@ -100,11 +100,11 @@ class Permit:
 
     def end(self, health: Health, tokens: int | None, output_tokens: int | None, failure: str = "") -> None:
         """The request has ended. `tokens` are what it has used; `None` leaves what was expected."""
-        for desk, ticket in self._places:
+        for desk, ticket in self._slots:
             if output_tokens is not None and desk.counts_tokens:
                 desk.learn(self._model, output_tokens)
             desk.end(ticket, tokens)
-        self._places = []
+        self._slots = []
         if health == "well":
             self.answered()
         for guard, taken in self._passes:
@@ -122,22 +122,22 @@ class Permit:
                 )
         self._passes = []
 
-    def give_back_places(self) -> None:
+    def give_back_slots(self) -> None:
         """The request never reached the provider: what it has taken of the limits is unused."""
-        for desk, ticket in self._places:
+        for desk, ticket in self._slots:
             desk.give_back(ticket)
-        self._places = []
+        self._slots = []
 
     def give_back(self) -> None:
         """The request was not sent."""
-        self.give_back_places()
+        self.give_back_slots()
         for guard, taken in self._passes:
             guard.circuit.give_back(taken)
         self._passes = []
 
     def hold_back(self, seconds: float) -> None:
         """The provider said that nobody should come before that."""
-        for desk, _ in self._places:
+        for desk, _ in self._slots:
             desk.hold_back(seconds)
 
 

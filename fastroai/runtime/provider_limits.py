@@ -28,7 +28,7 @@ class ProviderLimitStatus:
     """What goes on at one provider under a `ProviderLimit`."""
 
     in_flight: int
-    """Requests that have a place, until their response or stream has ended."""
+    """Requests that have a slot, until their response or stream has ended."""
     waiting: int
     requests_last_minute: int | None
     """Sent, or about to be; `None` where requests per minute are not limited."""

@@ -93,8 +93,8 @@ class Ticket:
     def __init__(self, tokens: int, *, inside: bool = False) -> None:
         """`tokens` are what it is expected to use.
 
-        One that is made `inside` of another that is on its way, which ends after it, has no place of its own:
-        it shares that of the other one, and goes before those who may be waiting for that place.
+        One that is made `inside` of another that is on its way, which ends after it, has no slot of its own:
+        it shares that of the other one, and goes before those who may be waiting for that slot.
         """
         self.tokens, self.inside = tokens, inside
         self.state: TicketState = "waiting"
@@ -190,7 +190,7 @@ class ProviderLine:
     def next_at(self, now: float) -> float | None:
         """When to look again, if nothing happens before; `None` if something must."""
         first = next(iter(self._inner), None) or next(iter(self._line), None)
-        if first is None or not self._has_place(first):
+        if first is None or not self._has_slot(first):
             return None
         times = [self.held_until]
         for window, amount in ((self.requests, 1), (self.tokens, first.tokens)):
@@ -204,13 +204,13 @@ class ProviderLine:
     def _line_of(self, ticket: Ticket) -> OrderedDict[Ticket, None]:
         return self._inner if ticket.inside else self._line
 
-    def _has_place(self, ticket: Ticket) -> bool:
+    def _has_slot(self, ticket: Ticket) -> bool:
         return ticket.inside or self.max_concurrency is None or self.in_flight < self.max_concurrency
 
     def _fits(self, ticket: Ticket, now: float) -> bool:
         return (
             now >= self.held_until
-            and self._has_place(ticket)
+            and self._has_slot(ticket)
             and (self.requests is None or self.requests.fits(1, now))
             and (self.tokens is None or self.tokens.fits(ticket.tokens, now))
         )

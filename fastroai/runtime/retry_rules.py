@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fastroai.errors import error_chain
 from fastroai.runtime.classification import Classifier, FailureClass, FailureContext, classify
-from fastroai.runtime.failures import is_exhausted, mark_exhausted
+from fastroai.runtime.failures import is_exhausted, mark_exhausted, note_class
 from fastroai.runtime.http_signals import retry_after
 from fastroai.runtime.retry import RetriesUsed, RetryPolicies, RetryPolicy
 from fastroai.runtime.scope import Scope
@@ -53,6 +53,7 @@ class RetryRules:
         No wait goes past a deadline: then the failure is final at once, and has a note that says so.
         """
         failure = self.classify(error, used.attempt, scope)
+        note_class(error, failure)
         if failure is FailureClass.TERMINAL or is_exhausted(error):
             return None
         count = used.recoverable + used.ambiguous if self.shared else used.of(failure)

@@ -46,8 +46,11 @@ Closer = Callable[[], Awaitable[None]]
 
 _current: Final[ContextVar[Scope | None]] = ContextVar("fastroai_scope", default=None)
 
-current_branch: Final[ContextVar[str]] = ContextVar("fastroai_branch", default="")
-"""The call of a tool that the running code is in, where runs are on record; the same in every process."""
+current_tool_call: Final[ContextVar[str]] = ContextVar("fastroai_tool_call", default="")
+"""The call of a tool, or the visit to a node of LangGraph, that the running code is in; empty outside of any.
+
+It is known where the run is on record, and is the same in every process.
+"""
 
 
 def current_scope() -> Scope | None:
@@ -74,7 +77,7 @@ class FactLog(Protocol):
         ...
 
 
-class Fork(NamedTuple):
+class LeftBehind(NamedTuple):
     """What a process that was forked inside of a run has left behind."""
 
     left: Literal["budget", "run"]
@@ -103,9 +106,9 @@ class Scope:
         "_stopped_runs",
         "_token",
         "_usage",
+        "_when_handed_on",
         "account",
         "attempt",
-        "branch",
         "budget",
         "ceilings",
         "closed",
@@ -123,11 +126,13 @@ class Scope:
         "process",
         "provider_limits",
         "reading",
+        "receiving",
         "root",
         "run_id",
         "seconds_before",
         "step_id",
         "time",
+        "tool_call",
         "tracer",
     )
 
@@ -160,7 +165,7 @@ class Scope:
         self._above: tuple[Scope, ...] = () if parent is None else parent.lineage()
         self.attempt = attempt
         self._children: dict[tuple[str, int], int] | None = None
-        self.branch = current_branch.get()
+        self.tool_call = current_tool_call.get()
         self.ordinal: int = ordinal or (
             parent.count_inside(name) if parent is not None and kind in RUNS else 1
         )
@@ -169,6 +174,9 @@ class Scope:
         self._in_flight: dict[InFlight, bool] | None = None
         """Requests that have not ended, and whether their bounds were charged here."""
         self._stopped_runs: list[StoppedRun] | None = None
+        self.receiving = 0
+        """Of an agent run: whether it has an answer that is not in use yet. Of a step: how many of these."""
+        self._when_handed_on: Callable[[], None] | None = None
         self.reading: tuple[Flow, ...] = ()
         """Streams that whoever made it is reading, which go on after it has ended."""
         self.time: Clock | None = None
@@ -191,7 +199,7 @@ class Scope:
         self._part: Part | None = None
         self.on_record: bool = parent is not None and parent.on_record
         """Whether a store keeps the run that it is a part of."""
-        self.forked: Fork | None = None if parent is None else parent.forked
+        self.forked: LeftBehind | None = None if parent is None else parent.forked
         """Why nothing may be spent here: what it counts against is in the process that forked this one."""
         self.loop: asyncio.AbstractEventLoop | None
         self.lock: threading.Lock
@@ -263,13 +271,13 @@ class Scope:
         name = quoted(self.name)
         number = "" if self.ordinal == 1 else str(self.ordinal)
         # Of a pipeline that a tool runs: which tools ran before it differs from process to process.
-        which = ".".join(filter(None, (self.branch if self.kind in RUNS else "", number)))
+        which = ".".join(filter(None, (self.tool_call if self.kind in RUNS else "", number)))
         return f"{name}#{which}" if which else name
 
     def count_inside(self, name: str) -> int:
         """How many of this name were opened in this attempt at a step, by the same call of a tool."""
         around = next((scope for scope in self.lineage() if scope.kind in _PLACES), self.root)
-        return around.count_child(f"{name}#{current_branch.get()}")
+        return around.count_child(f"{name}#{current_tool_call.get()}")
 
     def count_child(self, name: str) -> int:
         """How many of this name were opened in this attempt, with this one."""
@@ -322,8 +330,12 @@ class Scope:
         return charge
 
     def _count(self, charge: Charge) -> None:
-        self.usage.add(charge.record)
-        self.charges.append(charge)
+        if self._usage is None:
+            self._usage = Usage()
+        if self._charges is None:
+            self._charges = []
+        self._usage.add(charge.record)
+        self._charges.append(charge)
 
     # --- requests in flight ---
 
@@ -333,7 +345,7 @@ class Scope:
         For callers that hold the lock, as for `end_in_flight`. Returns the claims that this changes.
         """
         changed: list[Claim] = []
-        for scope in self.lineage():
+        for scope in (self, *self._above):
             if not scope.closed:
                 if scope._in_flight is None:
                     scope._in_flight = {}
@@ -342,16 +354,14 @@ class Scope:
                 changed += request.leave(scope.account)
         return changed
 
-    def end_in_flight(self, request: InFlight, record: RequestRecord | None) -> Charge | None:
-        """A request has ended: count it wherever it was waited for.
+    def end_in_flight(self, request: InFlight, charge: Charge | None) -> None:
+        """A request has ended: count what it is charged, if anything, wherever it was waited for.
 
         A scope that has closed meanwhile has charged its bound, and does not count it again.
         """
-        charge = None if record is None else Charge(record, request.written_off, self)
-        for scope in self.lineage():
+        for scope in (self, *self._above):
             if scope._in_flight and not scope._in_flight.pop(request, True) and charge is not None:
                 scope._count(charge)
-        return charge
 
     def write_off_in_flight(self) -> None:
         """Charge the bounds of the requests in flight: this scope will not learn what they cost.
@@ -412,6 +422,30 @@ class Scope:
         """A consistent snapshot of the usage so far."""
         with self.lock:
             return self.usage.copy()
+
+    # --- answers on their way ---
+
+    def note_answer(self) -> None:
+        """An answer was paid for, of the agent run that this scope is of, and is not in use yet."""
+        if not self.receiving:
+            self.receiving = 1
+            for scope in self._above:
+                if scope.kind == "step":
+                    scope.receiving += 1
+
+    def hand_on(self) -> None:
+        """Whoever asked has the answer, or the run goes on with it: asks again, or calls a tool."""
+        if self.receiving and self.kind == "agent":
+            self.receiving = 0
+            for scope in self._above:
+                if scope.kind == "step":
+                    scope.receiving -= 1
+                    if not scope.receiving and scope._when_handed_on is not None:
+                        scope._when_handed_on()
+
+    def when_handed_on(self, then: Callable[[], None]) -> None:
+        """Have something done when no answer is on its way in this step any more."""
+        self._when_handed_on = then
 
     # --- down: time ---
 
@@ -478,10 +512,6 @@ class Scope:
     def out_of_time(self) -> BaseException | None:
         """What is about to be raised where a time limit of this scope has cancelled what is inside."""
         return next((clock.exceeded() for clock in self._clocks or () if clock.ran_out), None)
-
-    def has_time_for(self, seconds: float) -> bool:
-        """Whether a wait would end before every deadline."""
-        return self.deadline_before(seconds) is None
 
     def _deadlines(self) -> Iterator[tuple[float, Clock]]:
         for scope in self.lineage():
@@ -564,6 +594,8 @@ class Scope:
                 True  # its requests, and who holds its lock, are in the process that forked this one
             )
             return
+        if self.receiving:
+            self.hand_on()
         with self.lock:
             self.closed = True
             changed, in_flight = list[Claim](), self._in_flight or {}
@@ -596,7 +628,7 @@ class Scope:
         scope.ceilings, scope.provider_limits = self.ceilings, self.provider_limits
         if self.account is not None or self.on_record:
             path = self.path if self.account is None else self.account.path
-            scope.forked = Fork("run" if self.on_record else "budget", path, self.root.process)
+            scope.forked = LeftBehind("run" if self.on_record else "budget", path, self.root.process)
         return scope
 
     def count_for_itself(self) -> None:
@@ -641,8 +673,8 @@ class Scope:
         _current.reset(self._token)
 
     async def __aenter__(self) -> Scope:
-        self.enter()
-        if (time := self.time_budget()) is not None:
+        self._token = _current.set(self)
+        if self.budget is not None and (time := self.time_budget()) is not None:
             await time.__aenter__()
             self.add_clock(time)
         return self
@@ -655,7 +687,8 @@ class Scope:
     ) -> None:
         try:
             try:
-                await self.end_inside()
+                if self._closers:
+                    await self.end_inside()
             except BaseException as error:
                 exc_type, exc, traceback = type(error), error, error.__traceback__
                 raise
@@ -666,4 +699,5 @@ class Scope:
             exc = raised
             raise
         finally:
-            self.leave(exc)
+            self.close(exc)
+            _current.reset(self._token)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import functools
+import inspect
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 from fastroai.callers import CALLING_THREAD
 from fastroai.errors import RunningLoopError, attach_usage, records_of, usage_of
@@ -19,6 +21,8 @@ from fastroai.runtime.process import this_process
 from fastroai.runtime.scope import Scope, current_scope
 from fastroai.runtime.threads import depth, go_deeper, loop_of_this_thread, mark_thread
 
+S = TypeVar("S")
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -185,12 +189,63 @@ def run_blocking(
         return _Handover(call, scope, loop).wait()
 
 
-def run_on_loop_of_run(call: Callable[[], Coroutine[Any, Any, T]], *, called: str, instead: str) -> T:
-    """`run_blocking` for what belongs to a step, and so to the loop of its run, whichever thread calls it."""
-    scope = current_scope()
-    return run_blocking(
-        call, called=called, instead=instead, home=None if scope is None else _loop_called_on() or scope.loop
+def blocking(
+    method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]],
+    *,
+    of: str,
+    home: Callable[..., asyncio.AbstractEventLoop | None] | None = None,
+) -> Callable[Concatenate[S, P], T]:
+    """Make the sync twin of an async method.
+
+        execute_sync = blocking(execute, of="pipeline")
+
+    The twin has the parameters and the docstring of the method, and calls a subclass's own one. It is a plain
+    function: through a descriptor class, type checkers would lose the type variables that the method itself
+    has.
+
+    Args:
+        method: The async method.
+        of: What errors call the object.
+        home: Gives the `home` of `run_blocking`, from the object and the arguments.
+    """
+    name = method.__name__
+
+    @functools.wraps(method)
+    def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        own: Callable[P, Coroutine[Any, Any, T]] = getattr(self, name)  # perhaps that of a subclass
+        return run_blocking(
+            lambda: own(*args, **kwargs),
+            called=f"{of}.{name}_sync",
+            instead=f"{of}.{name}",
+            home=None if home is None else home(self, *args, **kwargs),
+        )
+
+    twin.__name__, twin.__qualname__ = f"{name}_sync", f"{method.__qualname__}_sync"
+    twin.__doc__ = (
+        f"`{name}` for scripts and worker threads. On a running event loop it raises `RunningLoopError`; "
+        f"await `{name}` there.\n\n{inspect.getdoc(method)}"
     )
+    return twin
+
+
+def blocking_overloaded(
+    method: Callable[..., Coroutine[Any, Any, Any]],
+    *,
+    of: str,
+    home: Callable[..., asyncio.AbstractEventLoop | None] | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`blocking` for a method with overloads: decorates the definition below the overloads of the twin.
+
+    These are written out, since mypy lets only the first overload of a method through `blocking`.
+    """
+    twin = blocking(method, of=of, home=home)
+    return lambda definition: twin
+
+
+def loop_of_run() -> asyncio.AbstractEventLoop | None:
+    """The `home` of what belongs to a step, and so to the loop of its run, whichever thread calls it."""
+    scope = current_scope()
+    return None if scope is None else _loop_called_on() or scope.loop
 
 
 def _loop_around(

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any
 
 import anyio
-
-TURNS_OF_AN_ANSWER: Final = 200
-"""Turns of the loop within which an answer that has arrived reaches whoever asked, many times over."""
-
-
-async def let_answers_arrive() -> None:
-    """Wait until answers that have arrived, and are paid for, are in the hands of those who asked."""
-    for _ in range(TURNS_OF_AN_ANSWER):
-        await asyncio.sleep(0)
 
 
 async def end_task(task: asyncio.Task[Any]) -> None:
@@ -33,8 +24,8 @@ async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
         for task in running:
             task.cancel()
         try:
-            # A cancelled scope of anyio would interrupt this in each turn of the loop, and so the tasks, which
-            # may be about to put their last words on record.
+            # A cancelled scope of anyio would interrupt this in each turn of the loop, and so the tasks,
+            # which may be about to put their last words on record.
             with anyio.CancelScope(shield=True):
                 await asyncio.wait(running)
         except asyncio.CancelledError as error:

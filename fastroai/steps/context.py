@@ -22,16 +22,19 @@ from fastroai.runtime import (
     Retry,
     RetryRules,
     Scope,
+    blocking,
+    loop_of_run,
     record_spending,
+    run_blocking,
 )
 from fastroai.runtime.events import (
     BudgetRefused,
 )
-from fastroai.runtime.options import check_count, check_seconds
+from fastroai.runtime.options import check_count
 from fastroai.runtime.spending import SharedCharge, charge_shared
-from fastroai.runtime.sync import run_on_loop_of_run
 from fastroai.runtime.threads import run_in_thread
-from fastroai.steps.config import ResolvedConfig, RetryLike, policies_of, rules_for
+from fastroai.steps.calling import CallConfig
+from fastroai.steps.config import ResolvedConfig, RetryLike
 from fastroai.steps.conversation import ConversationState
 from fastroai.steps.durability import (
     call_retried,
@@ -55,7 +58,7 @@ from fastroai.steps.visits import NodeVisit
 from fastroai.store.log import run_of
 from fastroai.tracing import NoOpTracer, Tracer
 from fastroai.usage import BudgetLike, CostCalculator
-from fastroai.usage.limits import Limits, limits_of
+from fastroai.usage.limits import limits_of
 from fastroai.usage.money import Amount
 from fastroai.usage.pricing import calculator_of
 
@@ -387,29 +390,23 @@ class StepContext(Generic[DepsT_co]):
             TimeLimitExceeded: the last attempt took too long.
             BudgetExceeded: a budget of this call, or of something above it, is used up.
         """
-        call = self._call(
-            agent,
-            message,
-            deps,
-            message_history,
-            model,
-            model_settings,
-            usage_limits,
-            timeout,
-            retries,
-            retry_delay,
-            retry,
-            limits_of(budget, cost_budget),
+        said = CallConfig(timeout, retries, retry_delay, retry)
+        call = AgentCall(
+            prompt=message,
+            deps=self.deps if deps is NOT_GIVEN else deps,
+            message_history=message_history,
+            model=model,
+            model_settings=model_settings,
+            usage_limits=usage_limits,
+            limits=limits_of(budget, cost_budget),
+            call=name,
         )
-        base = self.config.retry_delay if isinstance(retry_delay, NotGiven) else retry_delay
-        rules = rules_for(call.retry, call.request_retries, base, call.classifiers)
-        self._calls += 1
-        call = replace(call, call=name or str(self._calls))
+        call = self._configured(agent, call, said)
         talk = None if self._facts.visit is None or message_history is not None else self._facts.visit.talk
         with self._clock_paused():
             if talk is not None:
                 call = await talk.prepare(call, self)
-            response = await self._ask(agent, call, rules)
+            response = await self._ask(agent, call, said.rules(call, self.config))
         if talk is not None:
             talk.heard(response.new_messages())
         return response
@@ -457,22 +454,17 @@ class StepContext(Generic[DepsT_co]):
         Its usage is on the step when the stream ends or is left, at the latest when the step ends. `retries`
         and `retry_delay` apply to each request before its first chunk.
         """
-        call = self._call(
-            agent,
-            message,
-            deps,
-            message_history,
-            model,
-            model_settings,
-            usage_limits,
-            timeout,
-            retries,
-            retry_delay,
-            retry,
-            limits_of(budget, cost_budget),
+        said = CallConfig(timeout, retries, retry_delay, retry)
+        call = AgentCall(
+            prompt=message,
+            deps=self.deps if deps is NOT_GIVEN else deps,
+            message_history=message_history,
+            model=model,
+            model_settings=model_settings,
+            usage_limits=usage_limits,
+            limits=limits_of(budget, cost_budget),
         )
-        self._calls += 1
-        call = replace(call, call=str(self._calls))
+        call = self._configured(agent, call, said)
         talk = None if self._facts.visit is None or message_history is not None else self._facts.visit.talk
         if talk is not None:
             prepare = functools.partial(talk.prepare, context=self)
@@ -481,92 +473,13 @@ class StepContext(Generic[DepsT_co]):
         stream.observe(on_text=self.reports.text, clock=self._clock)
         return stream
 
-    def run_sync(
-        self,
-        agent: AgentLike[OutputT],
-        message: Prompt = None,
-        *,
-        deps: object = NOT_GIVEN,
-        message_history: Sequence[ModelMessage] | None = None,
-        model: Model | str | None = None,
-        model_settings: AgentModelSettings[Any] | None = None,
-        usage_limits: UsageLimits | None = None,
-        timeout: float | NotGiven | None = NOT_GIVEN,
-        retries: int | NotGiven = NOT_GIVEN,
-        retry_delay: float | NotGiven = NOT_GIVEN,
-        retry: RetryLike | NotGiven = NOT_GIVEN,
-        cost_budget: int | None = None,
-        budget: BudgetLike | None = None,
-        name: str | None = None,
-    ) -> ChatResponse[OutputT]:
-        """`run` for steps that are not `async`: it runs on the pipeline's loop, and this thread waits."""
-        return run_on_loop_of_run(
-            lambda: self.run(
-                agent,
-                message,
-                deps=deps,
-                message_history=message_history,
-                model=model,
-                model_settings=model_settings,
-                usage_limits=usage_limits,
-                timeout=timeout,
-                retries=retries,
-                retry_delay=retry_delay,
-                retry=retry,
-                cost_budget=cost_budget,
-                budget=budget,
-                name=name,
-            ),
-            called="ctx.run_sync",
-            instead="ctx.run",
-        )
+    run_sync = blocking(run, of="ctx", home=lambda *_, **__: loop_of_run())
 
-    def _call(
-        self,
-        agent: AgentLike[Any],
-        message: Prompt,
-        deps: object,
-        message_history: Sequence[ModelMessage] | None,
-        model: Model | str | None,
-        model_settings: AgentModelSettings[Any] | None,
-        usage_limits: UsageLimits | None,
-        timeout: float | NotGiven | None,
-        retries: int | NotGiven,
-        retry_delay: float | NotGiven,
-        retry: RetryLike | NotGiven,
-        limits: Limits | None,
-    ) -> AgentCall:
+    def _configured(self, agent: AgentLike[Any], call: AgentCall, said: CallConfig) -> AgentCall:
         self._check_open()
         check_agent(agent)
-        if not isinstance(timeout, NotGiven):
-            check_seconds("timeout", timeout)
-        if not isinstance(retries, NotGiven):
-            check_count("retries", retries, required=True)
-        if not isinstance(retry_delay, NotGiven):
-            check_seconds("retry_delay", retry_delay, zero=True)
-        delay = self.config.request_retry_delay if isinstance(retry_delay, NotGiven) else retry_delay
-        policies = self.config.retry if isinstance(retries, NotGiven) else None
-        if policies is not None and not isinstance(retry_delay, NotGiven):
-            policies = policies.with_backoff(retry_delay)
-        extra = self.config.request_retries if isinstance(retries, NotGiven) else retries
-        if not isinstance(retry, NotGiven):
-            policies = policies_of(retry, retries, retry_delay)
-            extra = policies.max_retries
-        return AgentCall(
-            prompt=message,
-            deps=self.deps if deps is NOT_GIVEN else deps,
-            message_history=message_history,
-            model=model,
-            model_settings=model_settings,
-            usage_limits=usage_limits,
-            timeout=None if isinstance(timeout, NotGiven) else timeout,
-            default_timeout=self.config.timeout if isinstance(timeout, NotGiven) else None,
-            request_retries=extra,
-            request_retry_delay=delay,
-            retry=policies,
-            classifiers=self.config.classifiers,
-            limits=limits,
-        )
+        self._calls += 1
+        return said.applied(call, self.config, number=self._calls)
 
     # --- fan-out ---
 
@@ -674,10 +587,11 @@ class StepContext(Generic[DepsT_co]):
         if_interrupted: IfInterrupted = "repeat",
     ) -> T:
         """`once` for steps that are not `async`."""
-        return run_on_loop_of_run(
+        return run_blocking(
             lambda: self.once(name, effect, returns=returns, if_interrupted=if_interrupted),
             called="ctx.once_sync",
             instead="ctx.once",
+            home=loop_of_run(),
         )
 
     # --- spending that does not go through an agent ---

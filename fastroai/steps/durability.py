@@ -18,6 +18,7 @@ from fastroai.runtime.facts import (
     StepFinished,
     StepRetried,
 )
+from fastroai.runtime.failures import noted_class
 from fastroai.runtime.scope import RUNS
 from fastroai.steps.config import ResolvedConfig
 from fastroai.steps.conversation import ConversationState, state_in
@@ -30,7 +31,7 @@ from fastroai.tracing import attributes
 
 
 def step_place(scope: Scope) -> str:
-    """Where a step is in its run, whatever the attempt; outside of any, in the outermost pipeline or graph."""
+    """Where a step is in its run, whatever the attempt; outside of any, in the outermost one of steps."""
     outer = None if scope.log is None else scope.log.scope
     if outer is None:
         outer = next((around for around in reversed(scope.lineage()) if around.kind in RUNS), None)
@@ -88,9 +89,7 @@ def step_retried(scope: Scope, retry: Retry) -> StepRetried:
     return _retried(scope, retry, place, "", "step")
 
 
-def _retried(
-    scope: Scope, retry: Retry, place: str, call: str, unit: Literal["step", "call"]
-) -> StepRetried:
+def _retried(scope: Scope, retry: Retry, place: str, call: str, unit: Literal["step", "call"]) -> StepRetried:
     fact = StepRetried(
         part=scope.part,
         place=place,
@@ -148,10 +147,13 @@ class SpendingOnRecord:
 
 def failure_of(scope: Scope, config: ResolvedConfig, error: BaseException) -> FailureFacts:
     """What is written down of the failure of a step."""
-    context = FailureContext(
-        step_id=scope.name, attempt=scope.attempt, run_id=scope.run_id, chain=tuple(error_chain(error))
-    )
-    return failure_facts(error, classify(error, context, config.classifiers))
+    failure_class = noted_class(error)
+    if failure_class is None:
+        context = FailureContext(
+            step_id=scope.name, attempt=scope.attempt, run_id=scope.run_id, chain=tuple(error_chain(error))
+        )
+        failure_class = classify(error, context, config.classifiers)
+    return failure_facts(error, failure_class)
 
 
 def failure_facts(error: BaseException, failure_class: str) -> FailureFacts:

@@ -46,9 +46,9 @@ IfInterrupted = Literal["repeat", "fail"]
 """What to do with a side effect whose process died before it was on record that it had happened."""
 
 
-def idempotency_key(run_id: str, place: str, name: str = "") -> str:
+def idempotency_key(run_id: str, place: str) -> str:
     """The same for every attempt at a step of a run, in every process: 32 hexadecimal digits."""
-    return hashlib.sha256("\0".join((run_id, place, name)).encode()).hexdigest()[:32]
+    return hashlib.sha256("\0".join((run_id, place)).encode()).hexdigest()[:32]
 
 
 class OnceRegister:

@@ -9,19 +9,22 @@ from decimal import Decimal
 from functools import cache
 from typing import Any, Final, get_args
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from fastroai.errors import RunCorrupt, RunFromNewerVersion, RunFromOlderVersion
 from fastroai.runtime.facts import FORMAT, AnyFact, Fact, Part, RunStarted, RunStatus
 from fastroai.store.checksums import with_checksum, without_checksum
 
+_CONFIG: Final = ConfigDict(ser_json_inf_nan="constants")  # NaN and infinity would be `null` by default
 _KINDS: Final[dict[str, type[Fact]]] = {fact.kind: fact for fact in get_args(AnyFact)}
 
 
 @cache
 def _adapter(kind: str) -> TypeAdapter[Any]:
-    return TypeAdapter(_KINDS[kind])
+    # Of the class alone it would take its configuration from there, which holds for no `Any` in it.
+    fact: Any = _KINDS[kind]
+    return TypeAdapter(fact | None, config=_CONFIG)
 
 
 def encode_entry(fact: AnyFact) -> bytes:

@@ -117,6 +117,14 @@ class Journal:
     async def _commit(self, entry: AnyFact) -> None:
         self._check()
         self._add(entry)
+        await self.kept()
+
+    async def kept(self) -> None:
+        """Wait until everything that was added is as safe as `durability` says. On the loop of the run.
+
+        Raises as `commit`.
+        """
+        self._check()
         self._write_soon()
         if self._durability == "sync":
             await self._stored(self._added)

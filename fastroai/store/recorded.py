@@ -71,12 +71,12 @@ class Exchange:
     """As it ended; where it never did, unmeasured with its bounds."""
     has_ended: bool = False
     response: JsonValue = None
-    claimed: bool = False
+    taken: bool = False
     """Whether the run has come by here again."""
 
 
 class RecordedRun:
-    """Read-only but for what is claimed: each response is given once."""
+    """Read-only but for what is taken: each response is given once."""
 
     def __init__(self, run_id: str, entries: Sequence[AnyFact]) -> None:
         """Of all entries of a log, in order.
@@ -105,7 +105,7 @@ class RecordedRun:
         self._of_call: dict[_Call, list[Exchange]] = defaultdict(list)
         self._in_agent_call: dict[tuple[str, str], list[Exchange]] = defaultdict(list)
         self._followed: dict[_Call, _Call | None] = {}
-        """For calls that have come by again, whose exchanges they have claimed; `None` for nobody's."""
+        """For calls that have come by again, whose exchanges they have taken; `None` for nobody's."""
         self._in_tools: dict[str, list[Exchange]] = defaultdict(list)
         self._tools: dict[tuple[str, str], deque[ToolEnded]] = defaultdict(deque)
         self._once: dict[tuple[str, str], OnceStarted | OnceDone | OnceFailed] = {}
@@ -141,8 +141,8 @@ class RecordedRun:
                 self._calls[entry.place, entry.call] = entry.used
                 self.mark_call_retried(entry.place, entry.call, entry.attempt)
             case StepFailed():
-                # One that an outer budget stopped goes on with the same attempt.
-                if entry.budget != "outer" and not self._runs_pipeline(entry.place):
+                # One that a budget stopped goes on with the same attempt, and pays for nothing again.
+                if entry.budget is None and not self._runs_pipeline(entry.place):
                     self._progress[entry.place] = RetriesUsed(attempt=entry.attempt + 1)
                     self.mark_step(entry.place, entry.attempt, "failed")
             case RequestSent():
@@ -277,10 +277,10 @@ class RecordedRun:
         """How many agent calls have sent a request there."""
         return self._agent_calls.get(place, 0)
 
-    def count(self, claimed: Sequence[Exchange]) -> tuple[list[Charge], int]:
+    def count(self, taken: Sequence[Exchange]) -> tuple[list[Charge], int]:
         """What some exchanges cost, and how many agent calls they are of."""
-        calls = {_call_of(one.request) for one in claimed if one.request.is_of_agent_call}
-        return [one.charge for one in claimed], len(calls)
+        calls = {_call_of(one.request) for one in taken if one.request.is_of_agent_call}
+        return [one.charge for one in taken], len(calls)
 
     def comes_by(self, place: str, call: str, attempt: int, tools: tuple[str, ...]) -> bool:
         """Whether an attempt at an agent call, in some calls of tools, is one of those; once for each."""
@@ -305,7 +305,7 @@ class RecordedRun:
 
     # --- what came back ---
 
-    def claim(self, request: RequestPlace) -> list[Exchange]:
+    def take(self, request: RequestPlace) -> list[Exchange]:
         """What is on record for a request: failed attempts and, as the last one, its response.
 
         In the same call, of whatever model: a fallback may have answered. Where calls have changed their
@@ -314,7 +314,7 @@ class RecordedRun:
         """
         call = _call_of(request)
         known = self._exchanges.get((request.place, request.attempt, request.fingerprint), ())
-        left = [exchange for exchange in known if not exchange.claimed]
+        left = [exchange for exchange in known if not exchange.taken]
         found = self._answered(request, [one for one in left if _call_of(one.request) == call])
         if not found:
             left = [one for one in left if one.request.model == request.model]
@@ -322,7 +322,7 @@ class RecordedRun:
             found = self._answered(request, [one for one in left if _call_of(one.request) == other])
         if found:
             self._followed[call] = _call_of(found[-1].request)
-        return _claimed(found)
+        return _taken(found)
 
     def _answered(self, request: RequestPlace, sent: list[Exchange]) -> list[Exchange]:
         """Of the exchanges of one call, in order: those up to the response, else those with this model."""
@@ -335,7 +335,7 @@ class RecordedRun:
         # A fallback is asked with messages that are prepared for it, so perhaps with other ones.
         of_call = self._of_call[_call_of(own[-1].request)]
         for number, exchange in enumerate(after := of_call[of_call.index(own[-1]) + 1 :], 1):
-            if exchange.claimed or exchange.request.model == request.model:
+            if exchange.taken or exchange.request.model == request.model:
                 break
             if exchange.response is not None:
                 return own + after[:number]
@@ -345,24 +345,24 @@ class RecordedRun:
         """Where nothing is on record for a request: what the call has sent in its place.
 
         With whether that is sure: a call none of whose requests are on record may have changed places with
-        another one, which then claims what is here.
+        another one, which then takes what is here.
         """
         call = _call_of(request)
         is_sure = call in self._followed
         followed = self._followed.setdefault(call, call)
         self._followed[call] = None
-        left = [one for one in self._of_call.get(followed, ()) if not one.claimed] if followed else []
-        return (_claimed(left) if is_sure else left), is_sure
+        left = [one for one in self._of_call.get(followed, ()) if not one.taken] if followed else []
+        return (_taken(left) if is_sure else left), is_sure
 
-    def claim_tool(self, place: str, tool: str) -> tuple[ToolEnded, list[Exchange]] | None:
+    def take_tool(self, place: str, tool: str) -> tuple[ToolEnded, list[Exchange]] | None:
         """What a tool call has returned, and what was sent in it, if it has ended."""
         ended = self._tools.get((place, tool))
         if not ended:
             return None
         inside = [
-            one for one in self._in_tools.get(tool, ()) if not one.claimed and is_in(one.request.place, place)
+            one for one in self._in_tools.get(tool, ()) if not one.taken and is_in(one.request.place, place)
         ]
-        return ended.popleft(), _claimed(inside)
+        return ended.popleft(), _taken(inside)
 
 
 _Call: TypeAlias = tuple[str, str, int, tuple[str, ...]]
@@ -407,7 +407,7 @@ def _mark(charges: Iterable[Charge], use: RequestUse) -> None:
             charge.mark(use)
 
 
-def _claimed(exchanges: list[Exchange]) -> list[Exchange]:
+def _taken(exchanges: list[Exchange]) -> list[Exchange]:
     for exchange in exchanges:
-        exchange.claimed = True
+        exchange.taken = True
     return exchanges

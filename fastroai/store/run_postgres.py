@@ -10,7 +10,7 @@ from fastroai.errors import RevisionConflict, RunStoreUnavailable
 from fastroai.store.connections import Connections
 from fastroai.store.hints import Listener
 from fastroai.store.history import ReadsRuns
-from fastroai.store.place import KeptAtPlace
+from fastroai.store.kept_at import KeptAt
 from fastroai.store.postgres_server import PostgresServer
 from fastroai.store.run_arguments import KeyRange, check_position, check_values, key_bytes
 from fastroai.store.run_store import StoredKey, StoredValues
@@ -38,7 +38,7 @@ _LIST: Final = """
 """
 
 
-class PostgresRunStore(ReadsRuns, KeptAtPlace):
+class PostgresRunStore(ReadsRuns, KeptAt):
     """A `RunStore` in PostgreSQL 12 or later, for the processes of many machines.
 
     Its tables and functions are in a schema of their own, made on first use; the user needs the right to

@@ -10,7 +10,7 @@ from fastroai.errors import RevisionConflict, RunStoreUnavailable
 from fastroai.store.connections import Connections
 from fastroai.store.hints import Listener
 from fastroai.store.history import ReadsRuns
-from fastroai.store.place import KeptAtPlace
+from fastroai.store.kept_at import KeptAt
 from fastroai.store.redis_server import RedisServer, check_prefix
 from fastroai.store.run_arguments import KeyRange, check_position, check_values, key_bytes
 from fastroai.store.run_store import StoredKey, StoredValues
@@ -24,7 +24,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _Operation = Literal["append", "compare_and_set", "read", "list", "delete"]
 
 
-class RedisRunStore(ReadsRuns, KeptAtPlace):
+class RedisRunStore(ReadsRuns, KeptAt):
     """A `RunStore` in Redis or Valkey, for the processes of many machines.
 
     The server must keep what it is given: no eviction (`maxmemory-policy noeviction`), and persistence

@@ -12,7 +12,7 @@ from fastroai.errors import RevisionConflict, RunStoreUnavailable
 from fastroai.store.clock import utc_now
 from fastroai.store.connections import Connections
 from fastroai.store.history import ReadsRuns
-from fastroai.store.place import KeptAtPlace
+from fastroai.store.kept_at import KeptAt
 from fastroai.store.run_arguments import KeyRange, check_position, check_values, key_bytes
 from fastroai.store.run_store import LAST_POSITION, StoredKey, StoredValues
 from fastroai.store.sqlite_file import SQLiteFile, file_path
@@ -35,7 +35,7 @@ _LIST: Final = (
 )
 
 
-class SQLiteRunStore(ReadsRuns, KeptAtPlace):
+class SQLiteRunStore(ReadsRuns, KeptAt):
     """A `RunStore` in a file, for the processes of one machine. It needs no server.
 
     The file must be on a local disk: SQLite's locks do not hold on network file systems. What is written

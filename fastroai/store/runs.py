@@ -58,6 +58,7 @@ _RUN_ID: Final = re.compile(rf"[^\s{_NOT_TEXT}](?:[^{_NOT_TEXT}]{{0,198}}[^\s{_N
 
 logger = logging.getLogger("fastroai.store")
 
+
 def check_run_id(run_id: str) -> None:
     """Refuse what cannot be the id of a run. Raises `ConfigurationError`."""
     if not isinstance(run_id, str) or _RUN_ID.fullmatch(run_id) is None:
@@ -79,8 +80,6 @@ class DurableRun:
         """Made by `begin` and `take_up`."""
         self.run_id = header.run_id
         self.journal, self.recorded, self.codec = journal, recorded, codec
-        self.ends_as: RunStatus = "finished"
-        """What an end without a failure is: `waiting`, if somebody has to say something first."""
         self.scope: Scope | None = None
         """The scope of the whole run, once it is open."""
         self.store, self._header = store, header

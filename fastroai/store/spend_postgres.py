@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from fastroai.errors import SpendStoreUnavailable
 from fastroai.store.connections import Connections
-from fastroai.store.place import KeptAtPlace
+from fastroai.store.kept_at import KeptAt
 from fastroai.store.postgres_server import PostgresServer
 from fastroai.usage.spend_amounts import exact_units, spend_units, spend_usd
 from fastroai.usage.spend_store import SpendAccount, SpendBalance, SpendClaim, SpendVerdict
@@ -18,7 +18,7 @@ from fastroai.usage.spend_store import SpendAccount, SpendBalance, SpendClaim, S
 _CONNECTIONS: Final = 4
 
 
-class PostgresSpendStore(KeptAtPlace):
+class PostgresSpendStore(KeptAt):
     """A `SpendStore` in PostgreSQL 12 or later, for the processes of many machines.
 
     Its tables and functions are in a schema of their own, made on first use; the user needs the right to

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from fastroai.errors import SpendStoreUnavailable
 from fastroai.store.connections import Connections
-from fastroai.store.place import KeptAtPlace
+from fastroai.store.kept_at import KeptAt
 from fastroai.store.redis_server import RedisServer, check_prefix
 from fastroai.usage.spend_amounts import UNITS_PER_MICROCENT, spend_units, spend_usd
 from fastroai.usage.spend_store import SpendAccount, SpendBalance, SpendClaim, SpendVerdict
@@ -24,7 +24,7 @@ _PARTS: Final = ("account", "windows", "claims", "line", "leases", "holders")
 _Operation = Literal["reserve", "mark_sent", "settle", "renew", "end_leases", "balance"]
 
 
-class RedisSpendStore(KeptAtPlace):
+class RedisSpendStore(KeptAt):
     """A `SpendStore` in Redis or Valkey, for the processes of many machines.
 
     The server must keep what it is given: no eviction (`maxmemory-policy noeviction`), and persistence, or a

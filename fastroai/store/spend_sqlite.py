@@ -14,7 +14,7 @@ from typing import Final, TypeVar, overload
 
 from fastroai.errors import SpendStoreUnavailable
 from fastroai.store.connections import Connections
-from fastroai.store.place import KeptAtPlace
+from fastroai.store.kept_at import KeptAt
 from fastroai.store.sqlite_file import SQLiteFile, file_path
 from fastroai.usage.memory_spend_store import utc_now
 from fastroai.usage.spend_amounts import exact_units, spend_usd
@@ -71,7 +71,7 @@ _OF_ACCOUNT: Final = "account_key = ? AND time_window = ?"
 _FORGOTTEN_AT_ONCE: Final = 100
 
 
-class SQLiteSpendStore(KeptAtPlace):
+class SQLiteSpendStore(KeptAt):
     """A `SpendStore` in a file, for the processes of one machine. It needs no server.
 
     The file must be on a local disk: SQLite's locks do not hold on network file systems. What was counted

@@ -32,9 +32,6 @@ USAGE_CACHE_READ_INPUT_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
 USAGE_CACHE_CREATION_INPUT_TOKENS: Final = "gen_ai.usage.cache_creation.input_tokens"
 USAGE_REASONING_OUTPUT_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
 AGENT_NAME: Final = "gen_ai.agent.name"
-CONVERSATION_ID: Final = "gen_ai.conversation.id"
-TOOL_NAME: Final = "gen_ai.tool.name"
-TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
 ERROR_TYPE: Final = "error.type"
 SERVER_ADDRESS: Final = "server.address"
 SERVER_PORT: Final = "server.port"
@@ -98,11 +95,6 @@ def request_span(model: str) -> str:
     return f"chat {model}"
 
 
-def tool_span(name: str) -> str:
-    """Name of a tool call's span, by convention."""
-    return f"execute_tool {name}"
-
-
 def run_attributes(
     kind: Literal["pipeline", "graph"], *, name: str, run_id: str
 ) -> dict[str, AttributeValue]:
@@ -111,19 +103,17 @@ def run_attributes(
 
 
 def step_attributes(
-    *, step_id: str, run_id: str | None = None, attempt: int | None = None, visit: int | None = None
+    *, step_id: str, run_id: str | None = None, visit: int | None = None
 ) -> dict[str, AttributeValue]:
     """What is known when a step starts; `visit` of one that is a node of a graph."""
-    return _given({STEP_ID: step_id, RUN_ID: run_id, ATTEMPT: attempt, NODE_VISIT: visit})
+    return _given({STEP_ID: step_id, RUN_ID: run_id, NODE_VISIT: visit})
 
 
 def agent_attributes(
     *,
     name: str | None = None,
     model: str | None = None,
-    provider: str | None = None,
     run_id: str | None = None,
-    conversation_id: str | None = None,
     attempt: int | None = None,
 ) -> dict[str, AttributeValue]:
     """What is known when an agent run starts."""
@@ -132,9 +122,7 @@ def agent_attributes(
             OPERATION_NAME: "invoke_agent",
             AGENT_NAME: name,
             REQUEST_MODEL: model,
-            PROVIDER_NAME: provider,
             RUN_ID: run_id,
-            CONVERSATION_ID: conversation_id,
             ATTEMPT: attempt,
         }
     )
@@ -161,11 +149,6 @@ def request_attributes(
             ATTEMPT: attempt,
         }
     )
-
-
-def tool_attributes(*, name: str, call_id: str | None = None) -> dict[str, AttributeValue]:
-    """What is known when a tool call starts."""
-    return _given({OPERATION_NAME: "execute_tool", TOOL_NAME: name, TOOL_CALL_ID: call_id})
 
 
 def response_attributes(record: RequestRecord) -> dict[str, AttributeValue]:

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from pydantic_ai.messages import NativeToolCallPart
-
 from fastroai.usage.rate_card import UNITS
 
 if TYPE_CHECKING:
@@ -56,11 +54,20 @@ https://ai.google.dev/gemini-api/docs/openai
 def used_units(response: ModelResponse) -> dict[str, int | float]:
     """What a response used, by the names of genai-prices' units, and by names of ours where it has none."""
     details = response.usage.details
-    used = _counted(response)
+    used: dict[str, int | float] = {}
+    if response.provider_name == "cohere" and "input_tokens" in details:
+        used = _billed_by_cohere(details)
+    else:
+        for name, count in vars(response.usage).items():
+            if count and name in UNITS:
+                used[name] = count
+        if cached := cached_tokens(response):
+            used["cache_read_tokens"] = cached
     if details:
         used.update(_billed_details(details))
-    for tool, count in _native_calls(response).items():
-        used.setdefault(_UNITS_OF_TOOLS.get(tool, tool), count)
+    if calls := _native_calls(response):
+        for tool, count in calls.items():
+            used.setdefault(_UNITS_OF_TOOLS.get(tool, tool), count)
     for unit in _untold(response):
         used.setdefault(unit, 1)
     return used
@@ -68,19 +75,16 @@ def used_units(response: ModelResponse) -> dict[str, int | float]:
 
 def cached_tokens(response: ModelResponse) -> int:
     """Input tokens read from a cache, also where PydanticAI leaves them in the details, as of Mistral."""
-    return response.usage.cache_read_tokens or response.usage.details.get("num_cached_tokens", 0)
+    details = response.usage.details
+    return response.usage.cache_read_tokens or (details.get("num_cached_tokens", 0) if details else 0)
 
 
-def _counted(response: ModelResponse) -> dict[str, int | float]:
-    usage, details = response.usage, response.usage.details
-    if response.provider_name == "cohere" and "input_tokens" in details:
-        # Its bill is by `billed_units`, which PydanticAI has in the details; they are fewer than the tokens.
-        # https://docs.cohere.com/docs/rate-limits, https://docs.cohere.com/v2/reference/chat
-        return {name: details[name] for name in ("input_tokens", "output_tokens") if details.get(name)}
-    used = {name: count for name, count in vars(usage).items() if count and name in UNITS}
-    if cached := cached_tokens(response):
-        used["cache_read_tokens"] = cached
-    return used
+def _billed_by_cohere(details: dict[str, int]) -> dict[str, int | float]:
+    """Its bill is by `billed_units`, which PydanticAI has in the details; they are fewer than the tokens.
+
+    https://docs.cohere.com/docs/rate-limits, https://docs.cohere.com/v2/reference/chat
+    """
+    return {name: details[name] for name in ("input_tokens", "output_tokens") if details.get(name)}
 
 
 def _billed_details(details: dict[str, int]) -> Iterator[tuple[str, int]]:
@@ -95,10 +99,10 @@ def _billed_details(details: dict[str, int]) -> Iterator[tuple[str, int]]:
 
 def _untold(response: ModelResponse) -> Iterator[str]:
     """What is billed and not said by the answer, or not passed on by PydanticAI."""
-    model, url = response.model_name or "", response.provider_url or ""
-    if response.provider_name == "openai" and _SEARCHES_UNASKED.match(model):
+    url = response.provider_url
+    if response.provider_name == "openai" and _SEARCHES_UNASKED.match(response.model_name or ""):
         yield "web_searches"
-    if _HIDES_THINKING.match(url) and not response.usage.output_reasoning_tokens:
+    if url and _HIDES_THINKING.match(url) and not response.usage.output_reasoning_tokens:
         yield "thinking tokens"
     if "is_byok" in response.usage.details and "is_byok" not in (response.provider_details or {}):
         yield "bill of OpenRouter"  # PydanticAI passes it on from an OpenRouterModel only
@@ -109,7 +113,7 @@ def _native_calls(response: ModelResponse) -> dict[str, int]:
     provider = response.provider_name or ""
     calls: dict[str, int] = {}
     for part in response.parts:
-        if not isinstance(part, NativeToolCallPart):
+        if part.part_kind != "builtin-tool-call":
             continue
         tool = part.tool_name.partition(":")[0]  # as in mcp_server:label
         if tool in _IN_THE_TOKENS or (provider, tool) in _FREE_TOOLS:

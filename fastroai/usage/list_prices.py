@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
 
 from genai_prices.data_snapshot import DataSnapshot, get_snapshot
-from genai_prices.types import ModelInfo, ModelPrice
+from genai_prices.types import ModelInfo, ModelPrice, PriceVariant
 
 from fastroai.usage.facts import LOCAL_PROVIDERS
 from fastroai.usage.rate_card import RateCard
 from fastroai.usage.references import first_party_provider
-
-if TYPE_CHECKING:
-    pass
 
 _FUNCTION_MODEL: Final = "function:"
 _SHARES_A_URL: Final = "openai-decisions"
@@ -33,14 +30,33 @@ class ListedModel(NamedTuple):
     has_variants: bool
     """Whether its prices for service tiers and the like hold: not where another provider resells it."""
 
+    def lasting_card(self, conditions: Mapping[str, str]) -> RateCard | None:
+        """The prices under conditions, if they do not depend on the time."""
+        variants = self.variants(conditions)
+        dated = not isinstance(self.info.prices, ModelPrice)
+        if dated or any(variant.constraint is not None for _, variant in variants):
+            return None
+        return self.card(datetime.now(UTC), conditions)
+
     def card(self, at: datetime, conditions: Mapping[str, str]) -> RateCard:
         """The prices for a request at a time and under conditions, such as `{"service_tier": "flex"}`."""
         return _cards.of(self, at, conditions)
 
     def knows(self, condition: str, value: str) -> bool:
         """Whether it lists prices of their own for a condition."""
-        variants = self.info.price_variants or () if self.has_variants else ()
-        return any(variant.when.get(condition) == value for variant in variants)
+        return any(variant.when.get(condition) == value for variant in self._all_variants)
+
+    def variants(self, conditions: Mapping[str, str]) -> Sequence[tuple[int, PriceVariant]]:
+        """The prices of their own that it lists for some conditions, at any time, with their numbers."""
+        return [
+            (number, variant)
+            for number, variant in enumerate(self._all_variants)
+            if variant.when.items() <= conditions.items()
+        ]
+
+    @property
+    def _all_variants(self) -> Sequence[PriceVariant]:
+        return self.info.price_variants or () if self.has_variants else ()
 
 
 def listed_model(model: str | None, provider: str | None, provider_url: str | None) -> ListedModel | None:
@@ -118,12 +134,10 @@ class _Cards:
     def of(self, listed: ListedModel, at: datetime, conditions: Mapping[str, str]) -> RateCard:
         info = listed.info
         standard = info.get_prices(at)
-        variants = (info.price_variants or ()) if listed.has_variants else ()
         chosen = tuple(
-            index
-            for index, variant in enumerate(variants)
-            if variant.when.items() <= conditions.items()
-            and (variant.constraint is None or variant.constraint.active(at))
+            number
+            for number, variant in listed.variants(conditions)
+            if variant.constraint is None or variant.constraint.active(at)
         )
         key = (id(info), id(standard), chosen)
         made = self._made.get(key)

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Unpack, overload
+from typing import TYPE_CHECKING, Final, TypeAlias, Unpack, overload
 
+from genai_prices.data_snapshot import DataSnapshot, get_snapshot
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage, RunUsage
 
@@ -24,17 +25,10 @@ from fastroai.usage.lower_prices import LowerPrices, lower_list_prices, lower_ov
 from fastroai.usage.model_pricing import ModelPricing, PricingOverride
 from fastroai.usage.money import whole_number
 from fastroai.usage.overrides import PricingOverrides, canonical_provider
-from fastroai.usage.rate_card import ContradictoryUsage, Used, add_up, check_parts
+from fastroai.usage.rate_card import ContradictoryUsage, add_up, check_parts
 from fastroai.usage.references import first_party_provider, model_reference, near_reference
-from fastroai.usage.request_cost import (
-    FREE,
-    OVERLAPPING,
-    UNKNOWN_COST,
-    RequestCost,
-    by_list_price,
-    by_override,
-    served_under,
-)
+from fastroai.usage.request_cost import OVERLAPPING, UNKNOWN_COST, RequestCost
+from fastroai.usage.served_prices import Conditions, ListedPrices, ServedPrices, told_conditions
 from fastroai.usage.updates import refresh_prices, refresh_prices_async, update_prices_in_background
 from fastroai.usage.upper_prices import (
     ANY_PRICE,
@@ -47,10 +41,16 @@ from fastroai.usage.upper_prices import (
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
+_Served: TypeAlias = tuple[str | None, str | None, str | None, str | None, str | None, Conditions, Conditions]
+"""What prices depend on besides the time and the usage: the model and the provider that were asked, and those
+that have answered; the URL; the conditions that the answer names, and those that are known besides.
+"""
+
 logger = logging.getLogger("fastroai.usage")
 
 _LIST_PRICES: Final = ModelPricing()
 _ONE: Final = Decimal(1)
+_MOST_KEPT: Final = 4_096
 _ROUNDING: Final = Decimal("0.000001")
 """US dollars by which a bill may differ from prices without being told: a microcent."""
 
@@ -94,6 +94,8 @@ class CostCalculator:
         self._endpoints = Endpoints(endpoints)
         self._warned: set[tuple[str, str]] = set()
         self._differing: set[tuple[str, str | None]] = set()
+        self._found: tuple[DataSnapshot | None, dict[_Served, ServedPrices]] = (None, {})
+        """The prices of what was served, and the list prices of which they are."""
 
     refresh_prices = staticmethod(refresh_prices)
     refresh_prices_async = staticmethod(refresh_prices_async)
@@ -106,6 +108,7 @@ class CostCalculator:
             ConfigurationError: naming the model and the field.
         """
         self._overrides.add(model, prices)
+        self._found = (None, {})
         self._overrides.warn_of_misspelt([model])
 
     def calculate_cost(
@@ -240,9 +243,7 @@ class CostCalculator:
             stated_usd: The bill that the provider or a gateway states, in US dollars. It wins over prices.
             conditions: What is known besides the response of how it was served, as in `{"speed": "fast"}`.
         """
-        if model is not None:
-            provider, model = _provider_and_name(model, provider)
-        priced = self._priced(response, model, provider, conditions or {})
+        priced = self._priced(response, model, provider, conditions)
         return priced if stated_usd is None else priced.billed(stated_usd)
 
     def _priced(
@@ -250,7 +251,7 @@ class CostCalculator:
         response: ModelResponse,
         model: str | None,
         provider: str | None,
-        conditions: Mapping[str, str],
+        conditions: Mapping[str, str] | None,
     ) -> RequestCost:
         if response.usage.unmeasured_requests:
             return UNKNOWN_COST
@@ -261,36 +262,49 @@ class CostCalculator:
             return RequestCost(contradiction=str(error))
         if not add_up(used):
             return OVERLAPPING
+        told = told_conditions(response.provider_details) if response.provider_details else ()
+        known = tuple(conditions.items()) if conditions else ()
+        of = model, provider, response.model_name, response.provider_name, response.provider_url, told, known
         try:
-            return self._by_prices(response, used, model, provider, conditions)
+            return self._served_prices(of).cost(response, used)
         except ContradictoryUsage:
             return OVERLAPPING
 
-    def _by_prices(
+    def _served_prices(self, of: _Served) -> ServedPrices:
+        snapshot, found = self._found
+        if snapshot is not (now := get_snapshot()):
+            _, found = self._found = now, {}
+        if of in found:
+            return found[of]
+        prices = self._find_served_prices(*of)
+        if len(found) >= _MOST_KEPT:
+            _, found = self._found = now, {}
+        found[of] = prices
+        return prices
+
+    def _find_served_prices(
         self,
-        response: ModelResponse,
-        used: Used,
         model: str | None,
         provider: str | None,
-        conditions: Mapping[str, str],
-    ) -> RequestCost:
-        url, asked = response.provider_url, response.provider_name or provider
-        served = served_under(response, conditions, service_tier=self._endpoints.service_tier(url))
+        answered: str | None,
+        answered_by: str | None,
+        url: str | None,
+        told: Conditions,
+        known: Conditions,
+    ) -> ServedPrices:
+        if model is not None:
+            provider, model = _provider_and_name(model, provider)
+        tier = self._endpoints.service_tier(url)
+        served = {**({} if tier is None else {"service_tier": tier}), **dict(told), **dict(known)}
         inference_geo = served.pop("inference_geo", None)  # it is no condition of list prices
-        found = self._find((model, response.model_name), (provider, response.provider_name), url)
-        pricing = (found or _LIST_PRICES).in_service_tier(served.get("service_tier"))
-        if pricing.prices is not None:
-            return by_override(pricing, response.usage, used)
-        name = _full_name(response.model_name, model)
+        found = self._find((model, answered), (provider, answered_by), url)
+        own = None if found is None else found.in_service_tier(served.get("service_tier"))
+        asked, name = answered_by or provider, _full_name(answered, model)
         listed = self._listed(name, canonical_provider(asked) if asked else None, url)
-        if listed is not None:
-            region = self._endpoints.region(url, asked or "", name or "", inference_geo)
-            cost = by_list_price(listed, response, used, served, region)
-        elif is_local(response.model_name, provider or response.provider_name):
-            cost = FREE
-        else:
-            return UNKNOWN_COST
-        return cost if found is None else cost.charged(pricing.share, fee=pricing.per_request)
+        if listed is None:
+            return ServedPrices(own, None, is_free=is_local(answered, provider or answered_by))
+        region = self._endpoints.region(url, asked or "", name or "", inference_geo)
+        return ServedPrices(own, ListedPrices(listed, served, region, url), is_free=False)
 
     def _find(
         self, models: Sequence[str | None], providers: Sequence[str | None], url: str | None

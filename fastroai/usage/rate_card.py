@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
-from functools import lru_cache
 from typing import Final
 
 from genai_prices.data_units import unit_data
@@ -76,6 +75,7 @@ class RateCard:
         """Prices of units that this version of genai-prices does not define."""
         self.units: frozenset[str] = frozenset(given)
         """The units that have a price."""
+        self._covers = frozenset(name for name in UNITS if _covered(name, self.units))
         self._rates = _rates(given)
         self._flat = [None if isinstance(rate.price, TieredPrices) else rate.at(0) for rate in self._rates]
 
@@ -106,7 +106,9 @@ class RateCard:
         that a model makes, which no provider sells at the price of text. Tokens of a model that is sold by
         the hour, the page or the character are in that price.
         """
-        names = tuple(name for name, count in used.items() if count and not _covered(name, self.units))
+        if used.keys() <= self._covers:
+            return ()
+        names = tuple(name for name, count in used.items() if count and name not in self._covers)
         if names and self._is_sold_otherwise and not self.units.isdisjoint(used):
             return tuple(name for name in names if _family(name) != "tokens")
         return names
@@ -116,11 +118,8 @@ class RateCard:
         return bool(self.units) and all(_family(unit) not in ("tokens", "requests") for unit in self.units)
 
 
-@lru_cache(maxsize=4096)
 def _covered(name: str, priced: frozenset[str]) -> bool:
-    dimensions = _DIMENSIONS.get(name)
-    if dimensions is None:
-        return False
+    dimensions = _DIMENSIONS[name]
     if not priced:
         return _family(name) == "tokens"  # a model that is listed without prices is free
     around = [_DIMENSIONS[unit] for unit in priced if _DIMENSIONS[unit] <= dimensions]
@@ -151,9 +150,13 @@ def _rates(given: Mapping[str, Decimal | TieredPrices]) -> Sequence[_Rate]:
 
 
 def add_up(used: Used) -> bool:
-    """Whether the tokens that were read from a cache and written to one are part of the input together."""
-    cached = used.get("cache_read_tokens", 0) + used.get("cache_write_tokens", 0)
-    return cached <= used.get("input_tokens", 0)
+    """Whether tokens that were read from a cache and written to one are part of the input together.
+
+    That each of both is a part of it is for `check_parts`.
+    """
+    if "cache_read_tokens" not in used or "cache_write_tokens" not in used:
+        return True
+    return used["cache_read_tokens"] + used["cache_write_tokens"] <= used.get("input_tokens", 0)
 
 
 def without_noise(price: Decimal) -> Decimal:
@@ -171,7 +174,7 @@ def check_parts(used: Used) -> None:
         number = type(count) is int or (isinstance(count, int | float) and not isinstance(count, bool))
         if not number or not 0 <= count <= MOST_OF_A_UNIT:  # not true of NaN either
             raise ContradictoryUsage(f"{name} is {count!r:.40}")
-    for part, wholes in _WHOLES.items():
+    for part, wholes in _PARTS:
         if part in used:
             for whole in wholes:
                 if used[part] > used.get(whole, 0):
@@ -180,16 +183,17 @@ def check_parts(used: Used) -> None:
 
 MOST_OF_A_UNIT: Final = 10**9
 """No request uses more of anything: the largest context windows are a hundredth of it."""
-_WHOLES: Final = {
-    "cache_read_tokens": ("input_tokens",),
-    "cache_write_tokens": ("input_tokens",),
-    "cache_write_1h_tokens": ("cache_write_tokens",),
-    "cache_write_5m_tokens": ("cache_write_tokens",),
-    "input_audio_tokens": ("input_tokens",),
-    "cache_audio_read_tokens": ("cache_read_tokens", "input_audio_tokens"),
-    "output_audio_tokens": ("output_tokens",),
-    "output_reasoning_tokens": ("output_tokens",),
-}
+_PARTS: Final = (
+    ("cache_read_tokens", ("input_tokens",)),
+    ("cache_write_tokens", ("input_tokens",)),
+    ("cache_write_1h_tokens", ("cache_write_tokens",)),
+    ("cache_write_5m_tokens", ("cache_write_tokens",)),
+    ("input_audio_tokens", ("input_tokens",)),
+    ("cache_audio_read_tokens", ("cache_read_tokens", "input_audio_tokens")),
+    ("output_audio_tokens", ("output_tokens",)),
+    ("output_reasoning_tokens", ("output_tokens",)),
+)
+"""Counts that are part of others."""
 TOKEN_UNITS: Final = frozenset(name for name in UNITS if _family(name) == "tokens")
 """The names of all units that are tokens."""
 _ZERO: Final = Decimal(0)

@@ -14,7 +14,6 @@ from fastroai.graphs import AgentNode, Conversation, Edge, Graph, Node, Verdict
 from fastroai.places import without_attempts
 from fastroai.steps.base import BaseStep
 from fastroai.steps.durability import step_place
-from fastroai.store.runs import current_durable_run
 
 
 @dataclass(frozen=True)
@@ -352,17 +351,13 @@ def pipeline_node() -> Parts:
     @step
     async def pay(ctx: StepContext) -> str:
         ran(ctx)
-        durable = current_durable_run.get()
-        assert durable is not None
-        place = durable.place(ctx.scope)
+        place = step_place(ctx.scope)
         return await ctx.once("pay", effect(ctx, f"pay {place.partition('@')[0]}"))
 
     @step
     async def check(ctx: StepContext) -> str:
         ran(ctx)
-        durable = current_durable_run.get()
-        assert durable is not None
-        if durable.place(ctx.scope).startswith("inner@1/"):
+        if step_place(ctx.scope).startswith("inner@1/"):
             raise ConnectionError("not yet")
         return f"checked {ctx.get_dependency('ask')}"
 

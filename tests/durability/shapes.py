@@ -29,7 +29,7 @@ from fastroai import (
     step,
 )
 from fastroai.runtime import RetryPolicy
-from fastroai.store.runs import current_durable_run
+from fastroai.store.log import run_of
 from fastroai.testing import Fault, Reply, ToolCall
 from fastroai.testing.requests import ServedRequest
 
@@ -55,10 +55,15 @@ class Notebook:
         os.close(file)
 
 
-def ran(ctx: StepContext) -> None:
-    durable = current_durable_run.get()
+def attempt_place(ctx: StepContext) -> str:
+    """Where an attempt at a step is in the run that is on record."""
+    durable = run_of(ctx.scope)
     assert durable is not None
-    Notebook.write("step", durable.place(ctx.scope))
+    return durable.place(ctx.scope)
+
+
+def ran(ctx: StepContext) -> None:
+    Notebook.write("step", attempt_place(ctx))
 
 
 def effect(ctx: StepContext, name: str) -> Callable[[], str]:
@@ -375,9 +380,7 @@ def nested(config: PipelineConfig) -> Shape:
     @step
     async def check(ctx: StepContext) -> str:
         ran(ctx)
-        durable = current_durable_run.get()
-        assert durable is not None
-        if durable.place(ctx.scope).startswith("outer@1/"):
+        if attempt_place(ctx).startswith("outer@1/"):
             raise ConnectionError("not yet")
         return f"checked {ctx.get_dependency('ask')}"
 

@@ -279,10 +279,7 @@ def test_any_value_comes_back_from_every_store(
 
 
 async def _round_trip(store: Any, key: str, values: list[tuple[Any, Any]]) -> None:
-    entries = [
-        StepFinished("s", value_to_json(value, declared, "it"))
-        for value, declared in values
-    ]
+    entries = [StepFinished("s", value_to_json(value, declared, "it")) for value, declared in values]
     await store.append(key, [entry_to_store(entry) for entry in entries], revision=0)
     found = await store.read(key)
     for (value, declared), stored in zip(values, found.values, strict=True):

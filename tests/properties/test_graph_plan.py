@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastroai.graphs.edge import Edge, When
-from fastroai.graphs.plan import GraphPlan
+from fastroai.graphs.shape.edge import Edge, When
+from fastroai.graphs.shape.plan import GraphPlan
 
 WHENS: st.SearchStrategy[When] = st.sampled_from(
     ["always", "on_success", "on_failure", "conditional", "llm_decide"]

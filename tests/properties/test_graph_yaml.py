@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from fastroai import Budget, StepContext, step
 from fastroai.errors import GraphProblem, GraphValidationError
-from fastroai.graphs.edge import Edge
-from fastroai.graphs.node import Node
-from fastroai.graphs.plan import GraphPlan
-from fastroai.graphs.validation import build_plan
-from fastroai.graphs.yaml import GraphArguments, load_graph_yaml
-from fastroai.graphs.yaml_writing import dump_graph_yaml
+from fastroai.graphs.shape.edge import Edge
+from fastroai.graphs.shape.node import Node
+from fastroai.graphs.shape.plan import GraphPlan
+from fastroai.graphs.shape.validation import build_plan
+from fastroai.graphs.text.yaml import GraphArguments, load_graph_yaml
+from fastroai.graphs.text.yaml_writing import dump_graph_yaml
 
 
 @step

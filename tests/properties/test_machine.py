@@ -148,7 +148,9 @@ def test_whatever_fails_a_run_ends_once_and_starts_nothing_after_a_stop(
     assert run.most <= (schedule.limit or len(schedule.needs))
     assert not set(run.started) & set(run.skipped)
     assert bool(run.cancelled) <= run.stopped
-    assert run.started.keys() | set(run.skipped) == schedule.needs.keys(), "of each it is told what became of it"
+    assert run.started.keys() | set(run.skipped) == schedule.needs.keys(), (
+        "of each it is told what became of it"
+    )
 
 
 @given(schedules(limited=False, shortest=1))

@@ -11,14 +11,13 @@ import pytest
 
 from fastroai.errors import MemoryConflict, VisitsExhausted
 from fastroai.expressions import Expression
-from fastroai.graphs.branches import Branch, Fork
-from fastroai.graphs.edge import Edge
-from fastroai.graphs.events import Forked, Interrupted, Joined, Visit, decision_name
-from fastroai.graphs.machine import GraphMachine
-from fastroai.graphs.plan import GraphPlan
-from fastroai.graphs.routing import Decision
-from fastroai.runs.machine import Cancel, Told, unit_of
-from fastroai.runs.machine import Decision as RunDecision
+from fastroai.graphs.machine.branches import Branch, Fork
+from fastroai.graphs.machine.events import Forked, Interrupted, Joined, Visit, decision_name
+from fastroai.graphs.machine.machine import GraphMachine
+from fastroai.graphs.machine.routing import Choice
+from fastroai.graphs.shape.edge import Edge
+from fastroai.graphs.shape.plan import GraphPlan
+from fastroai.runs.machine import Cancel, Decision, Told, unit_of
 from fastroai.runtime.facts import (
     NOWHERE,
     BranchTimedOut,
@@ -195,12 +194,12 @@ class Simulation:
         said = self.design.decisions[visit.node].target
         if any(way.target == said for way in candidates):
             assert said is not None
-            return self._decided(visit, Decision(said, "as the script says"))
+            return self._decided(visit, Choice(said, "as the script says"))
         fallback = next(way.target for way in candidates if way.fallback)
-        return self._decided(visit, Decision(fallback, "", "it said nothing that could be"))
+        return self._decided(visit, Choice(fallback, "", "it said nothing that could be"))
 
     @staticmethod
-    def _decided(visit: Visit, decision: Decision) -> StepFinished:
+    def _decided(visit: Visit, decision: Choice) -> StepFinished:
         return StepFinished(decision_name(visit.node), decision, visit=visit.number)
 
     def _later(self, seconds: float, event: Told) -> None:
@@ -258,7 +257,7 @@ def reason_of(status: str, text: str) -> str:
     return next((reason for part, reason in REASONS.items() if part in text), "node")
 
 
-def described(decision: RunDecision) -> object:
+def described(decision: Decision) -> object:
     """A decision as a value: branches and forks by their names, errors by their texts."""
     known = {name: value for name, value in _fields(decision) if name not in ("part", "timestamp")}
     if isinstance(decision, RunFinished):
@@ -296,7 +295,7 @@ class RecordedMachine(GraphMachine):
         self.known = known
         self.journal: list[tuple[Told | Interrupted, list[object]]] = []
 
-    def handle(self, fact: Told | Interrupted) -> list[RunDecision]:
+    def handle(self, fact: Told | Interrupted) -> list[Decision]:
         decisions = super().handle(fact)
         self.journal.append((fact, [described(one) for one in decisions]))
         return decisions
@@ -322,7 +321,7 @@ def graph_machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedMac
             super().__init__(plan, part, known=known)
             machines.append(self)
 
-    monkeypatch.setattr("fastroai.graphs.replay.GraphMachine", Recorded)
+    monkeypatch.setattr("fastroai.graphs.machine.replay.GraphMachine", Recorded)
     yield machines
     for machine in machines:
         assert_replays(machine)

@@ -19,7 +19,7 @@ from fastroai.errors import (
     RunStoreUnavailable,
 )
 from fastroai.graphs import Edge, Graph, GraphResult, Node
-from fastroai.graphs.events import Visit, decision_name, visit_place
+from fastroai.graphs.machine.events import Visit, decision_name, visit_place
 from fastroai.pipelines import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.places import split_attempt
 from fastroai.runtime import current_scope
@@ -102,7 +102,11 @@ def _answered(entries: Sequence[AnyFact]) -> set[str]:
 
 def _place(ending: Ending) -> str:
     visit = Visit(ending.node, ending.visit)
-    return visit_place(Visit(decision_name(visit.node), visit.number)) if ending.is_decision else visit_place(visit)
+    return (
+        visit_place(Visit(decision_name(visit.node), visit.number))
+        if ending.is_decision
+        else visit_place(visit)
+    )
 
 
 class World:

@@ -25,9 +25,9 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from fastroai.graphs.markers import Done
-from fastroai.graphs.thread import Phase
-from fastroai.graphs.travelling import travelling
+from fastroai.graphs.conversation.markers import Done
+from fastroai.graphs.conversation.thread import Phase
+from fastroai.graphs.conversation.travelling import travelling
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastroai.graphs.conversation import Conversation, ConversationLike
-from fastroai.graphs.talk import Talk
-from fastroai.graphs.thread import Phase, Thread
+from fastroai.graphs.conversation.conversation import Conversation, ConversationLike
+from fastroai.graphs.conversation.talk import Talk
+from fastroai.graphs.conversation.thread import Phase, Thread
 from fastroai.runtime import Scope
 from fastroai.steps import BaseStep, StepConfig, StepContext, step
 from fastroai.steps.config import ExecutionConfig, resolve

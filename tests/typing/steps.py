@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import assert_type
+from typing import Any, assert_type
 
 from fastroai import (
     BaseStep,
@@ -161,7 +161,12 @@ async def runs() -> None:
     assert_type(result.timings["own"], StepTiming)
     assert_type(result.usage.steps["own"], StepUsage)
     assert_type(result.usage.total_cost_microcents, int)
-    assert_type(pipeline.execute_sync(), PipelineResult[str])
+    assert_type(pipeline.execute_sync({"text": "x"}, Deps(), run_id="r"), PipelineResult[str])
+    assert_type(pipeline.resume_sync("r", deps=Deps()), PipelineResult[str])
+    assert_type(pipeline.fork_sync("r", at="own", deps=Deps()), PipelineResult[str])
+    pipeline.execute_sync({"text": "x"}, OtherDeps())  # type: ignore[arg-type]
+    pipeline.execute_sync({"text": "x"}, tenant="a")  # type: ignore[call-arg]
+    pipeline.resume_sync()  # type: ignore[call-arg]
     await pipeline.execute({"text": "x"}, OtherDeps())  # type: ignore[arg-type]
     async with pipeline.stream({"text": "x"}, Deps()) as stream:
         assert_type(stream, PipelineStream[str])
@@ -173,7 +178,7 @@ async def runs() -> None:
                 case TextChunk(text=text):
                     assert_type(text, str)
                 case StepFinished(output=output):
-                    assert_type(output, object)
+                    assert_type(output, Any)
                 case _:
                     pass
     assert_type(stream.result, PipelineResult[str] | None)

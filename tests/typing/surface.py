@@ -58,6 +58,7 @@ async def runs() -> None:
     for_this_call = await text_agent.run("hi", output_type=Category)
     assert_type(for_this_call, ChatResponse[Category])
     assert_type(text_agent.run_sync("hi"), ChatResponse[str])
+    assert_type(text_agent.run_sync("hi", output_type=Category), ChatResponse[Category])
     async for chunk in category_agent.run_stream("hi", deps=Deps("a")):
         assert_type(chunk, StreamChunk[Category])
         assert_type(chunk.usage_data, ChatResponse[Category] | None)
@@ -78,6 +79,9 @@ def count(ctx: StepContext[Deps]) -> int:
     assert_type(category, Category)
     assert_type(ctx.get_dependency_or_none("classify", Category), Category | None)
     assert_type(ctx.run_sync(text_agent, "hi").output, str)
+    assert_type(ctx.run_sync(category_agent, "hi", retries=2), ChatResponse[Category])
+    ctx.run_sync(text_agent, "hi", tries=2)  # type: ignore[call-arg]
+    assert_type(ctx.once_sync("count", lambda: 1), int)
     return len(category.name)
 
 
@@ -125,6 +129,7 @@ async def estimates() -> None:
     assert_type(text_agent.estimate_sync("hi"), Quote)
     assert_type(await pipeline.estimate({"text": "x"}, Deps("a")), Quote)
     assert_type(router.estimate_sync({"text": "x"}), Quote)
+    assert_type(router.execute_sync({"text": "x"}, Deps("a")), PipelineResult[str])
     assert_type(quote + quote * 3, Quote)
     assert_type(sum([quote, quote]), Quote | Literal[0])
 

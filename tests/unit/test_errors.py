@@ -10,6 +10,7 @@ from fastroai import errors
 from fastroai.errors import (
     AnswerCutError,
     BudgetExceeded,
+    CancelledInside,
     CircuitOpenError,
     ConfigurationError,
     ContractViolation,
@@ -140,6 +141,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (StepExecutionError("s", ValueError("bad")), "step 's' failed: ValueError: bad"),
     (TimeLimitExceeded("step 's'", 1.5), "step 's' took longer than 1.5 s"),
     (AnswerCutError("m", "openai"), "the answer of openai:m broke off: its stream ended without a finish"),
+    (CancelledInside("ask"), "step 'ask' awaited something that was cancelled, as by a client or a pool"),
     (DispatchSkippedError("no credit"), "agent call skipped: no credit"),
     (DispatchSkippedError(), "agent call skipped"),
     (BudgetExceeded(500, 498), "reached: 498 of 500 are used, so the next request was not sent. Raise"),
@@ -198,8 +200,8 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     ),
     (
         RunConflict("r", 7),
-        "run 'r' is no longer at revision 7: somebody else has reported to it, or taken it up. Nothing of this "
-        "report is on record. Read it again with state(), and decide anew",
+        "run 'r' is no longer at revision 7: somebody else has reported to it, or taken it up. Nothing of "
+        "this report is on record. Read it again with state(), and decide anew",
     ),
     (
         RunDefinitionChanged("r", ("step 'a' is new", "step 'b' was removed")),
@@ -243,6 +245,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         LangGraphStopped("s", "interrupt", "'Send it?'"),
         "the graph of step 's' waits for an answer to 'Send it?'; give graph_step(answer=...)",
     ),
+    (CancelledInside("s"), "step 's' awaited something that was cancelled, as by a client or a pool"),
     (GraphStopped("g", "cancelled", "cancel was requested"), "graph 'g' is cancelled: cancel was requested"),
     (
         MemoryConflict("k", "a", "b"),
@@ -336,12 +339,14 @@ def test_only_what_can_pass_by_itself_is_worth_trying_again() -> None:
     assert [type(error).__name__ for error, _ in EXAMPLES if error.retryable] == [
         "TimeLimitExceeded",
         "AnswerCutError",
+        "CancelledInside",
         "CircuitOpenError",
         "CircuitOpenError",
         "SpendStoreUnavailable",
         "StoreUnavailable",
         "RunInProgress",
         "PriceUpdateError",
+        "CancelledInside",
     ]
 
 

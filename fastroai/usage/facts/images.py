@@ -7,8 +7,6 @@ from typing import Literal, Protocol
 
 from fastroai.usage.facts.source import Source
 
-Detail = Literal["low", "high", "original", "auto"]
-
 
 @dataclass(frozen=True, slots=True)
 class Size:

@@ -17,9 +17,9 @@ from support.visiting import Branch
 from fastroai import FastroAgent, StepContext, step
 from fastroai.calls.call import AgentCall
 from fastroai.errors import CostBudgetExceeded
-from fastroai.graphs.conversation import Conversation
-from fastroai.graphs.talk import Talk
-from fastroai.graphs.thread import Phase, Thread
+from fastroai.graphs.conversation.conversation import Conversation
+from fastroai.graphs.conversation.talk import Talk
+from fastroai.graphs.conversation.thread import Phase, Thread
 from fastroai.runtime import Scope
 from fastroai.steps import StepConfig
 from fastroai.testing import ModelServer, Reply, ToolCall

@@ -10,7 +10,7 @@ from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.models.test import TestModel
 
-from fastroai.agent.models import ModelCache, build_model, loop_of, note_loop
+from fastroai.agent.models import ModelCache, build_model, loop_of, note_loop, providers_of
 from fastroai.errors import UnknownModelError
 
 
@@ -100,13 +100,13 @@ async def test_any_model_that_was_built_is_answered_with_that_of_the_loop() -> N
 
 async def test_the_loop_of_a_model_is_the_last_one_that_used_it_while_that_runs() -> None:
     used, unused = build_model("gpt-5-mini"), build_model("claude-haiku-4-5")
-    note_loop(used)
+    note_loop(providers_of(used), asyncio.get_running_loop())
     assert loop_of(FallbackModel(unused, used)) is asyncio.get_running_loop()
     assert loop_of(unused) is None
     assert loop_of(TestModel()) is None
 
     async def use() -> None:
-        note_loop(used)
+        note_loop(providers_of(used), asyncio.get_running_loop())
 
     await asyncio.to_thread(asyncio.run, use())
     assert loop_of(used) is None

@@ -16,8 +16,8 @@ from support.visiting import Branch
 
 from fastroai.agent import FastroAgent
 from fastroai.errors import BudgetExceeded, ConfigurationError, JudgeEscalated, JudgeNotSatisfied, usage_of
-from fastroai.graphs.agent_node import AgentNode
-from fastroai.graphs.judging import Verdict
+from fastroai.graphs.agents.agent_node import AgentNode
+from fastroai.graphs.agents.judging import Verdict
 from fastroai.pipelines import Pipeline
 from fastroai.runtime.failures import is_terminal
 from fastroai.steps import StepConfig, StepContext

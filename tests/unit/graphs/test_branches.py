@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastroai.graphs.branches import Branch, Fork
+from fastroai.graphs.machine.branches import Branch, Fork
 
 
 def forked(branch: Branch, node: str, visit: int, *targets: str) -> list[Branch]:

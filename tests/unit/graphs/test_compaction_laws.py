@@ -21,10 +21,10 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from support.histories import agent_calls, phases
 
-from fastroai.graphs.compaction import Compaction, without_payloads
-from fastroai.graphs.conversation import Conversation
-from fastroai.graphs.thread import Phase, Thread
-from fastroai.graphs.travelling import travelling
+from fastroai.graphs.conversation.compaction import Compaction, without_payloads
+from fastroai.graphs.conversation.conversation import Conversation
+from fastroai.graphs.conversation.thread import Phase, Thread
+from fastroai.graphs.conversation.travelling import travelling
 
 compactions = st.builds(Compaction, keep=st.integers(1, 3), summary=st.none() | st.just("what was before"))
 

@@ -10,7 +10,7 @@ from pydantic_ai.models.test import TestModel
 
 from fastroai.agent import FastroAgent
 from fastroai.errors import ConfigurationError
-from fastroai.graphs.conversation import Conversation
+from fastroai.graphs.conversation.conversation import Conversation
 
 
 def test_the_two_words_are_short_forms() -> None:

@@ -17,9 +17,9 @@ from support.steps import run_alone
 
 from fastroai.agent import FastroAgent
 from fastroai.errors import BudgetExceeded, RunTakenOver
-from fastroai.graphs.decider import Candidate, NextNode, _choice_of, decide
-from fastroai.graphs.outer_stops import stops_more_than
-from fastroai.graphs.routing import Decision
+from fastroai.graphs.agents.decider import Candidate, NextNode, _choice_of, decide
+from fastroai.graphs.agents.outer_stops import stops_more_than
+from fastroai.graphs.machine.routing import Choice
 from fastroai.pipelines import Pipeline, PipelineConfig
 from fastroai.runtime import Scope
 from fastroai.steps import StepConfig, StepContext, step
@@ -40,8 +40,8 @@ def choosing(answer: dict[str, object] | Exception, **options: Any) -> FastroAge
 
 def deciding(
     decider: Any, output: object = "angry", **more: Any
-) -> Callable[[StepContext[Any]], Awaitable[Decision]]:
-    async def code(ctx: StepContext[Any]) -> Decision:
+) -> Callable[[StepContext[Any]], Awaitable[Choice]]:
+    async def code(ctx: StepContext[Any]) -> Choice:
         return await decide(
             decider,
             ctx,
@@ -55,15 +55,15 @@ def deciding(
     return code
 
 
-async def decision_of(decider: Any, **more: Any) -> Decision:
+async def decision_of(decider: Any, **more: Any) -> Choice:
     decision = (await run_alone(deciding(decider, **more))).output
-    assert isinstance(decision, Decision)
+    assert isinstance(decision, Choice)
     return decision
 
 
 async def test_the_decision_is_what_the_model_says_with_its_reasons() -> None:
     decider = choosing({"reasoning": "it is easy", "target": "reply"})
-    assert await decision_of(decider) == Decision("reply", "it is easy")
+    assert await decision_of(decider) == Choice("reply", "it is easy")
 
 
 async def test_the_model_is_asked_with_goal_output_and_exactly_the_candidates() -> None:
@@ -121,7 +121,7 @@ async def test_an_agent_that_takes_no_output_type_gives_the_fallback_too() -> No
         FunctionModel(lambda messages, info: ModelResponse(parts=[TextPart("reply")]))
     )
     decision = await decision_of(Careless(said))
-    assert decision == Decision("escalate", "", "the decider gave 'reply', which names no candidate")
+    assert decision == Choice("escalate", "", "the decider gave 'reply', which names no candidate")
 
 
 async def test_a_call_that_fails_takes_the_fallback_after_its_retries() -> None:
@@ -134,7 +134,7 @@ async def test_a_call_that_fails_takes_the_fallback_after_its_retries() -> None:
     decider = FastroAgent[Any, str](FunctionModel(respond))
     one = step(retries=2, retry_delay=0)(deciding(decider))
     decision = (await run_alone(one)).output
-    assert decision == Decision("escalate", "", "ConnectionResetError: gone")
+    assert decision == Choice("escalate", "", "ConnectionResetError: gone")
     assert len(calls) == 3
 
 
@@ -144,7 +144,7 @@ async def test_a_budget_of_the_node_itself_takes_the_fallback() -> None:
     one = step(deciding(decider))
     one.config = config
     decision = (await run_alone(one)).output
-    assert isinstance(decision, Decision)
+    assert isinstance(decision, Choice)
     assert decision.target == "escalate"
     assert "CostBudgetExceeded" in str(decision.failure)
 

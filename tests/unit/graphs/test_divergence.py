@@ -61,7 +61,9 @@ async def test_a_skip_that_is_not_decided_and_one_that_is() -> None:
 
 async def test_outputs_and_inputs_that_do_not_fit() -> None:
     entries = await entries_of(turning())
-    spoiled = [replace(e, output=3) if isinstance(e, StepFinished) and e.place == "end" else e for e in entries]
+    spoiled = [
+        replace(e, output=3) if isinstance(e, StepFinished) and e.place == "end" else e for e in entries
+    ]
     end = Counted().node("end", returns=str)
     typed = Graph(
         "turning", nodes={**turning().nodes, "end": end}, edges=turning().edges, entry="turn", goal="other"

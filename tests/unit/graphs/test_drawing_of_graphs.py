@@ -11,7 +11,7 @@ from support.agents import paid_agent
 from fastroai import Graph, Node, Pipeline, StepContext, step
 from fastroai.drawing import Drawing, DrawnEdge, DrawnNode
 from fastroai.graphs import Edge, GraphResult
-from fastroai.graphs.drawing import draw
+from fastroai.graphs.text.drawing import draw
 
 
 @step

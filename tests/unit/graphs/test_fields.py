@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 from typing_extensions import TypeAliasType, TypedDict
 
-from fastroai.graphs.fields import declared_fields
+from fastroai.graphs.machine.fields import declared_fields
 
 T = TypeVar("T")
 

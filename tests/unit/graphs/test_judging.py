@@ -12,7 +12,7 @@ from support.steps import run_alone
 
 from fastroai.agent import FastroAgent
 from fastroai.errors import ConfigurationError, ExpressionError
-from fastroai.graphs.judging import JudgeLike, Ruling, Verdict, as_judge
+from fastroai.graphs.agents.judging import JudgeLike, Ruling, Verdict, as_judge
 from fastroai.steps import StepContext
 
 

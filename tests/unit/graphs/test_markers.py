@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from fastroai.errors import RecordedError
-from fastroai.graphs.markers import (
+from fastroai.graphs.conversation.markers import (
     TOLD_AT_ONCE,
     VALUE_LENGTH,
     BranchDone,

@@ -1,5 +1,5 @@
-from fastroai.graphs.branches import Branch, Fork
-from fastroai.graphs.merging import merge_errors
+from fastroai.graphs.machine.branches import Branch, Fork
+from fastroai.graphs.machine.merging import merge_errors
 
 
 def test_a_failure_after_the_fork_stays_the_latest_one() -> None:

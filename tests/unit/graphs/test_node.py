@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from fastroai import BasePipeline, FastroAgent, Pipeline, StepContext, step
-from fastroai.graphs.edge import Edge
-from fastroai.graphs.node import Node, nodes_of
+from fastroai.graphs.shape.edge import Edge
+from fastroai.graphs.shape.node import Node, nodes_of
 from fastroai.records import NOT_GIVEN
 
 

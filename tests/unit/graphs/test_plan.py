@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import itertools
 
-from fastroai.graphs.edge import Edge, When
-from fastroai.graphs.plan import GraphPlan
+from fastroai.graphs.shape.edge import Edge, When
+from fastroai.graphs.shape.plan import GraphPlan
 
 
 def plan_of(*ways: str, terminals: tuple[str, ...] | None = None, failing: tuple[str, ...] = ()) -> GraphPlan:

@@ -13,7 +13,7 @@ from support.counted_nodes import Counted
 from fastroai import FastroAgent, PipelineConfig, StepContext
 from fastroai.errors import RunCorrupt
 from fastroai.graphs import Edge, Graph, Node
-from fastroai.graphs.replay import replayed
+from fastroai.graphs.machine.replay import replayed
 from fastroai.runtime.facts import (
     AnyFact,
     QuestionAsked,
@@ -104,7 +104,9 @@ async def test_a_log_that_cannot_be_is_refused_and_never_crashes_whatever_is_wro
         for forgiving in (False, True):
             try:
                 recorded = RecordedRun("r", log)
-                replay = replayed(graph._setup, {"x": 1}, recorded, recorded.opened.part, None, forgiving=forgiving)
+                replay = replayed(
+                    graph._setup, {"x": 1}, recorded, recorded.opened.part, None, forgiving=forgiving
+                )
             except RunCorrupt:
                 refused += 1
             else:
@@ -118,7 +120,9 @@ async def test_every_beginning_of_a_log_is_one_that_a_run_can_go_on_from() -> No
     entries = await log_of(graph, counted)
     questions = next(number for number, entry in enumerate(entries) if isinstance(entry, QuestionAsked))
     for end in range(1, len(entries) + 1):
-        replay = replayed(graph._setup, {"x": 1}, RecordedRun("r", entries[:end]), entries[0].part, None, forgiving=False)
+        replay = replayed(
+            graph._setup, {"x": 1}, RecordedRun("r", entries[:end]), entries[0].part, None, forgiving=False
+        )
         assert replay.finish or replay.starts
         if end > questions + 1 and replay.finish is not None:
             assert replay.finish.status in ("waiting", "finished")

@@ -20,10 +20,10 @@ from pydantic_ai.messages import (
 from pydantic_ai.usage import RequestUsage
 
 from fastroai.errors import ValueNotStorable
-from fastroai.graphs.compaction import Compaction
-from fastroai.graphs.conversation import Conversation
-from fastroai.graphs.talk import Talk
-from fastroai.graphs.thread import Phase, Thread
+from fastroai.graphs.conversation.compaction import Compaction
+from fastroai.graphs.conversation.conversation import Conversation
+from fastroai.graphs.conversation.talk import Talk
+from fastroai.graphs.conversation.thread import Phase, Thread
 
 LONG = "x" * 4_000
 

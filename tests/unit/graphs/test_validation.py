@@ -13,10 +13,10 @@ from fastroai import BaseStep, FastroAgent, PipelineConfig, StepConfig, StepCont
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import GraphValidationError
 from fastroai.expressions import Expression
-from fastroai.graphs.edge import Edge
-from fastroai.graphs.node import Node, nodes_of
-from fastroai.graphs.plan import GraphPlan
-from fastroai.graphs.validation import build_plan
+from fastroai.graphs.shape.edge import Edge
+from fastroai.graphs.shape.node import Node, nodes_of
+from fastroai.graphs.shape.plan import GraphPlan
+from fastroai.graphs.shape.validation import build_plan
 
 
 @step

@@ -7,10 +7,10 @@ import pytest
 
 from fastroai import Budget, StepContext, step
 from fastroai.errors import ConfigurationError, GraphValidationError
-from fastroai.graphs.edge import Edge
-from fastroai.graphs.node import Node
-from fastroai.graphs.validation import build_plan
-from fastroai.graphs.yaml import GraphDocument, load_graph_yaml
+from fastroai.graphs.shape.edge import Edge
+from fastroai.graphs.shape.node import Node
+from fastroai.graphs.shape.validation import build_plan
+from fastroai.graphs.text.yaml import GraphDocument, load_graph_yaml
 
 
 @step

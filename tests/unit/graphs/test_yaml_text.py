@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fastroai.errors import MissingExtraError
-from fastroai.graphs.yaml_text import MAX_CHARACTERS, read_yaml
+from fastroai.graphs.text.yaml_text import MAX_CHARACTERS, read_yaml
 
 
 def problems(text: str) -> list[str]:

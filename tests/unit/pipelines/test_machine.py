@@ -34,9 +34,7 @@ def machine(
     """A machine for steps that are named by a letter each."""
     needs = {step_id: list(befores) for step_id, befores in dependencies.items()}
     plan = build_plan("p", dict.fromkeys(needs, nothing), needs, next(iter(needs)), None)
-    return PipelineMachine(
-        plan, exempt=frozenset(exempt), max_concurrency=max_concurrency, resumes=resumes
-    )
+    return PipelineMachine(plan, exempt=frozenset(exempt), max_concurrency=max_concurrency, resumes=resumes)
 
 
 def starts(decisions: list[Decision]) -> str:

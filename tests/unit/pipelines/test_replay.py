@@ -191,10 +191,10 @@ async def test_a_run_that_a_budget_around_it_stopped_replays_as_it_was() -> None
     assert trace.replay(pipeline) is None
 
 
-async def test_a_run_that_a_step_cancelled_replays_as_it_was() -> None:
+async def test_a_run_in_which_the_task_of_a_step_was_cancelled_replays_as_it_was() -> None:
     pipeline = pipeline_of(DIAMOND, failing={"b": asyncio.CancelledError()})
     trace = await trace_of(pipeline, MemoryRunStore())
-    assert trace.status == "cancelled"
+    assert trace.status == "failed"
     assert trace.replay(pipeline) is None
 
 

@@ -3,6 +3,7 @@
 import copy
 import pickle
 from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -46,7 +47,10 @@ async def test_every_kind_of_token_has_its_total() -> None:
 
     @step
     async def spends(ctx: StepContext) -> None:
-        ctx.scope.charge(RequestRecord(model="m", provider="p", outcome="settled", tokens=tokens))
+        now = datetime.now(UTC)
+        ctx.scope.charge(
+            RequestRecord(model="m", provider="p", outcome="settled", tokens=tokens, started_at=now)
+        )
 
     usage = (await Pipeline[Any, Any]("p", {"a": spends, "b": spends}, output_step="a").execute()).usage
     for kind in ("input", "output", "cache_read", "cache_write", "input_audio", "output_audio", "reasoning"):

@@ -12,7 +12,7 @@ import pytest
 from support.leftovers import assert_no_task_is_left
 from support.virtual_time import in_virtual_time, now
 
-from fastroai.errors import StepExecutionError, TimeLimitExceeded, usage_of
+from fastroai.errors import CancelledInside, StepExecutionError, TimeLimitExceeded, usage_of
 from fastroai.pipelines import BaseStep, Pipeline, PipelineConfig, StepContext, step
 from fastroai.runtime import current_scope
 
@@ -307,16 +307,37 @@ async def test_a_step_that_swallows_cancellation_gives_an_output_and_nothing_fol
     assert not followed
 
 
+async def test_a_step_whose_own_task_was_cancelled_has_failed() -> None:
+    attempts: list[int] = []
+
+    @step(retries=1, retry_delay=0)
+    async def awaits(ctx: StepContext) -> None:
+        attempts.append(ctx.attempt)
+        inside = asyncio.create_task(asyncio.sleep(60))
+        await asyncio.sleep(0)
+        inside.cancel()
+        await inside
+
+    pipeline: Pipeline[Any, Any] = Pipeline(
+        "p", {"awaits": awaits, "other": step(lambda ctx: 1)}, output_step="other"
+    )
+    with pytest.raises(StepExecutionError, match="step 'awaits' failed: CancelledInside") as caught:
+        await pipeline.execute()
+    assert isinstance(caught.value.original_error, CancelledInside)
+    config = PipelineConfig(on_error="continue")
+    lenient: Pipeline[Any, Any] = Pipeline("p", pipeline.steps, output_step="other", config=config)
+    result = await lenient.execute()
+    assert (result.output, [*result.errors], attempts) == (1, ["awaits"], [1, 2, 1, 2])
+    assert_no_task_is_left()
+
+
 @pytest.mark.parametrize("on_error", ["fail", "continue"])
-@pytest.mark.parametrize("how", ["raises", "cancels its task"])
-async def test_a_step_that_cancels_itself_cancels_the_run(on_error: Any, how: str) -> None:
+async def test_a_step_that_cancels_the_task_of_its_run_cancels_the_run(on_error: Any) -> None:
     hanging = Hanging()
 
     @step
     async def cancels_itself(ctx: StepContext) -> None:
         await hanging.started.wait()
-        if how == "raises":
-            raise asyncio.CancelledError
         task = asyncio.current_task()
         assert task is not None
         task.cancel()

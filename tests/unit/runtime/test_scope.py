@@ -10,7 +10,7 @@ from fastroai.errors import TimeBudgetExceeded, usage_of
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import Charge, Clock, Listener, RunEvent, RunStarted, Scope, current_scope
 from fastroai.runtime.facts import Part
-from fastroai.runtime.scope import ScopeKind, current_branch
+from fastroai.runtime.scope import ScopeKind, current_tool_call
 from fastroai.steps.durability import step_place
 from fastroai.tracing import NoOpTracer
 from fastroai.usage import Budget
@@ -140,14 +140,14 @@ def test_a_snapshot_of_what_was_spent_does_not_change() -> None:
 async def test_the_nearest_deadline_above_counts() -> None:
     run, step = chain_of("run", "step")
     assert run.time_left() is None
-    assert run.has_time_for(1e9)
+    assert run.deadline_before(1e9) is None
     async with Clock(10, "run") as outer, Clock(3, "step") as inner:
         run.add_clock(outer)
         assert step.time_left() == 10
         step.add_clock(inner)
         assert (step.time_left(), run.time_left()) == (3, 10)
-        assert step.has_time_for(2.9)
-        assert not step.has_time_for(3)
+        assert step.deadline_before(2.9) is None
+        assert step.deadline_before(3) == ("step", 3)
         with inner.paused():
             assert step.time_left() == 10
         step.remove_clock(inner)
@@ -303,10 +303,11 @@ async def test_what_runs_steps_is_part_of_places_counted_and_named_by_events(kin
     assert first.place_within(outer) == "ask@2/inner"
     assert inside.place_within(outer) == "ask@2/inner#2/check#3@1"
     assert step_place(inside) == "ask@2/inner#2/check#3"
-    assert inside.place() == {"run_id": outer.run_id, "pipeline": "inner", "path": second.path}
-    token = current_branch.set("tool1")
+    assert inside.part == second.part
+    assert (inside.part.run_id, inside.part.name, inside.part.path) == (outer.run_id, "inner", second.path)
+    token = current_tool_call.set("tool1")
     in_tool = Scope(kind, "inner", parent=agent)
-    current_branch.reset(token)
+    current_tool_call.reset(token)
     assert in_tool.own_place == "inner#tool1"
 
 

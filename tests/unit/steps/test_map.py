@@ -11,7 +11,7 @@ from support.steps import failure_of, run_alone
 from support.tracing import RecordingTracer
 from support.virtual_time import in_virtual_time, now
 
-from fastroai.errors import ConfigurationError, CostBudgetExceeded, TimeLimitExceeded
+from fastroai.errors import CancelledInside, ConfigurationError, CostBudgetExceeded, TimeLimitExceeded
 from fastroai.pipelines import (
     Pipeline,
     PipelineConfig,
@@ -287,7 +287,7 @@ async def test_what_is_neither_agent_nor_step_cannot_be_mapped(wrong: Any) -> No
     assert isinstance(await failure_of(fan_out), ConfigurationError)
 
 
-async def test_an_item_that_cancels_itself_cancels_the_run() -> None:
+async def test_an_item_whose_own_task_was_cancelled_has_failed() -> None:
     @step
     async def inner(ctx: StepContext) -> None:
         if ctx.get_input("item") == 2:
@@ -296,6 +296,7 @@ async def test_an_item_that_cancels_itself_cancels_the_run() -> None:
     async def fan_out(ctx: StepContext) -> None:
         await ctx.map(inner, [1, 2, 3])
 
-    with pytest.raises(asyncio.CancelledError):
-        await run_alone(fan_out, config=PipelineConfig(on_error="continue"))
+    result = await run_alone(fan_out, config=PipelineConfig(on_error="continue"))
+    (error,) = result.errors.values()
+    assert isinstance(error, CancelledInside)
     assert_no_task_is_left()

@@ -35,7 +35,7 @@ def test_standard_names_are_those_of_the_opentelemetry_package() -> None:
     }
     ours = {value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
     assert {value for value in ours if not value.startswith(("fastroai.", "operation."))} <= standard
-    assert len([value for value in ours if value.startswith("gen_ai.")]) == 16
+    assert len([value for value in ours if value.startswith("gen_ai.")]) == 13
 
 
 def test_token_names_are_those_of_pydantic_ai() -> None:
@@ -107,32 +107,26 @@ def test_sums_stand_under_names_that_no_backend_adds_to_the_requests() -> None:
 
 
 def test_spans_are_named_by_the_conventions() -> None:
-    assert names.pipeline_span("p") == "pipeline p"
+    assert names.run_span("pipeline", "p") == "pipeline p"
     assert names.step_span("s") == "step s"
     assert names.agent_span("a") == "invoke_agent a"
     assert names.agent_span(None) == "invoke_agent"
     assert names.request_span("gpt-5-mini") == "chat gpt-5-mini"
-    assert names.tool_span("search") == "execute_tool search"
 
 
 def test_what_is_not_given_is_left_out() -> None:
-    assert names.pipeline_attributes(name="p", run_id="r") == {
+    assert names.run_attributes("pipeline", name="p", run_id="r") == {
         "fastroai.pipeline.name": "p",
         "fastroai.run.id": "r",
     }
-    assert names.step_attributes(step_id="s", attempt=1) == {
+    assert names.step_attributes(step_id="s", visit=1) == {
         "fastroai.step.id": "s",
-        "fastroai.attempt": 1,
+        "fastroai.node.visit": 1,
     }
-    assert names.agent_attributes(name="a", conversation_id="c") == {
+    assert names.agent_attributes(name="a", attempt=1) == {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": "a",
-        "gen_ai.conversation.id": "c",
-    }
-    assert names.tool_attributes(name="search", call_id="1") == {
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": "search",
-        "gen_ai.tool.call.id": "1",
+        "fastroai.attempt": 1,
     }
 
 

@@ -1,9 +1,18 @@
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 
 import pytest
 from genai_prices.data import providers
+from genai_prices.types import (
+    ClauseEquals,
+    ConditionalPrice,
+    ModelInfo,
+    ModelPrice,
+    PriceVariant,
+    StartDateConstraint,
+)
 
-from fastroai.usage.list_prices import is_local, listed_model
+from fastroai.usage.list_prices import ListedModel, is_local, listed_model
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 
@@ -61,3 +70,19 @@ def test_the_same_prices_are_prepared_once() -> None:
     listed = listed_model("gpt-5-mini", "openai", None)
     assert listed is not None
     assert listed.card(NOW, {}) is listed.card(NOW, {"downstream": "x"})
+
+
+def test_only_prices_that_do_not_depend_on_the_time_last() -> None:
+    later = StartDateConstraint(date(2026, 11, 23))
+    plain, cheap = ModelPrice(input_mtok=Decimal(2)), ModelPrice(input_mtok=Decimal(1))
+    variant = PriceVariant(when={"service_tier": "flex"}, prices=cheap, constraint=later)
+    match = ClauseEquals(equals="gpt-x")
+    model = ListedModel(ModelInfo(id="gpt-x", match=match, prices=plain, price_variants=[variant]), True)
+    flex = {"service_tier": "flex"}
+    assert model.lasting_card({}) is model.card(NOW, {})
+    assert model.lasting_card(flex) is None
+    million = {"input_tokens": 1_000_000}
+    assert model.card(NOW, flex).cost(million) == 2
+    assert model.card(datetime(2026, 11, 24, tzinfo=UTC), flex).cost(million) == 1
+    dated = [ConditionalPrice(prices=plain), ConditionalPrice(later, prices=cheap)]
+    assert ListedModel(ModelInfo(id="gpt-x", match=match, prices=dated), True).lasting_card({}) is None

@@ -1,9 +1,12 @@
 import warnings
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from genai_prices.data_snapshot import DataSnapshot, get_snapshot, set_custom_snapshot
+from genai_prices.types import ClauseEquals, ModelInfo, ModelPrice
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -209,6 +212,35 @@ class TestPriceOfAResponse:
     def test_a_service_tier_without_a_listed_price_leaves_the_cost_incomplete(self) -> None:
         cost = CostCalculator().cost_of(answer(details={"service_tier": "scale"}))
         assert cost.unpriced_units == ("service_tier=scale",)
+
+    def test_prices_that_were_found_before_give_way_to_newer_ones(self) -> None:
+        calculator = CostCalculator()
+        assert calculator.price(answer()) == Decimal("0.0028")
+        calculator.add_pricing_override("gpt-plain", **CHEAP)
+        assert calculator.price(answer()) == Decimal("0.0011")
+        listed = CostCalculator()
+        assert listed.price(answer()) == Decimal("0.0028")
+        dearer = ModelInfo(
+            id="gpt-plain",
+            match=ClauseEquals(equals="gpt-plain"),
+            prices=ModelPrice(input_mtok=Decimal(20), output_mtok=Decimal(80)),
+        )
+        provider = replace(get_snapshot().providers[0], models=[dearer])
+        set_custom_snapshot(DataSnapshot([provider], from_auto_update=True))
+        assert listed.price(answer()) == Decimal("0.028")
+        assert calculator.price(answer()) == Decimal("0.0011")
+
+    def test_each_response_has_the_prices_of_its_own_time_and_terms(self) -> None:
+        calculator = CostCalculator({"gpt-variants": {"service_tiers": {"flex": {"discount": "0.5"}}}})
+        at_noon, at_night = datetime(2026, 1, 1, 12, tzinfo=UTC), datetime(2026, 1, 1, 23, tzinfo=UTC)
+        for _ in range(2):
+            assert calculator.price(answer("gpt-hourly", at=at_noon)) == Decimal("0.0066")
+            assert calculator.price(answer("gpt-hourly", at=at_night)) == Decimal("0.0028")
+            assert calculator.price(answer("gpt-variants")) == Decimal("0.0028")
+            flex = answer("gpt-variants", details={"service_tier": "flex"})
+            assert calculator.price(flex) == Decimal("0.0012")
+            fast = calculator.cost_of(answer(), conditions={"speed": "fast"})
+            assert fast.unpriced_units == ("speed=fast",)
 
     def test_prices_depend_on_the_speed_that_was_asked_for(self) -> None:
         asked = answer("gpt-plain")

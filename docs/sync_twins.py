@@ -1,0 +1,44 @@
+"""Griffe extension that shows `execute_sync = blocking(execute, ...)` as a method with a signature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import griffe
+
+
+class SyncTwins(griffe.Extension):
+    """Gives each sync twin the signature of its async method, and the summary of its own docstring."""
+
+    def on_class_members(self, *, cls: griffe.Class, **kwargs: Any) -> None:
+        """Replace the twins among the members of a class, once they have all been read."""
+        for name, member in list(cls.members.items()):
+            method = _method_of(member)
+            if method is None:
+                continue
+            original = cls.members[method]
+            assert isinstance(original, griffe.Function)
+            summary, _, _ = (griffe.dynamic_import(member.path).__doc__ or "").partition("\n\n")
+            twin = griffe.Function(
+                name,
+                lineno=member.lineno,
+                endlineno=member.endlineno,
+                parameters=original.parameters,
+                returns=original.returns,
+                docstring=griffe.Docstring(summary),
+            )
+            cls.set_member(name, twin)
+
+
+def _method_of(member: griffe.Object | griffe.Alias) -> str | None:
+    """The name of the async method that a member is the twin of, if it is one."""
+    if isinstance(member, griffe.Attribute):
+        calls = [member.value]
+    elif isinstance(member, griffe.Function):
+        calls = [decorator.value for decorator in member.decorators]
+    else:
+        return None
+    for call in calls:
+        if isinstance(call, griffe.ExprCall) and str(call.function) in ("blocking", "blocking_overloaded"):
+            return str(call.arguments[0])
+    return None

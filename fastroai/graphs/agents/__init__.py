@@ -1,0 +1,1 @@
+"""Models that judge and decide in a graph."""

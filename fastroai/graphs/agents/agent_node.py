@@ -1,0 +1,152 @@
+"""An agent that works on its answer until a judge accepts it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final, Generic
+
+from typing_extensions import TypeVar
+
+from fastroai.agent import ChatResponse, FastroAgent
+from fastroai.agent.output_types import type_of_outputs
+from fastroai.agent.step import AgentStep, PromptSource
+from fastroai.calls.call import AgentCall, AgentLike, Prompt, check_agent
+from fastroai.calls.stream import ChatStream
+from fastroai.errors import JudgeEscalated, JudgeNotSatisfied
+from fastroai.graphs.agents.judging import JudgeLike, Ruling, Verdict, as_judge
+from fastroai.graphs.conversation.markers import cut, told_in_full
+from fastroai.runtime.options import check_count
+from fastroai.steps import StepConfig, StepContext
+from fastroai.usage import Quote
+
+DepsT = TypeVar("DepsT", default=Any)
+OutputT = TypeVar("OutputT", default=Any)
+
+MAX_ITERATIONS: Final = 3
+PROMPT_LENGTH: Final = 100_000
+"""Characters of each value in a prompt that is made of what a node reads."""
+
+
+class AgentNode(AgentStep[DepsT, OutputT]):
+    """Calls an agent, and again with the judge's feedback until that accepts the output.
+
+        AgentNode(writer, "Write a summary.", judge="len(output) <= 280")
+        AgentNode(writer, lambda ctx: ctx.get_input("task"), judge=FastroAgent(model, output_type=Verdict))
+
+    It is a step, for graphs and pipelines. With a judge, a graph does not retry it unless its `config` says
+    so. The iterations are one conversation; calls of the judge are none of it.
+
+    Raises:
+        ConfigurationError: an option that cannot be meant.
+        ExpressionError: a judge that is a text and no expression.
+    """
+
+    def __init__(
+        self,
+        agent: FastroAgent[Any, OutputT],
+        prompt: PromptSource[DepsT] | None = None,
+        *,
+        judge: JudgeLike[DepsT, OutputT] | None = None,
+        max_iterations: int = MAX_ITERATIONS,
+        config: StepConfig | None = None,
+    ) -> None:
+        """Set up a node.
+
+        Args:
+            agent: Does the work.
+            prompt: The prompt, or a function of the `StepContext` that gives it. Without one, the agent is
+                given what the node reads: the text, if that is all, else a line for each key.
+            judge: A function `(context, output) -> Verdict`, sync or async; an agent whose output type is
+                `Verdict`; or an expression that has to hold, over the output's fields, the output itself as
+                `output`, and the inputs.
+            max_iterations: How often the agent is called at most.
+            config: Settings of the step.
+        """
+        check_agent(agent)
+        check_count("max_iterations", max_iterations, least=1, required=True)
+        output_type = type_of_outputs(agent.agent.output_type)
+        super().__init__(
+            agent, what_it_reads if prompt is None else prompt, config or StepConfig(), output_type
+        )
+        self.max_iterations = max_iterations
+        self._judge = None if judge is None else as_judge(judge)
+
+    @property
+    def judges_itself(self) -> bool:
+        """Whether it says itself what is tried again, so that nobody around it does."""
+        return self._judge is not None
+
+    async def execute(self, context: StepContext[DepsT]) -> OutputT:
+        """Call the agent until the judge accepts its output, and give that.
+
+        Raises:
+            JudgeEscalated: the judge says that trying again cannot help.
+            JudgeNotSatisfied: the last output was not good enough either.
+        """
+        asked = prompt = await self._make_prompt(context)
+        going_on = _GoingOn(self.agent)
+        verdict, output = Verdict.accept(), None
+        for iteration in range(1, self.max_iterations + 1):
+            output = (await context.run(going_on, prompt, name=f"iteration{iteration}")).output
+            verdict = await self._verdict(context, output, asked, iteration)
+            if verdict.ruling is Ruling.ACCEPT:
+                return output
+            if verdict.ruling is Ruling.ESCALATE:
+                raise JudgeEscalated(context.step_id, verdict.reason, iteration, output)
+            prompt = verdict.reason
+        raise JudgeNotSatisfied(context.step_id, verdict.reason, self.max_iterations, output)
+
+    async def estimate(self, context: StepContext[DepsT]) -> Quote:
+        """The quote of the agent; none where a judge says how often it is called."""
+        if self._judge is None:
+            return await super().estimate(context)
+        return Quote.unknown("a judge decides how often the agent is called; give it a budget")
+
+    async def _verdict(
+        self, context: StepContext[DepsT], output: OutputT, asked: Prompt, iteration: int
+    ) -> Verdict:
+        if self._judge is None:
+            return Verdict.accept()
+        verdict = await self._judge(context, output, _as_text(asked), iteration)
+        said = f": {cut(verdict.reason)}" if verdict.reason else ""
+        context.logger.info(
+            "iteration %d of %d: %s%s",
+            iteration,
+            self.max_iterations,
+            verdict.ruling,
+            said,
+            extra={"iteration": iteration, "ruling": str(verdict.ruling)},
+        )
+        return verdict
+
+
+class _GoingOn(Generic[OutputT]):
+    """An agent that goes on from its last answer, where nobody else gives it a history that does."""
+
+    def __init__(self, agent: AgentLike[OutputT]) -> None:
+        self._agent = agent
+        self._last: ChatResponse[OutputT] | None = None
+
+    async def dispatch(self, call: AgentCall) -> ChatResponse[OutputT]:
+        if self._last is not None and not call.message_history:
+            call = replace(call, message_history=self._last.result.all_messages())
+        response = await self._agent.dispatch(call)
+        self._last = response
+        return response
+
+    def dispatch_stream(self, call: AgentCall) -> ChatStream[OutputT]:
+        return self._agent.dispatch_stream(call)
+
+
+def _as_text(prompt: Prompt) -> str:
+    if prompt is None or isinstance(prompt, str):
+        return prompt or ""
+    return "\n".join(item for item in prompt if isinstance(item, str))
+
+
+def what_it_reads(context: StepContext[Any]) -> str:
+    """The values that a node reads, as a prompt."""
+    values = dict(context.inputs)
+    if len(values) == 1 and isinstance(text := next(iter(values.values())), str):
+        return text
+    return "\n".join(f"{key}: {told_in_full(value, PROMPT_LENGTH)}" for key, value in values.items())

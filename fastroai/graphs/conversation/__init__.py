@@ -1,0 +1,1 @@
+"""What the agents of a graph hear of each other."""

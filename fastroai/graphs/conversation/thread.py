@@ -1,0 +1,190 @@
+"""The conversation of one branch of a graph, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NotRequired
+
+from pydantic import JsonValue, TypeAdapter
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
+from pydantic_core import PydanticSerializationError
+from typing_extensions import TypedDict
+
+from fastroai.errors import ValueNotStorable
+from fastroai.graphs.conversation.compaction import Compaction, summary_message, without_payloads
+from fastroai.graphs.conversation.conversation import Conversation
+from fastroai.graphs.conversation.history_size import estimated_tokens, tokens_in
+from fastroai.graphs.conversation.markers import BranchDone, Done, Recent, Untold
+from fastroai.graphs.conversation.prompt_layers import Narrative
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One visit of a node in a conversation: what was said, and what became of it."""
+
+    done: Done
+    messages: tuple[ModelMessage, ...] = ()
+    """Of its agent calls, with the transition to it in front; none if it called no agent."""
+    compaction: Compaction | None = None
+    """Of the history before it, if that got too long in this visit."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """As plain data; only what is new, so that it can be stored for each visit.
+
+        Raises:
+            ValueNotStorable: a tool has returned what is no JSON.
+        """
+        data: dict[str, Any] = {"node": self.done.node, "visit": self.done.visit}
+        if self.done.wrote:
+            data["wrote"] = dict(self.done.wrote)
+        if self.done.failure is not None:
+            data["failure"] = self.done.failure
+        if self.messages:
+            data["messages"] = self._messages_to_json()
+        if self.compaction is not None:
+            data["compaction"] = {"keep": self.compaction.keep, "summary": self.compaction.summary}
+        return data
+
+    def _messages_to_json(self) -> JsonValue:
+        try:
+            stored = ModelMessagesTypeAdapter.dump_python(list(self.messages), mode="json")
+        except (PydanticSerializationError, ValueError) as error:
+            what = f"the conversation of node {self.done.node!r}"
+            raise ValueNotStorable(
+                what, "", "ModelMessage", f"{error}; let tools return what pydantic can serialize"
+            ) from error
+        return [_without_defaults(message) for message in stored]
+
+    @classmethod
+    def from_json(cls, data: JsonValue) -> Phase:
+        """From `to_json`. Raises pydantic's `ValidationError`, a `ValueError`, if it is none of it."""
+        stored = _STORED_PHASE.validate_python(data)
+        compaction = stored.get("compaction")
+        return cls(
+            Done(stored["node"], stored["visit"], stored.get("wrote", {}), stored.get("failure")),
+            tuple(ModelMessagesTypeAdapter.validate_python(stored.get("messages", []))),
+            None if compaction is None else Compaction(compaction["keep"], compaction["summary"]),
+        )
+
+
+class _StoredCompaction(TypedDict):
+    keep: int
+    summary: str | None
+
+
+class _StoredPhase(TypedDict):
+    node: str
+    visit: int
+    wrote: NotRequired[dict[str, str]]
+    failure: NotRequired[str]
+    messages: NotRequired[list[Any]]
+    compaction: NotRequired[_StoredCompaction]
+
+
+_STORED_PHASE: TypeAdapter[_StoredPhase] = TypeAdapter(_StoredPhase)
+
+
+def _without_defaults(message: dict[str, Any]) -> JsonValue:
+    """Half as long: most of what a message can have is `None` or 0, and comes back as that."""
+    usage = {name: count for name, count in message.get("usage", {}).items() if count}
+    parts = [
+        {name: value for name, value in part.items() if value is not None or name == "content"}
+        for part in message["parts"]
+    ]
+    kept = {name: value for name, value in message.items() if value is not None and name != "usage"}
+    return {**kept, "parts": parts, **({"usage": usage} if usage else {})}
+
+
+_CONTINUOUS: Final = Conversation()
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """What has been said and done so far in one branch of a graph.
+
+        talk = Talk(thread, "reply", 1, focus="be short", goal="answer the ticket")
+        ...  # agent calls go through talk.prepare and talk.heard
+        thread = thread.add(talk.phase({"reply": "We are sorry."}))
+
+    It never changes: what would change it gives another one.
+    """
+
+    conversation: Conversation = _CONTINUOUS
+    phases: tuple[Phase, ...] = field(default=(), repr=False)
+    """Those with messages, without the summarized ones."""
+    summary: str | None = None
+    """Of the phases before."""
+    narrative: Narrative = field(default=Narrative(), repr=False)
+    untold: Untold = field(default=Untold(), repr=False)
+    """What has been done since the last transition in the history."""
+    in_branch: Recent = field(default=Recent(), repr=False)
+    """What has been done since the fork that this branch comes from."""
+    compacted: int = 0
+    """So many of the phases were longer, or had more before them, when their responses came."""
+
+    def add(self, phase: Phase) -> Thread:
+        """With one more visit, and the compaction that happened in it."""
+        if self.conversation.mode == "isolated":
+            return self
+        after = self if phase.compaction is None else self.compact(phase.compaction)
+        return replace(
+            after,
+            phases=(*after.phases, phase) if phase.messages else after.phases,
+            narrative=self.narrative.add(phase.done),
+            untold=(Untold() if phase.messages else self.untold).add(phase.done),
+            in_branch=self.in_branch.add(phase.done),
+        )
+
+    def fork(self) -> Thread:
+        """The conversation of a branch that begins here."""
+        return replace(self, in_branch=Recent())
+
+    def join(self, branches: Sequence[tuple[str, Thread]]) -> Thread:
+        """This one after its branches, by the nodes that they began with: a mark for each, in this order.
+
+        What was said in them stays there.
+        """
+        narrative, in_branch = self.narrative, self.in_branch
+        for _, branch in branches:
+            in_branch = in_branch.extend(branch.in_branch)
+            for done in branch.in_branch.visits:
+                narrative = narrative.add(done)
+        untold = self.untold.join(BranchDone(target, branch.in_branch) for target, branch in branches)
+        return replace(self, narrative=narrative, untold=untold, in_branch=in_branch)
+
+    def messages(self) -> list[ModelMessage]:
+        """The history that a call begins with."""
+        before = [] if self.summary is None else [summary_message(self.summary)]
+        return [*before, *(message for phase in self.phases for message in phase.messages)]
+
+    def older(self) -> list[ModelMessage]:
+        """What a compaction makes shorter; empty where everything is kept."""
+        kept = len(self.phases) - self.conversation.keep_phases
+        if kept <= 0:
+            return []
+        before = [] if self.summary is None else [summary_message(self.summary)]
+        return [*before, *(message for phase in self.phases[:kept] for message in phase.messages)]
+
+    def compact(self, compaction: Compaction) -> Thread:
+        """With all but the newest phases made shorter; the same where there is nothing to do."""
+        split = max(0, len(self.phases) - compaction.keep)
+        older, kept = self.phases[:split], self.phases[split:]
+        if compaction.summary is not None:
+            return replace(self, phases=kept, summary=compaction.summary, compacted=len(kept))
+        shorter = tuple(_shorter(phase) for phase in older)
+        if all(new is old for new, old in zip(shorter, older, strict=True)):
+            return self
+        return replace(self, phases=(*shorter, *kept), compacted=len(self.phases))
+
+    def tokens(self, since: Sequence[ModelMessage] = ()) -> int:
+        """How long the history is, with the messages that have come `since`."""
+        fresh = [message for phase in self.phases[self.compacted :] for message in phase.messages]
+        known = tokens_in([*fresh, *since])
+        return estimated_tokens([*self.messages(), *since]) if known is None else known
+
+
+def _shorter(phase: Phase) -> Phase:
+    messages = without_payloads(phase.messages)
+    same = all(new is old for new, old in zip(messages, phase.messages, strict=True))
+    return phase if same else replace(phase, messages=messages)

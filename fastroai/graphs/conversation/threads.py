@@ -1,0 +1,76 @@
+"""The conversations of the branches of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from fastroai.graphs.conversation.conversation import Conversation
+from fastroai.graphs.conversation.markers import Done
+from fastroai.graphs.conversation.talk import Talk
+from fastroai.graphs.conversation.thread import Phase, Thread
+from fastroai.graphs.machine.branches import Branch, Fork
+from fastroai.graphs.machine.events import Visit
+
+
+@dataclass(slots=True)
+class _Line:
+    """The thread of a branch, and visits that it has yet to hear of: most runs never ask."""
+
+    thread: Thread
+    untold: list[tuple[Visit, Mapping[str, object], BaseException | None]] = field(default_factory=list)
+
+    def now(self) -> Thread:
+        for visit, written, error in self.untold:
+            self.thread = self.thread.add(Phase(Done.of(visit.node, visit.number, written, error)))
+        self.untold.clear()
+        return self.thread
+
+
+class Threads:
+    """Who has heard what, by branch."""
+
+    def __init__(self, conversation: Conversation, goal: str | None) -> None:
+        self._goal = goal
+        self._lines: dict[str, _Line] = {"": _Line(Thread(conversation))}
+
+    def talk(self, branch: Branch, visit: Visit, focus: str | None) -> Talk:
+        """The conversation of an attempt at a node."""
+        thread = self._lines[branch.identity].now()
+        return Talk(thread, visit.node, visit.number, focus=focus, goal=self._goal)
+
+    def add(
+        self,
+        branch: Branch,
+        visit: Visit,
+        written: Mapping[str, object],
+        error: BaseException | None = None,
+        phase: Phase | None = None,
+    ) -> None:
+        """A visit is over; `phase` is what it has said, if anything."""
+        line = self._lines.get(branch.identity)
+        if line is None:
+            return  # its branch was cancelled meanwhile
+        if phase is None:
+            line.untold.append((visit, written, error))
+        else:
+            line.thread = line.now().add(phase)
+
+    def fork(self, fork: Fork) -> None:
+        """Branches inherit what was said before the fork."""
+        thread = self._lines[fork.branch.identity].now()
+        for branch in fork.branches:
+            self._lines[branch.identity] = _Line(thread.fork())
+
+    def join(self, fork: Fork) -> None:
+        """The conversation before the fork, with a mark for each branch."""
+        line = self._lines[fork.branch.identity]
+        branches = [(branch.target, self._lines.pop(branch.identity).now()) for branch in fork.branches]
+        line.thread = line.now().join(branches)
+
+    @staticmethod
+    def phase_from_json(stored: JsonValue) -> Phase:
+        """What a visit has said, from the record. Raises `ValueError` where it is not that."""
+        return Phase.from_json(stored)

@@ -1,0 +1,1 @@
+"""What runs next in a graph, and what its memory holds."""

@@ -1,0 +1,106 @@
+"""Branches of a run of a graph: where each is, what it knows, and the forks between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from fastroai.graphs.machine.memory import Memory
+from fastroai.places import quoted
+
+GraphPath: TypeAlias = "list[str | dict[str, GraphPath]]"
+"""Nodes in the order in which they were visited; a fork is a mapping of its branches, by target."""
+
+BranchState: TypeAlias = Literal["open", "arrived", "ended", "failed", "cancelled"]
+"""`arrived`: at the join of its fork. `ended`: in a terminal or a dead end."""
+
+
+class Branch:
+    """A line of nodes that run one after the other; the root branch is the run."""
+
+    __slots__ = (
+        "errors",
+        "failure",
+        "fork",
+        "forked",
+        "identity",
+        "memory",
+        "outputs",
+        "path",
+        "skipped",
+        "sources",
+        "state",
+        "target",
+    )
+
+    def __init__(self, target: str, fork: Fork | None = None) -> None:
+        """Beginning at `target`; without a fork, as the root."""
+        around = None if fork is None else fork.branch
+        self.target, self.fork = target, fork
+        self.identity: str = "" if fork is None else f"{fork.identity}/{quoted(target)}"
+        """What tells it from others; the same in every process."""
+        self.memory: Memory = Memory(None if around is None else around.memory)
+        self.outputs: Memory = Memory(None if around is None else around.outputs)
+        """Latest output of each node."""
+        self.errors: Memory = Memory(None if around is None else around.errors)
+        """Latest failure of each node in the past of this branch that has not succeeded since."""
+        self.state: BranchState = "open"
+        self.failure: BaseException | None = None
+        """Why it failed, if it did."""
+        self.skipped: set[str] = set() if around is None else set(around.skipped)
+        """Nodes that were skipped since the last one that ran."""
+        self.forked: Fork | None = None
+        """The fork that it waits for."""
+        self.sources: tuple[str, ...] = ()
+        """The nodes that it comes from: several, after a join."""
+        self.path: GraphPath = []
+
+    def __repr__(self) -> str:
+        return f"<branch {self.identity or 'root'!r}: {self.state}>"
+
+    def failure_of(self, node: str) -> BaseException:
+        """The failure of the last visit to a node, which failed."""
+        error = self.errors[node]
+        assert isinstance(error, BaseException)
+        return error
+
+    def lineage(self) -> Iterator[Branch]:
+        """It, and the branches around it, innermost first."""
+        branch: Branch | None = self
+        while branch is not None:
+            yield branch
+            branch = None if branch.fork is None else branch.fork.branch
+
+    def inside(self) -> Iterator[Branch]:
+        """It, and every branch of the forks inside of it that have not come together."""
+        waiting = [self]
+        while waiting:
+            branch = waiting.pop()
+            yield branch
+            if branch.forked is not None:
+                waiting.extend(branch.forked.branches)
+
+
+@dataclass(slots=True, eq=False)
+class Fork:
+    """Where a branch goes on in several ones, until they are over."""
+
+    branch: Branch
+    """The one that forks."""
+    node: str
+    visit: int
+    join: str | None
+    """Where they come together; `None` if each ends for itself."""
+    branches: tuple[Branch, ...] = ()
+    """In declaration order of the edges."""
+    open: int = 0
+    """How many are not over."""
+    has_run_nodes: bool = False
+    """Whether any node was not skipped in one of them."""
+
+    @property
+    def identity(self) -> str:
+        """What tells it from others; the same in every process."""
+        around, own = self.branch.identity, f"{quoted(self.node)}#{self.visit}"
+        return f"{around}/{own}" if around else own

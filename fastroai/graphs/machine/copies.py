@@ -1,0 +1,153 @@
+"""Copies of values, so that what one visit to a node changes in place is seen by nobody else.
+
+Nobody changes a value of the memory of a graph: a node is given a copy, and what it writes is copied. So a
+run that is resumed, whose memory comes from the store, goes on as it would have done.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from types import NoneType
+from typing import Any, Final
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from fastroai.graphs.machine.memory import Memory
+from fastroai.runtime import Scope
+
+_IMMUTABLE: Final = frozenset(
+    {
+        str,
+        int,
+        float,
+        bool,
+        NoneType,
+        bytes,
+        complex,
+        frozenset,
+        Decimal,
+        datetime,
+        date,
+        time,
+        timedelta,
+        UUID,
+    }
+)
+
+
+def own_copy(value: object) -> Any:
+    """A value that shares nothing with another one that can be changed.
+
+    Lists, dicts, sets, tuples, pydantic models and dataclasses are copied, at any depth. Values that cannot
+    be changed are not, and neither are objects of any other kind, such as clients and arrays.
+    """
+    return value if type(value) in _IMMUTABLE else _copied(value, {})
+
+
+def _copied(value: Any, made: dict[int, Any]) -> Any:
+    """`made` has the copies so far, by the identity of their originals: a value may contain itself."""
+    key = id(value)
+    if key in made:
+        return made[key]
+    kind = type(value)
+    if kind is dict:
+        made[key] = fields = value.copy()
+        for name, item in fields.items():
+            if type(item) not in _IMMUTABLE:
+                fields[name] = _copied(item, made)
+        return fields
+    if kind is list:
+        made[key] = items = value.copy()
+        for index, item in enumerate(items):
+            if type(item) not in _IMMUTABLE:
+                items[index] = _copied(item, made)
+        return items
+    if isinstance(value, tuple):
+        return _tuple(value, made)
+    if isinstance(value, dict | list | set | bytearray):
+        return _collection(value, made)
+    if isinstance(value, BaseModel):
+        return _model(value, made)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _dataclass(value, made)
+    return value
+
+
+def _tuple(value: tuple[Any, ...], made: dict[int, Any]) -> Any:
+    items = [_copied(item, made) for item in value]
+    if all(item is one for item, one in zip(items, value, strict=True)):
+        return value
+    return tuple(items) if type(value) is tuple else type(value)._make(items)  # type: ignore[attr-defined]
+
+
+def _collection(value: Any, made: dict[int, Any]) -> Any:
+    """A set, whose items have hashes and so do not change; or of a class of its own, as a `defaultdict`."""
+    new = made[id(value)] = copy.copy(value)
+    if isinstance(new, dict):
+        for name, item in value.items():
+            new[name] = _copied(item, made)
+    elif isinstance(new, list):
+        new[:] = [_copied(item, made) for item in value]
+    return new
+
+
+def _model(value: BaseModel, made: dict[int, Any]) -> Any:
+    new = made[id(value)] = copy.copy(value)
+    for fields in (new.__dict__, new.__pydantic_extra__ or {}):
+        for name, item in fields.items():
+            fields[name] = _copied(item, made)
+    return new
+
+
+def _dataclass(value: Any, made: dict[int, Any]) -> Any:
+    new = made[id(value)] = copy.copy(value)
+    for field in dataclasses.fields(value):
+        if hasattr(value, field.name):
+            object.__setattr__(new, field.name, _copied(getattr(value, field.name), made))
+    return new
+
+
+class Copies(Mapping[str, object]):
+    """The values of a memory as one visit to a node is given them: copies of its own, made when it asks.
+
+    Within an attempt the same key gives the same copy; another attempt begins with the values as they are.
+    """
+
+    __slots__ = ("_made", "_memory", "_names", "_scope")
+
+    def __init__(self, memory: Memory, scope: Scope, names: frozenset[str] | None = None) -> None:
+        """For the visit of `scope`, which sees the keys in `names`, or all."""
+        self._memory, self._scope, self._names = memory, scope, names
+        self._made: tuple[int, dict[str, object]] | None = None
+        """Those of an attempt."""
+
+    def __getitem__(self, key: str) -> object:
+        if self._names is not None and key not in self._names:
+            raise KeyError(key)
+        value = self._memory[key]
+        if type(value) in _IMMUTABLE:
+            return value
+        if self._made is None or self._made[0] != self._scope.attempt:
+            self._made = self._scope.attempt, {}
+        made = self._made[1]
+        if key not in made:
+            made[key] = own_copy(value)
+        return made[key]
+
+    def __contains__(self, key: object) -> bool:
+        return (self._names is None or key in self._names) and key in self._memory
+
+    def __iter__(self) -> Iterator[str]:
+        names = self._names
+        return iter(self._memory) if names is None else (key for key in self._memory if key in names)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))

@@ -1,0 +1,585 @@
+"""What runs next in a graph: a pure state machine, `event -> commands`.
+
+No clock, no I/O, no coroutine. The live run, its resume and any replay of its events get the same commands.
+It changes its own state and touches only what depends on the event, so a visit costs the same in the first
+and in the ten-thousandth turn of a loop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, assert_never
+
+from fastroai.errors import GraphStopped, MemoryConflict, VisitsExhausted
+from fastroai.graphs.machine.branches import Branch, Fork
+from fastroai.graphs.machine.events import Ending, Forked, Interrupted, Joined, Visit, decision_name
+from fastroai.graphs.machine.merging import merge, merge_errors, salvage
+from fastroai.graphs.machine.routing import Choice, NodeOutcome, resolve, targets
+from fastroai.graphs.shape.plan import GraphPlan
+from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit
+from fastroai.runtime.facts import (
+    NOWHERE,
+    AnswerGiven,
+    BranchTimedOut,
+    EdgesResolved,
+    Part,
+    PauseRequested,
+    QuestionAsked,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    RunStatus,
+    StepCancelled,
+    StepFact,
+    StepFailed,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+    StopRequested,
+)
+from fastroai.tracing.attributes import error_summary
+
+_OVER: Final = ("arrived", "ended")
+
+_STATUS: Final[Mapping[Ending, RunStatus]] = {
+    "completed": "finished",
+    "paused": "waiting",
+    "failed": "failed",
+    "budget_exceeded": "failed",
+    "cancelled": "cancelled",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What ends a run before its time."""
+
+    ending: Ending
+    reason: str
+    error: BaseException | None = None
+
+
+class GraphMachine:
+    """The state of one run."""
+
+    def __init__(
+        self, plan: GraphPlan, part: Part = NOWHERE, *, known: Mapping[Visit, bool] | None = None
+    ) -> None:
+        """`part` is that of its facts.
+
+        Of a run that is on record, `known` are visits that it came to, and whether they were skipped. Limits
+        may have changed since then, so they hold for other visits only; that of nodes at once, after
+        `RunResumed`.
+        """
+        self.plan, self.part = plan, part
+        self.ending: Ending | None = None
+        """How the run ended, once it has."""
+        self.events = 0
+        """How many it was told."""
+        self.root = Branch(plan.entry)
+        self.visits: Counter[str] = Counter()
+        """How often each node was started."""
+        self.reached: dict[str, object] = {}
+        """Outputs of the terminals that were reached."""
+        self.failures: dict[str, BaseException] = {}
+        """The latest failure of each node."""
+        self.cancelled_for: dict[Visit, str] = {}
+        """Why visits, or the decisions after them, were cancelled."""
+        self.timed_out = False
+        """Whether a branch took too long."""
+        self.stopped: Stopped | None = None
+        """What ended the run before its time."""
+        self._decided: list[Decision]
+        self._decisions = {
+            name: node for node in plan.asking if (name := decision_name(node)) not in plan.edges
+        }
+        """The nodes after which models decide, by the name of the decision."""
+        self._todo: list[Callable[[], None]] = []
+        self._numbers: Counter[str] = Counter()
+        self._limited: Counter[str] = Counter()
+        self._steps = 0
+        self._wrote: defaultdict[str, set[str]] = defaultdict(set)
+        self._known: Mapping[Visit, bool] = {} if known is None else known
+        self._ready: deque[tuple[StepStarted, Branch]] = deque()
+        self._running: dict[Visit, Branch] = {}
+        self._at_once = plan.max_concurrency if known is None else None
+        """How many nodes run at once, at most."""
+        self._begun: dict[Visit, StepStarted] | None = None if known is None else {}
+        """What was started before this process has taken the run up."""
+        self._deciding: dict[Visit, tuple[Branch, NodeOutcome, object]] = {}
+        self._asking: dict[Visit, Branch] = {}
+        self.questions: dict[Visit, object] = {}
+        """What waits for a person, first asked first."""
+        self._branches: dict[str, Branch] = {}
+        self._unwinding: dict[Visit, list[tuple[set[Visit], Callable[[], None]]]] = {}
+        self._dead_ends: dict[str, None] = {}
+        self._pausing = self._finished = False
+
+    def handle(self, fact: Told | Interrupted) -> list[Decision]:
+        """Take in what happened; say what to do."""
+        decided: list[Decision] = []
+        self._decided = decided
+        self.events += 1
+        self._take_in(fact)
+        if self._unwinding and isinstance(fact, StepFinished | StepFailed | StepCancelled):
+            self._unwound(self._visit_of(fact))
+        while self._todo:
+            self._todo.pop()()
+        self._start_ready()
+        self._settle()
+        return decided
+
+    def _visit_of(self, fact: StepFact) -> Visit:
+        """The visit that a fact is about, or after which it was decided."""
+        return Visit(self._decisions.get(fact.step_id, fact.step_id), fact.visit)
+
+    def decided_after(self, fact: StepFact) -> Visit | None:
+        """The visit after which a model decides, if that is what a fact is about."""
+        node = self._decisions.get(fact.step_id)
+        return None if node is None else Visit(node, fact.visit)
+
+    def output_of(self, visit: Visit) -> object:
+        """What a visit gave after which a model decides."""
+        return self._deciding[visit][2]
+
+    def is_wanted(self, visit: Visit) -> bool:
+        """Whether a visit, or its decision, goes on; not if its branch is over meanwhile."""
+        branch = self._running.get(visit)
+        if branch is None:
+            deciding = self._deciding.get(visit)
+            branch = None if deciding is None else deciding[0]
+        return branch is not None and branch.state == "open" and self.stopped is None
+
+    def branch_of(self, visit: Visit) -> Branch | None:
+        """The branch of a visit that has started, or waits for a decision or an answer; else `None`."""
+        deciding = self._deciding.get(visit)
+        return self._running.get(visit) or self._asking.get(visit) or (deciding[0] if deciding else None)
+
+    def awaits(self, visit: Visit) -> Literal["outcome", "decision", "answer"] | None:
+        """What has to come of a visit next; `None` where it has not started or is over."""
+        if visit in self._running:
+            return "outcome"
+        if visit in self._deciding:
+            return "decision"
+        return "answer" if visit in self._asking else None
+
+    @property
+    def open_branches(self) -> Mapping[str, Branch]:
+        """Branches of forks that go on, by what tells them from others.
+
+        One that is around others comes before these; those of one fork are in the order of its edges.
+        """
+        return self._branches
+
+    @property
+    def unwanted(self) -> list[Visit]:
+        """Visits and decisions that were cancelled, and have not said so yet."""
+        return [visit for visit in (*self._running, *self._deciding) if not self.is_wanted(visit)]
+
+    @property
+    def _sequence(self) -> int:
+        return self.events
+
+    # --- events ---
+
+    def _take_in(self, fact: Told | Interrupted) -> None:
+        match fact:
+            case RunStarted(inputs=inputs):
+                for key, value in inputs.items():
+                    self.root.memory.write(key, value, "", self._sequence)
+                self._go_later(self.root, self.plan.entry, "it is the entry")
+            case StepFinished(step_id=step_id) if step_id in self._decisions:
+                branch, outcome, output = self._deciding.pop(self._visit_of(fact))
+                if self._goes_on(branch):
+                    self._route(branch, self._visit_of(fact), outcome, output, fact.output)
+            case StepFinished(output=output, written=written):
+                self._on_success(self._visit_of(fact), output, written)
+            case QuestionAsked():
+                self._on_question(self._visit_of(fact), fact)
+            case AnswerGiven(answer=answer, written=written):
+                visit = self._visit_of(fact)
+                branch = self._asking.pop(visit)
+                del self.questions[visit]
+                self._keep(branch, visit.node, written)
+                self._succeed(branch, visit, answer)
+            case StepFailed():
+                self._on_failure(self._visit_of(fact), fact)
+            case StepCancelled(written=written):
+                visit = self._visit_of(fact)
+                self._deciding.pop(visit, None)
+                cancelled = self._running.pop(visit, None)
+                if cancelled is not None:
+                    self._keep(cancelled, visit.node, written)
+            case BranchTimedOut(branch=identity):
+                timed_out = self._branches.get(identity)
+                if timed_out is not None and self._goes_on(timed_out):
+                    self._on_timeout(timed_out, fact.error)
+            case Interrupted(visit, written):
+                self._keep(self._running[visit], visit.node, written)
+            case RunResumed():
+                self._at_once = self.plan.max_concurrency
+                self._put_back()
+            case PauseRequested():
+                self._pausing = True
+            case StopRequested(reason=reason):
+                self._stop(Stopped("cancelled", reason))
+            case _:
+                assert_never(fact)
+
+    def _on_success(self, visit: Visit, output: object, written: Mapping[str, object]) -> None:
+        branch = self._running.pop(visit)
+        self._keep(branch, visit.node, written)
+        self._succeed(branch, visit, output)
+
+    def _on_question(self, visit: Visit, fact: QuestionAsked) -> None:
+        branch = self._running.pop(visit)
+        self._keep(branch, visit.node, fact.written)
+        if self._goes_on(branch):
+            self._asking[visit], self.questions[visit] = branch, fact.question
+
+    def _succeed(self, branch: Branch, visit: Visit, output: object) -> None:
+        branch.outputs.write(visit.node, output, visit.node, self._sequence)
+        if visit.node in self.failures:
+            branch.errors.clear(visit.node)
+        if self._goes_on(branch):
+            self._after(branch, visit, "succeeded", output)
+
+    def _on_failure(self, visit: Visit, fact: StepFailed) -> None:
+        """A budget around the graph ends it, whatever the edges say."""
+        error, is_decision = fact.error, fact.step_id in self._decisions
+        if is_decision:
+            del self._deciding[visit]
+        else:
+            branch = self._running.pop(visit)
+            self._keep(branch, visit.node, fact.written)
+            self._note_failure(branch, visit.node, error)
+        if is_decision or fact.budget == "outer":
+            ending: Ending = "budget_exceeded" if fact.budget == "outer" else "failed"
+            self._stop(Stopped(ending, fact.failure.message, error))
+        elif self._goes_on(branch):
+            self._route(branch, visit, "failed", None, None)
+
+    def _on_timeout(self, branch: Branch, error: BaseException) -> None:
+        """What was cut short has failed of it, else the node that the branch did not get to."""
+        self.timed_out = True
+        unwinding = self._cancel_inside(branch, f"branch {branch.identity!r} took too long")
+        for node in [visit.node for visit in unwinding] or [branch.target]:
+            self._note_failure(branch, node, error)
+        self._fail(branch, error, unwinding)
+
+    def _note_failure(self, branch: Branch, node: str, error: BaseException) -> None:
+        self.failures[node] = error
+        branch.errors.write(node, error, node, self._sequence)
+
+    def _keep(self, branch: Branch, node: str, written: Mapping[str, object]) -> None:
+        for key, value in written.items():
+            branch.memory.write(key, value, node, self._sequence)
+            self._wrote[node].add(key)
+
+    def _goes_on(self, branch: Branch) -> bool:
+        return branch.state == "open" and self.stopped is None
+
+    # --- from node to node ---
+
+    def _after(self, branch: Branch, visit: Visit, outcome: NodeOutcome, output: object) -> None:
+        if visit.node in self.plan.asking:
+            self._deciding[visit] = (branch, outcome, output)
+            self._decided.append(
+                StepStarted(
+                    decision_name(visit.node),
+                    "its edges say llm_decide",
+                    visit=visit.number,
+                    branch=branch.identity,
+                    part=self.part,
+                )
+            )
+        else:
+            self._route(branch, visit, outcome, output, None)
+
+    def _route(
+        self, branch: Branch, visit: Visit, outcome: NodeOutcome, output: object, decision: Choice | None
+    ) -> None:
+        node = visit.node
+        edges = resolve(self.plan, node, outcome, output, branch.memory, decision)
+        if edges:
+            resolved = EdgesResolved(
+                node, edges, visit=visit.number, branch=branch.identity, after=outcome, part=self.part
+            )
+            self._decided.append(resolved)
+        branch.sources = (node,)
+        found = targets(edges)
+        if len(found) == 1:
+            self._go_later(branch, found[0], _cause(node, outcome))
+        elif found:
+            self._fork(branch, visit, found, _cause(node, outcome))
+        elif outcome == "failed":
+            self._fail(branch, branch.failure_of(node))
+        else:
+            if node in self.plan.terminals:
+                self.reached[node] = output
+            else:
+                self._dead_ends[node] = None
+            self._end(branch, "ended")
+
+    def _go_later(self, branch: Branch, node: str, cause: str) -> None:
+        """Not at once: forks inside of forks are no reason to nest calls."""
+        self._todo.append(lambda: self._go(branch, node, cause))
+
+    def _go(self, branch: Branch, node: str, cause: str) -> None:
+        if not self._goes_on(branch):
+            return
+        if branch.fork is not None and node == branch.fork.join:
+            self._end(branch, "arrived")
+            return
+        self._numbers[node] += 1
+        visit = Visit(node, self._numbers[node])
+        limit = self.plan.max_visits.get(node)
+        is_skipped = self._known.get(visit)
+        if is_skipped or (is_skipped is None and limit is not None and self._limited[node] >= limit):
+            self._skip(branch, visit, f"max_visits={limit} was reached")
+        elif is_skipped is None and self._steps >= self.plan.max_steps:
+            self._stop(Stopped("failed", f"max_steps={self.plan.max_steps} visits were made before {node!r}"))
+        else:
+            self._steps += 1
+            self._limited[node] += 1
+            branch.skipped.clear()
+            if branch.fork is not None:
+                branch.fork.has_run_nodes = True
+            self._clear_stale(branch, node)
+            started = StepStarted(node, cause, visit=visit.number, branch=branch.identity, part=self.part)
+            self._ready.append((started, branch))
+
+    def _skip(self, branch: Branch, visit: Visit, cause: str) -> None:
+        node = visit.node
+        if node in branch.skipped:
+            error = VisitsExhausted(tuple(sorted(branch.skipped)))
+            if node not in branch.errors:  # whose failure says more
+                self._note_failure(branch, node, error)
+            self._fail(branch, error)
+            return
+        branch.skipped.add(node)
+        self._decided.append(
+            StepSkipped(node, cause, visit=visit.number, branch=branch.identity, part=self.part)
+        )
+        if node in branch.errors:  # its last visit failed
+            self._route(branch, visit, "failed", None, None)
+        else:
+            self._after(branch, visit, "skipped", branch.outputs.get(node))
+
+    def _clear_stale(self, branch: Branch, node: str) -> None:
+        """Forget what an earlier visit left, but for what the node declares to read."""
+        if self._numbers[node] == 1:
+            return
+        branch.outputs.clear(node)
+        kept = self.plan.reads.get(node, ())
+        for key in self._wrote[node]:
+            written = branch.memory.written(key)
+            if written is not None and written.node == node and key not in kept:
+                branch.memory.clear(key)
+
+    def _start_ready(self) -> None:
+        if self._pausing or self.stopped is not None:
+            return
+        while self._ready and (self._at_once is None or len(self._running) < self._at_once):
+            started, branch = self._ready.popleft()
+            if branch.state != "open":
+                continue
+            visit = Visit(started.step_id, started.visit)
+            self._running[visit] = branch
+            if self._begun is not None:
+                self._begun[visit] = started
+            branch.path.append(visit.node)
+            self.visits[visit.node] += 1
+            self._decided.append(started)
+
+    def _put_back(self) -> None:
+        """Nothing runs yet: what had started waits in line again, in the order in which it had."""
+        begun, self._begun = self._begun or {}, None
+        for visit, branch in reversed(self._running.items()):
+            branch.path.pop()
+            self.visits -= Counter((visit.node,))  # without what is 0 then
+            self._ready.appendleft((begun[visit], branch))
+        self._running.clear()
+
+    # --- branches ---
+
+    def _fork(self, branch: Branch, visit: Visit, found: tuple[str, ...], cause: str) -> None:
+        fork = Fork(branch, visit.node, visit.number, self.plan.join_of(found))
+        fork.branches = tuple(Branch(target, fork) for target in found)
+        fork.open = len(fork.branches)
+        branch.forked = fork
+        branch.path.append({one.target: one.path for one in fork.branches})
+        self._decided.append(Changed(Forked(fork)))
+        for one in fork.branches:
+            one.sources = (visit.node,)
+            self._branches[one.identity] = one
+        for one in reversed(fork.branches):  # what is noted last comes first: each goes as far as it can
+            self._go_later(one, one.target, cause)
+
+    def _end(self, branch: Branch, state: Literal["arrived", "ended"]) -> None:
+        """A branch is over, and has not failed."""
+        branch.state = state
+        if branch.fork is not None:
+            self._leave(branch, branch.fork)
+
+    def _fail(self, branch: Branch, error: BaseException, unwinding: Iterable[Visit] = ()) -> None:
+        """A branch has failed, since nothing handles it; `unwinding` is what was cancelled in it."""
+        branch.state, branch.failure = "failed", error
+        fork = branch.fork
+        if fork is None or self.plan.on_branch_failure == "fail_all":
+            self._stop(Stopped("failed", self._told(error), error))
+        else:
+            self._branches.pop(branch.identity, None)
+            self._when_unwound(unwinding, lambda: self._leave(branch, fork))
+
+    def _told(self, error: BaseException) -> str:
+        node = next((node for node, failure in self.failures.items() if failure is error), None)
+        return str(error) if node is None else f"{node!r} failed: {error_summary(error)}"
+
+    def _when_unwound(self, visits: Iterable[Visit], then: Callable[[], None]) -> None:
+        """Go on when everything that was cancelled has ended: what it wrote counts, and nothing overlaps."""
+        left = set(visits)
+        for visit in left:
+            self._unwinding.setdefault(visit, []).append((left, then))
+        if not left:
+            self._todo.append(then)
+
+    def _unwound(self, visit: Visit) -> None:
+        for left, then in self._unwinding.pop(visit, ()):
+            left.discard(visit)
+            if not left:
+                self._todo.append(then)
+
+    def _fail_around(self, fork: Fork, branch: Branch) -> None:
+        around = fork.branch
+        if self._goes_on(around):
+            salvage(around, self.plan.on_conflict)
+            assert branch.failure is not None
+            self._fail(around, branch.failure)
+
+    def _leave(self, branch: Branch, fork: Fork) -> None:
+        self._branches.pop(branch.identity, None)
+        salvage(branch, self.plan.on_conflict)
+        fork.open -= 1
+        if not fork.open:
+            self._todo.append(lambda: self._close(fork))
+
+    def _close(self, fork: Fork) -> None:
+        """All branches of a fork are over: bring together what they know, and go on."""
+        around = fork.branch
+        if not self._goes_on(around):
+            return
+        failed = [branch for branch in fork.branches if branch.state == "failed"]
+        waits_for_all = self.plan.on_branch_failure == "wait_all"
+        takes_errors = waits_for_all and fork.join is not None and bool(failed)
+        if len(failed) == len(fork.branches) and not takes_errors:
+            self._fail_around(fork, failed[0])
+            return
+        kept = [branch for branch in fork.branches if waits_for_all or branch.state in _OVER]
+        try:
+            merge(around, kept, self.plan.on_conflict)
+        except MemoryConflict as error:
+            merge(around, kept, "last_wins")  # what was left out stays so, though the run ends here
+            around.forked = None
+            self._stop(Stopped("failed", str(error), error))
+            return
+        self._leave_fork(fork, kept)
+        if fork.join is not None and (takes_errors or any(one.state == "arrived" for one in kept)):
+            cause = f"the branches of {fork.node!r} have come together"
+            self._decided.append(Changed(Joined(fork, cause)))
+            self._go_later(around, fork.join, cause)
+        else:
+            self._decided.append(Changed(Joined(fork, f"the branches of {fork.node!r} have ended")))
+            self._end(around, "ended")
+
+    def _leave_fork(self, fork: Fork, kept: list[Branch]) -> None:
+        around = fork.branch
+        around.forked = None
+        around.sources = tuple(
+            dict.fromkeys(node for branch in kept if branch.state != "ended" for node in branch.sources)
+        )
+        merge_errors(around, fork.branches)
+        if not fork.has_run_nodes:
+            around.skipped.update(*(branch.skipped for branch in kept))
+            return
+        around.skipped.clear()
+        if around.fork is not None:
+            around.fork.has_run_nodes = True
+
+    def _cancel_inside(self, branch: Branch, cause: str) -> list[Visit]:
+        """Cancel what runs in a branch, first started first; what has to end before others go on."""
+        inside = set(branch.inside())
+        for one in inside:
+            if one is not branch and one.state == "open":
+                one.state = "cancelled"
+                self._branches.pop(one.identity, None)
+        for visit in [visit for visit, asks in self._asking.items() if asks in inside]:
+            del self._asking[visit], self.questions[visit]
+        deciding = ((visit, decides) for visit, (decides, _, _) in self._deciding.items())
+        running = [visit for visit, runs_in in (*self._running.items(), *deciding) if runs_in in inside]
+        self._cancel(running, cause)
+        return running
+
+    def _cancel(self, visits: Iterable[Visit], cause: str) -> None:
+        """Each once: a second time would interrupt what it does to end."""
+        units: list[Unit] = []
+        for visit in visits:
+            if visit not in self.cancelled_for:
+                self.cancelled_for[visit] = cause
+                name = decision_name(visit.node) if visit in self._deciding else visit.node
+                units.append((name, visit.number))
+        if units:
+            answers_first = self.stopped is not None and self.stopped.ending == "budget_exceeded"
+            self._decided.append(Cancel(units, cause, answers_first=answers_first))
+
+    # --- the end ---
+
+    def _stop(self, stopped: Stopped) -> None:
+        if self.stopped is None and not self._finished:
+            self.stopped = stopped
+            self._cancel((*self._running, *self._deciding), stopped.reason)
+
+    def _settle(self) -> None:
+        if self._finished or self._running or self._deciding:
+            return
+        if self.stopped is not None:
+            salvage(self.root, self.plan.on_conflict)
+            self._finish(self.stopped.ending, self.stopped.reason, self.stopped.error)
+        elif self.root.state == "ended" and self.reached:
+            self._finish("completed", f"reached {', '.join(map(repr, self.reached))}")
+        elif self.root.state == "ended":
+            where = ", ".join(map(repr, self._dead_ends))
+            self._finish("failed", f"no terminal was reached: no edge was taken after {where}")
+        else:
+            waiting = (*(visit.node for visit in self._asking), *(one.step_id for one, _ in self._ready))
+            reason = f"{waiting[0]!r} waits for an answer" if self._asking else "a pause was requested"
+            self._finish("paused", reason, waiting=waiting)
+
+    def _finish(
+        self,
+        ending: Ending,
+        reason: str,
+        error: BaseException | None = None,
+        waiting: tuple[str, ...] = (),
+    ) -> None:
+        """Nothing is running and nothing will; of a paused run, until an answer takes it up again."""
+        self.ending, self._finished = ending, ending != "paused"
+        if error is None and ending in ("failed", "budget_exceeded"):
+            error = GraphStopped(self.part.name, ending, reason)
+        failed = next((node for node, failure in self.failures.items() if failure is error), "")
+        self._decided.append(
+            RunFinished(
+                status=_STATUS[ending],
+                reason=reason,
+                resume_at=waiting,
+                step_id=failed if ending == "failed" else "",
+                raised=error,
+                part=self.part,
+            )
+        )
+
+
+def _cause(node: str, outcome: NodeOutcome) -> str:
+    return f"{node!r} {'was skipped' if outcome == 'skipped' else outcome}"

@@ -1,0 +1,128 @@
+"""Which edges are taken after a node, and why: a pure function of its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from fastroai.expressions import Outcome
+from fastroai.graphs.machine.evaluating import tested
+from fastroai.graphs.shape.edge import Edge
+
+if TYPE_CHECKING:
+    from fastroai.graphs.shape.plan import GraphPlan
+
+NodeOutcome: TypeAlias = Literal["succeeded", "skipped", "failed"]
+
+
+class EdgeOutcome(NamedTuple):
+    """Whether an edge was taken, and why."""
+
+    edge: Edge
+    taken: bool
+    test: Outcome | None = None
+    """Of its condition, if that was evaluated."""
+    because: str = ""
+
+    @property
+    def target(self) -> str:
+        """The node that it leads to."""
+        return self.edge.target
+
+    @property
+    def when(self) -> str:
+        """When it is taken, as it was declared."""
+        return self.edge.when
+
+    @property
+    def why(self) -> str:
+        """For people."""
+        return self.because if self.test is None else self.test.explain()
+
+    @property
+    def why_without_values(self) -> str:
+        """The same, without what the condition was about."""
+        if self.edge.when == "llm_decide":
+            return ""
+        return (
+            self.because
+            if self.test is None
+            else f"its condition {'holds' if self.taken else 'does not hold'}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which of the candidates of `llm_decide` edges it is, and why."""
+
+    target: str
+    reasoning: str = ""
+    failure: str | None = None
+    """Why it is the fallback, if the decider did not answer."""
+
+
+def resolve(
+    plan: GraphPlan,
+    node: str,
+    outcome: NodeOutcome,
+    output: object,
+    memory: Mapping[str, object],
+    decision: Choice | None,
+) -> list[EdgeOutcome]:
+    """What becomes of every edge of a node, in declaration order."""
+    if outcome == "failed":
+        return [_after_failure(edge, node) for edge in plan.edges[node]]
+    outcomes: list[EdgeOutcome] = []
+    held: Edge | None = None
+    for edge in plan.edges[node]:
+        if edge.when == "conditional":
+            outcome_of_edge = _conditional(plan, edge, held, output, memory)
+            held = edge if outcome_of_edge.taken else held
+            outcomes.append(outcome_of_edge)
+        else:
+            outcomes.append(_after_success(edge, node, outcome, decision))
+    if held is None:
+        return outcomes
+    beside = f"the condition of the edge to {held.target!r} holds"
+    return [
+        EdgeOutcome(one.edge, False, None, beside) if one.edge.when == "always" else one for one in outcomes
+    ]
+
+
+def targets(outcomes: Sequence[EdgeOutcome]) -> tuple[str, ...]:
+    """Where the taken edges lead, each once."""
+    return tuple(dict.fromkeys([one.edge.target for one in outcomes if one.taken]))
+
+
+def _after_failure(edge: Edge, node: str) -> EdgeOutcome:
+    taken = edge.when in ("always", "on_failure")
+    return EdgeOutcome(edge, taken, None, f"{node!r} failed" if edge.when != "always" else "always")
+
+
+def _after_success(edge: Edge, node: str, outcome: NodeOutcome, decision: Choice | None) -> EdgeOutcome:
+    match edge.when:
+        case "on_success":
+            return EdgeOutcome(edge, True, None, f"{node!r} {outcome}")
+        case "on_failure":
+            return EdgeOutcome(edge, False, None, f"{node!r} {outcome}")
+        case "llm_decide":
+            assert decision is not None
+            return EdgeOutcome(edge, edge.target == decision.target, None, _decided(decision))
+        case _:
+            return EdgeOutcome(edge, True, None, "always, unless a condition holds")
+
+
+def _decided(decision: Choice) -> str:
+    if decision.failure is not None:
+        return f"{decision.target!r} is the fallback: {decision.failure}"
+    return f"{decision.target!r} was decided for: {decision.reasoning}"
+
+
+def _conditional(
+    plan: GraphPlan, edge: Edge, held: Edge | None, output: object, memory: Mapping[str, object]
+) -> EdgeOutcome:
+    if held is not None:
+        return EdgeOutcome(edge, False, None, f"the condition of the edge to {held.target!r} held before")
+    outcome = tested(plan.conditions[edge], output, memory)
+    return EdgeOutcome(edge, outcome.holds, outcome)

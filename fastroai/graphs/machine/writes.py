@@ -1,0 +1,47 @@
+"""What a node's output puts into the memory of its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fastroai.errors import ContractViolation, ViolationDetail
+from fastroai.graphs.machine.fields import fields_of
+
+
+def writes_of(
+    node: str, output: object, names: Sequence[str] | None, accumulated: Mapping[str, object]
+) -> dict[str, object]:
+    """The values to write: those that the node wrote before its end, and on top those of its output.
+
+    `names` are what it declares to write: fields of a mapping, a model or a dataclass, or the one name for
+    any other output. Where it declares nothing, the whole output goes under the id of the node.
+
+    Raises:
+        ContractViolation: the output does not give what is declared.
+    """
+    if names is None:
+        return {**accumulated, node: output}
+    fields = fields_of(output)
+    if fields is None:
+        left = [name for name in names if name not in accumulated]
+        if len(names) == 1 and (output is not None or left):
+            left = list(names)  # an output goes over what the node wrote before its end
+        if len(left) > 1:
+            raise _violation(node, left, output, f"expected an output with these fields, not {_kind(output)}")
+        return {**accumulated, **dict.fromkeys(left, output)}
+    missing = [name for name in names if name not in fields and name not in accumulated]
+    if missing:
+        known = ", ".join(map(repr, fields)) or "no fields"
+        raise _violation(node, missing, output, f"the node declares to write it; its output has {known}")
+    return {**accumulated, **{name: fields[name] for name in names if name in fields}}
+
+
+def _violation(node: str, names: Sequence[str], output: object, reason: str) -> ContractViolation:
+    details: tuple[ViolationDetail, ...] = tuple(
+        {"type": "missing", "loc": (name,), "msg": f"Field required: {reason}"} for name in names
+    )
+    return ContractViolation(node, "output", details, output)
+
+
+def _kind(output: object) -> str:
+    return "None" if output is None else f"a {type(output).__name__}"

@@ -1,0 +1,1 @@
+"""What a graph is: nodes, edges, plan, and every problem of it."""

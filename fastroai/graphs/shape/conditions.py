@@ -1,0 +1,90 @@
+"""The conditions of edges: parsed, and checked to name only what can be there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any
+
+from fastroai.contracts.accepted import Accepted
+from fastroai.errors import ExpressionError, GraphProblem, nearest_hint
+from fastroai.expressions import Expression
+from fastroai.graphs.machine.fields import declared_fields
+from fastroai.graphs.shape.edge import Edge
+from fastroai.graphs.shape.node import Node
+from fastroai.records import NotGiven
+from fastroai.steps import BaseStep
+from fastroai.steps.contracts import declared_output
+
+
+class Conditions:
+    """The conditions of a graph, as they are parsed one by one."""
+
+    def __init__(self, nodes: Mapping[str, Node[Any]], pauses: Set[str], accepts: Accepted | None) -> None:
+        self.parsed: dict[Edge, Expression] = {}
+        self._nodes, self._pauses = nodes, pauses
+        self._memory = frozenset(_in_memory(nodes)) | frozenset(() if accepts is None else accepts.names)
+        self._fields: dict[str, frozenset[str] | None] = {}
+
+    def problems(self, edges: Sequence[tuple[int, Edge]]) -> Iterator[GraphProblem]:
+        """Parse the conditions of these edges, and say what is wrong with them."""
+        for index, edge in edges:
+            about = ("edges", index, "condition")
+            if edge.when != "conditional":
+                if edge.condition is not None:
+                    yield GraphProblem(f"edge {edge} has a condition; set when='conditional'", about)
+            elif edge.condition is None:
+                message = f"edge {edge} has when='conditional' and no condition; give it: condition='...'"
+                yield GraphProblem(message, ("edges", index))
+            else:
+                for message in self._problems_of(edge, edge.condition):
+                    yield GraphProblem(f"the condition of edge {edge} {message}", about)
+
+    def _problems_of(self, edge: Edge, condition: str) -> Iterator[str]:
+        try:
+            expression = Expression(condition)
+        except ExpressionError as error:
+            yield f"is not one: {error}"
+            return
+        ends = (edge.source, edge.target)
+        if not all(isinstance(end, str) and end in self._nodes for end in ends):
+            return  # which is a problem of its own
+        self.parsed[edge] = expression
+        fields = self._fields_of(edge.source)
+        if fields is None:
+            return
+        for name in sorted(expression.names - fields - self._memory):
+            remedy = " Put it in writes= of the node that gives it, or in accepts= if it is an input"
+            hint = nearest_hint(name, fields | self._memory) or remedy
+            yield f"names {name!r}, which no node writes.{hint}"
+
+    def _fields_of(self, source: str) -> frozenset[str] | None:
+        """What is known to be in a node's output; `None` where anything may be."""
+        if source not in self._fields:
+            self._fields[source] = self._find_fields(source)
+        return self._fields[source]
+
+    def _find_fields(self, source: str) -> frozenset[str] | None:
+        node = self._nodes[source]
+        written = frozenset(_names(node.writes))
+        fields = declared_fields(self._output_type(source))
+        if fields is None:
+            return written or None
+        return fields | written
+
+    def _output_type(self, source: str) -> object:
+        node = self._nodes[source]
+        if source in self._pauses:  # its output is what the person says
+            return None if isinstance(node.answer, NotGiven) else node.answer
+        return declared_output(node.step) if isinstance(node.step, BaseStep) else None
+
+
+def _in_memory(nodes: Mapping[str, Node[Any]]) -> Iterator[str]:
+    """The keys that memory can have: what nodes write, and what they expect to read."""
+    for node_id, node in nodes.items():
+        yield from _names(node.reads)
+        yield from _names(node.writes) or (node_id,)
+
+
+def _names(names: object) -> tuple[str, ...]:
+    """The names in `reads` or `writes`, if these are such; else nothing, as that is a problem elsewhere."""
+    return tuple(name for name in names if isinstance(name, str)) if isinstance(names, tuple) else ()

@@ -1,0 +1,72 @@
+"""What keeps edges from saying what may come after what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fastroai.errors import GraphProblem
+from fastroai.graphs.machine.events import decision_name
+from fastroai.graphs.names import expected_words, is_list, is_node, listed, unknown
+from fastroai.graphs.shape.edge import WHEN, Edge
+from fastroai.graphs.shape.node import Node
+
+
+def edge_problems(edges: object, nodes: Mapping[str, Node[Any]]) -> Iterator[GraphProblem]:
+    """What keeps single edges from saying what may come after what."""
+    if not is_list(edges):
+        yield GraphProblem(f"edges are a {type(edges).__name__}; expected a list of Edge(...)", ("edges",))
+    for index, edge in enumerate(listed(edges)):
+        if not isinstance(edge, Edge):
+            message = f"edge {edge!r} is a {type(edge).__name__}; expected an Edge(source, target)"
+            yield GraphProblem(message, ("edges", index))
+            continue
+        for option, name in (("source", edge.source), ("target", edge.target)):
+            if not is_node(name, nodes):
+                message = f"edge {edge} has the {option} {unknown(name, nodes)}"
+                yield GraphProblem(message, ("edges", index, option))
+        if edge.when not in WHEN:
+            message = f"edge {edge} has when={edge.when!r}: {expected_words(edge.when, WHEN)}"
+            yield GraphProblem(message, ("edges", index, "when"))
+
+
+def same_edge_problems(edges: Sequence[tuple[int, Edge]]) -> Iterator[GraphProblem]:
+    """Edges that say what another says already."""
+    seen: set[tuple[object, ...]] = set()
+    for index, edge in edges:
+        told = (repr(edge.source), repr(edge.target), repr(edge.when), repr(edge.condition))
+        if told in seen:
+            condition = "" if edge.condition is None else f" with the condition {edge.condition!r}"
+            message = f"edge {edge} ({edge.when}{condition}) is there more than once; leave one of them"
+            yield GraphProblem(message, ("edges", index))
+        seen.add(told)
+
+
+def decision_problems(
+    edges: Sequence[tuple[int, Edge]], nodes: Mapping[str, Node[Any]], decider: object
+) -> Iterator[GraphProblem]:
+    """What keeps a model from deciding, and what is left to do where it fails to."""
+    candidates: dict[str, list[tuple[int, Edge]]] = {}
+    for index, edge in edges:
+        if edge.when == "llm_decide" and is_node(edge.source, nodes):
+            candidates.setdefault(edge.source, []).append((index, edge))
+        elif edge.fallback:
+            message = f"edge {edge} has fallback={edge.fallback!r}, which is for when='llm_decide'"
+            yield GraphProblem(message, ("edges", index, "fallback"))
+    for source, decided in candidates.items():
+        if (taken := decision_name(source)) in nodes:
+            message = f"node {taken!r} has the name of the decision after {source!r}; give it another id"
+            yield GraphProblem(message, ("nodes", taken))
+        fallbacks = [(index, edge) for index, edge in decided if edge.fallback]
+        if not fallbacks:
+            message = (
+                f"none of the llm_decide edges of {source!r} is the fallback; set fallback=True on the one "
+                "to take where the decider gives no answer"
+            )
+            yield GraphProblem(message, ("edges", decided[0][0]))
+        for index, edge in fallbacks[1:]:
+            message = f"edge {edge} is one more fallback of {source!r}; set fallback=True on one edge only"
+            yield GraphProblem(message, ("edges", index, "fallback"))
+    if candidates and decider is None:
+        message = "it has llm_decide edges and nobody to decide; give an agent: decider=..."
+        yield GraphProblem(message, ("edges", next(iter(candidates.values()))[0][0]))

@@ -1,0 +1,145 @@
+"""Every problem that keeps a graph from running, in one error; and the plan of one that has none."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
+from typing import Any
+
+from fastroai.contracts.accepted import Accepted
+from fastroai.errors import ConfigurationError, GraphProblem, GraphValidationError
+from fastroai.graphs.conversation.conversation import MODES
+from fastroai.graphs.names import expected_words, is_name, listed, names_problems
+from fastroai.graphs.shape.conditions import Conditions
+from fastroai.graphs.shape.edge import Edge
+from fastroai.graphs.shape.edge_problems import decision_problems, edge_problems, same_edge_problems
+from fastroai.graphs.shape.node import Node
+from fastroai.graphs.shape.node_problems import EDGES_SAY, node_problems
+from fastroai.graphs.shape.plan import (
+    DEFAULT_MAX_STEPS,
+    DEFAULT_STEPS_PER_NODE,
+    ON_BRANCH_FAILURE,
+    ON_CONFLICT,
+    GraphPlan,
+    OnBranchFailure,
+    OnConflict,
+)
+from fastroai.graphs.shape.shape import Shape
+from fastroai.records import NotGiven
+from fastroai.runtime.options import check_count, check_seconds
+from fastroai.steps import PipelineConfig
+
+
+def build_plan(
+    graph: str,
+    nodes: Mapping[str, Node[Any]],
+    edges: Sequence[Edge],
+    *,
+    entry: str | None = None,
+    terminals: Sequence[str] | None = None,
+    pause_nodes: Collection[str] = (),
+    decider: object = None,
+    max_steps: int | None = None,
+    on_branch_failure: OnBranchFailure = "fail_all",
+    on_conflict: OnConflict = "last_wins",
+    branch_timeout: float | None = None,
+    max_concurrency: int | None = None,
+    conversation: object = "continuous",
+    config: PipelineConfig | None = None,
+    accepts: Accepted | None = None,
+) -> GraphPlan:
+    """Check everything at once. `nodes` come from `nodes_of`.
+
+    Raises:
+        GraphValidationError: with every problem that was found.
+    """
+    asking: object = list(pause_nodes) if isinstance(pause_nodes, AbstractSet) else pause_nodes
+    pauses = frozenset(filter(is_name, listed(asking)))
+    # Anything but a word is a Conversation, which is checked where it is made.
+    word = conversation if isinstance(conversation, str) else "continuous"
+    problems = [
+        *node_problems(nodes, pauses),
+        *_config_problems(config),
+        *_number_problems(max_steps, branch_timeout, max_concurrency),
+        *_word_problems("on_branch_failure", on_branch_failure, ON_BRANCH_FAILURE),
+        *_word_problems("on_conflict", on_conflict, ON_CONFLICT),
+        *_word_problems("conversation", word, MODES),
+        *names_problems("pause_nodes", asking, nodes),
+    ]
+    unknown = [
+        *edge_problems(edges, nodes),
+        *names_problems("terminals", () if terminals is None else terminals, nodes),
+        *names_problems("entry", () if entry is None else (entry,), nodes),
+    ]
+    indexed = [(index, edge) for index, edge in enumerate(listed(edges)) if isinstance(edge, Edge)]
+    conditions = Conditions(nodes, pauses, accepts)
+    problems += [
+        *unknown,
+        *same_edge_problems(indexed),
+        *conditions.problems(indexed),
+        *decision_problems(indexed, nodes, decider),
+    ]
+    # With a misspelt name, what is connected to what says nothing.
+    shape = None if unknown or not nodes else _shape(indexed, nodes, entry, terminals)
+    if shape is not None:
+        problems += shape.problems(on_branch_failure)
+    if problems or shape is None or shape.entry is None:
+        raise GraphValidationError(graph, tuple(problems))
+    return GraphPlan(
+        nodes=shape.nodes,
+        edges=shape.edges,
+        conditions=conditions.parsed,
+        entry=shape.entry,
+        terminals=shape.terminals,
+        pauses=pauses,
+        reads={node_id: frozenset(node.reads) for node_id, node in nodes.items() if node.reads},
+        writes={node_id: node.writes for node_id, node in nodes.items() if node.writes},
+        max_visits={
+            node_id: node.max_visits for node_id, node in nodes.items() if node.max_visits is not None
+        },
+        max_steps=_default_max_steps(nodes) if max_steps is None else max_steps,
+        on_branch_failure=on_branch_failure,
+        on_conflict=on_conflict,
+        max_concurrency=max_concurrency,
+    )
+
+
+def _shape(
+    edges: Sequence[tuple[int, Edge]],
+    nodes: Mapping[str, Node[Any]],
+    entry: str | None,
+    terminals: Sequence[str] | None,
+) -> Shape:
+    outgoing: dict[str, list[Edge]] = {node_id: [] for node_id in nodes}
+    for _, edge in edges:
+        outgoing[edge.source].append(edge)
+    return Shape.of({node_id: tuple(each) for node_id, each in outgoing.items()}, entry, terminals)
+
+
+def _config_problems(config: PipelineConfig | None) -> Iterator[GraphProblem]:
+    if config is not None and not isinstance(config.on_error, NotGiven):
+        yield GraphProblem(f"config sets on_error={config.on_error!r}; {EDGES_SAY}", ("config",))
+
+
+def _number_problems(
+    max_steps: int | None, branch_timeout: float | None, max_concurrency: int | None
+) -> Iterator[GraphProblem]:
+    for check in (
+        partial(check_count, "max_steps", max_steps, least=1),
+        partial(check_seconds, "branch_timeout", branch_timeout),
+        partial(check_count, "max_concurrency", max_concurrency, least=1),
+    ):
+        try:
+            check()
+        except ConfigurationError as error:
+            yield GraphProblem(str(error), (error.option,))
+
+
+def _word_problems(option: str, word: object, words: Sequence[str]) -> Iterator[GraphProblem]:
+    if word not in words:
+        yield GraphProblem(f"{option}={word!r}: {expected_words(word, words)}", (option,))
+
+
+def _default_max_steps(nodes: Mapping[str, Node[Any]]) -> int:
+    return max(DEFAULT_MAX_STEPS, DEFAULT_STEPS_PER_NODE * len(nodes))

@@ -1,0 +1,334 @@
+"""Graphs from YAML documents, with the line and column of every problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal, NotRequired, TypedDict, cast
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic_core import ErrorDetails
+
+from fastroai.errors import (
+    ConfigurationError,
+    GraphProblem,
+    GraphValidationError,
+    nearest_hint,
+)
+from fastroai.graphs.shape.edge import Edge, When
+from fastroai.graphs.shape.node import Node, NodeLike
+from fastroai.graphs.shape.plan import OnBranchFailure, OnConflict
+from fastroai.graphs.text.yaml_text import MAX_CHARACTERS, Way, YamlText, kind, read_yaml
+from fastroai.usage import Budget
+
+
+class GraphArguments(TypedDict):
+    """The arguments of `Graph` that a document can say. What it does not say is not there."""
+
+    name: str
+    goal: NotRequired[str | None]
+    nodes: Mapping[str, Node[Any]]
+    edges: Sequence[Edge]
+    entry: NotRequired[str | None]
+    terminals: NotRequired[Sequence[str] | None]
+    pause_nodes: NotRequired[Sequence[str]]
+    max_steps: NotRequired[int]
+    on_branch_failure: NotRequired[OnBranchFailure]
+    on_conflict: NotRequired[OnConflict]
+    branch_timeout: NotRequired[float | None]
+    max_concurrency: NotRequired[int | None]
+    budget: NotRequired[Budget | None]
+    conversation: NotRequired[Literal["continuous", "isolated"]]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphDocument:
+    """A document that was loaded: what it says, and where."""
+
+    arguments: GraphArguments
+    text: YamlText
+    source: str | None
+    """The file that it was read from."""
+
+    @contextmanager
+    def located(self) -> Iterator[None]:
+        """Problems that are found in this block get the line and column of what they are about.
+
+            with document.located():
+                graph = Graph(**document.arguments)
+
+        Those that are about nothing in the document stay as they are.
+        """
+        try:
+            yield
+        except GraphValidationError as error:
+            problems = _in_order(map(self._located, error.problems))
+            raise GraphValidationError(error.graph, problems, self.source) from None
+
+    def _located(self, problem: GraphProblem) -> GraphProblem:
+        way: Way = problem.about
+        if way and way[0] in _Policies.model_fields:
+            way = ("policies", *way)
+        if way[:1] not in self.text.values:
+            return problem  # what it is about is not in the document
+        line, column = self.text.place(way)
+        return replace(problem, line=line, column=column)
+
+
+def load_graph_yaml(source: str | Path, *, nodes: Mapping[str, NodeLike[Any]]) -> GraphDocument:
+    """Read a document. Its nodes name their steps, by default under their ids, among those in `nodes`.
+
+    What `nodes` has may be a `Node`, for what a document cannot say, such as the type of an answer; what the
+    document says wins.
+
+    Args:
+        source: The text of the document, or the `Path` of a file.
+        nodes: Steps, and what becomes one, by the names that the document uses.
+
+    Raises:
+        GraphValidationError: It is not YAML, or not a graph; with all problems and their places.
+        MissingExtraError: PyYAML is not installed (the extra `yaml`).
+    """
+    file = str(source) if isinstance(source, Path) else None
+    text = _read(source)
+    data = _with_nodes_by_id(text)
+    shown = data.get("name") if isinstance(data, dict) else None
+    name = shown if isinstance(shown, str) and shown else "(no name)"
+    if text.problems:
+        raise GraphValidationError(name, _in_order(text.problems), file)
+    try:
+        document = _Document.model_validate(data)
+    except ValidationError as error:
+        problems = _in_order(_problem(details, text) for details in error.errors(include_url=False))
+        raise GraphValidationError(name, problems, file) from None
+    arguments = _Arguments(document, nodes, text)
+    made = arguments.made()
+    if arguments.problems:
+        raise GraphValidationError(name, _in_order(arguments.problems), file)
+    return GraphDocument(made, text, file)
+
+
+def _read(source: str | Path) -> YamlText:
+    if isinstance(source, str):
+        return read_yaml(source, "Graph.from_yaml")
+    if not isinstance(source, Path):
+        raise ConfigurationError("source", source, "the text of a document, or the pathlib.Path of a file")
+    try:
+        with source.open(encoding="utf-8") as file:
+            return read_yaml(file.read(MAX_CHARACTERS + 1), "Graph.from_yaml")
+    except UnicodeDecodeError as error:
+        return YamlText(problems=[GraphProblem(f"it is not UTF-8: {error.reason}")])
+
+
+def _in_order(problems: Iterable[GraphProblem]) -> tuple[GraphProblem, ...]:
+    """As they come in the document; those that are not about it at last."""
+    return tuple(sorted(problems, key=lambda one: (one.line is None, one.line, one.column)))
+
+
+# --- what a document may say ---
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _NodePart(_Part):
+    step: str | None = None
+    reads: list[str] | None = None
+    writes: list[str] | None = None
+    max_visits: int | None = None
+    focus: str | None = None
+
+
+class _EdgePart(_Part):
+    source: str
+    target: str
+    when: str = "always"
+    condition: str | None = None
+    fallback: bool = False
+
+
+class _BudgetPart(_Part):
+    # What these can be, `Budget` says: money, for one, is a number or a text.
+    usd: object = None
+    tokens: object = None
+    requests: object = None
+    ms: object = None
+
+
+class _Policies(_Part):
+    on_branch_failure: str | None = None
+    on_conflict: str | None = None
+
+
+class _Document(_Part):
+    name: str
+    goal: str | None = None
+    entry: str | None = None
+    terminals: list[str] | None = None
+    pause_nodes: list[str] | None = None
+    max_steps: int | None = None
+    policies: _Policies | None = None
+    branch_timeout: float | None = None
+    max_concurrency: int | None = None
+    budget: _BudgetPart | None = None
+    conversation: str | None = None
+    nodes: dict[str, _NodePart | None]
+    edges: list[_EdgePart] = []
+
+
+_PART_AT: Final[Mapping[tuple[str, ...], type[_Part]]] = {
+    (): _Document,
+    ("policies",): _Policies,
+    ("budget",): _BudgetPart,
+    ("nodes", "*"): _NodePart,
+    ("edges", "*"): _EdgePart,
+}
+"""What is in a document where; `*` is any key or index."""
+
+_EXPECTED: Final[Mapping[str, str]] = {
+    "string_type": "a text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+}
+
+
+def _with_nodes_by_id(text: YamlText) -> JsonValue:
+    """The data, in which a list of node ids has become a mapping with nothing to each."""
+    data = text.data
+    nodes = data.get("nodes") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(nodes, list):
+        return data
+    by_id: dict[str, JsonValue] = {}
+    for index, node_id in enumerate(nodes):
+        place = text.place(("nodes", index))
+        if not isinstance(node_id, str):
+            message = f"nodes[{index}] is {kind(node_id)}; expected a node id, or a mapping of ids to nodes"
+            text.problems.append(GraphProblem(message, ("nodes", index), *place))
+            continue
+        if node_id in by_id:
+            message = f"node {node_id!r} is there more than once; leave one of them"
+            text.problems.append(GraphProblem(message, ("nodes", index), *place))
+        by_id[node_id] = None
+        text.values.setdefault(("nodes", node_id), place)
+    return {**data, "nodes": by_id}
+
+
+def _problem(details: ErrorDetails, text: YamlText) -> GraphProblem:
+    """What pydantic found, in the words of who writes YAML."""
+    way: Way = details["loc"]
+    where = _shown(way)
+    value = details["input"]
+    match details["type"]:
+        case "extra_forbidden":
+            known = _PART_AT[tuple("*" if index == 1 else str(key) for index, key in enumerate(way[:-1]))]
+            hint = nearest_hint(str(way[-1]), known.model_fields)
+            expected = f"expected {', '.join(known.model_fields)}"
+            message = f"unknown key {where}; {expected}.{hint}"
+            return GraphProblem(message, way, *text.place(way, of_key=True))
+        case "missing":
+            return GraphProblem(f"{where} is missing", way, *text.place(way[:-1]))
+        case other:
+            expected = _EXPECTED.get(other, details["msg"])
+            message = f"{where} is {_told(value)}; expected {expected}{_remedy(other, value, way)}"
+            return GraphProblem(message, way, *text.place(way))
+
+
+def _shown(way: Way) -> str:
+    """As in `edges[3].when`."""
+    shown = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in way)
+    return shown.removeprefix(".") or "the document"
+
+
+def _told(value: object) -> str:
+    is_scalar = isinstance(value, str | int | float) and len(str(value)) <= 80
+    return f"{kind(value)}, {value!r}" if is_scalar else kind(value)
+
+
+def _remedy(error_type: str, value: object, way: Way) -> str:
+    if error_type == "string_type" and isinstance(value, int | float):
+        return "; put it in quotes if it is meant as one"
+    if not way and isinstance(value, str):
+        return "; for a file, give its pathlib.Path"
+    return ""
+
+
+# --- what it means ---
+
+
+class _Arguments:
+    """Makes arguments for `Graph` of a document that has the right form."""
+
+    def __init__(self, document: _Document, nodes: Mapping[str, NodeLike[Any]], text: YamlText) -> None:
+        self.problems: list[GraphProblem] = []
+        self._document, self._nodes, self._text = document, nodes, text
+
+    def made(self) -> GraphArguments:
+        document = self._document
+        policies = document.policies or _Policies()
+        said = {
+            **document.model_dump(
+                include={
+                    "name",
+                    "goal",
+                    "entry",
+                    "terminals",
+                    "pause_nodes",
+                    "max_steps",
+                    "branch_timeout",
+                    "max_concurrency",
+                    "conversation",
+                }
+            ),
+            **policies.model_dump(),
+            "budget": self._budget(),
+        }
+        arguments: dict[str, Any] = {option: value for option, value in said.items() if value is not None}
+        arguments["nodes"] = {
+            node_id: self._node(node_id, part or _NodePart()) for node_id, part in document.nodes.items()
+        }
+        arguments["edges"] = [_edge(part) for part in document.edges]
+        return cast("GraphArguments", arguments)
+
+    def _node(self, node_id: str, part: _NodePart) -> Node[Any] | None:
+        name = node_id if part.step is None else part.step
+        if name not in self._nodes:
+            way: Way = ("nodes", node_id) if part.step is None else ("nodes", node_id, "step")
+            message = f"node {node_id!r} has the step {name!r}, which was not given in nodes={{...}}."
+            hint = nearest_hint(name, self._nodes)
+            self.problems.append(GraphProblem(message + hint, way, *self._text.place(way)))
+            return None
+        given = self._nodes[name]
+        node = given if isinstance(given, Node) else Node(given)
+        return Node(
+            node.step,
+            reads=node.reads if part.reads is None else part.reads,
+            writes=node.writes if part.writes is None else part.writes,
+            max_visits=node.max_visits if part.max_visits is None else part.max_visits,
+            focus=node.focus if part.focus is None else part.focus,
+            answer=node.answer,
+        )
+
+    def _budget(self) -> Budget | None:
+        part = self._document.budget
+        if part is None:
+            return None
+        try:
+            return Budget(**part.model_dump())
+        except ConfigurationError as error:
+            way = ("budget", error.option)
+            self.problems.append(GraphProblem(f"budget: {error}", way, *self._text.place(way)))
+            return None
+
+
+def _edge(part: _EdgePart) -> Edge:
+    # The word may be none of these, which is for `build_plan` to say, with the nearest that is.
+    when = cast("When", part.when)
+    return Edge(part.source, part.target, when, part.condition, part.fallback)

@@ -1,0 +1,63 @@
+"""The settings of one call of an agent: those given with the call, then those of the step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fastroai.calls.call import AgentCall
+from fastroai.records import NotGiven
+from fastroai.runtime import RetryRules
+from fastroai.runtime.options import check_count, check_seconds
+from fastroai.steps.config import ResolvedConfig, RetryLike, policies_of, rules_for
+
+
+@dataclass(frozen=True, slots=True)
+class CallConfig:
+    """Time limit and retries of one call, which win over those of the step."""
+
+    timeout: float | NotGiven | None
+    """Seconds for each attempt; `None` for no limit."""
+    retries: int | NotGiven
+    retry_delay: float | NotGiven
+    """Seconds; the base of the backoff."""
+    retry: RetryLike | NotGiven
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.timeout, NotGiven):
+            check_seconds("timeout", self.timeout)
+        if not isinstance(self.retries, NotGiven):
+            check_count("retries", self.retries, required=True)
+        if not isinstance(self.retry_delay, NotGiven):
+            check_seconds("retry_delay", self.retry_delay, zero=True)
+
+    def applied(self, call: AgentCall, step: ResolvedConfig, *, number: int) -> AgentCall:
+        """Return the call with these settings, and with those of the step where there are none.
+
+        `number` counts the calls of the step, and is the name of a call that has none.
+
+        Raises:
+            ConfigurationError: `retries` or `retry_delay` beside `retry`.
+        """
+        delay = step.request_retry_delay if isinstance(self.retry_delay, NotGiven) else self.retry_delay
+        policies = step.retry if isinstance(self.retries, NotGiven) else None
+        if policies is not None and not isinstance(self.retry_delay, NotGiven):
+            policies = policies.with_backoff(self.retry_delay)
+        extra = step.request_retries if isinstance(self.retries, NotGiven) else self.retries
+        if not isinstance(self.retry, NotGiven):
+            policies = policies_of(self.retry, self.retries, self.retry_delay)
+            extra = policies.max_retries
+        return replace(
+            call,
+            timeout=None if isinstance(self.timeout, NotGiven) else self.timeout,
+            default_timeout=step.timeout if isinstance(self.timeout, NotGiven) else None,
+            request_retries=extra,
+            request_retry_delay=delay,
+            retry=policies,
+            classifiers=step.classifiers,
+            call=call.call or str(number),
+        )
+
+    def rules(self, call: AgentCall, step: ResolvedConfig) -> RetryRules | None:
+        """Return what is tried again of the call, to which this was applied."""
+        delay = step.retry_delay if isinstance(self.retry_delay, NotGiven) else self.retry_delay
+        return rules_for(call.retry, call.request_retries, delay, call.classifiers)
