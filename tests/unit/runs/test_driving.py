@@ -262,6 +262,21 @@ async def test_a_look_at_a_run_whose_process_died_does_not_take_it_up() -> None:
     assert (await RunHistory(store).summary("r1")).status == "waiting"
 
 
+async def test_a_fork_whose_process_died_is_driven_on() -> None:
+    """Its log begins with the outputs that it has of the other run."""
+    store, pipeline = MemoryRunStore(), diamond()
+    log = Log(pipeline.definition, pipeline="p", forked_from="r0").output("a", ["A"])
+    await log.start("b", "a").start("c", "a").write(store)
+    runs = pipeline.driven(store=store)
+    state = await runs.state("r1")
+    assert [(due.step_id, due.needs) for due in state.due] == [("b", {"a": ["A"]}), ("c", {"a": ["A"]})]
+    for step_id in ("b", "c", "d"):
+        state = await runs.report("r1", StepFinished(step_id, [step_id]), expecting=state.revision)
+    assert state.finish is not None
+    assert state.finish.status == "finished"
+    assert pipeline.replay(await RunHistory(store).trace("r1")) is None
+
+
 async def test_every_report_counts_as_something_that_happened(open_store: OpenStore) -> None:
     """A purge forgets runs in which nothing has happened for long."""
     store = open_store()
