@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from operator import attrgetter
 
 from fastroai.runtime import Charge, Scope
@@ -29,7 +29,7 @@ def with_spending(facts: Iterable[AnyFact], scope: Scope) -> list[AnyFact]:
         fact
         for charge in scope.charges
         if (place := _place(charge, scope)) is not None
-        for fact in _of_charge(charge, place, failed_at.get(place, ()))
+        for fact in _of_charge(charge, place, failed_at.get(place, ()), told[-1].at)
     ]
     if not spent:
         return told
@@ -49,10 +49,10 @@ def _place(charge: Charge, outer: Scope) -> str | None:
     return None
 
 
-def _of_charge(charge: Charge, place: str, failed_at: Sequence[float]) -> Iterator[AnyFact]:
+def _of_charge(charge: Charge, place: str, failed_at: Sequence[float], latest: datetime) -> Iterator[AnyFact]:
+    """What a charge is made of; one that does not say when it began is told at the end."""
     record = charge.record
-    began = record.started_at
-    assert began is not None
+    began = record.started_at or latest
     where = f"{place}@{1 + sum(at <= began.timestamp() for at in failed_at)}"
     ended = (began + timedelta(milliseconds=record.duration_ms)).timestamp()
     if record.agent is None or record.kind == "spend":
