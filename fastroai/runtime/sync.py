@@ -20,6 +20,7 @@ from fastroai.errors import RunningLoopError, attach_usage, records_of, usage_of
 from fastroai.runtime.process import this_process
 from fastroai.runtime.scope import Scope, current_scope
 from fastroai.runtime.threads import depth, go_deeper, loop_of_this_thread, mark_thread
+from fastroai.runtime.wakeup import running_loop
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -175,11 +176,8 @@ def run_blocking(
     Raises:
         RunningLoopError: this thread runs an event loop, which waiting here would block.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        pass
-    else:
+    if running_loop() is not None:
+        call().close()  # arguments that cannot be are the first mistake to tell
         raise RunningLoopError(called, instead)
     scope = current_scope()
     around = _loop_around(scope, home)
