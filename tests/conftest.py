@@ -73,6 +73,7 @@ def live_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedMachine]
     yield machines
     for machine in machines:
         assert_replays(machine)
+    machines.clear()  # pytest keeps the list longer than the test, and facts keep their scopes
 
 
 @pytest.fixture(autouse=True)

@@ -33,6 +33,13 @@ ANSWER = Reply("ok", usage=Usage(40, 4), latency=0.01)
 """Late enough that the client waits for it: only then does it matter which loop a connection belongs to."""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def collected() -> Iterator[None]:
+    """What is left open is collected when nothing has a run any more, while the mark says that it may be."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture(scope="module")
 def lasting_server() -> Iterator[ModelServer]:
     with ModelServer(keep_alive=True) as server:
@@ -47,12 +54,10 @@ def server(lasting_server: ModelServer) -> ModelServer:
 
 
 @pytest.fixture(autouse=True)
-def answers(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def answers(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in server.environment().items():
         monkeypatch.setenv(name, value)
     server.rule(None, ANSWER)
-    yield
-    gc.collect()  # of what is left open, while the mark says that it may be
 
 
 def built_by_fastroai(server: ModelServer) -> FastroAgent[Any, str]:
