@@ -6,13 +6,14 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from time import perf_counter
 from typing import Final
 
 import anyio
 
 from fastroai.errors import FastroAIError, StepExecutionError
 from fastroai.runtime import Clock, Scope, classify
-from fastroai.runtime.facts import RunFinished
+from fastroai.runtime.facts import FailureFacts, RunFinished
 from fastroai.steps.durability import failure_facts
 from fastroai.store.log import Log
 from fastroai.store.runs import DurableRun
@@ -50,14 +51,14 @@ async def entered(
 @asynccontextmanager
 async def ended_on_record(log: Log) -> AsyncGenerator[None]:
     """See that the log says how the run of `log.scope` ended, whatever ends it."""
+    began = perf_counter()
     try:
         try:
             yield
         finally:
             await log.scope.end_inside()  # streams that were left open belong to it
     except BaseException as error:
-        ended = how_it_ended(log.scope.out_of_time or error)
-        ended.part = log.scope.part
+        ended = _last_fact(log, log.scope.out_of_time or error, began)
         if log.run is None:
             log.note(ended)
         else:
@@ -85,10 +86,24 @@ async def _end(run: DurableRun, scope: Scope, ended: RunFinished, error: BaseExc
         await run.release()
 
 
+def _last_fact(log: Log, error: BaseException, began: float) -> RunFinished:
+    """What the machine decided, if that is what is raised; else something around the run has ended it."""
+    if log.finished is not None and log.finished.raised is error:
+        return log.finished
+    ended = how_it_ended(error)
+    ended.part, ended.duration_ms = log.scope.part, (perf_counter() - began) * 1000
+    return ended
+
+
 def how_it_ended(error: BaseException) -> RunFinished:
     """The last fact of a run that ended with an exception."""
     if not isinstance(error, Exception) or isinstance(error, asyncio.CancelledError):
         return RunFinished(status="cancelled", reason=str(error), raised=error)
-    original = error.original_error if isinstance(error, StepExecutionError) else error
-    failure = failure_facts(error, classify(original))
+    failure = failure_of_run(error)
     return RunFinished(status="failed", reason=failure.message, failure=failure, raised=error)
+
+
+def failure_of_run(error: BaseException) -> FailureFacts:
+    """What is written down of an exception that a run raises: its class is that of the step's own."""
+    original = error.original_error if isinstance(error, StepExecutionError) else error
+    return failure_facts(error, classify(original))

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import BudgetExceeded, StepExecutionError
 from fastroai.records import first_given
-from fastroai.runs.around import ended_on_record, entered, how_it_ended
+from fastroai.runs.around import ended_on_record, entered, failure_of_run, how_it_ended
 from fastroai.runs.inputs import check_inputs
 from fastroai.runs.machine import Decision
 from fastroai.runs.request import RunRequest
@@ -182,7 +182,8 @@ class Execution:
             scope.write_off_in_flight()  # they count at their bounds in what is told of the run
         finish = runner.finish
         assert finish is not None
-        finish.raised = _of_run(finish, scope)
+        if (raised := _of_run(finish, scope)) is not None:
+            finish.raised, finish.failure = raised, failure_of_run(raised)
         await _tell_end(runner, finish)
         if run.log.scope is scope:
             run.log.finished = finish

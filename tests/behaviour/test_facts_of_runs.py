@@ -9,8 +9,8 @@ import anyio
 import pytest
 from support.agents import paid_agent
 
-from fastroai import Budget, MemoryRunStore, Pipeline, PipelineConfig, StepConfig, StepContext, step
-from fastroai.errors import BudgetExceeded, StepExecutionError
+from fastroai import Budget, Graph, MemoryRunStore, Pipeline, PipelineConfig, StepConfig, StepContext, step
+from fastroai.errors import BudgetExceeded, StepExecutionError, TimeLimitExceeded
 from fastroai.pipelines import RunFinished, StepSkipped
 from fastroai.store import RunHistory, trace_of
 
@@ -119,6 +119,45 @@ async def test_each_step_that_a_stop_leaves_out_is_told_and_on_record(store: Mem
     trace = trace_of(caught.value)
     assert trace is not None
     assert [one.step for one in trace.steps if one.status == "skipped"] == ["next", "last"]
+
+
+@pytest.mark.parametrize("store", [None, MemoryRunStore()])
+@pytest.mark.parametrize("kind", ["pipeline", "graph"])
+async def test_the_end_of_a_failed_run_is_one_fact(kind: str, store: MemoryRunStore | None) -> None:
+    told: list[object] = []
+    if kind == "pipeline":
+        pipeline: Pipeline[Any, Any] = Pipeline("p", {"fails": fails})
+        with pytest.raises(StepExecutionError) as caught:
+            async for event in pipeline.stream(run_id=kind, store=store):
+                told.append(event)
+        trace = trace_of(caught.value)
+    else:
+        stream = Graph("g", nodes={"fails": fails}).stream(run_id=kind, store=store)
+        async for event in stream:
+            told.append(event)
+        trace = stream.result.trace
+    assert trace is not None
+    ended, heard = trace.ended, told[-1]
+    assert isinstance(heard, RunFinished)
+    assert ended is not None
+    assert (ended.step_id, ended.reason, ended.failure) == (heard.step_id, heard.reason, heard.failure)
+    assert ended.duration_ms == heard.duration_ms > 0
+    assert ended.step_id == "fails"
+
+
+@pytest.mark.parametrize("store", [None, MemoryRunStore()])
+async def test_the_end_by_a_time_limit_says_how_long_the_run_was(store: MemoryRunStore | None) -> None:
+    @step
+    async def hangs(ctx: StepContext) -> None:
+        await asyncio.Event().wait()
+
+    pipeline: Pipeline[Any, Any] = Pipeline("p", {"hangs": hangs}, config=PipelineConfig(total_timeout=0.01))
+    with pytest.raises(TimeLimitExceeded) as caught:
+        await pipeline.execute(store=store)
+    trace = trace_of(caught.value)
+    assert trace is not None
+    assert trace.ended is not None
+    assert trace.ended.duration_ms >= 10
 
 
 @pytest.mark.parametrize("way", ["execute", "stream"])
