@@ -173,40 +173,29 @@ class GraphWork:
             ContractViolation: it is not what the node writes.
         """
         if isinstance(output, Choice):
-            return self._result(started, record, output, {}, is_question=False)
+            return self._finish(started, record, output, {})
         if isinstance(output, ConversationState) and output.is_incomplete:
             expected = "an output: in a graph, a node among pause_nodes asks a person"
             raise ConfigurationError("output", output, expected)
         node, node_visit = started.step_id, self._visits[unit_of(started)]
-        is_question = node in self._setup.plan.pauses
-        written = (
-            dict(node_visit.written)  # its output is a question; the answer is written
-            if is_question
-            else writes_of(node, output, self._setup.writes(node), node_visit.written)
-        )
-        return self._result(started, record, output, written, is_question=is_question)
-
-    def _result(
-        self,
-        started: StepStarted,
-        record: UnitRecord,
-        output: object,
-        written: Mapping[str, object],
-        *,
-        is_question: bool,
-    ) -> StepFinished | QuestionAsked:
-        scope = record.scope
-        if is_question:
+        if node in self._setup.plan.pauses:
             return QuestionAsked(
-                started.step_id,
+                node,
                 output,
                 visit=started.visit,
                 branch=started.branch,
                 part=self._part,
-                attempt=scope.attempt,
+                attempt=record.scope.attempt,
                 duration_ms=record.duration_ms,
-                written=written,
+                written=dict(node_visit.written),  # its output is a question; the answer is written
             )
+        written = writes_of(node, output, self._setup.writes(node), node_visit.written)
+        return self._finish(started, record, output, written)
+
+    def _finish(
+        self, started: StepStarted, record: UnitRecord, output: object, written: Mapping[str, object]
+    ) -> StepFinished:
+        scope = record.scope
         return StepFinished(
             started.step_id,
             output,
