@@ -972,7 +972,7 @@ class RunDefinitionChanged(FastroAIError):
         changes = "".join(f"\n  - {change}" for change in self.changes)
         return (
             f"the {self.kind} has changed since run {self.run_id!r} was started:{changes}\n"
-            f"Resume it with the {self.kind} as it was, or take the risk: resume(..., force=True)"
+            f"Resume it with the {self.kind} as it was, or take the risk: {self.kind}.resume(..., force=True)"
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import get_args
 
@@ -74,6 +74,11 @@ class RetoldGraph:
     def due(self) -> Sequence[StepStarted]:
         """See `Retold`."""
         return tuple(self._replay.starts.values())
+
+    @property
+    def cancelled(self) -> Collection[Unit]:
+        """See `Retold`."""
+        return self._replay.cancelled
 
     @property
     def questions(self) -> Mapping[Unit, object]:

@@ -48,6 +48,7 @@ class RetoldPipeline:
         self._setup, self._recorded, self._inputs, self._codec = setup, recorded, inputs, codec
         self.decided: list[Decided] = []
         self.finish: RunFinished | None = None
+        self.cancelled: set[Unit] = set()
         self._outputs: dict[str, object] = {}
         before, after = _stretches(recorded.entries)
         part = recorded.opened.part
@@ -104,6 +105,8 @@ class RetoldPipeline:
 
     def _note(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
+            if isinstance(decision, CancelUnits):
+                self.cancelled.update(decision.units)
             if isinstance(decision, CancelUnits | Changed):
                 continue  # nothing runs here
             self.decided.append(decision)

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import time
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, get_args
 
 from fastroai.contracts.accepted import Accepted
-from fastroai.errors import ConfigurationError, RevisionConflict, RunConflict, RunDefinitionChanged
+from fastroai.errors import (
+    ConfigurationError,
+    RevisionConflict,
+    RunConflict,
+    RunDefinitionChanged,
+    nearest_hint,
+)
 from fastroai.runs.definition_changes import changes
 from fastroai.runs.inputs import check_mapping, checked_inputs
 from fastroai.runs.machine import Decided, Unit, unit_of
 from fastroai.runs.openings import RunKeeper
-from fastroai.runtime import classify
+from fastroai.runtime import FailureClass, classify
 from fastroai.runtime.facts import (
     AnswerGiven,
     AnyFact,
+    FailureFacts,
     Part,
     PauseRequested,
     QuestionAsked,
@@ -85,6 +92,11 @@ class Retold(Protocol):
     """What the machine has decided since the last `RunStarted` or `RunResumed`."""
     finish: RunFinished | None
     """How it has ended, if it has."""
+
+    @property
+    def cancelled(self) -> Collection[Unit]:
+        """What the machine has cancelled since it last started."""
+        ...
 
     @property
     def due(self) -> Sequence[StepStarted]:
@@ -175,7 +187,7 @@ class DrivenRuns:
         """Put on record what came of something that is due, or what somebody asks of the run or answers.
 
         An answer takes up a run that waits for it. Where a run is to stop, or a branch is cancelled, what is
-        due in it is still to be reported, as `StepCancelled`.
+        due in it is still to be reported, as `StepCancelled`; nothing else can be.
 
         Args:
             run_id: The run.
@@ -184,14 +196,14 @@ class DrivenRuns:
 
         Raises:
             RunConflict: the run has gone on since then. Read it again.
-            ConfigurationError: nobody waits for it.
+            RunInProgress: a process runs it.
+            ConfigurationError: nobody waits for it, or it is no fact that can be reported.
             ContractViolation: an output is not what the node writes.
             ValueNotStorable: a value cannot be stored.
             RunStoreUnavailable: the store fails. The report is on record whole, or not at all.
         """
-        recorded, found = await self._read(run_id)
-        if len(recorded.entries) != expecting:
-            raise RunConflict(run_id, expecting)
+        _check_fact(fact)
+        recorded, found = await self._read_at(run_id, expecting)
         before: list[AnyFact] = []
         retold = self._retold(recorded)
         if isinstance(fact, AnswerGiven) and recorded.ended is not None:
@@ -215,12 +227,12 @@ class DrivenRuns:
     ) -> DrivenState:
         """Go on with a run that has failed, was cancelled, or waits; what was due starts anew.
 
-        `inputs` replace those of the same names. Raises as `report`.
+        `inputs` replace those of the same names. A run that has finished stays as it is. Raises as `report`.
         """
         check_mapping(inputs)
-        recorded, found = await self._read(run_id)
-        if len(recorded.entries) != expecting:
-            raise RunConflict(run_id, expecting)
+        recorded, found = await self._read_at(run_id, expecting)
+        if recorded.ended is not None and recorded.ended.status == "finished":
+            return _state(run_id, expecting, self._retold(recorded), ())
         resumed = RunResumed(part=recorded.opened.part, inputs=self._keeper.stored(dict(inputs or {})))
         recorded.add([resumed])
         return await self._append(found, expecting, [resumed], self._retold(recorded))
@@ -229,6 +241,15 @@ class DrivenRuns:
         recorded, found = await self._keeper.read(run_id, running_too=False)
         if changed := changes(recorded.definition, self._keeper.definition):
             raise RunDefinitionChanged(run_id, changed, self._keeper.kind)
+        return recorded, found
+
+    async def _read_at(self, run_id: str, revision: int) -> tuple[RecordedRun, FoundHeader]:
+        if not isinstance(revision, int) or isinstance(revision, bool) or revision < 1:
+            expected = "the revision of the state that was read last, as a whole number: state.revision"
+            raise ConfigurationError("expecting", revision, expected)
+        recorded, found = await self._read(run_id)
+        if len(recorded.entries) != revision:
+            raise RunConflict(run_id, revision)
         return recorded, found
 
     def _retold(self, recorded: RecordedRun) -> Retold:
@@ -294,11 +315,28 @@ class DrivenRuns:
         )
 
 
+def _check_fact(fact: Reported) -> None:
+    """Refuse what is no fact, before anything is read. Raises `ConfigurationError`."""
+    if not isinstance(fact, get_args(Reported)):
+        known = ", ".join(kind.__name__ for kind in get_args(Reported))
+        raise ConfigurationError("fact", fact, f"one of {known}: StepFinished('read', output)")
+    if not isinstance(fact, StepFailed):
+        return
+    failure = fact.failure
+    if not isinstance(failure, FailureFacts):
+        example = "FailureFacts(error_type='ValueError', message='...', failure_class='ambiguous')"
+        raise ConfigurationError("failure", failure, f"what is written down of an exception: {example}")
+    for field in ("error_type", "message"):
+        if not isinstance(value := getattr(failure, field), str):
+            raise ConfigurationError(f"failure.{field}", value, "text")
+    if failure.failure_class not in (classes := [one.value for one in FailureClass]):
+        raise ConfigurationError("failure.failure_class", failure.failure_class, f"one of {classes}")
+
+
 def _check_due(run_id: str, retold: Retold, fact: Reported) -> None:
     """Refuse an outcome that nobody waits for. Raises `ConfigurationError`."""
     if retold.finish is not None and not isinstance(fact, AnswerGiven):
-        expected = f"none: run {run_id!r} is {retold.finish.status}. To go on with it, resume it"
-        raise ConfigurationError("fact", fact.kind, expected)
+        raise ConfigurationError("fact", fact.kind, _nothing_due(run_id, retold, retold.finish))
     match fact:
         case AnswerGiven():
             known = list(retold.questions)
@@ -307,17 +345,34 @@ def _check_due(run_id: str, retold: Retold, fact: Reported) -> None:
         case StepFinished() | StepFailed() | StepCancelled() | QuestionAsked():
             known = [unit_of(started) for started in retold.due]
             if unit_of(fact) not in known:
-                raise _not_due(run_id, fact, "of something that is due", known)
+                raise _not_due(run_id, fact, "the outcome of something that is due", known)
+            if isinstance(fact, StepCancelled) and unit_of(fact) not in retold.cancelled:
+                expected = (
+                    f"StepFinished or StepFailed: nothing has cancelled {fact.step_id!r} in run {run_id!r}. "
+                    "To end the run, report StopRequested before"
+                )
+                raise ConfigurationError("fact", fact.kind, expected)
         case PauseRequested() | StopRequested():
             pass
+
+
+def _nothing_due(run_id: str, retold: Retold, finish: RunFinished) -> str:
+    if retold.questions:
+        return f"an AnswerGiven: run {run_id!r} waits for answers to {_names(list(retold.questions))}"
+    hint = "" if finish.status == "finished" else ". To go on with it, resume it"
+    return f"none: run {run_id!r} is {finish.status}{hint}"
+
+
+def _names(units: Sequence[Unit]) -> str:
+    return ", ".join(f"{step!r} (visit {visit})" for step, visit in units) or "nothing"
 
 
 def _not_due(
     run_id: str, fact: Outcome | AnswerGiven, expected: str, known: Sequence[Unit]
 ) -> ConfigurationError:
-    names = ", ".join(f"{step!r} (visit {visit})" for step, visit in known) or "nothing"
     given = f"{fact.kind} of {fact.step_id!r}, visit {fact.visit}"
-    return ConfigurationError("fact", given, f"{expected}: in run {run_id!r}, that is {names}")
+    hint = "" if any(fact.step_id == step for step, _ in known) else nearest_hint(fact.step_id, dict(known))
+    return ConfigurationError("fact", given, f"{expected}: in run {run_id!r}, that is {_names(known)}.{hint}")
 
 
 def _as_facts(decided: Sequence[Decided], part: Part) -> list[AnyFact]:

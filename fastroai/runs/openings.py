@@ -288,6 +288,6 @@ def needed_store(given: object, configured: object) -> RunStore:
     """`store_of`, for what cannot do without. Raises `ConfigurationError` where there is none."""
     store = store_of(given, configured)
     if store is None:
-        expected = "the store that has the run, here or as PipelineConfig(store=...)"
+        expected = "the store that has the run, here or in the configuration (store=...)"
         raise ConfigurationError("store", None, expected)
     return store

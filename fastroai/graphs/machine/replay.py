@@ -17,7 +17,7 @@ from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.work import decision_from_json
 from fastroai.places import split_attempt, step_name
-from fastroai.runs.machine import Changed, Decided, Told, Unit, unit_of
+from fastroai.runs.machine import Cancel, Changed, Decided, Told, Unit, unit_of
 from fastroai.runs.units import Past
 from fastroai.runtime.facts import (
     AnswerGiven,
@@ -65,6 +65,8 @@ class Replay:
         self.threads = Threads(setup.conversation, setup.goal)
         self.starts: dict[Unit, StepStarted] = {}
         """What has started and is not over."""
+        self.cancelled: set[Unit] = set()
+        """What was cancelled since it last started."""
         self.past: list[Past] = []
         self.joined: set[str] = set()
         """The forks whose branches have come together."""
@@ -82,6 +84,7 @@ class Replay:
             match decision:
                 case StepStarted():
                     self.starts[unit_of(decision)] = decision
+                    self.cancelled.discard(unit_of(decision))
                     self.decided.append(decision)
                 case StepSkipped() | EdgesResolved():
                     self.decided.append(decision)
@@ -92,6 +95,8 @@ class Replay:
                     self.joined.add(fork.identity)
                 case RunFinished():
                     self.finish = decision
+                case Cancel(units):
+                    self.cancelled.update(units)
                 case _:
                     pass
 

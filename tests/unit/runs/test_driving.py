@@ -395,6 +395,75 @@ async def test_a_stopped_run_ends_when_all_that_ran_was_reported(make: Any) -> N
     assert (await RunHistory(store).summary("r")).status == "cancelled"
 
 
+@pytest.mark.parametrize("make", [diamond, asking])
+async def test_what_nothing_has_cancelled_is_not_reported_as_cancelled(make: Any) -> None:
+    runs = make().driven(store=MemoryRunStore())
+    state = await runs.begin(run_id="r")
+    with pytest.raises(ConfigurationError, match="nothing has cancelled 'a'.*StopRequested"):
+        await runs.report("r", StepCancelled("a", "enough"), expecting=state.revision)
+    assert await runs.state("r") == replace(state, decided=())
+
+
+@pytest.mark.parametrize("expecting", ["4", None, -1, 1.0, True])
+async def test_what_is_no_revision_is_told_from_a_conflict(expecting: Any) -> None:
+    runs = diamond().driven(store=MemoryRunStore())
+    await runs.begin(run_id="r")
+    with pytest.raises(ConfigurationError, match="expecting=.*state.revision"):
+        await runs.report("r", StepFinished("a", ["x"]), expecting=expecting)
+    with pytest.raises(ConfigurationError, match="expecting=.*state.revision"):
+        await runs.resume("r", expecting=expecting)
+
+
+def failed(**given: Any) -> StepFailed:
+    facts = {"error_type": "ValueError", "message": "no", "failure_class": "ambiguous"}
+    return StepFailed("a", FailureFacts(**facts | given))
+
+
+@pytest.mark.parametrize(
+    ("fact", "told"),
+    [
+        ("a", "one of StepFinished, .*StopRequested"),
+        ({"step_id": "a"}, "one of StepFinished"),
+        (StepFinished, "one of StepFinished"),
+        (StepStarted("a", "because"), "one of StepFinished"),
+        (StepFailed("a", "boom"), r"failure='boom': expected .*FailureFacts\("),  # type: ignore[arg-type]
+        (StepFailed("a", ValueError()), r"FailureFacts\("),  # type: ignore[arg-type]
+        (failed(error_type=3), "failure.error_type=3: expected text"),
+        (failed(message=None), "failure.message=None: expected text"),
+        (failed(failure_class="bogus"), "'recoverable', 'terminal', 'ambiguous'"),
+    ],
+)
+async def test_what_is_no_fact_is_refused(fact: Any, told: str) -> None:
+    runs = diamond().driven(store=MemoryRunStore())
+    state = await runs.begin(run_id="r")
+    with pytest.raises(ConfigurationError, match=told):
+        await runs.report("r", fact, expecting=state.revision)
+
+
+async def test_a_misspelt_step_and_a_question_that_waits_are_named() -> None:
+    runs = asking().driven(store=MemoryRunStore())
+    state = await runs.begin(run_id="r")
+    with pytest.raises(ConfigurationError, match="'a' \\(visit 1\\)"):
+        await runs.report("r", StepFinished("b", 1), expecting=state.revision)
+    state = await runs.report("r", StepFinished("a", 1), expecting=state.revision)
+    with pytest.raises(ConfigurationError, match="outcome of something that is due.*Did you mean 'ask'"):
+        await runs.report("r", QuestionAsked("aks", "sure?"), expecting=state.revision)
+    state = await runs.report("r", QuestionAsked("ask", "sure?"), expecting=state.revision)
+    with pytest.raises(ConfigurationError, match="an AnswerGiven: run 'r' waits for answers to 'ask'"):
+        await runs.report("r", StepFinished("ask", "yes"), expecting=state.revision)
+
+
+async def test_a_finished_run_stays_as_it_is_when_it_is_resumed() -> None:
+    @step
+    async def works(ctx: StepContext[Any]) -> int:
+        return 1
+
+    runs = Pipeline("p", {"works": works}).driven(store=MemoryRunStore())
+    state = await runs.begin(run_id="r")
+    state = await runs.report("r", StepFinished("works", 1), expecting=state.revision)
+    assert await runs.resume("r", expecting=state.revision) == replace(state, decided=())
+
+
 async def test_values_go_through_the_codec() -> None:
     class Backwards:
         def encode(self, payload: bytes) -> bytes:
