@@ -79,6 +79,8 @@ class SpendDesk:
         self._renewing: set[float] = set()
         self._unsettled: deque[_Ending] = deque()
         """What the store could not be told. While there is anything, settling waits for its turn here."""
+        self._unbooked: dict[SpendAccount, Decimal] = {}
+        """US dollars that were charged and are on their way to the store."""
 
     def turnstile(self, account: SpendAccount) -> Turnstile:
         """What lets the requests of this process ask for an account one after the other."""
@@ -150,7 +152,21 @@ class SpendDesk:
 
     def charge(self, claim: SpendClaim, cost_usd: Decimal) -> concurrent.futures.Future[SpendBalance | None]:
         """Count what was spent without being reserved, in the background. Done as `settle` is."""
-        return _in_background(self._settle(_Ending(claim, cost_usd, is_known=False)), _endings)
+        self._add_unbooked(claim.account, cost_usd)
+        ending = _in_background(self._settle(_Ending(claim, cost_usd, is_known=False)), _endings)
+        ending.add_done_callback(lambda _: self._add_unbooked(claim.account, -cost_usd))
+        return ending
+
+    def unbooked(self, account: SpendAccount) -> Decimal:
+        """US dollars that this process has charged, and that are not in the books yet."""
+        with self._lock:
+            return self._unbooked.get(account, Decimal(0))
+
+    def _add_unbooked(self, account: SpendAccount, cost_usd: Decimal) -> None:
+        with self._lock:
+            left = exact_sum([self._unbooked.pop(account, Decimal(0)), cost_usd])
+            if left:
+                self._unbooked[account] = left
 
     async def _settle(self, ending: _Ending) -> SpendBalance | None:
         if not self._unsettled:

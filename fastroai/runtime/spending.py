@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -17,7 +18,7 @@ from fastroai.records import EXACT, Unbounded, usd_to_microcents
 from fastroai.runtime.owner import process_owner
 from fastroai.runtime.spend_desk import SpendDesk
 from fastroai.runtime.wakeup import Wakeup
-from fastroai.usage import SpendClaim
+from fastroai.usage import SpendBalance, SpendClaim
 from fastroai.usage.spend_amounts import spend_units, spend_usd
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from fastroai.runtime.ledger import Hold
     from fastroai.runtime.scope import Scope
     from fastroai.runtime.turnstile import Turnstile
-    from fastroai.usage import SpendBalance, SpendLimit
+    from fastroai.usage import SpendLimit
     from fastroai.usage.limits import Ceiling
 
 logger = logging.getLogger("fastroai.runtime")
@@ -70,8 +71,8 @@ class SharedCharge:
     def __init__(self, ceiling: Ceiling, cost_usd: Decimal) -> None:
         """Have it charged in the background, from now on."""
         self.limit = ceiling.limit
-        self._claim = _new_claim(ceiling)
-        self._ending = SpendDesk.of(self.limit.store).charge(self._claim, cost_usd)
+        self._claim, self._desk = _new_claim(ceiling), SpendDesk.of(ceiling.limit.store)
+        self._ending = self._desk.charge(self._claim, cost_usd)
 
     @property
     def is_done(self) -> bool:
@@ -83,13 +84,23 @@ class SharedCharge:
         await result_of(self._ending)
 
     def stop(self, scope: Scope) -> SpendLimitExceeded | None:
-        """Return the stop of the limit if it was crossed by this; to be asked when it is done."""
-        balance = self._ending.result()
+        """Return the stop of the limit if it is known to be crossed.
+
+        Before it is done, that is known where this process alone has charged more than the limit since: code
+        that records without a pause need not wait for the store.
+        """
+        balance = self._ending.result() if self.is_done else self._unbooked()
         if balance is None or balance.spent_usd <= self.limit.usd:
             return None
         stop = limit_stop(self.limit, self._claim, scope, balance, requested=None)
         stop.stopped = "recorded"
         return stop
+
+    def _unbooked(self) -> SpendBalance:
+        spent_usd = self._desk.unbooked(self._claim.account)
+        return SpendBalance(
+            spent_usd=spent_usd, reserved_usd=Decimal(0), now=datetime.now(UTC), resets_at=None
+        )
 
 
 def charge_shared(scope: Scope, record: RequestRecord) -> list[SharedCharge]:

@@ -611,8 +611,9 @@ class StepContext(Generic[DepsT_co]):
         """Charge spending of another SDK or a paid API that has happened, priced like a model request.
 
         It is charged whatever budgets say; where one is crossed, this raises, and the run or the step ends
-        as if a request had been refused. Spend limits are charged in the background, and raise at the next
-        call of this, at the latest when the step ends. `spend` reserves first, so that nothing is crossed.
+        as if a request had been refused. Spend limits are charged in the background: this raises at once
+        where what is on its way to the store is more than the limit, else at the next call of this after the
+        store has it, at the latest when the step ends. `spend` reserves first, so that nothing is crossed.
 
         Args:
             model: What was used, with or without its provider (`openai:gpt-5-mini`).
@@ -649,8 +650,8 @@ class StepContext(Generic[DepsT_co]):
         record = replace(record, step_id=self.step_id)
         stop = record_spending(scope, record)
         record_own_spending(scope, record)
-        stop = stop or self._shared_stop()
         self._shared_charges += charge_shared(scope, record)
+        stop = stop or self._shared_stop()
         if stop is not None:
             raise stop
         return record
@@ -706,9 +707,9 @@ class StepContext(Generic[DepsT_co]):
 
     def _shared_stop(self) -> BudgetExceeded | None:
         """The stop of a spend limit of which it is known by now that recorded spending has crossed it."""
-        done = [charge for charge in self._shared_charges if charge.is_done]
-        self._shared_charges = [charge for charge in self._shared_charges if charge not in done]
-        stop = next((stop for charge in done if (stop := charge.stop(self._scope)) is not None), None)
+        charges = self._shared_charges
+        self._shared_charges = [charge for charge in charges if not charge.is_done]
+        stop = next((stop for charge in charges if (stop := charge.stop(self._scope)) is not None), None)
         if stop is not None:
             self._scope.note(BudgetRefused(part=self._scope.part, error=stop))
         return stop

@@ -28,7 +28,7 @@ from fastroai.runtime.budget_scopes import BudgetScope
 from fastroai.steps import Spend
 from fastroai.store import MemoryRunStore, MemorySpendStore
 from fastroai.tracing.attributes import error_summary
-from fastroai.usage import Budget, CostCalculator, SpendLimit, UsageReport
+from fastroai.usage import Budget, CostCalculator, SpendBalance, SpendClaim, SpendLimit, UsageReport
 
 DOLLAR = Budget(usd=1)
 
@@ -368,6 +368,42 @@ async def test_recorded_usage_of_a_loop_stops_it_as_soon_as_the_limit_says_so() 
         await Pipeline("p", {"s": search}, config=PipelineConfig(budget=limit)).execute()
     assert Decimal("1.2") <= caught.value.usage.cost_usd < 40
     assert (await limit.status()).spent_usd == caught.value.usage.cost_usd
+
+
+async def test_recorded_usage_that_alone_crosses_a_spend_limit_stops_a_loop_that_never_waits() -> None:
+    limit = SpendLimit(usd=1, store=MemorySpendStore())
+
+    @step
+    async def search(ctx: StepContext) -> None:
+        for _ in range(100):
+            ctx.record_usage(model="search", cost_usd="0.4")
+
+    with pytest.raises(SpendLimitExceeded) as caught:
+        await Pipeline("p", {"s": search}, config=PipelineConfig(budget=limit)).execute()
+    # The store may have one in its books by then, which counts at the next call.
+    assert Decimal("1.2") <= caught.value.usage.cost_usd <= Decimal("2.4")
+    assert caught.value.stopped == "recorded"
+    assert (await limit.status()).spent_usd == caught.value.usage.cost_usd
+
+
+async def test_what_steps_record_side_by_side_counts_together_before_the_store_has_it() -> None:
+    did: list[str] = []
+
+    class Slow(MemorySpendStore):
+        async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
+            await asyncio.sleep(0.1)
+            return await super().settle(claim, cost_usd)
+
+    @step
+    async def search(ctx: StepContext) -> None:
+        ctx.record_usage(model="search", cost_usd="0.4")
+        did.append(ctx.step_id)
+
+    limit = SpendLimit(usd=1, store=Slow())
+    steps = {f"s{number}": search for number in range(10)}
+    with pytest.raises(SpendLimitExceeded):
+        await Pipeline("p", steps, output_step="s0", config=PipelineConfig(budget=limit)).execute()
+    assert len(did) == 2, "the third has crossed it"
 
 
 # --- what is recorded after it has happened ---
