@@ -32,7 +32,7 @@ _ONE_OUTPUT_PRICE: Final = frozenset({"azure", "openai"})
 """Providers whose models that have one price for output sell images at it, as they make nothing else:
 https://developers.openai.com/api/docs/pricing#image-generation
 """
-_SAY_MOST: Final = "give image_model() the most that one call can cost, as most_usd="
+_SAY_MOST: Final = "pass the most that one call can cost: image_model(..., most_usd=...)"
 
 
 class MeteredImageModel(WrapperImageGenerationModel):
@@ -97,15 +97,15 @@ class MeteredImageModel(WrapperImageGenerationModel):
     ) -> Units | str:
         """The most that a request can use; why that is not known, where it is not."""
         if settings.get("extra_body"):
-            return "extra_body can ask for anything"
+            return "extra_body can hold settings that cost more"
         if not is_first_party(self.system, self.base_url):
-            return f"what is documented of {self.model_name} holds at its maker's own address"
+            return f"the documented limits of {self.model_name} apply only at its maker's own address"
         text = bytes_of(prompt) + TOKENS_AROUND_A_PROMPT
         if (documented := made_images(self.model_name)) is not None:
             return _most_of_openai(documented, text, len(references), settings)
         facts = model_facts(self.system, self.model_name)
         if facts is None or facts.output_tokens is None or references:
-            return "no page says how many tokens such images can be"
+            return "no page of the provider says how many tokens an image can be"
         return _units(text, 0, facts.output_tokens)
 
 
@@ -117,9 +117,9 @@ def _most_of_openai(
         size = None  # any of the sizes that there are
     each = documented.most_tokens(quality, size)
     if each is None:
-        return f"no page says how many tokens an image of {quality=} and {size=} is"
+        return f"no page of the provider says how many tokens an image of {quality=} and {size=} is"
     if references and documented.reference_tokens is None:
-        return "no page says how many tokens its reference images are"
+        return "no page of the provider says how many tokens reference images are"
     made = each * number if isinstance(number, int) else each
     return _units(text, references * (documented.reference_tokens or 0), made)
 

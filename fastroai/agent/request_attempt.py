@@ -418,4 +418,4 @@ def _why(unmeasured: RequestRecord, cost: RequestCost) -> str:
     """Why the usage of an answer is not known."""
     if cost.contradiction is not None:
         return f"its usage cannot be true: {cost.contradiction}"
-    return "the answer broke off before its end" if unmeasured.cut else "the answer said nothing of its usage"
+    return "the answer broke off before its end" if unmeasured.cut else "the answer did not report its usage"

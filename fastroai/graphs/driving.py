@@ -106,13 +106,13 @@ class RetoldGraph:
                 return (replace(fact, output=seal(self._decision(fact), self._codec)),)
             case StepFinished():
                 if fact.step_id in self._setup.plan.pauses:
-                    raise ConfigurationError("fact", fact.kind, "a QuestionAsked: it is a pause node")
+                    raise ConfigurationError("fact", fact.kind, f"a QuestionAsked, because {fact.step_id!r} is a pause node")
                 output = checked_output(fact.step_id, fact.output, self._setup.declared.get(fact.step_id))
                 writes_of(fact.step_id, output, self._setup.writes(fact.step_id), fact.written)
                 return (*written, replace(fact, output=self._value(fact, output), written={}))
             case QuestionAsked():
                 if fact.step_id not in self._setup.plan.pauses:
-                    raise ConfigurationError("fact", fact.kind, "a StepFinished: it is no pause node")
+                    raise ConfigurationError("fact", fact.kind, f"a StepFinished, because {fact.step_id!r} is not a pause node")
                 return (*written, replace(fact, question=self._value(fact, fact.question), written={}))
             case StepFailed() | StepCancelled():
                 return (*written, replace(fact, written={}))

@@ -75,7 +75,7 @@ class RetoldPipeline:
     def stored(self, fact: Reported) -> Sequence[AnyFact]:
         """See `Retold`."""
         if isinstance(fact, QuestionAsked | AnswerGiven):
-            raise ConfigurationError("fact", fact.kind, "none of these: a pipeline has no pause nodes")
+            raise ConfigurationError("fact", fact.kind, "the outcome of a step: a pipeline has no pause nodes, so it asks no questions")
         if not isinstance(fact, StepFinished):
             return (fact,)
         declared = self._setup.declared.get(fact.step_id)

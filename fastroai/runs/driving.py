@@ -295,19 +295,19 @@ class DrivenRuns:
 
 
 def _check_due(run_id: str, retold: Retold, fact: Reported) -> None:
-    """Refuse an outcome that nobody waits for. Raises `ConfigurationError`."""
+    """Raise `ConfigurationError` if the run does not wait for what is reported."""
     if retold.finish is not None and not isinstance(fact, AnswerGiven):
-        expected = f"none: run {run_id!r} is {retold.finish.status}. To go on with it, resume it"
+        expected = f"no report, because run {run_id!r} is {retold.finish.status}. To go on with it, call resume()"
         raise ConfigurationError("fact", fact.kind, expected)
     match fact:
         case AnswerGiven():
             known = list(retold.questions)
             if unit_of(fact) not in known:
-                raise _not_due(run_id, fact, "a question of this run that waits for its answer", known)
+                raise _not_due(run_id, fact, "the answer to a question that waits for one", known)
         case StepFinished() | StepFailed() | StepCancelled() | QuestionAsked():
             known = [unit_of(started) for started in retold.due]
             if unit_of(fact) not in known:
-                raise _not_due(run_id, fact, "of something that is due", known)
+                raise _not_due(run_id, fact, "the outcome of something that is due", known)
         case PauseRequested() | StopRequested():
             pass
 
@@ -317,7 +317,7 @@ def _not_due(
 ) -> ConfigurationError:
     names = ", ".join(f"{step!r} (visit {visit})" for step, visit in known) or "nothing"
     given = f"{fact.kind} of {fact.step_id!r}, visit {fact.visit}"
-    return ConfigurationError("fact", given, f"{expected}: in run {run_id!r}, that is {names}")
+    return ConfigurationError("fact", given, f"{expected}; in run {run_id!r}, that is {names}")
 
 
 def _as_facts(decided: Sequence[Decided], part: Part) -> list[AnyFact]:

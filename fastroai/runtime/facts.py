@@ -82,7 +82,7 @@ class Part:
 
 def _text(given: object) -> str:
     if not isinstance(given, str):
-        raise ValueError("a place is text")
+        raise ValueError("expected text")
     return given
 
 
@@ -163,7 +163,7 @@ def _spent(spender: Spender | None, fact: object) -> Usage:
     if spender is None:
         name = type(fact).__name__
         raise ConfigurationError(
-            "usage", name, "a fact of this process; of one from a log, ask trace.attempts or trace.steps"
+            "usage", name, "a fact of this process. A log does not hold usage: read trace.attempts or trace.steps instead"
         )
     return spender.spent()
 
@@ -175,7 +175,7 @@ def _whole_part(given: object) -> Part:
     if isinstance(given, Part):
         return given
     if not isinstance(given, dict) or {"run_id", "name"} - given.keys():
-        raise ValueError("it does not say of which run")
+        raise ValueError("expected a JSON object with the run_id and the name of the run")
     return Part(_text(given["run_id"]), _text(given["name"]), tuple(map(_text, given.get("path", ()))))
 
 
@@ -364,7 +364,7 @@ def _retries_used(given: object) -> RetriesUsed:
     if isinstance(given, RetriesUsed):
         return given
     if not isinstance(given, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("expected a JSON object")
     try:
         return RetriesUsed.from_json(given)
     except (TypeError, ConfigurationError) as error:

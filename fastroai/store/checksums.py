@@ -18,5 +18,5 @@ def without_checksum(stored: bytes) -> bytes:
     """
     text = stored[9:]
     if stored[:9] != b"%08x " % crc32(text):
-        raise ValueError("its checksum does not match, so it is not what was written")
+        raise ValueError("its checksum does not match, so it has changed since it was written")
     return text

@@ -46,12 +46,12 @@ def decode_entry(run_id: str, position: int, text: bytes) -> AnyFact:
     except ValueError:
         raise RunCorrupt(run_id, position, "it is not JSON") from None
     if not isinstance(raw, dict):
-        raise RunCorrupt(run_id, position, "it is no JSON object")
+        raise RunCorrupt(run_id, position, "it is not a JSON object")
     if isinstance(raw.get("format"), int):
         check_format(run_id, raw["format"])
     kind = raw.pop("kind", None)
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise RunCorrupt(run_id, position, f"kind: there is no {kind!r}")
+        raise RunCorrupt(run_id, position, f"there is no fact of the kind {kind!r}")
     try:
         fact: AnyFact = _adapter(kind).validate_python(raw)
     except ValidationError as error:

@@ -102,7 +102,7 @@ def decode_header(run_id: str, stored: bytes) -> RunHeader:
         header = _headers().validate_json(text)
     except ValidationError as error:
         check_format_in(run_id, text)
-        raise RunCorrupt(run_id, 0, "its header is not one") from error
+        raise RunCorrupt(run_id, 0, "its header does not have the fields of a header") from error
     except ValueError as error:
         check_format_in(run_id, stored)  # format 1 had no checksums
         raise RunCorrupt(run_id, 0, f"its header is damaged: {error}") from error

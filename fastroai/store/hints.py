@@ -164,7 +164,7 @@ class Listener:
                     needed = time.monotonic()
         except self._errors as error:
             self._rests_until = time.monotonic() + REST
-            message = "%s: it gives no hints of changes for now, so it is polled: %s"
+            message = "%s: listening for changes failed, so the store is polled until that works again: %s"
             logger.warning(message, self._name, type(error).__name__)
         finally:
             with self._lock:

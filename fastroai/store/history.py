@@ -188,7 +188,7 @@ class RunHistory:
         try:
             return RunTrace(unseal_entry(entry, self._codec) for entry in entries)
         except ConfigurationError:
-            raise RunCorrupt(run_id, 1, "a log begins with run_started") from None
+            raise RunCorrupt(run_id, 1, "the first entry of a log must be run_started") from None
 
     def follow(self, run_id: str, *, after: int = 0) -> FollowedRun:
         """Iterate the facts of a run with their positions, as they get on record; from any process.

@@ -82,10 +82,10 @@ class RecordedRun:
         """Of all entries of a log, in order.
 
         Raises:
-            RunCorrupt: it does not begin as every log does.
+            RunCorrupt: the first entry is not `run_started`.
         """
         if not entries or not isinstance(entries[0], RunStarted):
-            raise RunCorrupt(run_id, 1, "a log begins with run_started")
+            raise RunCorrupt(run_id, 1, "the first entry of a log must be run_started")
         self.entries: list[AnyFact] = []
         self.opened: RunStarted = entries[0]
         self.inputs: dict[str, JsonValue] = dict(self.opened.inputs)

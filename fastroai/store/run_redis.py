@@ -128,10 +128,10 @@ class _Subscription:
         self._channel, self._name = channel, name
 
     def open(self, seconds: float) -> None:
-        """Subscribe, and wait until the server says so, so long at most."""
+        """Subscribe, and wait at most `seconds` until the server confirms it."""
         self._channel.subscribe(self._name)
         if self._channel.get_message(timeout=seconds) is None:
-            raise TimeoutError("the server does not answer")
+            raise TimeoutError(f"the server did not confirm the subscription within {seconds} seconds")
 
     def hear(self, seconds: float) -> Iterator[bytes]:
         """See `Line`."""

@@ -232,7 +232,7 @@ class DurableRun:
             try:
                 found = await self.store.read(header_key(self.run_id))
                 if not self._is_ours(found):
-                    logger.warning("run %r: another process has taken it up, or deleted it", self.run_id)
+                    logger.warning("run %r: another process has taken up or deleted the run, so this one stops at its next write", self.run_id)
                     return  # our entries have no place in the log any more, so the next of them is refused
                 await self._renew_once(found)
             except Exception as error:  # a store can be the user's, and raise anything

@@ -83,13 +83,13 @@ class RunTrace:
         """Of all entries of a log, in order.
 
         Raises:
-            ConfigurationError: the first is not that which opens a run.
+            ConfigurationError: the first entry is not a `RunStarted`.
         """
         object.__setattr__(self, "entries", tuple(entries))
         if not self.entries or not isinstance(self.entries[0], RunStarted):
             first = type(self.entries[0]).__name__ if self.entries else None
             raise ConfigurationError(
-                "entries", first, "the entries of a run, of which the first is RunStarted"
+                "entries", first, "all entries of a run, the first of which is a RunStarted"
             )
 
     def __repr__(self) -> str:

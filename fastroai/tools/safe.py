@@ -133,7 +133,7 @@ def _cost_of(
     try:
         inspect.signature(cost).bind(*args, **kwargs)
     except TypeError as error:
-        expected = f"a function that takes the arguments of the tool ({error})"
+        expected = f"a function that takes the same arguments as the tool ({error})"
         raise ConfigurationError(option, cost, expected) from None
     except ValueError:  # some callables of C tell no signature
         pass

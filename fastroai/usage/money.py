@@ -52,7 +52,7 @@ def exact_dollars(option: str, value: object, expected: str = _DOLLARS) -> Decim
     amount = exact_decimal(option, value, expected)
     if isinstance(value, float) and len(EXACT.normalize(amount).as_tuple().digits) > _DIGITS_OF_FLOATS:
         raise ConfigurationError(
-            option, value, "no rounding error of floats in an amount; pass a string or a Decimal instead"
+            option, value, "at most 15 significant digits in a float (more are rounding errors); pass a Decimal or a string"
         )
     return amount
 

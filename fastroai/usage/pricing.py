@@ -409,7 +409,7 @@ class CostCalculator:
         reason = cost.why_incomplete(key, override=self._overrides.without_prices(model, provider))
         if (key, reason) not in self._warned:
             self._warned.add((key, reason))
-            warn_caller(f"costs leave out requests: {reason}", UnpricedModelWarning)
+            warn_caller(f"some costs are incomplete: {reason}", UnpricedModelWarning)
 
     def note_difference(self, cost: RequestCost, model: str, provider: str | None) -> None:
         """Log that a provider bills other amounts than the prices known here: once for each model."""
