@@ -14,7 +14,7 @@
     ├── StepExecutionError                   a step failed; `original_error` is why
     ├── GraphStopped                         a graph ended without the output that was asked for
     ├── MemoryConflict                       two branches of a graph wrote one key
-    ├── VisitsExhausted                      a branch of a graph goes in a circle of nodes over their max_visits
+    ├── VisitsExhausted                      a branch went in a circle of nodes over their max_visits
     ├── RecordedError                        an exception of an earlier process, as far as it is on record
     ├── ContractViolation                    what a step takes or gives is not what its contract says
     ├── JudgeEscalated                       a judge said that an agent's output cannot be made good
@@ -54,8 +54,8 @@
     ├── ForkedScopeError                     spending under a budget of the process that forked this one
     └── RunningLoopError (RuntimeError)      a sync entry point was called on a running event loop
 
-An error knows what was spent before it: `error.usage` for these, `usage_of(error)` for any exception. It also knows
-the trace of the run that it ended: `error.trace` for these, `fastroai.trace_of(error)` for any exception.
+An error knows what was spent before it: `error.usage` for these, `usage_of(error)` for any exception. It also
+knows the trace of the run that it ended: `error.trace` for these, `fastroai.trace_of(error)` for any exception.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def records_of(error: BaseException) -> tuple[RequestRecord, ...]:
 
 
 def attach_trace(error: BaseException, source: TraceSource) -> None:
-    """Attach to an exception the trace of the run that it ended. The outermost run attaches its trace last."""
+    """Attach to an exception the trace of the run that it ended. The outermost run does so last."""
     error.__dict__[_TRACE_ATTRIBUTE] = source
 
 
@@ -1045,8 +1045,8 @@ class CancelledInside(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"step {self.step_id!r} awaited a task that was cancelled, although the step itself was not. Look for "
-            "what cancelled the task, such as a client or a pool that was closed"
+            f"step {self.step_id!r} awaited a task that was cancelled, although the step itself was not. "
+            "Look for what cancelled the task, such as a client or a pool that was closed"
         )
 
 
@@ -1107,7 +1107,7 @@ class UnpricedModelError(FastroAIError):
         super().__init__(model, provider, needed_for, near, override)
         self.model, self.provider = model, provider
         self.needed_for = needed_for
-        """What needs the price: a request or spending under a budget of money, or a caller who asks for it."""
+        """What needs the price: a request or spending under a budget of money, or the caller."""
         self.near = near
         """The known model of the same provider that has nearly this name."""
         self.override = override

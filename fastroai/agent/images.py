@@ -29,18 +29,18 @@ from fastroai.usage.tokenizers import bytes_of
 TOKENS_AROUND_A_PROMPT: Final = 64
 """Tokens that a provider may add to the prompt: the role of a message, and marks of its beginning and end."""
 _ONE_OUTPUT_PRICE: Final = frozenset({"azure", "openai"})
-"""Providers whose models that have one price for output sell images at it, as they make nothing else:
+"""Providers whose models with a single output price sell images at that price, because they make only images:
 https://developers.openai.com/api/docs/pricing#image-generation
 """
 _SAY_MOST: Final = "pass the most that one call can cost: image_model(..., most_usd=...)"
 
 
 class MeteredImageModel(WrapperImageGenerationModel):
-    """A model that makes images, and whose requests are in the account; made by `Metered.image_model`.
+    """A model that makes images, whose requests are reserved and charged; made by `Metered.image_model`.
 
-    A request reserves `most_usd`, if that is given, else the most that is documented of its images. It is
-    charged the bill that the provider states, else its tokens. Like all that `spend` buys, it does not count
-    in `Budget(requests=)`.
+    A request reserves `most_usd`, if that is given, else the documented maximum of its images. It is charged
+    the bill that the provider states, else its tokens. Like other spending outside of model requests, it does
+    not count in `Budget(requests=)`.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class MeteredImageModel(WrapperImageGenerationModel):
         return result
 
     def _terms(self, price: SpendPrice, units: Units | str) -> SpendTerms:
-        """What is reserved, of the most `units` or the reason why these are not known."""
+        """Return what to reserve. `units` is the most that the request can use, or why that is not known."""
         unbounded = units if isinstance(units, str) else None
         known = {} if isinstance(units, str) else units
         if self._most_usd is not None:
@@ -95,7 +95,7 @@ class MeteredImageModel(WrapperImageGenerationModel):
     def _most_units(
         self, prompt: str, references: Sequence[ImageGenerationInput], settings: Mapping[str, object]
     ) -> Units | str:
-        """The most that a request can use; why that is not known, where it is not."""
+        """Return the most that a request can use, or why that is not known."""
         if settings.get("extra_body"):
             return "extra_body can hold settings that cost more"
         if not is_first_party(self.system, self.base_url):
@@ -134,7 +134,7 @@ def _units(text: int, references: int, made: int) -> Units:
 
 
 def _settle(spend: Spend, price: SpendPrice, result: ImageGenerationResult) -> None:
-    """Charge what a result says that it cost. Where it says nothing, the bound counts."""
+    """Charge the cost that a result reports. If it reports none, the bound counts."""
     usage = result.usage
     stated = stated_cost(result)
     if stated is not None:
@@ -151,7 +151,7 @@ def _cost(price: SpendPrice, units: Units) -> RequestCost:
 
 
 def _sold(price: SpendPrice, units: Units) -> Units:
-    """The units that have prices: of images, those of output where the model has one price for it."""
+    """Return the units that have prices; image output counts as output if the model has one price for both."""
     cost = price.of(units)
     if "output_image_tokens" not in cost.unpriced_units:
         return units

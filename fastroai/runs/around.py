@@ -81,7 +81,9 @@ async def _end(run: DurableRun, scope: Scope, ended: RunFinished, error: BaseExc
     try:
         await asyncio.wait_for(run.end(ended, scope.spent()), LAST_WORDS)
     except (FastroAIError, TimeoutError) as failure:
-        logger.warning("run %r: the end of the run could not be written to the store: %s", run.run_id, failure)
+        logger.warning(
+            "run %r: the end of the run could not be written to the store: %s", run.run_id, failure
+        )
         await run.release()
 
 

@@ -27,7 +27,9 @@ def checked_output(step_id: str, output: object, declared: Any) -> object:
     try:
         return output if adapter is None else adapter.validate_python(output)
     except ValidationError as error:
-        raise ConfigurationError("output", output, f"what step {step_id!r} gives, by its declared type: {error}") from error
+        raise ConfigurationError(
+            "output", output, f"what step {step_id!r} gives, by its declared type: {error}"
+        ) from error
 
 
 def stored_finish(

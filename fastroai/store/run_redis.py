@@ -122,7 +122,7 @@ class RedisRunStore(ReadsRuns, KeptAt):
 
 
 class _Subscription:
-    """The channel on which the script tells the names of what it changes."""
+    """The channel on which the script announces the keys that it changes."""
 
     def __init__(self, channel: PubSub, name: bytes) -> None:
         self._channel, self._name = channel, name

@@ -263,16 +263,16 @@ class RunTrace:
     # --- as text ---
 
     def to_json(self) -> str:
-        """The trace as JSON text, `{"format": 2, "entries": [...]}`, for `from_json`."""
+        """Return the trace as JSON text, `{"format": 2, "entries": [...]}`, for `from_json`."""
         entries = b",".join(map(encode_entry, self.entries))
         return f'{{"format":{FORMAT},"entries":[{entries.decode()}]}}'
 
     @classmethod
     def from_json(cls, text: str | bytes) -> RunTrace:
-        """The trace that `to_json` wrote.
+        """Return the trace that `to_json` wrote.
 
         Raises:
-            ConfigurationError: it is no such text.
+            ConfigurationError: the text is not what `to_json` writes.
             RunFromNewerVersion: a later version of FastroAI has written it.
             RunFromOlderVersion: an earlier version of FastroAI has written it.
             RunCorrupt: one of its entries cannot be read.
