@@ -54,8 +54,9 @@
     ├── ForkedScopeError                     spending under a budget of the process that forked this one
     └── RunningLoopError (RuntimeError)      a sync entry point was called on a running event loop
 
-An error knows what was spent before it: `error.usage` for these, `usage_of(error)` for any exception. It also
-knows the trace of the run that it ended: `error.trace` for these, `fastroai.trace_of(error)` for any exception.
+An error knows what was spent before it: `error.usage` for these, `usage_of(error)` for any exception. It
+also knows the trace of the run that it ended: `error.trace` for these, `fastroai.trace_of(error)` for any
+exception.
 """
 
 from __future__ import annotations

@@ -57,9 +57,10 @@ def _is_output(part: object) -> bool:
 
 
 def says_why_it_ended(response: ModelResponse, system: str) -> bool:
-    """Return whether the provider `system` gave a reason for the end of an answer, by the table of `usage.facts`.
+    """Return whether the provider `system` said why an answer ended, by the table of `usage.facts`.
 
-    Reasons that PydanticAI has no name for, such as Google's OTHER, count; so do reasons without a line there.
+    Reasons that PydanticAI has no name for, such as Google's OTHER, count. So do reasons without a line in
+    the table.
     """
     given = _given_reason(response)
     return response.finish_reason is not None if given is None else has_ended(system, given)

@@ -174,7 +174,7 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
         if dispatch.response is not None:
             dispatcher.learned.add(dispatch.response)
         elif dispatch.error is None:
-            return  # cancelled: nobody waits for what a hook would say
+            return  # a cancelled call has no outcome for a hook
         if dispatcher.on_after_dispatch is not None:
             try:
                 await call_hook(dispatcher.on_after_dispatch, dispatch)
@@ -408,7 +408,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         return self.meter.models.get(reference) if isinstance(reference, str) else reference
 
     def home(self, model: Model | str | None) -> asyncio.AbstractEventLoop | None:
-        """Return the running loop to which a client of the model is bound, if the client cannot use another."""
+        """Return the running loop to which a client of the model is bound, if it cannot use another."""
         model = model or self.agent.model
         if not isinstance(model, Model) or self.meter.models.has_built(model):
             return None

@@ -56,6 +56,6 @@ class MeteredEmbeddingModel(WrapperEmbeddingModel):
         )
         async with purchase(terms, price, most) as spend:
             result = await self.wrapped.embed(inputs, input_type=input_type, settings=settings)
-            if result.usage.input_tokens:  # else the provider did not say, and the bound counts
+            if result.usage.input_tokens:  # if the provider reported nothing, the bound counts
                 spend.settle(units={"input_tokens": result.usage.input_tokens})
         return result

@@ -114,7 +114,7 @@ def _most_of_openai(
 ) -> Units | str:
     quality, size, number = map(settings.get, ("openai_quality", "openai_size", "openai_n"))
     if "dimensions" in settings or "aspect_ratio" in settings:
-        size = None  # any of the sizes that there are
+        size = None  # the provider may choose any size
     each = documented.most_tokens(quality, size)
     if each is None:
         return f"no page of the provider says how many tokens an image of {quality=} and {size=} is"
@@ -141,7 +141,7 @@ def _settle(spend: Spend, price: SpendPrice, result: ImageGenerationResult) -> N
         spend.settle(stated)
     elif usage.output_tokens and not usage.unmeasured_requests:
         units = {name: count for name, count in vars(usage).items() if count and name in UNITS}
-        # These models make nothing but images, and think. Not all answers say how many tokens are which.
+        # These models output only images and thoughts, and not all answers say how many tokens are which.
         units.setdefault("output_image_tokens", usage.output_tokens - usage.output_reasoning_tokens)
         spend.settle(units=_sold(price, units))
 
@@ -151,7 +151,7 @@ def _cost(price: SpendPrice, units: Units) -> RequestCost:
 
 
 def _sold(price: SpendPrice, units: Units) -> Units:
-    """Return the units that have prices; image output counts as output if the model has one price for both."""
+    """Return the units that have prices; image output is plain output if the model has one price."""
     cost = price.of(units)
     if "output_image_tokens" not in cost.unpriced_units:
         return units

@@ -103,8 +103,8 @@ class Metered(AbstractCapability[Any]):
 
         Args:
             cost_calculator: Prices; by default the list prices of genai-prices.
-            request_retries: Extra attempts at a request after a transport failure. Leave it at 0 if the model's
-                own SDK retries, as in models that PydanticAI builds.
+            request_retries: Extra attempts at a request after a transport failure. Leave it at 0 if the
+                model's own SDK retries, as in models that PydanticAI builds.
 
         Raises:
             ConfigurationError: `cost_calculator` is not a `CostCalculator`.
@@ -144,7 +144,7 @@ class Metered(AbstractCapability[Any]):
         Raises:
             ConfigurationError: `model` is neither a name nor an embedding model.
         """
-        from pydantic_ai.embeddings import EmbeddingModel  # takes time to load, and few need it
+        from pydantic_ai.embeddings import EmbeddingModel  # slow to load, and few need it
 
         from fastroai.agent.embeddings import MeteredEmbeddingModel
 
@@ -167,10 +167,10 @@ class Metered(AbstractCapability[Any]):
                 documented bounds the images; elsewhere it replaces the documented bound.
 
         Raises:
-            ConfigurationError: `model` is neither a name nor a model that makes images, or `most_usd` is not a
-                valid amount.
+            ConfigurationError: `model` is neither a name nor a model that makes images, or `most_usd` is not
+                a valid amount.
         """
-        from pydantic_ai.images import ImageGenerationModel  # takes time to load, and few need it
+        from pydantic_ai.images import ImageGenerationModel  # slow to load, and few need it
 
         from fastroai.agent.images import MeteredImageModel
 
@@ -192,7 +192,7 @@ class Metered(AbstractCapability[Any]):
         Raises:
             ConfigurationError: `model` is neither a name nor a realtime model.
         """
-        from pydantic_ai.realtime import RealtimeModel  # takes time to load, and few need it
+        from pydantic_ai.realtime import RealtimeModel  # slow to load, and few need it
 
         from fastroai.agent.realtime import metered_realtime
 
@@ -241,7 +241,7 @@ class Metered(AbstractCapability[Any]):
         run = current_agent_run.get()
         if run is not None and run.meter is self:
             run.follow(ctx)
-            if run.last is not None or run.call:  # else there is none, neither of this run nor on record
+            if run.last is not None or run.call:  # else no batch is known, neither in this run nor on record
                 run.rejects_answer = rejects_answer(request_context.messages)
         request_context.model = self._metered_model(request_context.model)
         return request_context

@@ -19,7 +19,7 @@ _overridden: Final[ContextVar[frozenset[int]]] = ContextVar("fastroai_overridden
 class OwnAgent(Agent[AgentDepsT, OutputDataT]):
     """An agent that knows whether its capabilities are overridden, the meter among them.
 
-    `override(spec=…)` with capabilities replaces all that the agent was built with, and no public API tells so.
+    `override(spec=…)` with capabilities replaces all that the agent was built with; no public API tells so.
     """
 
     @contextmanager

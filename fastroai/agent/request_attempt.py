@@ -126,7 +126,7 @@ class RequestAttempt:
         return self._record("unmeasured", error="nothing more was heard of it")
 
     async def _admit_in_turn(self, breaker: CircuitBreaker | None) -> Reservation[Terms]:
-        """Wait for the provider, then for the budgets, so that no request holds money while it waits for a slot."""
+        """Wait for the provider, then for the budgets: no request holds money while it waits for a slot."""
         terms = self.terms
         while True:
             permit = RequestPermit(self.scope, breaker, terms.wrapped, terms.meter.calculator)
@@ -223,7 +223,7 @@ class RequestAttempt:
         return cost
 
     def _tell_of(self, cost: RequestCost, url: str | None, *, measured: bool) -> None:
-        """Warn of what the account leaves out. Do so after charging, because warnings may be turned into errors."""
+        """Warn of what the account leaves out; after charging, because warnings may be errors."""
         calculator, terms = self.terms.meter.calculator, self.terms
         if url is not None:
             calculator.warn_of_near_miss(url)

@@ -235,7 +235,7 @@ class DrivenRuns:
         inputs = self._keeper.restored(recorded.opened.run_id, recorded.inputs)
         retold = self._retell(recorded, inputs, self._keeper.codec)
         if recorded.ended is not None:
-            retold.finish = recorded.ended  # of which a machine need not know, as that of a time limit
+            retold.finish = recorded.ended  # the machine is not told of time limits
         return retold
 
     async def _append(
@@ -298,7 +298,7 @@ def _check_due(run_id: str, retold: Retold, fact: Reported) -> None:
     """Raise `ConfigurationError` if the run does not wait for what is reported."""
     if retold.finish is not None and not isinstance(fact, AnswerGiven):
         expected = (
-            f"no report, because run {run_id!r} is {retold.finish.status}. To go on with it, call resume()"
+            f"none: run {run_id!r} has the status {retold.finish.status!r}. First resume it, with resume()"
         )
         raise ConfigurationError("fact", fact.kind, expected)
     match fact:

@@ -134,7 +134,7 @@ class Listener:
             self._start()  # a forked process does not have its parent's thread
         with self._waiters.waiting(name) as woken:
             self._see_that_it_runs()
-            # It may have changed since it was read, and before anybody listened.
+            # The key may have changed after it was read and before anybody listened.
             if await look() == revision:
                 await wait_for(woken, timeout if self._runs else min(timeout, UNHEARD))
 
@@ -155,7 +155,7 @@ class Listener:
         line: Line | None = None
         try:
             line = self._connect()
-            self._waiters.wake_all()  # what has changed before was not heard
+            self._waiters.wake_all()  # changes before the connection was opened were not announced
             needed = time.monotonic()
             while self._goes_on(needed):
                 for name in line.hear(GLANCE):
@@ -169,7 +169,7 @@ class Listener:
         finally:
             with self._lock:
                 self._runs = False
-            self._waiters.wake_all()  # they look for themselves, and come back
+            self._waiters.wake_all()  # waiters read their keys, and wait again
             if line is not None:
                 line.close()
 

@@ -149,7 +149,7 @@ class RunHistory:
         if limit is not None and limit < 1:
             raise ConfigurationError("limit", limit, "at least 1")
         if limit is None and (status, pipeline, tag, tenant) == (None,) * 4:
-            # All are wanted, and whole pages of headers are read faster than one after the other.
+            # All runs are wanted, and reading whole pages of headers is faster than reading them one by one.
             runs = [run async for run in self._every_run()]
             runs.sort(key=lambda run: run.run_id)
             runs.sort(key=lambda run: (run.started_at is not None, run.started_at), reverse=True)
@@ -188,7 +188,7 @@ class RunHistory:
         try:
             return RunTrace(unseal_entry(entry, self._codec) for entry in entries)
         except ConfigurationError:
-            raise RunCorrupt(run_id, 1, "the first entry of a log must be run_started") from None
+            raise RunCorrupt(run_id, 1, "a log begins with run_started, and this one does not") from None
 
     def follow(self, run_id: str, *, after: int = 0) -> FollowedRun:
         """Iterate the facts of a run with their positions, as they are put on record, in any process.
@@ -238,7 +238,7 @@ class RunHistory:
                 keys = await self._take_from_others(run_id, force)
             except RevisionConflict:
                 continue  # somebody has written: look again
-            # The header first, without which there is no run; then the indexes last: a purge needs them.
+            # The header first, for without it there is no run; the indexes last, for a purge needs them.
             for key in (header_key(run_id), *keys):
                 await self._store.delete(key)
             return

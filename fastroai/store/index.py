@@ -103,7 +103,7 @@ async def indexed(store: RunStore, find: Find, *, until: datetime | None = None)
     cursors = [_Cursor(store, prefix) for prefix in find.prefixes()]
     place = "" if until is None else _newest_first(until)
     while True:
-        # All indexes have the same order, so each goes on from the place to which the others have come.
+        # All indexes have the same order, so each advances to the position that the others have reached.
         for cursor in cursors:
             found = await cursor.next_from(place)
             if found is None:

@@ -33,7 +33,7 @@ def with_spending(facts: Iterable[AnyFact], scope: Scope) -> list[AnyFact]:
     ]
     if not spent:
         return told
-    # In the order of time; of those at the same moment, what caused others comes first.
+    # Sorted by time. The sort is stable, so at the same moment a cause stays before its effects.
     return sorted([*told, *spent], key=attrgetter("timestamp"))
 
 

@@ -85,7 +85,7 @@ class RecordedRun:
             RunCorrupt: the first entry is not `run_started`.
         """
         if not entries or not isinstance(entries[0], RunStarted):
-            raise RunCorrupt(run_id, 1, "the first entry of a log must be run_started")
+            raise RunCorrupt(run_id, 1, "a log begins with run_started, and this one does not")
         self.entries: list[AnyFact] = []
         self.opened: RunStarted = entries[0]
         self.inputs: dict[str, JsonValue] = dict(self.opened.inputs)
@@ -105,7 +105,7 @@ class RecordedRun:
         self._of_call: dict[_Call, list[Exchange]] = defaultdict(list)
         self._in_agent_call: dict[tuple[str, str], list[Exchange]] = defaultdict(list)
         self._followed: dict[_Call, _Call | None] = {}
-        """For each call that is made again, the recorded call whose exchanges it takes; `None` if it takes none."""
+        """For each call that is made again, the recorded call whose exchanges it takes, if any."""
         self._in_tools: dict[str, list[Exchange]] = defaultdict(list)
         self._tools: dict[tuple[str, str], deque[ToolEnded]] = defaultdict(deque)
         self._once: dict[tuple[str, str], OnceStarted | OnceDone | OnceFailed] = {}

@@ -236,7 +236,7 @@ class DurableRun:
                         "run %r: another process took it up or deleted it; this one stops at its next write",
                         self.run_id,
                     )
-                    return  # our entries have no place in the log any more, so the next of them is refused
+                    return  # the store refuses the next entry of this process
                 await self._renew_once(found)
             except Exception as error:  # a store can be the user's, and raise anything
                 logger.warning("run %r: its lease could not be renewed: %s", self.run_id, error)
@@ -251,7 +251,7 @@ class DurableRun:
             cost_usd=usage.cost_usd,
         )
         await _replace(self.store, self._header, found.revision)
-        # The process that had the run before may have removed some late.
+        # The process that had the run before may have removed some entries late.
         await add_to_index(self.store, self._header)
 
 

@@ -89,7 +89,7 @@ class RunTrace:
         if not self.entries or not isinstance(self.entries[0], RunStarted):
             first = type(self.entries[0]).__name__ if self.entries else None
             raise ConfigurationError(
-                "entries", first, "all entries of a run, the first of which is a RunStarted"
+                "entries", first, "all entries of a run, of which the first is RunStarted"
             )
 
     def __repr__(self) -> str:

@@ -133,9 +133,9 @@ def _cost_of(
     try:
         inspect.signature(cost).bind(*args, **kwargs)
     except TypeError as error:
-        expected = f"a function that takes the same arguments as the tool ({error})"
+        expected = f"a function that takes the arguments of the tool ({error})"
         raise ConfigurationError(option, cost, expected) from None
-    except ValueError:  # some callables of C tell no signature
+    except ValueError:  # some callables written in C have no signature
         pass
     return exact_dollars(option, cost(*args, **kwargs))
 

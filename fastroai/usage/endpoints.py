@@ -192,7 +192,7 @@ class Endpoints:
         reseller, _, name = model.rpartition("/")
         yield name, endpoint.like, None
         maker = first_party_provider(name)
-        # `vertex_ai/claude-…` is sold by another than its maker, and so is Claude at Azure, at other prices.
+        # Third parties sell `vertex_ai/claude-…`, and Claude at Azure, at other prices than the maker.
         if maker is not None and reseller in ("", maker) and endpoint.like in _MAKERS:
             yield name, maker, None
 
@@ -294,6 +294,6 @@ def _is_base_url(url: str) -> bool:
         port = parts.port
     except ValueError:  # brackets that do not close, a port that is no number
         return False
-    # Keys are compared as they are: a wildcard or a space would match nothing, and say nothing.
+    # Keys are compared literally, so a wildcard or a space would silently match nothing.
     is_plain = not (parts.query or parts.fragment or parts.username or re.search(r"[*\s]", url))
     return parts.scheme in _PORTS and bool(parts.hostname) and port != 0 and is_plain

@@ -54,7 +54,7 @@ def exact_dollars(option: str, value: object, expected: str = _DOLLARS) -> Decim
         raise ConfigurationError(
             option,
             value,
-            "at most 15 significant digits in a float (more are rounding errors); pass a Decimal or a string",
+            "at most 15 significant digits in a float (more are rounding errors); pass a string or a Decimal",
         )
     return amount
 

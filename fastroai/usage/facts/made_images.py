@@ -55,7 +55,7 @@ _REFERENCES: Final = Source(
     "129 tokens for each tile and 65 besides; at high fidelity 6,240 more, or 4,160 for a square",
 )
 MADE_IMAGES: Final = (
-    # Of gpt-image-1-mini, the same page says tokens and prices that contradict each other.
+    # gpt-image-1-mini has no line: its tokens and prices on the same page contradict each other.
     MadeImages(
         re.compile(r"gpt-image-1(-\d{4}-\d{2}-\d{2})?"),
         _TOKENS,
