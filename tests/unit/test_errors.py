@@ -141,7 +141,10 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (StepExecutionError("s", ValueError("bad")), "step 's' failed: ValueError: bad"),
     (TimeLimitExceeded("step 's'", 1.5), "step 's' took longer than 1.5 s"),
     (AnswerCutError("m", "openai"), "the answer of openai:m broke off: its stream ended without a finish"),
-    (CancelledInside("ask"), "step 'ask' awaited a task that was cancelled, although the step itself was not"),
+    (
+        CancelledInside("ask"),
+        "step 'ask' awaited a task that was cancelled, although the step itself was not",
+    ),
     (DispatchSkippedError("no credit"), "agent call skipped: no credit"),
     (DispatchSkippedError(), "agent call skipped"),
     (BudgetExceeded(500, 498), "reached: 498 of 500 are used, so the next request was not sent. Raise"),
