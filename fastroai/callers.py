@@ -1,6 +1,6 @@
-"""The line that a warning is about: the user's, however many tasks and threads of libraries are in between.
+"""Find the line of the user's code that a warning is about, across the tasks and threads of libraries.
 
-Nothing is kept for this while a run goes on; the line is looked for when there is something to say.
+Nothing is recorded for this while a run goes on; the line is searched only when there is a warning.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from types import FrameType
 from typing import Any, Final
 
 CALLING_THREAD: Final[ContextVar[int | None]] = ContextVar("fastroai_calling_thread", default=None)
-"""The thread that waits for what runs here: a sync call is run by the event loop of another thread."""
+"""The thread that waits for this one: the event loop of another thread runs a sync call."""
 
 _LIBRARIES: Final = sys.stdlib_module_names | {"anyio", "fastroai", "pydantic_ai", "pydantic_graph"}
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:
-    """Warn at the line of the user's code that led here; at the one that calls this, if there is none.
+    """Warn at the line of the user's code that led here, or at the caller of this function if there is none.
 
     `skip_file_prefixes` of `warnings.warn` does less, and does not exist before Python 3.12.
     """
@@ -36,7 +36,7 @@ def warn_caller(message: str, category: type[Warning]) -> None:
 
 
 def _frames_outward() -> Iterator[FrameType]:
-    """All frames that wait for this call, the nearest first: of this task, of tasks and threads around it."""
+    """Yield all frames that wait for this call, nearest first, across tasks and threads."""
     rest: FrameType | None = sys._getframe(2)
     while rest is not None and not _is_of_an_event_loop(rest):
         yield rest
@@ -54,8 +54,8 @@ def _stack(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _tasks_around() -> Iterator[asyncio.Task[Any]]:
-    """The task that waits for this one, as anyio knows it, the one that waits for that, and so on."""
-    import anyio  # there is something to say once in a while only
+    """Yield the task that waits for this one, as anyio knows it, then the next one outwards, and so on."""
+    import anyio  # imported late, because warnings are rare
 
     try:
         tasks = {id(task): task for task in asyncio.all_tasks()}
@@ -68,7 +68,7 @@ def _tasks_around() -> Iterator[asyncio.Task[Any]]:
 
 
 def _suspended(awaited: Any) -> Iterator[FrameType]:
-    """The frames of what is awaited, and of what that awaits, the outermost first."""
+    """Yield the frames of a coroutine and of everything that it awaits, outermost first."""
     while awaited is not None:
         frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
         inner = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)

@@ -1,7 +1,7 @@
 """The one tree of exceptions.
 
     FastroAIError
-    ├── ConfigurationError (ValueError)      an option has a value that cannot be meant
+    ├── ConfigurationError (ValueError)      an option has an invalid value
     ├── ExpressionError (ValueError)         a condition that is not one, or cannot be evaluated
     ├── UnknownModelError (ValueError)       a model reference whose provider cannot be told
     ├── MissingExtraError (ImportError)      an optional dependency is not installed
@@ -14,7 +14,7 @@
     ├── StepExecutionError                   a step failed; `original_error` is why
     ├── GraphStopped                         a graph ended without the output that was asked for
     ├── MemoryConflict                       two branches of a graph wrote one key
-    ├── VisitsExhausted                      a branch of a graph came to nodes only that may not run any more
+    ├── VisitsExhausted                      a branch went in a circle of nodes over their max_visits
     ├── RecordedError                        an exception of an earlier process, as far as it is on record
     ├── ContractViolation                    what a step takes or gives is not what its contract says
     ├── JudgeEscalated                       a judge said that an agent's output cannot be made good
@@ -42,7 +42,7 @@
     ├── RunFromNewerVersion                  ... or is of a later version
     ├── RunFromOlderVersion                  ... or is of an earlier version
     ├── OnceInterrupted                      a side effect that may have happened or not
-    ├── CancelledInside                      a step awaited something that somebody else cancelled
+    ├── CancelledInside                      a step awaited a task that something else cancelled
     ├── ValueNotStorable (TypeError)         a value that would not come back from the store as it was
     ├── CircuitOpenError                     a circuit breaker lets no requests through
     ├── UnpricedModelError                   a budget of money, and a model without a price
@@ -54,8 +54,9 @@
     ├── ForkedScopeError                     spending under a budget of the process that forked this one
     └── RunningLoopError (RuntimeError)      a sync entry point was called on a running event loop
 
-What was spent before an error is on it: `error.usage` for these, `usage_of(error)` for any exception. So is
-the trace of the run that it ended: `error.trace`, and `fastroai.trace_of(error)` for any exception.
+An error knows what was spent before it: `error.usage` for these, `usage_of(error)` for any exception. It
+also knows the trace of the run that it ended: `error.trace` for these, `fastroai.trace_of(error)` for any
+exception.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ _TRACE_ATTRIBUTE = "__fastroai_trace__"
 
 
 class Trace(Protocol):
-    """The trace of a run, as far as errors know it. It is a `RunTrace`, which has far more to read."""
+    """The trace of a run, as errors expose it. The object is a `RunTrace`, which offers much more."""
 
     @property
     def run_id(self) -> str:
@@ -170,7 +171,7 @@ class Trace(Protocol):
 
 
 class TraceSource(Protocol):
-    """What makes the trace of a run when it is first asked for. It can be pickled, as errors can."""
+    """Makes the trace of a run when it is first asked for. It can be pickled, because errors can be."""
 
     @property
     def trace(self) -> Trace:
@@ -209,12 +210,12 @@ def records_of(error: BaseException) -> tuple[RequestRecord, ...]:
 
 
 def attach_trace(error: BaseException, source: TraceSource) -> None:
-    """Note on an exception where the trace of the run is that it ended. The outermost run comes last."""
+    """Attach to an exception the trace of the run that it ended. The outermost run does so last."""
     error.__dict__[_TRACE_ATTRIBUTE] = source
 
 
 def trace_source_of(error: BaseException) -> TraceSource | None:
-    """Where the trace of the run is that this exception, or one that it was raised from, has ended."""
+    """Return the trace of the run that this exception, or one that it was raised from, has ended."""
     known = (link.__dict__.get(_TRACE_ATTRIBUTE) for link in error_chain(error))
     return next((source for source in known if source is not None), None)
 
@@ -252,9 +253,9 @@ class FastroAIError(Exception):
 
     @property
     def trace(self) -> Trace | None:
-        """What happened in the run that it ended; `None`, if it never left a run.
+        """The trace of the run that this error ended; `None` if it did not end a run.
 
-        `fastroai.trace_of` gives the same for any exception, typed as the `RunTrace` that it is.
+        `fastroai.trace_of` gives the same for any exception, typed as a `RunTrace`.
         """
         source = trace_source_of(self)
         return None if source is None else source.trace
@@ -266,7 +267,7 @@ class FastroAIError(Exception):
 
 
 class ConfigurationError(FastroAIError, ValueError):
-    """An option has a value that cannot be meant."""
+    """An option has an invalid value."""
 
     def __init__(self, option: str, value: object, expected: str) -> None:
         super().__init__(option, value, expected)
@@ -947,7 +948,7 @@ class RunTakenOver(FastroAIError):
 
 
 class RunConflict(FastroAIError):
-    """A run that is driven from outside has gone on since it was read, so the report is not on record."""
+    """A driven run has changed since the caller read it, so the report was not put on record."""
 
     def __init__(self, run_id: str, expecting: int) -> None:
         super().__init__(run_id, expecting)
@@ -1035,7 +1036,7 @@ class OnceInterrupted(FastroAIError):
 
 
 class CancelledInside(FastroAIError):
-    """A step awaited a task that was cancelled, and nobody had cancelled the step: that is its failure."""
+    """A step failed because it awaited a task that was cancelled; the step itself was not cancelled."""
 
     retryable = True
 
@@ -1045,8 +1046,8 @@ class CancelledInside(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"step {self.step_id!r} awaited something that was cancelled, as by a client or a pool that was "
-            "closed; nobody had cancelled the step itself"
+            f"step {self.step_id!r} awaited a task that was cancelled, although the step itself was not. "
+            "Look for what cancelled the task, such as a client or a pool that was closed"
         )
 
 
@@ -1107,7 +1108,7 @@ class UnpricedModelError(FastroAIError):
         super().__init__(model, provider, needed_for, near, override)
         self.model, self.provider = model, provider
         self.needed_for = needed_for
-        """Who needs it: a request or spending under a budget of money, or a caller who asks for it."""
+        """What needs the price: a request or spending under a budget of money, or the caller."""
         self.near = near
         """The known model of the same provider that has nearly this name."""
         self.override = override

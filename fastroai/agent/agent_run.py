@@ -51,14 +51,14 @@ class AgentRun:
     """Tasks that this run was in, done or not: those of hooks around it, of each stream, and the caller's."""
 
     run_id: str | None = None
-    """PydanticAI's id of the run."""
+    """Id that PydanticAI gave the run."""
     messages: list[ModelMessage] = field(default_factory=list)
-    """The messages of the run so far: PydanticAI's own list, which grows with the run."""
+    """Messages of the run so far: PydanticAI's own list, which grows with the run."""
 
     def follow(self, context: RunContext[Any]) -> None:
         """Note the running task, and the messages of the run.
 
-        The messages of another run of its PydanticAI agent in a tool are not those of the run.
+        If a tool runs the same PydanticAI agent again, the messages of that run are ignored.
         """
         task = asyncio.current_task()
         assert task is not None

@@ -27,9 +27,9 @@ def is_measured(response: ModelResponse, *, streamed: bool, system: str) -> bool
 
 
 def has_counts(response: ModelResponse) -> bool:
-    """Whether its usage says anything that can be priced.
+    """Return whether the usage of an answer has anything that can be priced.
 
-    Details alone do not: they are all that PydanticAI passes on of usage that it cannot make sense of.
+    Details alone do not count: PydanticAI passes on only these when it cannot interpret the usage.
     """
     usage = response.usage
     if usage.unmeasured_requests:
@@ -40,7 +40,7 @@ def has_counts(response: ModelResponse) -> bool:
 
 
 def uncounted(response: ModelResponse, *, system: str) -> str | None:
-    """Say what its usage counts as 0 tokens and was there; `None` if that is nothing."""
+    """Return what the usage counts as 0 tokens although it was there; `None` if nothing."""
     if system in LOCAL_PROVIDERS:
         return None
     if not response.usage.input_tokens:
@@ -57,16 +57,17 @@ def _is_output(part: object) -> bool:
 
 
 def says_why_it_ended(response: ModelResponse, system: str) -> bool:
-    """Whether the provider `system` gave a reason for the end of an answer, by the table of `usage.facts`.
+    """Return whether the provider `system` said why an answer ended, by the table of `usage.facts`.
 
-    Reasons without a name in PydanticAI, such as Google's OTHER, count, and so do those without a line there.
+    Reasons that PydanticAI has no name for, such as Google's OTHER, count. So do reasons without a line in
+    the table.
     """
     given = _given_reason(response)
     return response.finish_reason is not None if given is None else has_ended(system, given)
 
 
 def _given_reason(response: ModelResponse) -> str | None:
-    """The finish reason in the words of the provider, where PydanticAI passes it on."""
+    """Return the finish reason in the words of the provider, if PydanticAI passes it on."""
     given = (response.provider_details or {}).get("finish_reason")
     return str(given) if given else None
 

@@ -86,9 +86,9 @@ async def create(model: Model, requests: Sequence[EncodedBatchRequest]) -> Batch
 
 
 async def results(model: Model, batch: Batch) -> list[BatchResult]:
-    """Read the results of a batch. One that has ended without running anything is not billed.
+    """Read the results of a batch. A batch that ended without running anything is not billed.
 
-    Gemini says so of a whole batch that failed, expired or was cancelled, and then names no request:
+    Gemini documents this for a batch that failed, expired or was cancelled; its results then name no request:
     https://ai.google.dev/gemini-api/docs/batch-api
     """
     try:
@@ -101,7 +101,7 @@ async def results(model: Model, batch: Batch) -> list[BatchResult]:
 
 @dataclass(eq=False)
 class _Sent:
-    """The requests of a batch, as long as one of them is kept."""
+    """The requests of a batch; they live as long as one of them is kept."""
 
     attempts: Sequence[RequestAttempt]
 

@@ -58,10 +58,10 @@ class _Identity(TypedDict):
 
 
 class _Attempt(Generic[AgentDepsT, OutputDataT]):
-    """One attempt at a call: `async with` opens what is around PydanticAI's run, and closes it again.
+    """One attempt at a call: `async with` opens the scope, span and clock around PydanticAI's run.
 
-    What runs inside is in the coroutine of the caller: each event of a run passes through every coroutine
-    around it, and a generator would be one more.
+    It is not a generator, because each event of a run passes through every coroutine around it, and a
+    generator would add one.
     """
 
     __slots__ = (
@@ -166,7 +166,7 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
         await self._close(error)
 
     async def _conclude(self, error: BaseException | None) -> None:
-        """Note how the run has ended, end what is left of it, learn from it, and tell the hook."""
+        """Note how the run ended, end what is left of it, learn from its usage, and call the hook."""
         if error is not None:
             self._note(error)
         await self.run.end_tasks()
@@ -174,7 +174,7 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
         if dispatch.response is not None:
             dispatcher.learned.add(dispatch.response)
         elif dispatch.error is None:
-            return  # cancelled: nobody waits for what a hook would say
+            return  # a cancelled call has no outcome for a hook
         if dispatcher.on_after_dispatch is not None:
             try:
                 await call_hook(dispatcher.on_after_dispatch, dispatch)
@@ -235,7 +235,7 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
         return result
 
     def outside_of_clock(self, send: Send[ItemT]) -> Send[ItemT]:
-        """Return what sends the same, without the time that the consumer takes counting for the clock."""
+        """Return an equal sender whose clock does not count the time that the consumer takes."""
         if self.clock.seconds is None:
             return send
 
@@ -246,7 +246,7 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
         return deliver
 
     async def respond(self, result: AgentRunResult[OutputDataT]) -> ChatResponse[OutputDataT]:
-        """Return the response, once what is open in the scope is on its account."""
+        """Return the response, after open requests of the scope were charged to it."""
         await self.scope.end_inside()  # streams that its tools have left open belong to it
         self.scope.write_off_in_flight()
         response = ChatResponse.of(
@@ -355,7 +355,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
 
     @asynccontextmanager
     async def traced(self, tracer: Tracer, scope: Scope, dispatch: Dispatch) -> AsyncGenerator[str]:
-        """Its span; inside, the id of its trace."""
+        """Open the span of the attempt; inside, yield the id of its trace."""
         async with tracer.span(
             attributes.agent_span(self.name),
             **attributes.agent_attributes(
@@ -368,7 +368,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
                 log_metrics(tracer, trace_id, attributes.usage_attributes(scope.spent()))
 
     def timeout_of(self, call: AgentCall) -> float | None:
-        """Seconds that an attempt at a call may take."""
+        """Return the seconds that an attempt at a call may take."""
         if call.timeout is not None:
             return call.timeout
         if self.timeout is None or call.default_timeout is None:
@@ -408,7 +408,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         return self.meter.models.get(reference) if isinstance(reference, str) else reference
 
     def home(self, model: Model | str | None) -> asyncio.AbstractEventLoop | None:
-        """The running loop that a client of the model is bound to, where there cannot be another."""
+        """Return the running loop to which a client of the model is bound, if it cannot use another."""
         model = model or self.agent.model
         if not isinstance(model, Model) or self.meter.models.has_built(model):
             return None

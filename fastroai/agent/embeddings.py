@@ -17,15 +17,16 @@ from fastroai.usage.tokenizers import bytes_of
 
 TOKENS_AROUND_A_TEXT: Final = 64
 """Tokens that a provider may add to each text: marks of its beginning and end, and prompts for queries and
-documents (Voyage AI: https://docs.voyageai.com/docs/embeddings). The longest that is documented has 10 words.
+documents (Voyage AI: https://docs.voyageai.com/docs/embeddings). The longest documented prompt has 10 words.
 """
 
 
 class MeteredEmbeddingModel(WrapperEmbeddingModel):
-    """An embedding model whose requests are in the account; made by `Metered.embedding_model`.
+    """An embedding model whose requests are reserved and charged; made by `Metered.embedding_model`.
 
     A request reserves a token for each byte of its texts, which no tokenizer exceeds, and is charged the
-    tokens that its result reports. Like all that `spend` buys, it does not count in `Budget(requests=)`.
+    tokens that its result reports. Like other spending outside of
+    model requests, it does not count in `Budget(requests=)`.
     """
 
     def __init__(self, wrapped: EmbeddingModel | str, calculator: CostCalculator) -> None:
@@ -55,6 +56,6 @@ class MeteredEmbeddingModel(WrapperEmbeddingModel):
         )
         async with purchase(terms, price, most) as spend:
             result = await self.wrapped.embed(inputs, input_type=input_type, settings=settings)
-            if result.usage.input_tokens:  # else the provider did not say, and the bound counts
+            if result.usage.input_tokens:  # if the provider reported nothing, the bound counts
                 spend.settle(units={"input_tokens": result.usage.input_tokens})
         return result

@@ -29,18 +29,18 @@ from fastroai.usage.tokenizers import bytes_of
 TOKENS_AROUND_A_PROMPT: Final = 64
 """Tokens that a provider may add to the prompt: the role of a message, and marks of its beginning and end."""
 _ONE_OUTPUT_PRICE: Final = frozenset({"azure", "openai"})
-"""Providers whose models that have one price for output sell images at it, as they make nothing else:
+"""Providers whose models with a single output price sell images at that price, because they make only images:
 https://developers.openai.com/api/docs/pricing#image-generation
 """
-_SAY_MOST: Final = "give image_model() the most that one call can cost, as most_usd="
+_SAY_MOST: Final = "pass the most that one call can cost: image_model(..., most_usd=...)"
 
 
 class MeteredImageModel(WrapperImageGenerationModel):
-    """A model that makes images, and whose requests are in the account; made by `Metered.image_model`.
+    """A model that makes images, whose requests are reserved and charged; made by `Metered.image_model`.
 
-    A request reserves `most_usd`, if that is given, else the most that is documented of its images. It is
-    charged the bill that the provider states, else its tokens. Like all that `spend` buys, it does not count
-    in `Budget(requests=)`.
+    A request reserves `most_usd`, if that is given, else the documented maximum of its images. It is charged
+    the bill that the provider states, else its tokens. Like other spending outside of model requests, it does
+    not count in `Budget(requests=)`.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class MeteredImageModel(WrapperImageGenerationModel):
         return result
 
     def _terms(self, price: SpendPrice, units: Units | str) -> SpendTerms:
-        """What is reserved, of the most `units` or the reason why these are not known."""
+        """Return what to reserve. `units` is the most that the request can use, or why that is not known."""
         unbounded = units if isinstance(units, str) else None
         known = {} if isinstance(units, str) else units
         if self._most_usd is not None:
@@ -95,17 +95,17 @@ class MeteredImageModel(WrapperImageGenerationModel):
     def _most_units(
         self, prompt: str, references: Sequence[ImageGenerationInput], settings: Mapping[str, object]
     ) -> Units | str:
-        """The most that a request can use; why that is not known, where it is not."""
+        """Return the most that a request can use, or why that is not known."""
         if settings.get("extra_body"):
-            return "extra_body can ask for anything"
+            return "extra_body can hold settings that cost more"
         if not is_first_party(self.system, self.base_url):
-            return f"what is documented of {self.model_name} holds at its maker's own address"
+            return f"the documented limits of {self.model_name} apply only at its maker's own address"
         text = bytes_of(prompt) + TOKENS_AROUND_A_PROMPT
         if (documented := made_images(self.model_name)) is not None:
             return _most_of_openai(documented, text, len(references), settings)
         facts = model_facts(self.system, self.model_name)
         if facts is None or facts.output_tokens is None or references:
-            return "no page says how many tokens such images can be"
+            return "no page of the provider says how many tokens an image can be"
         return _units(text, 0, facts.output_tokens)
 
 
@@ -114,12 +114,12 @@ def _most_of_openai(
 ) -> Units | str:
     quality, size, number = map(settings.get, ("openai_quality", "openai_size", "openai_n"))
     if "dimensions" in settings or "aspect_ratio" in settings:
-        size = None  # any of the sizes that there are
+        size = None  # the provider may choose any size
     each = documented.most_tokens(quality, size)
     if each is None:
-        return f"no page says how many tokens an image of {quality=} and {size=} is"
+        return f"no page of the provider says how many tokens an image of {quality=} and {size=} is"
     if references and documented.reference_tokens is None:
-        return "no page says how many tokens its reference images are"
+        return "no page of the provider says how many tokens reference images are"
     made = each * number if isinstance(number, int) else each
     return _units(text, references * (documented.reference_tokens or 0), made)
 
@@ -134,14 +134,14 @@ def _units(text: int, references: int, made: int) -> Units:
 
 
 def _settle(spend: Spend, price: SpendPrice, result: ImageGenerationResult) -> None:
-    """Charge what a result says that it cost. Where it says nothing, the bound counts."""
+    """Charge the cost that a result reports. If it reports none, the bound counts."""
     usage = result.usage
     stated = stated_cost(result)
     if stated is not None:
         spend.settle(stated)
     elif usage.output_tokens and not usage.unmeasured_requests:
         units = {name: count for name, count in vars(usage).items() if count and name in UNITS}
-        # These models make nothing but images, and think. Not all answers say how many tokens are which.
+        # These models output only images and thoughts, and not all answers say how many tokens are which.
         units.setdefault("output_image_tokens", usage.output_tokens - usage.output_reasoning_tokens)
         spend.settle(units=_sold(price, units))
 
@@ -151,7 +151,7 @@ def _cost(price: SpendPrice, units: Units) -> RequestCost:
 
 
 def _sold(price: SpendPrice, units: Units) -> Units:
-    """The units that have prices: of images, those of output where the model has one price for it."""
+    """Return the units that have prices; image output is plain output if the model has one price."""
     cost = price.of(units)
     if "output_image_tokens" not in cost.unpriced_units:
         return units

@@ -1,4 +1,4 @@
-"""What requests and runs need to know of the meter that they are counted by."""
+"""The interface of a meter that requests and runs need."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fastroai.usage import CostCalculator, ModelFallback
 
 
 class Meter(Protocol):
-    """A `Metered`, which makes the runs and the requests that have it."""
+    """A `Metered`, as the runs and requests that it makes see it."""
 
     calculator: CostCalculator
 
     def fallback_model(self, fallback: ModelFallback) -> Model:
-        """The model to step down to."""
+        """The model to step down to when the budget runs low."""
         ...

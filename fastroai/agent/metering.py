@@ -102,12 +102,12 @@ class Metered(AbstractCapability[Any]):
         """Meter with `cost_calculator`'s prices.
 
         Args:
-            cost_calculator: Prices; those of genai-prices by default.
-            request_retries: Extra attempts at a request after a transport failure. Leave it at 0 where the
-                model's own SDK retries, which a model that PydanticAI builds does.
+            cost_calculator: Prices; by default the list prices of genai-prices.
+            request_retries: Extra attempts at a request after a transport failure. Leave it at 0 if the
+                model's own SDK retries, as in models that PydanticAI builds.
 
         Raises:
-            ConfigurationError: `cost_calculator` is no `CostCalculator`.
+            ConfigurationError: `cost_calculator` is not a `CostCalculator`.
         """
         super().__init__()
         self.calculator = calculator_of(cost_calculator)
@@ -139,12 +139,12 @@ class Metered(AbstractCapability[Any]):
 
             embedder = Embedder(Metered().embedding_model("openai:text-embedding-3-small"))
 
-        Embeddings do not count in `Budget(requests=)`, as no spending outside of model requests does.
+        Like other spending outside of model requests, embeddings do not count in `Budget(requests=)`.
 
         Raises:
-            ConfigurationError: it is neither a name nor an embedding model.
+            ConfigurationError: `model` is neither a name nor an embedding model.
         """
-        from pydantic_ai.embeddings import EmbeddingModel  # takes time to load, and few need it
+        from pydantic_ai.embeddings import EmbeddingModel  # slow to load, and few need it
 
         from fastroai.agent.embeddings import MeteredEmbeddingModel
 
@@ -155,11 +155,11 @@ class Metered(AbstractCapability[Any]):
     def image_model(
         self, model: ImageGenerationModel | str, *, most_usd: Amount | None = None
     ) -> ImageGenerationModel:
-        """Return a model that makes images, and whose requests are reserved in budgets and charged.
+        """Return a model that makes images, whose requests are reserved in budgets and charged.
 
             generator = ImageGenerator(Metered().image_model("openai:gpt-image-2", most_usd="0.25"))
 
-        Images do not count in `Budget(requests=)`, as no spending outside of model requests does.
+        Like other spending outside of model requests, images do not count in `Budget(requests=)`.
 
         Args:
             model: The model, or its name.
@@ -167,10 +167,10 @@ class Metered(AbstractCapability[Any]):
                 documented bounds the images; elsewhere it replaces the documented bound.
 
         Raises:
-            ConfigurationError: it is neither a name nor a model that makes images, or `most_usd` is no
-                amount.
+            ConfigurationError: `model` is neither a name nor a model that makes images, or `most_usd` is not
+                a valid amount.
         """
-        from pydantic_ai.images import ImageGenerationModel  # takes time to load, and few need it
+        from pydantic_ai.images import ImageGenerationModel  # slow to load, and few need it
 
         from fastroai.agent.images import MeteredImageModel
 
@@ -183,16 +183,16 @@ class Metered(AbstractCapability[Any]):
     def realtime_model(self, model: RealtimeModel | str) -> RealtimeModel:
         """Return a realtime model that refuses sessions inside of runs, as the account cannot follow them.
 
-        Inside of `spend`, which sets aside what a session may cost, and outside of runs it is as it was:
+        It allows sessions outside of runs, and inside `spend`, which sets aside what a session may cost:
 
             async with ctx.spend("0.50") as purchase, agent.realtime(model).session() as session:
                 ...
                 purchase.settle("0.21")
 
         Raises:
-            ConfigurationError: it is neither a name nor a realtime model.
+            ConfigurationError: `model` is neither a name nor a realtime model.
         """
-        from pydantic_ai.realtime import RealtimeModel  # takes time to load, and few need it
+        from pydantic_ai.realtime import RealtimeModel  # slow to load, and few need it
 
         from fastroai.agent.realtime import metered_realtime
 
@@ -208,10 +208,10 @@ class Metered(AbstractCapability[Any]):
         return fallback.use
 
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
-        """Refuse a realtime session of the agent, and what lets a browser begin one, inside of a run.
+        """Refuse realtime sessions of the agent inside of a run, and calls that let a browser begin one.
 
         Raises:
-            UnmeteredRequestError: it would be inside of a run, and not of `spend`.
+            UnmeteredRequestError: the call is inside of a run, and not inside of `spend`.
         """
         if not isinstance(ctx.model, Model):  # a RealtimeModel: these take time to load
             refuse_session(ctx.model)
@@ -241,7 +241,7 @@ class Metered(AbstractCapability[Any]):
         run = current_agent_run.get()
         if run is not None and run.meter is self:
             run.follow(ctx)
-            if run.last is not None or run.call:  # else there is none, neither of this run nor on record
+            if run.last is not None or run.call:  # else no batch is known, neither in this run nor on record
                 run.rejects_answer = rejects_answer(request_context.messages)
         request_context.model = self._metered_model(request_context.model)
         return request_context
@@ -307,13 +307,13 @@ class Metered(AbstractCapability[Any]):
 
 
 class _Known(NamedTuple):
-    """A model that was metered for a loop."""
+    """A model that was metered for an event loop."""
 
     model: Model
     loop: AbstractEventLoop | None
     metered: Model
     providers: Sequence[Provider[Any]]
-    """Those of its clients, which it uses on that loop."""
+    """Clients of the model, which it uses on that loop."""
 
 
 def _is_metered(model: Model) -> bool:

@@ -13,13 +13,13 @@ from pydantic_ai.output import OutputDataT
 from pydantic_ai.tools import AgentDepsT
 
 _overridden: Final[ContextVar[frozenset[int]]] = ContextVar("fastroai_overridden_agents", default=frozenset())
-"""The ids of the agents whose capabilities are overridden here."""
+"""Ids of the agents whose capabilities are overridden in this context."""
 
 
 class OwnAgent(Agent[AgentDepsT, OutputDataT]):
     """An agent that knows whether its capabilities are overridden, the meter among them.
 
-    `override(spec=…)` with capabilities replaces all that the agent was built with, and nothing public tells.
+    `override(spec=…)` with capabilities replaces all that the agent was built with; no public API tells so.
     """
 
     @contextmanager
@@ -39,5 +39,5 @@ class OwnAgent(Agent[AgentDepsT, OutputDataT]):
 
     @property
     def is_overridden(self) -> bool:
-        """Whether its own capabilities are replaced by others here."""
+        """Return whether the capabilities of the agent are overridden in this context."""
         return id(self) in _overridden.get()

@@ -14,8 +14,8 @@ from fastroai.steps.spend_price import SpendPrice, Units
 async def purchase(terms: SpendTerms, price: SpendPrice, units: Units) -> AsyncGenerator[Spend]:
     """Reserve what a request can cost; inside, send it and settle it.
 
-    A request that its provider has refused unbilled is released. One of which nobody says what it cost counts
-    at its bound, as unmeasured.
+    A request that its provider refused without billing is released. A request whose cost is not reported
+    counts at its bound, as unmeasured.
     """
     async with Spend(current_scope(), terms, price, units) as spend:
         try:

@@ -23,9 +23,9 @@ _T = TypeVar("_T")
 OPENING: Final = ("connect", "connect_webrtc")
 """Calls of a realtime model that open a session."""
 SIGNALLING: Final = ("answer_webrtc_offer", "create_client_secret")
-"""Calls that let a browser begin a session: nobody here sees what is said in it."""
+"""Calls that let a browser begin a session, which this process does not see."""
 _FREE: Final = (CancelResponse, ClearAudio, TruncateOutput)
-"""What a connection can be sent that makes nobody answer."""
+"""Messages to a connection that do not make the model answer."""
 
 
 def metered_realtime(model: RealtimeModel | str) -> RealtimeModel:

@@ -62,19 +62,19 @@ class RequestAttempt:
     job: str | None = None
     """The provider's id for the work on it: of a background response, or of the request in its batch."""
     batch: object | None = None
-    """The batch that it was sent in."""
+    """The batch in which the request was sent."""
     on_end: Callable[[], None] | None = None
     """Called when it ends. Set while it is kept, as its provider works on it."""
     backoff_ms: float = 0.0
     waited_ms: float = 0.0
     started_at: datetime | None = None
-    """When it was admitted."""
+    """Time at which the request was admitted."""
     started: float = field(default_factory=perf_counter)
 
     def send(self) -> Awaitable[ModelResponse]:
         """Send the request, and read what a gateway states in the headers of the response, if one can.
 
-        Those of streams come too early to say it.
+        The headers of a stream come before its cost is known, so they are not read.
         """
         url = base_url_of(self.terms.wrapped)
         names = () if url is None else self.terms.meter.calculator.cost_headers(url)
@@ -126,7 +126,7 @@ class RequestAttempt:
         return self._record("unmeasured", error="nothing more was heard of it")
 
     async def _admit_in_turn(self, breaker: CircuitBreaker | None) -> Reservation[Terms]:
-        """Wait for the provider, then for the budgets: whoever holds money waits for nobody's slot."""
+        """Wait for the provider, then for the budgets: no request holds money while it waits for a slot."""
         terms = self.terms
         while True:
             permit = RequestPermit(self.scope, breaker, terms.wrapped, terms.meter.calculator)
@@ -223,7 +223,7 @@ class RequestAttempt:
         return cost
 
     def _tell_of(self, cost: RequestCost, url: str | None, *, measured: bool) -> None:
-        """Warn of what the account leaves out. The request is charged by now: a warning may be an error."""
+        """Warn of what the account leaves out; after charging, because warnings may be errors."""
         calculator, terms = self.terms.meter.calculator, self.terms
         if url is not None:
             calculator.warn_of_near_miss(url)
@@ -415,7 +415,7 @@ class RequestAttempt:
 
 
 def _why(unmeasured: RequestRecord, cost: RequestCost) -> str:
-    """Why the usage of an answer is not known."""
+    """Return why the usage of an answer is not known."""
     if cost.contradiction is not None:
         return f"its usage cannot be true: {cost.contradiction}"
-    return "the answer broke off before its end" if unmeasured.cut else "the answer said nothing of its usage"
+    return "the answer broke off before its end" if unmeasured.cut else "the answer did not report its usage"

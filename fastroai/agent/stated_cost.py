@@ -15,27 +15,27 @@ if TYPE_CHECKING:
     from pydantic_ai.usage import RequestUsage
 
 MOST_USD: Final = Decimal(10**6)
-"""No request costs more: a bill of more is a mistake of whoever states it, and is not believed."""
+"""The largest bill that is believed, in US dollars. No request costs more, so a larger bill is a mistake."""
 _USD_PER_TICK: Final = Decimal("1e-10")
 """https://docs.x.ai/docs/key-information/consumption-and-rate-limits#cost-tracking"""
 
 
 class Billed(Protocol):
-    """What can state a bill: a `ModelResponse`, or the result of a model that makes images."""
+    """A response that can state a bill: a `ModelResponse`, or the result of a model that makes images."""
 
     @property
     def usage(self) -> RequestUsage:
-        """What was used."""
+        """The usage that was reported."""
         ...
 
     @property
     def provider_name(self) -> str | None:
-        """Who has answered."""
+        """The provider that answered."""
         ...
 
     @property
     def provider_details(self) -> Mapping[str, object] | None:
-        """What the provider says besides."""
+        """Other details that the provider reported."""
         ...
 
 

@@ -10,10 +10,10 @@ from fastroai.steps.reserving import is_inside_spend
 
 
 def refuse_in_runs(call: str, instead: str) -> None:
-    """Let a call through outside of runs, and inside of `spend`, which reserves and charges what it costs.
+    """Refuse a call in a run, unless it is inside of `spend`, which reserves and charges what it costs.
 
     Raises:
-        UnmeteredRequestError: anywhere else.
+        UnmeteredRequestError: the call is inside of a run, and not inside of `spend`.
     """
     scope = current_scope()
     if scope is not None and not is_inside_spend():
@@ -21,10 +21,10 @@ def refuse_in_runs(call: str, instead: str) -> None:
 
 
 def refuse_session(model: AbstractModel) -> None:
-    """Refuse inside of runs what begins a realtime session, or speaks in one.
+    """Refuse to begin a realtime session in a run, or to speak in one.
 
     Raises:
-        UnmeteredRequestError: inside of a run, and not of `spend`.
+        UnmeteredRequestError: the call is inside of a run, and not inside of `spend`.
     """
     refuse_in_runs(
         f"a realtime session with {model.model_id}", "open and use it outside of any run and budget_scope"

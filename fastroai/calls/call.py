@@ -115,7 +115,7 @@ def check_agent(agent: object) -> None:
 
 
 def no_agent(agent: object) -> ConfigurationError:
-    """The error for what is not a `FastroAgent`."""
+    """Return the error for an object that is not a `FastroAgent`."""
     from pydantic_ai.agent import AbstractAgent
 
     expected = "a FastroAgent"

@@ -31,7 +31,7 @@ REFUSED: Final = 4
 UNAVAILABLE: Final = 5
 """The store cannot be reached."""
 UNREADABLE: Final = 6
-"""The record is damaged, or of another version of FastroAI."""
+"""The record is damaged, or another version of FastroAI wrote it."""
 INTERRUPTED: Final = 130
 
 _CODES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], ...]] = (

@@ -36,7 +36,7 @@ class Check:
 Condition: TypeAlias = (
     Check | Callable[[SubjectT], bool | None] | tuple[str, Callable[[SubjectT], bool | None]]
 )
-"""Of a step's context, or of its output. With a description, or named by its function."""
+"""A condition on a step's context or output, with a description or named by its function."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +62,8 @@ class Contract:
     """The type of the output, which is what pydantic has made of what the step returned. `Any` for no type
     although an annotation says one."""
     require: Sequence[Condition[Any]] | NotGiven = NOT_GIVEN
-    """What must hold before each attempt, of the step's context, a `StepContext`. The values that it reads
-    are checked."""
+    """Conditions on the `StepContext` that must hold before each attempt. The values that they read are
+    checked too."""
     ensure: Sequence[Condition[Any]] | NotGiven = NOT_GIVEN
     """What must hold of the output, once it has its type."""
     strict: bool | NotGiven = NOT_GIVEN

@@ -1,4 +1,4 @@
-"""A run of a graph as its log has it, for those who drive it from outside."""
+"""The state of a driven graph run, rebuilt from its log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from fastroai.store.values import value_to_json
 
 
 class RetoldGraph:
-    """The state of a run when its log ends."""
+    """The state of a run at the end of its log."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class RetoldGraph:
         inputs: Mapping[str, object],
         codec: PayloadCodec | None,
     ) -> None:
-        """Tell a new machine what is on record. Raises `RunCorrupt`."""
+        """Replay the log in a new state machine. Raises `RunCorrupt` if the log cannot be replayed."""
         self._setup, self._codec = setup, codec
         self.decided: list[Decided] = []
         self.finish: RunFinished | None = None
@@ -86,7 +86,7 @@ class RetoldGraph:
         return {(node, number): asked for (node, number), asked in self._replay.machine.questions.items()}
 
     def known_to(self, started: StepStarted) -> tuple[Mapping[str, object], Mapping[str, object]]:
-        """See `Retold`. A decision needs the output of the node after which it is made."""
+        """See `Retold`. A decision is given the output of the node after which it is made."""
         machine = self._replay.machine
         decided = machine.decided_after(started)
         branch = machine.branch_of(decided or Visit(started.step_id, started.visit))
@@ -111,13 +111,17 @@ class RetoldGraph:
                 return (replace(fact, output=seal(self._decision(fact), self._codec)),)
             case StepFinished():
                 if fact.step_id in self._setup.plan.pauses:
-                    raise ConfigurationError("fact", fact.kind, "a QuestionAsked: it is a pause node")
+                    raise ConfigurationError(
+                        "fact", fact.kind, f"a QuestionAsked, because {fact.step_id!r} is a pause node"
+                    )
                 output = checked_output(fact.step_id, fact.output, self._setup.declared.get(fact.step_id))
                 writes_of(fact.step_id, output, self._setup.writes(fact.step_id), fact.written)
                 return (*written, replace(fact, output=self._value(fact, output), written={}))
             case QuestionAsked():
                 if fact.step_id not in self._setup.plan.pauses:
-                    raise ConfigurationError("fact", fact.kind, "a StepFinished: it is no pause node")
+                    raise ConfigurationError(
+                        "fact", fact.kind, f"a StepFinished, because {fact.step_id!r} is not a pause node"
+                    )
                 return (*written, replace(fact, question=self._value(fact, fact.question), written={}))
             case StepFailed() | StepCancelled():
                 return (*written, replace(fact, written={}))
@@ -140,7 +144,7 @@ class RetoldGraph:
         return seal(value_to_json(value, declared, f"the output of node {fact.step_id!r}"), self._codec)
 
     def _decision(self, fact: StepFinished) -> JsonValue:
-        """The target that was decided on: its name, or an object with `target` and `reasoning`."""
+        """Return the decision that was reported: a target, or an object with `target` and `reasoning`."""
         given = {"target": fact.output} if isinstance(fact.output, str) else fact.output
         visit = self._replay.machine.decided_after(fact)
         assert visit is not None
@@ -179,7 +183,7 @@ class RetoldGraph:
 
 
 class _Reader(LogReader):
-    """Nothing has been cut off: whoever drives the run says what became of what was cancelled."""
+    """Reads a log without interrupted visits: the driver reports each visit that was cancelled."""
 
     def read(self, entry: GraphEntry) -> None:
         match entry:

@@ -99,12 +99,12 @@ class Graph(Generic[DepsT, OutputT]):
 
         Args:
             name: Name in traces and errors.
-            goal: What it is to achieve; agents in its nodes, judges and the decider are told.
+            goal: What the graph should achieve; agents in its nodes, judges and the decider are told.
             nodes: By id: steps, `agent.as_step(...)`, pipelines, routers, other graphs, or `Node(step, ...)`.
             edges: In the order in which conditions are asked.
             decider: The agent that decides between `llm_decide` edges.
-            entry: Where it begins; the one node without incoming edges, unless said.
-            terminals: Where it ends; the nodes without outgoing edges, unless said.
+            entry: The first node; by default the one node without incoming edges.
+            terminals: The last nodes; by default the nodes without outgoing edges.
             pause_nodes: Nodes whose output is a question to a person; `resume(run_id, input=...)` answers.
             max_steps: Visits to nodes, at most; a run that would make more fails. 100 unless given, or three
                 for each node if that is more.
@@ -113,10 +113,11 @@ class Graph(Generic[DepsT, OutputT]):
                 the node where they come together, which finds the failures in `ctx.errors`.
             on_conflict: What holds if two branches write the same key: `"last_wins"`, `"first_wins"` or
                 `"error"`.
-            branch_timeout: Seconds for each branch of a fork in which its nodes may work; one that takes
-                longer fails. Waiting for a place, for another attempt or for a person does not count.
-            max_concurrency: How many nodes run at once, at most; that of the config unless given.
-            budget: For a run of the whole graph; that of the config unless given.
+            branch_timeout: Seconds for which the nodes of each branch of a fork may run, all together; a
+                branch that takes longer fails. Waiting for a place, for another attempt or for a person does
+                not count.
+            max_concurrency: How many nodes run at once, at most; by default that of the config.
+            budget: Budget of a run of the whole graph; by default that of the config.
             config: Settings of the graph, and defaults for its nodes, which have two `retries` unless it, or
                 they, say otherwise.
             conversation: `"continuous"` threads one message history through the nodes, `"isolated"` gives
@@ -124,8 +125,8 @@ class Graph(Generic[DepsT, OutputT]):
             accepts: The inputs of a run: types by name, or a TypedDict, model or dataclass with these names.
 
         Raises:
-            GraphValidationError: it cannot run; with every problem at once.
-            ConfigurationError: an option that cannot be meant.
+            GraphValidationError: the graph cannot run. The error lists every problem.
+            ConfigurationError: an option is invalid.
         """
         if not isinstance(name, str) or not name:
             raise ConfigurationError("name", name, "a non-empty string")
@@ -328,7 +329,7 @@ class Graph(Generic[DepsT, OutputT]):
         run_id: str | None = None,
         store: object = None,
     ) -> GraphStream[OutputT]:
-        """Run the graph and iterate what happens, as typed events; `stream.result` has the result after.
+        """Run the graph and iterate its typed events; afterwards `stream.result` has the result.
 
             async with graph.stream(inputs) as stream:
                 async for event in stream:
@@ -363,19 +364,20 @@ class Graph(Generic[DepsT, OutputT]):
 
         Args:
             run_id: The run.
-            input: The answer to a question of a pause node, which is its output then. Each takes one.
-            node: The pause node that is answered; the one that asked first, unless said.
-            store: Where it is on record; that of the config unless given.
+            input: The answer to the question of a pause node, which becomes its output. Each
+                question takes one answer.
+            node: The pause node whose question is answered; by default the one that asked first.
+            store: The store that has the run; by default that of the config.
             deps: As in `run`; they are not stored.
             tracer: As in `run`.
             context: As in `run`; it is not stored.
             force: Go on although the graph has changed.
 
         Raises:
-            ConfigurationError: nobody asks for an answer, the run waits for one, or it is not of the type
-                that the node declares.
+            ConfigurationError: `input` was given although no question waits, was not given although one
+                does, or is not of the type that the node declares.
             RunNotFound: the store has no such run.
-            RunInProgress: it is running.
+            RunInProgress: a process is running it.
             RunDefinitionChanged: the graph has changed, unless `force`.
             RunCorrupt: its record cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written its record.
@@ -396,10 +398,10 @@ class Graph(Generic[DepsT, OutputT]):
     resume_sync = blocking(resume, of="graph")
 
     def driven(self, *, store: object = None) -> DrivenRuns:
-        """Runs of this graph whose nodes somebody else runs, call by call. See `DrivenRuns`.
+        """Return the runs of this graph whose nodes you run yourself. See `DrivenRuns`.
 
         Args:
-            store: Where they are on record; that of the config unless given.
+            store: The store that has the runs; by default that of the config.
         """
         keeper = self._keeper(needed_store(store, self.config.store))
         return DrivenRuns(keeper, self._accepts, partial(RetoldGraph, self._setup))
@@ -518,7 +520,7 @@ class Graph(Generic[DepsT, OutputT]):
     async def _signal(self, run_id: str, signal: Signal, store: object) -> None:
         check_run_id(run_id)
         if not self._execution.heed(run_id, signal):
-            await asyncio.sleep(0)  # a task that was made for a run just now has begun then
+            await asyncio.sleep(0)  # lets the task of a run that was started just now begin
             if not self._execution.heed(run_id, signal):
                 await self._signal_elsewhere(run_id, signal, store)
 

@@ -175,7 +175,7 @@ class GraphWork:
         if isinstance(output, Choice):
             return self._finish(started, record, output, {})
         if isinstance(output, ConversationState) and output.is_incomplete:
-            expected = "an output: in a graph, a node among pause_nodes asks a person"
+            expected = "a finished output: in a graph, only a node listed in pause_nodes can ask a person"
             raise ConfigurationError("output", output, expected)
         node, node_visit = started.step_id, self._visits[unit_of(started)]
         if node in self._setup.plan.pauses:
@@ -330,15 +330,15 @@ def stored_edges(resolved: EdgesResolved) -> EdgesResolved:
 
 
 def decision_as_json(decision: Choice) -> JsonValue:
-    """A decision as it is stored."""
+    """Return a decision as it is stored."""
     stored: dict[str, JsonValue] = {"target": decision.target, "reasoning": decision.reasoning}
     return stored if decision.failure is None else {**stored, "failure": decision.failure}
 
 
 def decision_from_json(stored: JsonValue) -> Choice:
-    """A decision as it was. Raises `ValueError` where that is not one."""
+    """Return the decision that was stored. Raises `ValueError` if the JSON is not a decision."""
     if not isinstance(stored, dict) or not isinstance(stored.get("target"), str):
-        raise ValueError("it is no decision")
+        raise ValueError("it is not a decision: a JSON object with a text as its 'target'")
     failure = stored.get("failure")
     return Choice(
         str(stored["target"]), str(stored.get("reasoning", "")), None if failure is None else str(failure)

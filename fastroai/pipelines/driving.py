@@ -1,4 +1,4 @@
-"""A pipeline run as its log has it, for those who drive it from outside."""
+"""The state of a driven pipeline run, rebuilt from its log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from fastroai.store.recorded import RecordedRun
 
 
 class RetoldPipeline:
-    """The state of a run when its log ends."""
+    """The state of a run at the end of its log."""
 
     questions: Mapping[Unit, object] = {}
 
@@ -44,7 +44,7 @@ class RetoldPipeline:
         inputs: Mapping[str, object],
         codec: PayloadCodec | None,
     ) -> None:
-        """Tell a new machine what is on record. Raises `RunCorrupt`."""
+        """Replay the log in a new state machine. Raises `RunCorrupt` if the log cannot be replayed."""
         self._setup, self._recorded, self._inputs, self._codec = setup, recorded, inputs, codec
         self.decided: list[Decided] = []
         self.finish: RunFinished | None = None
@@ -76,7 +76,11 @@ class RetoldPipeline:
     def stored(self, fact: Reported) -> Sequence[AnyFact]:
         """See `Retold`."""
         if isinstance(fact, QuestionAsked | AnswerGiven):
-            raise ConfigurationError("fact", fact.kind, "none of these: a pipeline has no pause nodes")
+            raise ConfigurationError(
+                "fact",
+                fact.kind,
+                "the outcome of a step: a pipeline has no pause nodes, so it asks no questions",
+            )
         if not isinstance(fact, StepFinished):
             return (fact,)
         declared = self._setup.declared.get(fact.step_id)
@@ -115,7 +119,7 @@ class RetoldPipeline:
 
 
 def _stretches(entries: Sequence[AnyFact]) -> tuple[Sequence[AnyFact], Sequence[AnyFact]]:
-    """What the last machine knew when it began, and what it was told then."""
+    """What the last state machine knew when it began, and what it was told since."""
     first = max(
         (number for number, entry in enumerate(entries, 1) if isinstance(entry, RunResumed)), default=1
     )

@@ -92,7 +92,7 @@ class PipelineMachine:
             case StopRequested():
                 self._end("cancelled", fact.reason)
             case QuestionAsked() | AnswerGiven() | BranchTimedOut():
-                raise TypeError(f"a pipeline has no {type(fact).__name__}")
+                raise TypeError(f"a pipeline has no {type(fact).__name__}: only graphs have such facts")
             case _:
                 assert_never(fact)
         self._start_ready()

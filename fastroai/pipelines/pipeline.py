@@ -253,7 +253,7 @@ class Pipeline(Generic[DepsT, OutputT]):
 
         Args:
             run_id: The run.
-            store: Where it is on record; that of the config unless given.
+            store: The store that has the run; by default that of the config.
             deps: As in `execute`; they are not stored.
             tracer: As in `execute`.
             inputs: New values for some inputs, such as what a user has said since.
@@ -262,7 +262,7 @@ class Pipeline(Generic[DepsT, OutputT]):
 
         Raises:
             RunNotFound: the store has no such run.
-            RunInProgress: it is running.
+            RunInProgress: a process is running it.
             RunDefinitionChanged: the pipeline has changed, unless `force`.
             RunCorrupt: its record cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written its record.
@@ -319,10 +319,10 @@ class Pipeline(Generic[DepsT, OutputT]):
     fork_sync = blocking(fork, of="pipeline")
 
     def driven(self, *, store: object = None) -> DrivenRuns:
-        """Runs of this pipeline whose steps somebody else runs, call by call. See `DrivenRuns`.
+        """Return the runs of this pipeline whose steps you run yourself. See `DrivenRuns`.
 
         Args:
-            store: Where they are on record; that of the config unless given.
+            store: The store that has the runs; by default that of the config.
         """
         keeper = self._keeper(needed_store(store, self.config.store))
         return DrivenRuns(keeper, self._accepts, partial(RetoldPipeline, self._setup))

@@ -28,7 +28,7 @@ from fastroai.store.runs import DurableRun
 
 
 class PipelineWork:
-    """That of one run."""
+    """The work of one run."""
 
     def __init__(
         self,
@@ -41,12 +41,12 @@ class PipelineWork:
         part: Part,
         run: DurableRun | None,
     ) -> None:
-        """`run` is the run on record that it is of, if any."""
+        """`run` is the run on record, if there is one."""
         self._steps, self._configs, self._contracts = steps, configs, contracts
         self.facts, self._deps, self._part, self._run = facts, deps, part, run
 
     def config(self, started: StepStarted) -> ResolvedConfig:
-        """The settings of a step."""
+        """Return the settings of a step."""
         return self._configs[started.step_id]
 
     def perform(self, started: StepStarted, scope: Scope, used: RetriesUsed) -> Coroutine[Any, Any, object]:
@@ -63,7 +63,7 @@ class PipelineWork:
         )
 
     def finished(self, started: StepStarted, record: UnitRecord, output: object) -> StepFinished:
-        """The output."""
+        """Return the output as the outcome."""
         step_id, scope = started.step_id, record.scope
         fact = StepFinished(
             step_id,
@@ -79,21 +79,21 @@ class PipelineWork:
         return fact
 
     def failed(self, started: StepStarted, record: UnitRecord, fact: StepFailed) -> None:
-        """Nothing more."""
+        """Do nothing: a pipeline has nothing to follow."""
 
     def cancelled(self, started: StepStarted, record: UnitRecord | None, fact: StepCancelled) -> None:
-        """Nothing more."""
+        """Do nothing: a pipeline has nothing to follow."""
 
     def settled(self, fact: StepFinished | QuestionAsked) -> None:
-        """Steps that need the output find it from here on."""
+        """Make the output available to steps that need it."""
         if isinstance(fact, StepFinished):
             self.facts.outputs.values[fact.step_id] = fact.output
 
     def follow(self, change: Changed | EdgesResolved) -> None:
-        """A pipeline has no forks and no edges."""
+        """Do nothing: a pipeline has no forks and no edges."""
 
     def stored(self, fact: AnyFact) -> AnyFact | None:
-        """An output through its declared type. Raises `ValueNotStorable`."""
+        """Return an output converted by its declared type. Raises `ValueNotStorable`."""
         if self._run is None or not isinstance(fact, StepFinished):
             return None
         step_id, codec = fact.step_id, self._run.codec

@@ -1,4 +1,4 @@
-"""What is around a run: its span and its clock, its log, and how that ends."""
+"""Open what is around a run (span, clock, log), and write its end to the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fastroai.store.runs import DurableRun
 from fastroai.tracing import AttributeValue, attributes, log_metrics
 
 LAST_WORDS: Final = 5.0
-"""Seconds that a run which has failed or is cancelled takes to put that on record."""
+"""Seconds that a failed or cancelled run may take to put its end on record."""
 
 logger = logging.getLogger("fastroai.runs")
 
@@ -50,7 +50,7 @@ async def entered(
 
 @asynccontextmanager
 async def ended_on_record(log: Log) -> AsyncGenerator[None]:
-    """See that the log says how the run of `log.scope` ended, whatever ends it."""
+    """Make sure that the log says how the run of `log.scope` ended, whatever ends it."""
     began = perf_counter()
     try:
         try:
@@ -62,7 +62,7 @@ async def ended_on_record(log: Log) -> AsyncGenerator[None]:
         if log.run is None:
             log.note(ended)
         else:
-            # A cancelled scope of anyio interrupts everything that is awaited, again and again.
+            # Shielded, because a cancelled anyio scope interrupts every await, again and again.
             with anyio.CancelScope(shield=True):
                 await _end(log.run, log.scope, ended, error)
         raise
@@ -75,14 +75,16 @@ async def ended_on_record(log: Log) -> AsyncGenerator[None]:
 
 
 async def _end(run: DurableRun, scope: Scope, ended: RunFinished, error: BaseException) -> None:
-    """Put a failure on record, unless that is what fails, or there is no time for it."""
+    """Put a failure on record, unless the journal itself failed, or there is no time for it."""
     if run.journal.failure is not None or not isinstance(error, Exception | asyncio.CancelledError):
         await run.release()
         return
     try:
         await asyncio.wait_for(run.end(ended, scope.spent()), LAST_WORDS)
     except (FastroAIError, TimeoutError) as failure:
-        logger.warning("run %r: how it ended could not be put on record: %s", run.run_id, failure)
+        logger.warning(
+            "run %r: the end of the run could not be written to the store: %s", run.run_id, failure
+        )
         await run.release()
 
 
@@ -96,7 +98,7 @@ def _last_fact(log: Log, error: BaseException, began: float) -> RunFinished:
 
 
 def how_it_ended(error: BaseException) -> RunFinished:
-    """The last fact of a run that ended with an exception."""
+    """Return the last fact of a run that ended with an exception."""
     if not isinstance(error, Exception) or isinstance(error, asyncio.CancelledError):
         return RunFinished(status="cancelled", reason=str(error), raised=error)
     failure = failure_of_run(error)

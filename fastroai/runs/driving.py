@@ -1,4 +1,4 @@
-"""Runs that are driven from outside, call by call: no process has them in between, and no lease."""
+"""Runs that are driven from outside, call by call. Between two calls no process holds the run or a lease."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ _TRIES: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """A step, or a visit to a node, that has started: somebody is to run it, and to report the outcome."""
+    """A step, or a visit to a node, that has started. The caller runs it and reports the outcome."""
 
     step_id: str
     visit: int
     cause: str
-    """Why it started."""
+    """The reason for which it started."""
     inputs: Mapping[str, object]
     """The inputs of the run; in a graph, the memory of the branch."""
     needs: Mapping[str, object]
@@ -70,28 +70,28 @@ class Due:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrivenState:
-    """How far a run is that is driven from outside."""
+    """The state of a driven run."""
 
     run_id: str
     revision: int
-    """The position of the last fact: what is reported must expect it."""
+    """Position of the last fact in the log. Pass it to the next report as `expecting=`."""
     due: tuple[Due, ...]
-    """What has started and is not over, first started first."""
+    """Steps and visits that have started and not ended, in the order in which they started."""
     questions: Mapping[Unit, object]
-    """What waits for an answer, by node and visit, first asked first."""
+    """Questions that wait for an answer, by node and visit, in the order in which they were asked."""
     decided: tuple[AnyFact, ...]
-    """What was decided by the call that gives this, in order; nothing, where it only reads."""
+    """Decisions that the call has put on record, in order; empty if the call only reads."""
     finish: RunFinished | None
-    """How the run ended, or why it waits; `None` while something is due."""
+    """The fact that says how the run ended, or why it waits; `None` while something is due."""
 
 
 class Retold(Protocol):
-    """A run whose machine was told what the log says, up to its end."""
+    """A run whose state machine was told every fact of the log."""
 
     decided: list[Decided]
-    """What the machine has decided since the last `RunStarted` or `RunResumed`."""
+    """Decisions of the machine since the last `RunStarted` or `RunResumed`."""
     finish: RunFinished | None
-    """How it has ended, if it has."""
+    """The fact that says how the run ended, if it has ended."""
 
     @property
     def cancelled(self) -> Collection[Unit]:
@@ -100,20 +100,20 @@ class Retold(Protocol):
 
     @property
     def due(self) -> Sequence[StepStarted]:
-        """What has started and is not over, first started first."""
+        """Steps and visits that have started and not ended, in the order in which they started."""
         ...
 
     @property
     def questions(self) -> Mapping[Unit, object]:
-        """What waits for an answer, first asked first."""
+        """Questions that wait for an answer, in the order in which they were asked."""
         ...
 
     def known_to(self, started: StepStarted) -> tuple[Mapping[str, object], Mapping[str, object]]:
-        """What a unit that is due gets: inputs, and the outputs that it needs."""
+        """Return what a due step or visit is given: the inputs, and the outputs that it needs."""
         ...
 
     def stored(self, fact: Reported) -> Sequence[AnyFact]:
-        """A fact that is reported as the log has it, after what comes with it. Raises what refuses it."""
+        """Return the facts that a report adds to the log, itself last. Raises an error if it is invalid."""
         ...
 
     def read(self, entry: AnyFact) -> None:
@@ -122,11 +122,11 @@ class Retold(Protocol):
 
 
 Retell: TypeAlias = Callable[[RecordedRun, Mapping[str, object], PayloadCodec | None], Retold]
-"""Makes a machine of a log and the inputs of its run."""
+"""Builds the state of a run from its log and its inputs."""
 
 
 class DrivenRuns:
-    """Runs of a pipeline or graph whose steps somebody else runs, who tells what came of them.
+    """Runs of a pipeline or graph whose steps you run yourself. You report the outcome of each step.
 
         runs = pipeline.driven(store=store)
         state = await runs.begin({"text": "..."}, run_id="r1")
@@ -134,13 +134,13 @@ class DrivenRuns:
             output = ...  # run it, wherever
             state = await runs.report("r1", StepFinished(due.step_id, output), expecting=state.revision)
 
-    Each call reads the log, tells it to a new state machine, and appends what is new at the revision that was
-    read, or nothing. Nothing runs between two calls, so they can come from any process. Budgets, retries and
-    time limits are those of whoever runs the steps.
+    Each call reads the log, replays it in a new state machine, and appends the new facts at the revision that
+    was read, or nothing. Nothing runs between two calls, so they can come from any process. FastroAI applies
+    no budgets, retries or time limits to the steps; that is up to the code that runs them.
     """
 
     def __init__(self, keeper: RunKeeper, accepts: Accepted | None, retell: Retell) -> None:
-        """Made by `Pipeline.driven` and `Graph.driven`."""
+        """Use `Pipeline.driven` or `Graph.driven` instead of calling this."""
         self._keeper, self._accepts, self._retell = keeper, accepts, retell
 
     def __repr__(self) -> str:
@@ -149,13 +149,13 @@ class DrivenRuns:
     async def begin(
         self, inputs: Mapping[str, Any] | None = None, *, run_id: str | None = None
     ) -> DrivenState:
-        """Put a new run on record, with what starts first.
+        """Put a new run on record, with the first steps that are due.
 
         Raises:
             RunExists: the store has a run of this id.
-            ContractViolation: the inputs are not what it accepts.
+            ContractViolation: the inputs are not what the pipeline or graph accepts.
             ValueNotStorable: an input cannot be stored.
-            RunStoreUnavailable: the store fails. The run has begun whole, or not at all.
+            RunStoreUnavailable: the store fails. The run was put on record as a whole, or not at all.
         """
         check_mapping(inputs)
         run_id = uuid.uuid4().hex if run_id is None else run_id
@@ -171,12 +171,12 @@ class DrivenRuns:
         return _state(run_id, 1 + len(decided), retold, decided)
 
     async def state(self, run_id: str) -> DrivenState:
-        """How far a run is.
+        """Return the state of a run.
 
         Raises:
             RunNotFound: the store has no such run.
-            RunInProgress: a process runs it.
-            RunDefinitionChanged: what it was started with has changed.
+            RunInProgress: a process is running it.
+            RunDefinitionChanged: the pipeline or graph has changed since the run was started.
             RunCorrupt: its record cannot be read.
         """
         recorded, found = await self._read(run_id)
@@ -184,23 +184,23 @@ class DrivenRuns:
         return _state(run_id, len(recorded.entries), self._retold(recorded), ())
 
     async def report(self, run_id: str, fact: Reported, *, expecting: int) -> DrivenState:
-        """Put on record what came of something that is due, or what somebody asks of the run or answers.
+        """Put the outcome of a due step on record, or an answer, or a request to pause or to stop.
 
-        An answer takes up a run that waits for it. Where a run is to stop, or a branch is cancelled, what is
-        due in it is still to be reported, as `StepCancelled`; nothing else can be.
+        An answer takes up a run that waits for it. If a run is to stop, or a branch is cancelled, report each
+        step that is still due in it as `StepCancelled`; nothing else can be reported so.
 
         Args:
             run_id: The run.
-            fact: What has happened. Its values are checked against the types that are declared.
-            expecting: The revision that was read last.
+            fact: The fact to report. Its values are checked against the declared types.
+            expecting: The revision that you read last.
 
         Raises:
             RunConflict: the run has gone on since then. Read it again.
             RunInProgress: a process runs it.
-            ConfigurationError: nobody waits for it, or it is no fact that can be reported.
+            ConfigurationError: the run does not wait for this report, or it is no fact that can be reported.
             ContractViolation: an output is not what the node writes.
             ValueNotStorable: a value cannot be stored.
-            RunStoreUnavailable: the store fails. The report is on record whole, or not at all.
+            RunStoreUnavailable: the store fails. The report was put on record as a whole, or not at all.
         """
         _check_fact(fact)
         recorded, found = await self._read_at(run_id, expecting)
@@ -225,9 +225,10 @@ class DrivenRuns:
     async def resume(
         self, run_id: str, inputs: Mapping[str, Any] | None = None, *, expecting: int
     ) -> DrivenState:
-        """Go on with a run that has failed, was cancelled, or waits; what was due starts anew.
+        """Go on with a run that has failed, was cancelled, or waits; due steps start anew.
 
-        `inputs` replace those of the same names. A run that has finished stays as it is. Raises as `report`.
+        `inputs` replace those of the same names. A run that has finished stays as it is. Raises the same
+        errors as `report`.
         """
         check_mapping(inputs)
         recorded, found = await self._read_at(run_id, expecting)
@@ -256,7 +257,7 @@ class DrivenRuns:
         inputs = self._keeper.restored(recorded.opened.run_id, recorded.inputs)
         retold = self._retell(recorded, inputs, self._keeper.codec)
         if recorded.ended is not None:
-            retold.finish = recorded.ended  # of which a machine need not know, as that of a time limit
+            retold.finish = recorded.ended  # the machine is not told of time limits
         return retold
 
     async def _append(
@@ -274,9 +275,9 @@ class DrivenRuns:
         return _state(header.run_id, revision + len(entries), retold, decided)
 
     async def _see_header(self, recorded: RecordedRun, found: FoundHeader) -> None:
-        """Bring a header up to date whose driver or process has died before it did.
+        """Bring a header up to date if its driver or process died before it could.
 
-        That of a run whose process has died in its middle says so, until somebody goes on with it.
+        The header of a run whose process died in the middle says so until somebody goes on with the run.
         """
         status = found.header.status
         if recorded.ended is None:
@@ -287,7 +288,7 @@ class DrivenRuns:
             await self._write_header(found, recorded.ended)
 
     async def _write_header(self, found: FoundHeader, ended: RunFinished | None) -> None:
-        """Say how far a run is. The log is the truth: if this fails, the next `state` does it."""
+        """Bring the header up to date. If this fails, the next `state` repairs it from the log."""
         try:
             await change_header(self._keeper.store, found, self._header(found, ended))
         except RevisionConflict:
@@ -334,14 +335,14 @@ def _check_fact(fact: Reported) -> None:
 
 
 def _check_due(run_id: str, retold: Retold, fact: Reported) -> None:
-    """Refuse an outcome that nobody waits for. Raises `ConfigurationError`."""
+    """Raise `ConfigurationError` if the run does not wait for what is reported."""
     if retold.finish is not None and not isinstance(fact, AnswerGiven):
         raise ConfigurationError("fact", fact.kind, _nothing_due(run_id, retold, retold.finish))
     match fact:
         case AnswerGiven():
             known = list(retold.questions)
             if unit_of(fact) not in known:
-                raise _not_due(run_id, fact, "a question of this run that waits for its answer", known)
+                raise _not_due(run_id, fact, "the answer to a question that waits for one", known)
         case StepFinished() | StepFailed() | StepCancelled() | QuestionAsked():
             known = [unit_of(started) for started in retold.due]
             if unit_of(fact) not in known:
@@ -372,17 +373,17 @@ def _not_due(
 ) -> ConfigurationError:
     given = f"{fact.kind} of {fact.step_id!r}, visit {fact.visit}"
     hint = "" if any(fact.step_id == step for step, _ in known) else nearest_hint(fact.step_id, dict(known))
-    return ConfigurationError("fact", given, f"{expected}: in run {run_id!r}, that is {_names(known)}.{hint}")
+    return ConfigurationError("fact", given, f"{expected}; in run {run_id!r}, that is {_names(known)}.{hint}")
 
 
 def _as_facts(decided: Sequence[Decided], part: Part) -> list[AnyFact]:
-    """Decisions as the log has them: made now."""
+    """Return decisions as facts for the log, with the current time."""
     at = time()
     return [_with_failure(replace(one, part=part, timestamp=at)) for one in decided]
 
 
 def _with_failure(fact: AnyFact) -> AnyFact:
-    """An end with what it failed of written out."""
+    """Return the end of a run with its error in the form that the log stores."""
     if isinstance(fact, RunFinished) and fact.failure is None and fact.raised is not None:
         return replace(fact, failure=failure_facts(fact.raised, classify(fact.raised)))
     return fact

@@ -1,4 +1,4 @@
-"""Facts as a store has them: their values as JSON, through the types that are declared, and a codec."""
+"""Convert facts for a store: their values become JSON, by their declared types, and go through a codec."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ from fastroai.store.values import value_to_json
 
 
 def checked_output(step_id: str, output: object, declared: Any) -> object:
-    """An output that comes from outside, as its declared type makes it: a date from its text.
+    """Return an output from outside, converted to its declared type, such as a text to a date.
 
     Raises:
-        ConfigurationError: it is none that the step gives.
+        ConfigurationError: the output is not of the declared type.
     """
     adapter = None if declared is None else adapter_of(declared)
     try:
         return output if adapter is None else adapter.validate_python(output)
     except ValidationError as error:
-        raise ConfigurationError("output", output, f"what step {step_id!r} gives: {error}") from error
+        raise ConfigurationError(
+            "output", output, f"what step {step_id!r} gives, by its declared type: {error}"
+        ) from error
 
 
 def stored_finish(
     fact: StepFinished, declared: Any, codec: PayloadCodec | None, *, nested: bool = False
 ) -> StepFinished:
-    """An output as it is stored; `nested` if it is that of a pipeline or graph, run as a step.
+    """Return an output as it is stored; `nested` if it is the output of a pipeline or graph that is a step.
 
     Raises:
-        ValueNotStorable: it cannot be stored.
+        ValueNotStorable: the output cannot be stored.
         RunStoreUnavailable: the codec fails.
     """
     output, what = fact.output, f"the output of step {fact.step_id!r}"

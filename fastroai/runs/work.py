@@ -20,14 +20,14 @@ from fastroai.runtime.facts import (
 from fastroai.steps import ResolvedConfig
 
 Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | QuestionAsked
-"""What becomes of a unit, as the machine is told it."""
+"""The outcome of a unit, as the machine is told."""
 
 
 class Work(Protocol):
     """What a pipeline or graph makes of its units. What runs next is not decided here."""
 
     def config(self, started: StepStarted) -> ResolvedConfig:
-        """The settings of a unit."""
+        """Return the settings of a unit."""
         ...
 
     def perform(self, started: StepStarted, scope: Scope, used: RetriesUsed) -> Coroutine[Any, Any, object]:
@@ -37,27 +37,27 @@ class Work(Protocol):
     def finished(
         self, started: StepStarted, record: UnitRecord, output: object
     ) -> StepFinished | QuestionAsked:
-        """What an output comes to. Raises what makes it a failure."""
+        """Return the outcome for an output. Raises the exception that makes it a failure."""
         ...
 
     def settled(self, fact: StepFinished | QuestionAsked) -> None:
-        """It is what has come of a unit, which the machine is told next."""
+        """Follow a finished unit, before the machine is told."""
         ...
 
     def failed(self, started: StepStarted, record: UnitRecord, fact: StepFailed) -> None:
-        """A unit has failed, which the machine is told next."""
+        """Follow a failed unit, before the machine is told."""
         ...
 
     def cancelled(self, started: StepStarted, record: UnitRecord | None, fact: StepCancelled) -> None:
-        """A unit was cancelled, which the machine is told next; without a record it had not begun."""
+        """Follow a cancelled unit, before the machine is told. Without a record, it had not begun."""
         ...
 
     def follow(self, change: Changed | EdgesResolved) -> None:
-        """Do what a decision of the machine brings along."""
+        """Do what a decision requires besides starting and stopping units."""
         ...
 
     def stored(self, fact: AnyFact) -> AnyFact | None:
-        """A fact as a store has it, where that is another form.
+        """Return a fact in the form that a store has, if that differs.
 
         Raises:
             ValueNotStorable: one of its values cannot be stored.

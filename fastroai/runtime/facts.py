@@ -1,9 +1,10 @@
 """What happens in a run, as values: one vocabulary for state machines, logs, listeners and traces.
 
-A *fact* is what a state machine takes in or decides, what the log of a run keeps, and what traces read. It
-is made once. Other events, such as a piece of text, are only told to listeners.
+A *fact* is an event that a state machine takes in or decides, that the log of a run keeps, and that traces
+read. Each fact is made once. Other events, such as pieces of text, are told only to listeners.
 
-A *place* says where: step ids and attempts from the outermost pipeline inwards, as in `write@1/inner/check`.
+A *place* names a position in a run: step ids and attempts from the outermost pipeline inwards, such as
+`write@1/inner/check`.
 `write` is a step, `write@1` its first attempt, `inner` a pipeline that runs in it.
 """
 
@@ -33,10 +34,10 @@ from fastroai.runtime.classification import FailureClass
 from fastroai.runtime.retry import RetriesUsed
 
 FORMAT: Final = 2
-"""Version of what logs hold; a reader refuses others."""
+"""Version of the format of logs; a reader refuses all others."""
 
 RunStatus = Literal["running", "finished", "waiting", "failed", "cancelled"]
-"""Where a run is. `waiting`: it goes on when somebody has said or answered something, or resumes it."""
+"""Status of a run. A `waiting` run goes on when somebody answers its question or resumes it."""
 
 
 class Part:
@@ -49,9 +50,9 @@ class Part:
         self.path = path
         """Names of the pipelines and steps around it, outermost first, and its own last."""
         self.place = place
-        """Empty for the outermost, else as in `write@1/inner`."""
+        """Place of this pipeline or graph, such as `write@1/inner`; empty for the outermost."""
         self.prefix = f"{place}/" if place else ""
-        """Of the places of its steps."""
+        """What the places of its steps begin with."""
 
     def __repr__(self) -> str:
         return f"Part({self.run_id!r}, {self.name!r}, {self.path!r}, {self.place!r})"
@@ -65,7 +66,7 @@ class Part:
         return hash((self.run_id, self.name, self.place))
 
     def inside(self, place: str) -> Part:
-        """What runs at a place inside of this run, of which only the place is known."""
+        """Return the part at a place inside this one. Its name is derived from the place."""
         if not place:
             return self
         names = [step_name(one) for one in place.split("/")]
@@ -73,7 +74,7 @@ class Part:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Stored as its place: what else there is to say of it, the first entry of the log says."""
+        """Serialize a part as its place only, because the first entry of the log has the rest."""
         return core_schema.no_info_plain_validator_function(
             lambda given: given if isinstance(given, cls) else cls(place=_text(given)),
             serialization=core_schema.plain_serializer_function_ser_schema(lambda part: part.place),
@@ -82,12 +83,12 @@ class Part:
 
 def _text(given: object) -> str:
     if not isinstance(given, str):
-        raise ValueError("a place is text")
+        raise ValueError("expected text")
     return given
 
 
 NOWHERE: Final = Part()
-"""Of facts that a state machine has just decided: whoever carries them out says where that is."""
+"""Part of facts that a state machine has just decided; the runner replaces it with the real one."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,9 +96,9 @@ class RunEvent:
     """Something that happens in a run."""
 
     part: Part = NOWHERE
-    """The pipeline or graph that it happens in; nested ones report their own."""
+    """The pipeline or graph in which it happens; nested ones report their own."""
     timestamp: float = field(default_factory=time, compare=False)
-    """When, in seconds since 1970."""
+    """Time at which it happened, in seconds since 1970."""
 
     @property
     def run_id(self) -> str:
@@ -116,7 +117,7 @@ class RunEvent:
 
     @property
     def at(self) -> datetime:
-        """When."""
+        """The time at which it happened."""
         return datetime.fromtimestamp(self.timestamp, UTC)
 
 
@@ -141,29 +142,31 @@ class FailureFacts:
     """`recoverable`, `terminal` or `ambiguous`."""
 
     def as_error(self) -> RecordedError:
-        """An exception that says the same."""
+        """Return an exception that says the same."""
         return RecordedError(self.error_type, self.message)
 
 
 class Spender(Protocol):
-    """What knows what was spent in it: a scope."""
+    """Anything that knows what was spent in it, such as a scope."""
 
     def spent(self) -> Usage:
-        """A snapshot."""
+        """Return a snapshot of the usage."""
         ...
 
 
 Told: TypeAlias = Annotated[Spender | None, Field(exclude=True), PlainValidator(lambda given: given)]
 Raised: TypeAlias = Annotated[BaseException | None, Field(exclude=True), PlainValidator(lambda given: given)]
 Written: TypeAlias = Annotated[Mapping[str, object], Field(exclude=True), PlainValidator(lambda given: given)]
-"""What only the process knows in which it happens; the log has it in other facts, or in another form."""
+"""Field that only the process of the run has; the log has it in other facts, or in another form."""
 
 
 def _spent(spender: Spender | None, fact: object) -> Usage:
     if spender is None:
         name = type(fact).__name__
         raise ConfigurationError(
-            "usage", name, "a fact of this process; of one from a log, ask trace.attempts or trace.steps"
+            "usage",
+            name,
+            "a fact of this process. A log does not hold usage: read trace.attempts or trace.steps instead",
         )
     return spender.spent()
 
@@ -175,7 +178,7 @@ def _whole_part(given: object) -> Part:
     if isinstance(given, Part):
         return given
     if not isinstance(given, dict) or {"run_id", "name"} - given.keys():
-        raise ValueError("it does not say of which run")
+        raise ValueError("expected a JSON object with the run_id and the name of the run")
     return Part(_text(given["run_id"]), _text(given["name"]), tuple(map(_text, given.get("path", ()))))
 
 
@@ -184,18 +187,18 @@ WholePart: TypeAlias = Annotated[
     PlainSerializer(lambda part: {"run_id": part.run_id, "name": part.name, "path": part.path}),
     PlainValidator(_whole_part),
 ]
-"""Stored with the id and the name of the run, which other facts do not repeat."""
+"""Part that is stored with the id and the name of the run, which other facts do not repeat."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RunStarted(Fact):
-    """A run of a pipeline or graph began; in the log of a run, the first fact, and of the outermost alone."""
+    """A run of a pipeline or graph began. In a log this is the first fact; nested runs do not record one."""
 
     kind: ClassVar[str] = "run_started"
     part: WholePart = NOWHERE
     format: int = FORMAT
     definition: JsonValue = None
-    """Its shape, to be compared when it is resumed."""
+    """The shape of the pipeline or graph, which is compared when the run is resumed."""
     inputs: Mapping[str, Any] = field(default_factory=dict)
     forked_from: str | None = None
 
@@ -208,27 +211,27 @@ class RunStarted(Fact):
 
 @dataclass(slots=True, kw_only=True)
 class RunResumed(Fact):
-    """A process took the run up again: what had started and is not over starts anew."""
+    """A process took the run up again. Everything that had started and had not ended starts anew."""
 
     kind: ClassVar[str] = "run_resumed"
     inputs: Mapping[str, Any] = field(default_factory=dict)
-    """Inputs that were given anew."""
+    """Inputs that were replaced when the run was resumed."""
     definition: JsonValue = None
-    """The new shape, where it was resumed by force although that had changed."""
+    """The new shape, if the run was resumed by force although its shape had changed."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RunFinished(Fact):
-    """A run ended, or halts until it is resumed, which all can be that are not `finished`."""
+    """A run ended or waits. It can be resumed unless it is `finished`."""
 
     kind: ClassVar[str] = "run_finished"
     status: RunStatus
     reason: str = ""
-    """Why, for people."""
+    """The reason, for people."""
     resume_at: tuple[str, ...] = ()
-    """The nodes with which a graph goes on that waits."""
+    """The nodes at which a waiting graph goes on."""
     step_id: str = ""
-    """The step that has failed, if that is why the run has."""
+    """The step whose failure made the run fail, if one did."""
     failure: FailureFacts | None = None
     duration_ms: float = 0.0
     raised: Raised = field(default=None, compare=False, repr=False)
@@ -236,20 +239,20 @@ class RunFinished(Fact):
 
     @property
     def error(self) -> BaseException | None:
-        """Why it failed, if it did."""
+        """The exception with which the run failed, if it did."""
         if self.raised is not None or self.failure is None:
             return self.raised
         return self.failure.as_error()
 
     @property
     def usage(self) -> Usage:
-        """What it has spent. Raises `ConfigurationError` for a fact from a log, which does not say."""
+        """The usage of it. Raises `ConfigurationError` for a fact from a log, which does not hold usage."""
         return _spent(self.spent_in, self)
 
 
 @dataclass(slots=True, kw_only=True)
 class PauseRequested(Fact):
-    """Somebody asked the run to pause: what runs may finish, and nothing starts."""
+    """Somebody asked the run to pause: running steps may finish, and no other step starts."""
 
     kind: ClassVar[str] = "pause_requested"
 
@@ -267,18 +270,18 @@ class StopRequested(Fact):
 
 @dataclass(slots=True)
 class StepFact(Fact):
-    """Something about a step, which in a graph is a visit to a node."""
+    """A fact about a step, which in a graph is a visit to a node."""
 
     step_id: str
     _: KW_ONLY
     visit: int = 1
-    """Which visit, from 1; in a pipeline there is one."""
+    """Number of the visit, from 1; always 1 in a pipeline."""
     branch: str = ""
-    """The branch of a graph that it is in; empty outside of forks."""
+    """The branch of a graph in which it runs; empty outside of forks."""
 
     @property
     def place(self) -> str:
-        """Where it is, as in `write` or `write@1/inner/check#2`."""
+        """The place of the step, such as `write` or `write@1/inner/check#2`."""
         place = f"{self.part.prefix}{quoted(self.step_id)}"
         return place if self.visit == 1 else f"{place}#{self.visit}"
 
@@ -293,7 +296,7 @@ class StepStarted(StepFact):
 
 @dataclass(slots=True)
 class StepSkipped(StepFact):
-    """A step will not run, because of `cause`; a node of a graph, this time."""
+    """A step will not run, because of `cause`. A node of a graph may still run in a later visit."""
 
     kind: ClassVar[str] = "step_skipped"
     cause: str
@@ -305,21 +308,21 @@ class StepFinished(StepFact):
 
     kind: ClassVar[str] = "step_finished"
     output: Any
-    """In a fact from a log, and in a trace, as JSON."""
+    """The value itself; in a fact from a log, and in a trace, its JSON."""
     _: KW_ONLY
     attempt: int = 1
     conversation: Literal["complete", "incomplete"] | None = None
-    """Where the output is a `ConversationState`: its status."""
+    """Status of the output, if that is a `ConversationState`."""
     degraded: bool = False
-    """Whether something inside of it failed, and it went on."""
+    """Whether something inside the step failed, and the step went on."""
     duration_ms: float = 0.0
     written: Written = field(default_factory=dict, compare=False, repr=False)
-    """What a node writes into the memory of its graph."""
+    """The values that a node writes into the memory of its graph."""
     spent_in: Told = field(default=None, compare=False, repr=False)
 
     @property
     def usage(self) -> Usage:
-        """What it has spent. Raises `ConfigurationError` for a fact from a log, which does not say."""
+        """The usage of it. Raises `ConfigurationError` for a fact from a log, which does not hold usage."""
         return _spent(self.spent_in, self)
 
 
@@ -332,7 +335,7 @@ class StepFailed(StepFact):
     _: KW_ONLY
     attempt: int = 1
     budget: Literal["own", "outer"] | None = None
-    """Whose budget was used up, if that is why: of the step, or of something in it; or one around it."""
+    """Whose budget was used up, if that is the reason: one of the step or inside it, or one around it."""
     duration_ms: float = 0.0
     raised: Raised = field(default=None, compare=False, repr=False)
     written: Written = field(default_factory=dict, compare=False, repr=False)
@@ -340,12 +343,12 @@ class StepFailed(StepFact):
 
     @property
     def error(self) -> BaseException:
-        """What it raised; of a fact from a log, what is on record of that."""
+        """The exception; for a fact from a log, one that says what is on record of it."""
         return self.failure.as_error() if self.raised is None else self.raised
 
     @property
     def usage(self) -> Usage:
-        """What it has spent. Raises `ConfigurationError` for a fact from a log, which does not say."""
+        """The usage of it. Raises `ConfigurationError` for a fact from a log, which does not hold usage."""
         return _spent(self.spent_in, self)
 
 
@@ -364,7 +367,7 @@ def _retries_used(given: object) -> RetriesUsed:
     if isinstance(given, RetriesUsed):
         return given
     if not isinstance(given, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("expected a JSON object")
     try:
         return RetriesUsed.from_json(given)
     except (TypeError, ConfigurationError) as error:
@@ -373,13 +376,13 @@ def _retries_used(given: object) -> RetriesUsed:
 
 @dataclass(slots=True, kw_only=True)
 class StepRetried(Fact):
-    """An attempt at a step or at an agent call in it failed, and another follows after `delay` seconds."""
+    """An attempt at a step, or at an agent call in it, failed; another follows after `delay` seconds."""
 
     kind: ClassVar[str] = "step_retried"
     place: str
-    """The step; of a call, the attempt at the step that makes it."""
+    """Place of the step or, for an agent call, of the attempt at the step that makes the call."""
     attempt: int
-    """The one that failed, from 1."""
+    """Number of the attempt that failed, from 1."""
     failure: FailureFacts
     delay: float
     used: Annotated[
@@ -387,11 +390,11 @@ class StepRetried(Fact):
         PlainSerializer(RetriesUsed.to_json),
         PlainValidator(_retries_used),
     ]
-    """Retries used, with the one that follows."""
+    """Retries used, including the one that follows."""
     call: str = ""
-    """The agent call that is made again: its ordinal in the attempt at the step, or its name."""
+    """The agent call that is repeated: its number in the attempt at the step, or its name."""
     unit: Literal["step", "call"] = "step"
-    """What is tried again: the step's own code, or an agent call in it."""
+    """What is repeated: the code of the step, or an agent call in it."""
     raised: Raised = field(default=None, compare=False, repr=False)
 
     @property
@@ -401,12 +404,12 @@ class StepRetried(Fact):
 
     @property
     def error(self) -> BaseException:
-        """What it raised; of a fact from a log, what is on record of that."""
+        """The exception; for a fact from a log, one that says what is on record of it."""
         return self.failure.as_error() if self.raised is None else self.raised
 
     @property
     def failure_class(self) -> FailureClass:
-        """What decides whether it is tried again."""
+        """The class of the failure, which decides whether it is retried."""
         return FailureClass(self.failure.failure_class)
 
 
@@ -414,7 +417,7 @@ class StepRetried(Fact):
 
 
 class ResolvedEdge(Protocol):
-    """What became of an edge of a graph."""
+    """The outcome of an edge of a graph: whether it was taken, and why."""
 
     @property
     def target(self) -> str:
@@ -423,23 +426,23 @@ class ResolvedEdge(Protocol):
 
     @property
     def when(self) -> str:
-        """When it is taken, as it was declared."""
+        """The condition of the edge, as it was declared."""
         ...
 
     @property
     def taken(self) -> bool:
-        """Whether it was."""
+        """Whether the edge was taken."""
         ...
 
     @property
     def why(self) -> str:
-        """For people."""
+        """The reason, for people."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeFacts:
-    """What became of an edge of a graph, as the log has it."""
+    """The outcome of an edge of a graph, as the log stores it."""
 
     target: str
     when: str
@@ -448,7 +451,7 @@ class EdgeFacts:
 
     @classmethod
     def of(cls, edge: ResolvedEdge) -> EdgeFacts:
-        """What the log has of it."""
+        """Return the outcome in the form that the log stores."""
         return cls(target=edge.target, when=edge.when, taken=edge.taken, why=edge.why)
 
 
@@ -469,16 +472,16 @@ def _edge_facts() -> TypeAdapter[tuple[EdgeFacts, ...]]:
 
 @dataclass(slots=True)
 class EdgesResolved(StepFact):
-    """It was decided where a graph goes after a visit to a node."""
+    """A graph decided which edges it takes after a visit to a node."""
 
     kind: ClassVar[str] = "edges_resolved"
     edges: Annotated[
         Sequence[ResolvedEdge], PlainValidator(_edges_from_json), PlainSerializer(_edges_as_json)
     ]
-    """All that leave the node, in declaration order."""
+    """All edges that leave the node, in the order of their declaration."""
     _: KW_ONLY
     after: Literal["succeeded", "skipped", "failed"] = "succeeded"
-    """What had become of the visit."""
+    """How the visit had ended."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -498,7 +501,7 @@ class BranchTimedOut(Fact):
 
 @dataclass(slots=True)
 class QuestionAsked(StepFact):
-    """A pause node gave its question, and waits for the answer."""
+    """A pause node asked a person a question, and waits for the answer."""
 
     kind: ClassVar[str] = "question_asked"
     question: Any
@@ -510,7 +513,7 @@ class QuestionAsked(StepFact):
 
 @dataclass(slots=True)
 class AnswerGiven(StepFact):
-    """A person answered the question of a pause node: that is its output."""
+    """A person answered the question of a pause node. The answer is the output of the node."""
 
     kind: ClassVar[str] = "answer_given"
     answer: Any
@@ -520,7 +523,7 @@ class AnswerGiven(StepFact):
 
 @dataclass(slots=True, kw_only=True)
 class ValueWritten(Fact):
-    """A node of a graph put a value into memory before its end."""
+    """A node of a graph wrote a value into memory while it was running."""
 
     kind: ClassVar[str] = "value_written"
     place: str
@@ -531,13 +534,13 @@ class ValueWritten(Fact):
 
 @dataclass(slots=True, kw_only=True)
 class MessagesAdded(Fact):
-    """What an attempt at a node has added to the conversation of a graph."""
+    """An attempt at a node added messages to the conversation of a graph."""
 
     kind: ClassVar[str] = "messages_added"
     place: str
     """The attempt at the node."""
     messages: Any
-    """In a fact from a log, and in a trace, as JSON."""
+    """The value itself; in a fact from a log, and in a trace, its JSON."""
 
 
 # --- requests, tools, side effects ---
@@ -545,27 +548,27 @@ class MessagesAdded(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestPlace:
-    """Which request of a run it is."""
+    """Identifies one request of a run."""
 
     place: str
-    """The attempt at the step that it is made in."""
+    """Number of the attempt at the step in which it is made."""
     call: str
     """The agent call that it belongs to: its ordinal in that attempt, or its name.
 
     `1/inner#2` is the second call of `inner` in tools of the first; `1/` are plain agents there.
     """
     attempt: int
-    """The attempt at that call."""
+    """Number of the attempt at that call."""
     model: str
-    """The model that is asked."""
+    """The model to which the request goes."""
     fingerprint: str
-    """The hash of what it is asked; empty where no store keeps the run."""
+    """Hash of the content of the request; empty if no store keeps the run."""
     tools: tuple[str, ...] = ()
-    """The tool calls in which it is made, outermost first."""
+    """The tool calls inside which it is made, outermost first."""
 
     @property
     def is_of_agent_call(self) -> bool:
-        """Whether a `FastroAgent` makes it, and not a plain agent, whose calls are not counted."""
+        """Whether a `FastroAgent` makes it. Calls of plain agents are not numbered."""
         return bool(self.call) and not self.call.endswith("/")
 
 
@@ -577,32 +580,32 @@ class RequestSent(Fact):
     id: str
     request: RequestPlace
     record: RequestRecord
-    """What counts if it never ends: unmeasured, with its bounds."""
+    """The record that counts if the request never ends: unmeasured, with its bounds."""
     rejects: bool = False
-    """Whether it asks again for what the response before it in its call was to give."""
+    """Whether it repeats the request before it in the same call, whose response was not usable."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RequestEnded(Fact):
-    """A request ended in the account, with a response if there was one."""
+    """A request ended and was charged; it has a response if one arrived."""
 
     kind: ClassVar[str] = "request_ended"
     id: str
     record: RequestRecord
     response: JsonValue = None
-    """PydanticAI's `ModelResponse`."""
+    """The response, a `ModelResponse` of PydanticAI."""
 
 
 @dataclass(slots=True, kw_only=True)
 class SpendingRecorded(Fact):
-    """A step recorded spending that no agent made, or reserves it."""
+    """A step recorded or reserved spending that is not a request of an agent."""
 
     kind: ClassVar[str] = "spending_recorded"
     place: str
     record: RequestRecord
-    """Of what is only reserved: what counts if nothing more is heard of it."""
+    """For a reservation, the record that counts if no later fact settles it."""
     id: str = ""
-    """Of spending that was reserved. A later fact with the same id says what became of it."""
+    """Id of the reservation, if it is one. A later fact with the same id settles it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -612,12 +615,12 @@ class ToolEnded(Fact):
     kind: ClassVar[str] = "tool_ended"
     place: str
     tool: str
-    """Which call it was: the name, and a hash of the id and the arguments."""
+    """Identifies the tool call: the name, and a hash of the id and the arguments."""
     result: JsonValue = None
     retry: JsonValue = None
-    """What it told the model instead of a result."""
+    """The message to the model, if the tool gave no result."""
     is_final: bool = False
-    """Whether it told it that it failed, and not to try again."""
+    """Whether that message says that the tool failed, rather than asks to try again."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -626,7 +629,7 @@ class OnceStarted(Fact):
 
     kind: ClassVar[str] = "once_started"
     place: str
-    """The step, whatever the attempt at it and at those around it."""
+    """Place of the step, without the attempts at it and at the steps around it."""
     name: str
 
 
@@ -642,7 +645,7 @@ class OnceDone(Fact):
 
 @dataclass(slots=True, kw_only=True)
 class OnceFailed(Fact):
-    """A side effect of `ctx.once` has raised an exception, so it was not interrupted."""
+    """A side effect of `ctx.once` raised an exception, so it is known not to be interrupted."""
 
     kind: ClassVar[str] = "once_failed"
     place: str
@@ -651,7 +654,7 @@ class OnceFailed(Fact):
 
 @dataclass(slots=True, kw_only=True)
 class ReplayDiverged(Fact):
-    """A request is not the one that is on record for its place, so it is sent and paid for."""
+    """A request differs from the one on record for its place, so it was sent and paid for again."""
 
     kind: ClassVar[str] = "replay_diverged"
     place: str
@@ -685,4 +688,4 @@ AnyFact: TypeAlias = (
     | OnceFailed
     | ReplayDiverged
 )
-"""What the log of a run holds."""
+"""All facts that the log of a run can hold."""

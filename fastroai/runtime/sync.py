@@ -177,7 +177,7 @@ def run_blocking(
         RunningLoopError: this thread runs an event loop, which waiting here would block.
     """
     if running_loop() is not None:
-        call().close()  # arguments that cannot be are the first mistake to tell
+        call().close()  # so that invalid arguments are reported before a running loop
         raise RunningLoopError(called, instead)
     scope = current_scope()
     around = _loop_around(scope, home)

@@ -1,4 +1,4 @@
-"""The checksum in front of every header and entry of a run, which tells that it is what was written."""
+"""The checksum in front of every header and entry of a run, which shows whether it has changed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def without_checksum(stored: bytes) -> bytes:
     """Return the text that was stored.
 
     Raises:
-        ValueError: it is not what was written.
+        ValueError: the checksum does not match the text.
     """
     text = stored[9:]
     if stored[:9] != b"%08x " % crc32(text):
-        raise ValueError("its checksum does not match, so it is not what was written")
+        raise ValueError("its checksum does not match, so it has changed since it was written")
     return text

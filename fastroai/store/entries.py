@@ -1,4 +1,4 @@
-"""Facts as entries of a log, and the header of a run: what is stored, as JSON."""
+"""Encode facts as entries of a log, and the header of a run, in JSON, and decode them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def _adapter(kind: str) -> TypeAdapter[Any]:
 
 
 def encode_entry(fact: AnyFact) -> bytes:
-    """A fact as it is stored. Its values are JSON already."""
+    """Return a fact as it is stored. Its values are JSON already."""
     fields = _adapter(fact.kind).dump_json(fact, exclude_defaults=not isinstance(fact, RunStarted))
     return b'{"kind":"%b",%b' % (fact.kind.encode(), fields[1:])
 
 
 def decode_entry(run_id: str, position: int, text: bytes) -> AnyFact:
-    """A fact as it was, but for the pipeline that it is of: see `located`.
+    """Return the fact of an entry, without its pipeline or graph: see `located`.
 
     Raises:
         RunFromNewerVersion: a later version of FastroAI has written it.
@@ -46,12 +46,12 @@ def decode_entry(run_id: str, position: int, text: bytes) -> AnyFact:
     except ValueError:
         raise RunCorrupt(run_id, position, "it is not JSON") from None
     if not isinstance(raw, dict):
-        raise RunCorrupt(run_id, position, "it is no JSON object")
+        raise RunCorrupt(run_id, position, "it is not a JSON object")
     if isinstance(raw.get("format"), int):
         check_format(run_id, raw["format"])
     kind = raw.pop("kind", None)
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise RunCorrupt(run_id, position, f"kind: there is no {kind!r}")
+        raise RunCorrupt(run_id, position, f"there is no fact of the kind {kind!r}")
     try:
         fact: AnyFact = _adapter(kind).validate_python(raw)
     except ValidationError as error:
@@ -62,14 +62,14 @@ def decode_entry(run_id: str, position: int, text: bytes) -> AnyFact:
 
 
 def located(facts: Sequence[AnyFact]) -> list[AnyFact]:
-    """The facts of a log, each with the pipeline of the run that it is of."""
+    """Return the facts of a log, each with the pipeline or graph in which it happened."""
     if facts and isinstance(facts[0], RunStarted):
         locate(facts, {"": facts[0].part})
     return list(facts)
 
 
 def locate(facts: Iterable[AnyFact], parts: dict[str, Part]) -> None:
-    """Say of facts from a log what they are of. `parts` has those known by place, and gets the others."""
+    """Set the part of facts from a log. `parts` holds the known ones by place; new ones are added to it."""
     for fact in facts:
         place = fact.part.place
         if place not in parts:
@@ -78,7 +78,7 @@ def locate(facts: Iterable[AnyFact], parts: dict[str, Part]) -> None:
 
 
 def check_format(run_id: str, written: int) -> None:
-    """Refuse what another version has written. Raises `RunFromNewerVersion` and `RunFromOlderVersion`."""
+    """Raise `RunFromNewerVersion` or `RunFromOlderVersion` if another version wrote the record."""
     if written > FORMAT:
         raise RunFromNewerVersion(run_id, written, FORMAT)
     if written < FORMAT:
@@ -86,7 +86,7 @@ def check_format(run_id: str, written: int) -> None:
 
 
 def check_format_in(run_id: str, text: bytes) -> None:
-    """The same for what cannot be read, if it tells its format. Raises as `check_format`."""
+    """Do the same for text that cannot be read but names its format. Raises as `check_format`."""
     try:
         known = from_json(text)
     except ValueError:
@@ -101,7 +101,7 @@ def entry_to_store(entry: AnyFact) -> bytes:
 
 
 def entry_in_store(run_id: str, position: int, stored: bytes) -> AnyFact:
-    """An entry that was stored. Raises as `decode_entry`."""
+    """Return the entry that was stored. Raises as `decode_entry`."""
     try:
         text = without_checksum(stored)
     except ValueError as error:
@@ -117,7 +117,7 @@ class RunHeader:
     format: int = FORMAT
     run_id: str
     epoch: str
-    """The name of this run among all that ever had its id. The key of its log ends with it."""
+    """A name that tells this run from all others that ever had its id. The key of its log ends with it."""
     pipeline: str
     status: RunStatus
     started_at: datetime

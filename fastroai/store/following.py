@@ -1,4 +1,4 @@
-"""A run of any process, fact by fact, while it goes on."""
+"""Follow a run in any process, fact by fact, while it goes on."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from fastroai.store.run_store import RunStore
 from fastroai.store.unsealing import unseal_entry
 
 SOONEST: Final = 0.02
-"""Seconds between two looks at a store that gives no hints, right after something has happened."""
+"""Seconds between two reads of a store without hints, right after a change."""
 LATEST: Final = 0.5
-"""The same when nothing has happened for a while."""
+"""Seconds between two reads when nothing has changed for a while."""
 SLOWER: Final = 1.5
-"""How much longer each pause is than the one before, while nothing happens."""
+"""Factor by which the pause grows with each read that finds nothing new."""
 UNHINTED: Final = 10.0
-"""Seconds after which a store that gives hints is looked at without one: a hint can be lost."""
+"""Seconds after which a store with hints is read without one, because a hint can be lost."""
 
 
 class FollowedRun:
-    """The facts of a run with their positions, those to come included; made by `RunHistory.follow`.
+    """Iterates the facts of a run with their positions, including future ones; see `RunHistory.follow`.
 
-    It holds nothing between two facts: no task, no lease, no connection. So it need not be closed, and a
-    call of `anext` that is cancelled loses nothing: the next one goes on.
+    It holds nothing between two facts: no task, no lease, no connection. So you need not close it. If a call
+    of `anext` is cancelled, no fact is lost: the next call continues.
     """
 
     def __init__(self, store: RunStore, run_id: str, after: int, codec: PayloadCodec | None) -> None:
         self.run_id = run_id
         self.position = after
-        """The position of the fact that was given last; with `after=` it is where another process goes on."""
+        """Position of the last fact that was returned. Pass it as `after=` to continue elsewhere."""
         self._store, self._codec = store, codec
         self._key = ""
         self._parts: dict[str, Part] = {}
         self._read_to = max(after - 1, 0)
-        """The position up to which the log was read. At first one less: the fact there may be the end."""
+        """Position up to which the log was read. Begins one lower, because that fact may be the end."""
         self._facts: deque[tuple[int, AnyFact]] = deque()
         self._has_ended = False
         self._pause = SOONEST
@@ -52,7 +52,7 @@ class FollowedRun:
         return self
 
     async def __anext__(self) -> tuple[int, AnyFact]:
-        """The next fact. Raises as `RunHistory.follow`."""
+        """Return the next fact and its position. Raises as `RunHistory.follow`."""
         if not self._key:
             await self._open()
         while not self._facts:
@@ -71,7 +71,7 @@ class FollowedRun:
         self._key = log_key(header)
 
     async def _read(self) -> bool:
-        """Read what is new; whether there was anything."""
+        """Read new facts. Return whether there were any."""
         before = self._read_to
         await self._read_on(self._key)
         if self._read_to == before:
@@ -101,7 +101,7 @@ class FollowedRun:
                 self._facts.append((position, fact))
 
     async def _wait(self) -> None:
-        """Until there may be something new."""
+        """Wait until there may be something new."""
         if isinstance(self._store, HintsChanges):
             await self._store.changed(self._key, revision=self._read_to, timeout=UNHINTED)
         else:

@@ -34,33 +34,33 @@ def new_epoch() -> str:
 
 
 def log_key(header: RunHeader) -> str:
-    """Where the entries of a run are.
+    """Return the key of the log of a run.
 
-    The key ends with the run's epoch. When the run is deleted, its process finds nothing to append to there,
-    even if another run has the same id by then.
+    The key ends with the run's epoch. When the run is deleted, its process cannot append to the log any
+    more, even if another run has the same id by then.
     """
     return f"log:{header.run_id}:{header.epoch}"
 
 
 def signal_key(header: RunHeader) -> str:
-    """Where the last signal to a run is."""
+    """Return the key of the last signal to a run."""
     return f"signal:{header.run_id}:{header.epoch}"
 
 
 def run_of(key: str) -> tuple[str, str]:
-    """The run id and the epoch in a key of a log or signal; no epoch in those of format 1."""
+    """Return the run id and the epoch in a key of a log or signal. Keys of format 1 have no epoch."""
     rest = key.partition(":")[2]
     run_id, _, epoch = rest.rpartition(":")
     return (run_id, epoch) if run_id and _EPOCH.fullmatch(epoch) else (rest, "")
 
 
 def keys_of(header: RunHeader) -> tuple[str, ...]:
-    """All keys of a run besides its header."""
+    """Return all keys of a run besides its header."""
     return log_key(header), signal_key(header)
 
 
 async def keys_of_id(store: RunStore, run_id: str) -> list[str]:
-    """The same for all runs that ever had this id: for one whose header cannot be read."""
+    """Return these keys for all runs that ever had this id, for a run whose header cannot be read."""
     return [
         found.key
         for prefix in (f"log:{run_id}", f"signal:{run_id}")
@@ -70,7 +70,7 @@ async def keys_of_id(store: RunStore, run_id: str) -> list[str]:
 
 
 async def keys_with(store: RunStore, prefix: str) -> AsyncIterator[StoredKey]:
-    """All keys that begin with a prefix, in order."""
+    """Return all keys that begin with a prefix, in order."""
     after = ""
     while page := await store.list(prefix, after=after, limit=_PAGE):
         for found in page:
@@ -89,7 +89,7 @@ def encode_header(header: RunHeader) -> bytes:
 
 
 def decode_header(run_id: str, stored: bytes) -> RunHeader:
-    """A header as it was.
+    """Return the header that was stored.
 
     Raises:
         RunFromNewerVersion: a later version of FastroAI has written it.
@@ -102,7 +102,7 @@ def decode_header(run_id: str, stored: bytes) -> RunHeader:
         header = _headers().validate_json(text)
     except ValidationError as error:
         check_format_in(run_id, text)
-        raise RunCorrupt(run_id, 0, "its header is not one") from error
+        raise RunCorrupt(run_id, 0, "its header does not have the fields of a header") from error
     except ValueError as error:
         check_format_in(run_id, stored)  # format 1 had no checksums
         raise RunCorrupt(run_id, 0, f"its header is damaged: {error}") from error
@@ -117,10 +117,10 @@ class FoundHeader:
     header: RunHeader
     revision: int
     now: datetime
-    """The time of the store's own clock."""
+    """Time of the store's own clock when the header was read."""
 
     def check_not_running(self) -> None:
-        """Raise `RunInProgress` if a process has the run."""
+        """Raise `RunInProgress` if a process holds the lease of the run."""
         header = self.header
         if is_running(header, self.now):
             assert header.owner is not None

@@ -1,4 +1,4 @@
-"""Hints that a key has changed: who waits for them, and a thread that hears of them from a server."""
+"""Hints that a key has changed: those who wait for them, and a thread that receives them from a server."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 from fastroai.store.workers import Workers
 
 GLANCE: Final = 0.5
-"""Seconds after which a listening thread looks whether it is still needed."""
+"""Seconds after which a listening thread checks whether it is still needed."""
 LINGER: Final = 5.0
-"""Seconds for which it listens on when nobody waits: who follows a run is soon back."""
+"""Seconds for which it keeps listening when nobody waits, because followers soon come back."""
 REST: Final = 1.0
-"""Seconds between two attempts to listen to a server, after one has failed."""
+"""Seconds before another attempt to listen to a server, after one has failed."""
 UNHEARD: Final = 0.5
-"""Seconds for which somebody waits at most while nobody listens."""
+"""Seconds that a waiter waits at most while no thread listens."""
 
 logger = logging.getLogger("fastroai.store")
 
@@ -30,13 +30,13 @@ _Waiter: TypeAlias = tuple[asyncio.AbstractEventLoop, asyncio.Event]
 
 @runtime_checkable
 class HintsChanges(Protocol):
-    """A store that can tell when a key changes. It is an option of a `RunStore`: who has none is polled."""
+    """A `RunStore` that can tell when a key changes. This is optional: a store without it is polled."""
 
     async def changed(self, key: str, *, revision: int, timeout: float) -> None:
-        """Return when the key is at another revision than this, or soon after; or after `timeout` seconds.
+        """Return when the key has another revision than this, or after `timeout` seconds.
 
-        It is a hint: it may come though nothing has changed, and can be lost with a connection. So read the
-        key, and come back.
+        It is only a hint: it may return although nothing has changed, and a hint can be lost with a
+        connection. So callers read the key afterwards, and call again.
 
         Raises:
             RunStoreUnavailable: as from the operations of a `RunStore`.
@@ -45,20 +45,20 @@ class HintsChanges(Protocol):
 
 
 class Waiters:
-    """Who waits for changes of keys, in any thread and event loop."""
+    """Those who wait for changes of keys, in any thread and event loop."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: defaultdict[bytes, set[_Waiter]] = defaultdict(set)
 
     def __bool__(self) -> bool:
-        """Whether anybody waits."""
+        """Return whether anybody waits."""
         with self._lock:
             return bool(self._waiting)
 
     @contextmanager
     def waiting(self, name: bytes) -> Iterator[asyncio.Event]:
-        """An event that is set when the key changes from now on."""
+        """Return an event that is set when the key next changes."""
         waiter = asyncio.get_running_loop(), asyncio.Event()
         with self._lock:
             self._waiting[name].add(waiter)
@@ -71,13 +71,13 @@ class Waiters:
                     del self._waiting[name]
 
     def wake(self, name: bytes) -> None:
-        """The key has changed."""
+        """Wake those who wait for the key, because it has changed."""
         with self._lock:
             waiters = tuple(self._waiting.get(name, ()))
         _set(waiters)
 
     def wake_all(self) -> None:
-        """Any key may have changed."""
+        """Wake everybody, because any key may have changed."""
         with self._lock:
             waiters = tuple(one for waiting in self._waiting.values() for one in waiting)
         _set(waiters)
@@ -90,32 +90,32 @@ def _set(waiters: Iterable[_Waiter]) -> None:
 
 
 async def wait_for(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, at most so long."""
+    """Wait for an event, at most `seconds`."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
 
 
 class Line(Protocol):
-    """A connection on which a server tells of changes. It is used by one thread."""
+    """A connection on which a server announces changes. One thread uses it."""
 
     def hear(self, seconds: float) -> Iterable[bytes]:
-        """The names of keys that have changed; waits for the first so long at most."""
+        """Return the names of keys that have changed. Waits at most `seconds` for the first."""
         ...
 
     def close(self) -> None:
-        """End it."""
+        """Close the connection."""
         ...
 
 
 class Listener:
-    """Hears of changes on one connection, however many wait for them; while nobody does, on none.
+    """Listens for changes on one connection for all waiters; on none while nobody waits.
 
-    It has a thread of its own, because the clients of databases block, and a store serves several loops.
+    It has a thread of its own, because database clients block, and a store serves several event loops.
     """
 
     def __init__(self, name: str, connect: Callable[[], Line], errors: tuple[type[Exception], ...]) -> None:
-        """`errors` are what a line raises when the server fails."""
+        """`errors` are the exceptions that a line raises when the server fails."""
         self._name, self._connect, self._errors = name, connect, errors
         self._start()
 
@@ -129,12 +129,12 @@ class Listener:
     async def changed(
         self, name: bytes, look: Callable[[], Awaitable[int]], *, revision: int, timeout: float
     ) -> None:
-        """As `HintsChanges` says, for the store that it is of. `look` reads the revision of the key."""
+        """Wait as `HintsChanges.changed` says. `look` reads the revision of the key."""
         if os.getpid() != self._process:
             self._start()  # a forked process does not have its parent's thread
         with self._waiters.waiting(name) as woken:
             self._see_that_it_runs()
-            # It may have changed since it was read, and before anybody listened.
+            # The key may have changed after it was read and before anybody listened.
             if await look() == revision:
                 await wait_for(woken, timeout if self._runs else min(timeout, UNHEARD))
 
@@ -155,7 +155,7 @@ class Listener:
         line: Line | None = None
         try:
             line = self._connect()
-            self._waiters.wake_all()  # what has changed before was not heard
+            self._waiters.wake_all()  # changes before the connection was opened were not announced
             needed = time.monotonic()
             while self._goes_on(needed):
                 for name in line.hear(GLANCE):
@@ -164,12 +164,12 @@ class Listener:
                     needed = time.monotonic()
         except self._errors as error:
             self._rests_until = time.monotonic() + REST
-            message = "%s: it gives no hints of changes for now, so it is polled: %s"
+            message = "%s: listening for changes failed, so the store is polled until that works again: %s"
             logger.warning(message, self._name, type(error).__name__)
         finally:
             with self._lock:
                 self._runs = False
-            self._waiters.wake_all()  # they look for themselves, and come back
+            self._waiters.wake_all()  # waiters read their keys, and wait again
             if line is not None:
                 line.close()
 

@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from fastroai.store.trace import RunTrace
 
 RunState: TypeAlias = RunStatus | Literal["interrupted", "unreadable"]
-"""Where a run is, as far as it can be told from outside.
+"""Status of a run, as seen from outside.
 
 `interrupted`: the process that ran it has died; it can be resumed. `unreadable`: its record is damaged,
-or of another version of FastroAI.
+or another version of FastroAI wrote it.
 """
 
 _STATES: Final = tuple(state for part in get_args(RunState) for state in get_args(part))
@@ -58,7 +58,7 @@ _UNREADABLE: Final = (RunCorrupt, RunFromNewerVersion, RunFromOlderVersion)
 _TRIES: Final = 10
 """How often a delete starts over because the run has changed meanwhile."""
 _BEGINS_WITHIN: Final = timedelta(hours=1)
-"""What no header names may be of a run that is just beginning, unless it is older than this."""
+"""Age after which keys without a header are leftovers. Younger keys may be of a run that just begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,16 +130,16 @@ class RunHistory:
         tenant: str | None = None,
         limit: int | None = None,
     ) -> tuple[RunSummary, ...]:
-        """The runs, newest first; those that cannot be read come last.
+        """Return the runs, newest first; those that cannot be read come last.
 
-        With a filter or a `limit` it reads indexes, and of the runs only those that it gives.
+        With a filter or a `limit`, it looks runs up in indexes, and reads only those that it returns.
 
         Args:
-            status: Only those that are there.
-            pipeline: Only those of the pipeline with this name.
-            tag: Only those with this tag.
-            tenant: Only those of this tenant.
-            limit: Only so many.
+            status: Return only runs with this status.
+            pipeline: Return only runs of the pipeline or graph with this name.
+            tag: Return only runs with this tag.
+            tenant: Return only runs of this tenant.
+            limit: Return at most this many runs.
 
         Raises:
             ConfigurationError: there is no such status, or `limit` is below 1.
@@ -149,7 +149,7 @@ class RunHistory:
         if limit is not None and limit < 1:
             raise ConfigurationError("limit", limit, "at least 1")
         if limit is None and (status, pipeline, tag, tenant) == (None,) * 4:
-            # All are wanted, and whole pages of headers are read faster than one after the other.
+            # All runs are wanted, and reading whole pages of headers is faster than reading them one by one.
             runs = [run async for run in self._every_run()]
             runs.sort(key=lambda run: run.run_id)
             runs.sort(key=lambda run: (run.started_at is not None, run.started_at), reverse=True)
@@ -169,7 +169,7 @@ class RunHistory:
         return self._summary(found.header, found.now)
 
     async def header(self, run_id: str) -> RunHeader:
-        """What is on record of a run besides its log.
+        """Return the header of a run: what is on record of it besides its log.
 
         Raises:
             RunNotFound: there is no such run.
@@ -188,26 +188,27 @@ class RunHistory:
         try:
             return RunTrace(unseal_entry(entry, self._codec) for entry in entries)
         except ConfigurationError:
-            raise RunCorrupt(run_id, 1, "a log begins with run_started") from None
+            raise RunCorrupt(run_id, 1, "a log begins with run_started, and this one does not") from None
 
     def follow(self, run_id: str, *, after: int = 0) -> FollowedRun:
-        """Iterate the facts of a run with their positions, as they get on record; from any process.
+        """Iterate the facts of a run with their positions, as they are put on record, in any process.
 
             async for position, fact in history.follow("invoice-42"):
                 match fact:
                     case StepFinished(step_id=step_id, output=output): ...
 
-        It ends when the run has ended, and where it waits for somebody: after `RunFinished`. A run whose
-        process has died may be taken up by another one, so it waits for that. Text in progress is no fact:
-        there is `RequestSent`, and `RequestEnded` with the whole response.
+        It ends after `RunFinished`: when the run has ended, or waits for a person. If the process of the run
+        has died, it waits until another process takes the run up. Partial text is not a fact: there is
+        `RequestSent`, and `RequestEnded` with the whole response.
 
         Args:
             run_id: The run.
-            after: The position of the last fact that is known: the next one is the first.
+            after: Position of the last fact that you have seen. The iteration begins after it.
 
         Raises:
-            ConfigurationError: `after` is negative, or no position.
-            RunNotFound: there is no such run, or it was deleted meanwhile; from the iteration, as all others.
+            ConfigurationError: `after` is negative, or not a position in the log.
+            RunNotFound: there is no such run, or it was deleted meanwhile. The iteration raises this and the
+                errors below.
             RunCorrupt: it cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written it.
             RunFromOlderVersion: an earlier version of FastroAI has written it.
@@ -220,12 +221,13 @@ class RunHistory:
         return FollowedRun(self._store, run_id, after, self._codec)
 
     async def delete(self, run_id: str, *, force: bool = False) -> None:
-        """Forget a run. If this is cut off, the run is either as it was, or gone.
+        """Delete a run. If this is interrupted, the run is either as it was, or gone.
 
         Args:
             run_id: The run.
-            force: Also a run that a process has: it finds out when it next writes, and stops. What it writes
-                until then is never part of a later run with this id. And a run whose record cannot be read.
+            force: Delete also a run that a process is running, or whose record cannot be read. The process
+                finds out when it next writes, and stops. Nothing that it writes until then becomes part of a
+                later run with this id.
 
         Raises:
             RunInProgress: a process has it.
@@ -236,7 +238,7 @@ class RunHistory:
                 keys = await self._take_from_others(run_id, force)
             except RevisionConflict:
                 continue  # somebody has written: look again
-            # The header first, without which there is no run; then the indexes last: a purge needs them.
+            # The header first, for without it there is no run; the indexes last, for a purge needs them.
             for key in (header_key(run_id), *keys):
                 await self._store.delete(key)
             return
@@ -282,7 +284,7 @@ class RunHistory:
         return tuple(deleted)
 
     async def rebuild_indexes(self) -> None:
-        """Make the indexes anew from the runs: for a store from which somebody has removed keys.
+        """Rebuild the indexes from the runs, for a store from which somebody has removed keys.
 
         It reads every run. Runs can go on meanwhile.
         """
@@ -314,7 +316,7 @@ class RunHistory:
     async def _indexed(
         self, find: Find, *, until: datetime | None = None
     ) -> AsyncIterator[tuple[Indexed, RunSummary | None]]:
-        """Index entries and their runs, newest first; no run where it is not there or no longer fits."""
+        """Yield index entries and their runs, newest first; `None` if a run is gone or no longer fits."""
         async for entry in indexed(self._store, find, until=until):
             try:
                 held = await self._held(entry)
@@ -325,7 +327,7 @@ class RunHistory:
                 yield entry, self._summary(held.header, held.now) if held is not None and fits else None
 
     async def _held(self, entry: Indexed) -> FoundHeader | None:
-        """The header of the run of an entry. Raises as `header`, where it cannot be read."""
+        """Return the header of the run of an index entry. Raises as `header`."""
         try:
             held = await read_header(self._store, entry.run_id)
         except RunNotFound:
@@ -345,7 +347,7 @@ class RunHistory:
     # --- forgetting ---
 
     async def _take_from_others(self, run_id: str, force: bool) -> Sequence[str]:
-        """Write the header anew, so that whoever is about to take the run up is refused. Its other keys."""
+        """Write the header again, so that nobody can take the run up. Return the other keys of the run."""
         try:
             found = await read_header(self._store, run_id)
         except _UNREADABLE:
@@ -368,7 +370,7 @@ class RunHistory:
         return True
 
     async def _forget_remains(self, entry: Indexed) -> None:
-        """Remove all of a run that has no header, as its beginning or deletion was cut off."""
+        """Remove the keys of a run without a header, whose start or deletion was interrupted."""
         stored = (await self._store.read(entry.key)).values
         with suppress(*_UNREADABLE):
             for value in stored:

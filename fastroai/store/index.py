@@ -1,10 +1,10 @@
 """Index entries: runs are found by start, status, pipeline, tag and tenant without reading all of them.
 
 An entry is a key beside the header of a run, and the header stays the truth. Entries are written before the
-header and removed after it, so a process that dies leaves an entry too many, never one too few. Whoever finds
-one reads the header, and passes over an entry that does not fit.
+header and removed after it, so a process that dies leaves an entry too many, never one too few. A reader
+reads the header, and skips an entry that does not fit it.
 
-Most runs are finished, so there is no index of these: the others tell them from the rest soon enough.
+There is no index of finished runs: most runs are finished, so such an index would exclude few.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ PREFIX: Final = "index:"
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _LAST: Final = 10**18 - 1
-"""Microseconds: more than any `datetime` has."""
+"""More microseconds than any `datetime` has."""
 _PAGE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """What runs to look for. All that is given must be so."""
+    """The runs to look for. A run must match every field that is set."""
 
     status: RunStatus | None = None
     pipeline: str | None = None
@@ -45,7 +45,7 @@ class Find:
     tenant: str | None = None
 
     def prefixes(self) -> list[str]:
-        """The beginnings of the keys, one for each index that tells a part of it."""
+        """Return the key prefixes of the indexes to read, one for each field that is indexed."""
         parts = (
             ("status", None if self.status == "finished" else self.status),
             ("pipeline", self.pipeline),
@@ -58,7 +58,7 @@ class Find:
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """A run as an index has it."""
+    """A run as an index names it."""
 
     key: str
     run_id: str
@@ -67,7 +67,7 @@ class Indexed:
 
 
 def index_keys(header: RunHeader) -> tuple[str, ...]:
-    """The keys of all entries of a run whose header is this."""
+    """Return the keys of all index entries of a run with this header."""
     place = f"{_newest_first(header.started_at)}:{header.run_id}:{header.epoch}"
     facets = [("started", ""), ("pipeline", header.pipeline), *(("tag", tag) for tag in header.tags)]
     if header.status != "finished":
@@ -78,7 +78,7 @@ def index_keys(header: RunHeader) -> tuple[str, ...]:
 
 
 def run_in_index(key: str) -> Indexed:
-    """The run that an entry is of."""
+    """Return the run that an index entry names."""
     _, _, _, when, place = key.split(":", 4)
     run_id, _, epoch = place.rpartition(":")
     started_at = _BEGINNING + timedelta(microseconds=_LAST - int(when))
@@ -86,24 +86,24 @@ def run_in_index(key: str) -> Indexed:
 
 
 async def add_to_index(store: RunStore, header: RunHeader, *, before: RunHeader | None = None) -> None:
-    """Write the entries of a run that it had not `before`. Their value is the header, as it is then."""
+    """Write the entries that the run did not have `before`. Their value is the current header."""
     known = () if before is None else index_keys(before)
     value = encode_header(header)
     await in_any_order(_add(store, key, value) for key in index_keys(header) if key not in known)
 
 
 async def remove_from_index(store: RunStore, header: RunHeader, *, now: RunHeader | None = None) -> None:
-    """Remove the entries of a run that it has not `now`."""
+    """Remove the entries that the run does not have any more `now`."""
     kept = () if now is None else index_keys(now)
     await in_any_order(store.delete(key) for key in index_keys(header) if key not in kept)
 
 
 async def indexed(store: RunStore, find: Find, *, until: datetime | None = None) -> AsyncIterator[Indexed]:
-    """Runs that may be what is looked for, newest first; of those that started until then, if it is given."""
+    """Yield runs that may match, newest first; if a time is given, only runs that started until then."""
     cursors = [_Cursor(store, prefix) for prefix in find.prefixes()]
     place = "" if until is None else _newest_first(until)
     while True:
-        # All indexes have the same order, so each goes on from the place to which the others have come.
+        # All indexes have the same order, so each advances to the position that the others have reached.
         for cursor in cursors:
             found = await cursor.next_from(place)
             if found is None:
@@ -115,17 +115,17 @@ async def indexed(store: RunStore, find: Find, *, until: datetime | None = None)
 
 
 class _Cursor:
-    """The places in one index, in order."""
+    """A cursor over one index, in order."""
 
     def __init__(self, store: RunStore, prefix: str) -> None:
         self._store, self.prefix = store, prefix
         self._page: Sequence[StoredKey] = ()
         self._at = 0
         self.place: str | None = ""
-        """Where it is; `None` after the last."""
+        """The current position; `None` after the last."""
 
     async def next_from(self, place: str) -> str | None:
-        """Go on to the first place from this one on."""
+        """Advance to the first position at or after this one."""
         key = self.prefix + place
         while True:
             while self._at < len(self._page):
@@ -141,12 +141,12 @@ class _Cursor:
 
 
 def _prefix(what: str, value: str) -> str:
-    """The beginning of the keys of one index. Values can be long, and hold anything, so they are hashed."""
+    """Return the key prefix of one index. Values are hashed, because they can be long and hold any text."""
     return f"{PREFIX}{what}:{hashlib.sha256(value.encode()).hexdigest()[:32] if value else ''}:"
 
 
 def _newest_first(at: datetime) -> str:
-    """A time as text, of which that of the later time comes first."""
+    """Return a time as text that sorts later times first."""
     return f"{_LAST - max((at - _BEGINNING) // _MICROSECOND, 0):018}"
 
 
@@ -156,7 +156,7 @@ async def _add(store: RunStore, key: str, value: bytes) -> None:
 
 
 async def in_any_order(writes: Iterable[Awaitable[None]]) -> None:
-    """Perform writes that need no order, all of them; then raise the first failure."""
+    """Perform all writes, in any order; then raise the first failure."""
     for outcome in await asyncio.gather(*writes, return_exceptions=True):
         if outcome is not None:
             raise outcome

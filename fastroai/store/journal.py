@@ -57,7 +57,7 @@ class Journal:
         durability: Durability = "sync",
         codec: PayloadCodec | None = None,
     ) -> None:
-        """`key` is that of the log. Messages go through `codec` here; payloads have gone through it."""
+        """`key` is the key of the log. `codec` seals error messages here; payloads are sealed already."""
         self._store, self._run_id, self._key = store, run_id, key
         self._revision, self._durability, self._codec = revision, durability, codec
         self._loop = asyncio.get_running_loop()
@@ -97,13 +97,13 @@ class Journal:
             self._alarm = self._loop.call_later(LINGER, self._write_soon)
 
     async def commit(self, entry: AnyFact) -> None:
-        """Write it, and wait until it is stored; with `durability="async"` only until there is room.
+        """Write an entry, and wait until it is stored; with `durability="async"`, only until there is room.
 
-        From any event loop, while that of the run goes on. A caller that is cancelled while it waits has it
-        written all the same.
+        Can be called from any event loop while the loop of the run is running. If the caller is cancelled
+        while it waits, the entry is written all the same.
 
         Raises:
-            RunStoreUnavailable: the store fails, and has failed each time.
+            RunStoreUnavailable: the store has failed in all attempts.
             RunTakenOver: another process writes this log now, or the run was deleted.
             ScopeClosedError: the run has ended.
         """
@@ -238,9 +238,9 @@ class Journal:
         return len(entries)
 
     async def _found(self, entries: Sequence[bytes]) -> int:
-        """A write whose answer was lost has happened all the same, and there can be more to write since then.
+        """Find out whether a write whose answer was lost has happened; there may be more to write since then.
 
-        Somebody else's entries are there where another process has the run, and none where it was deleted.
+        If another process has the run, its entries are in the log; if the run was deleted, there are none.
         """
         stored = (await self._store.read(self._key, after=self._revision)).values
         if not stored or stored != tuple(entries[: len(stored)]):

@@ -1,4 +1,4 @@
-"""What a run has spent that no store keeps, as facts, made when somebody asks for its trace."""
+"""The spending of a run without a store, as facts, which are made when somebody asks for its trace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fastroai.runtime.facts import (
 
 
 def with_spending(facts: Iterable[AnyFact], scope: Scope) -> list[AnyFact]:
-    """The facts of the run of a scope, in order, and among them its requests and other spending."""
+    """Return the facts of a run in order, with its requests and other spending among them."""
     told = list(facts)
     failed_at: defaultdict[str, list[float]] = defaultdict(list)
     for fact in told:
@@ -33,12 +33,12 @@ def with_spending(facts: Iterable[AnyFact], scope: Scope) -> list[AnyFact]:
     ]
     if not spent:
         return told
-    # In the order of time; of those at the same moment, what caused others comes first.
+    # Sorted by time. The sort is stable, so at the same moment a cause stays before its effects.
     return sorted([*told, *spent], key=attrgetter("timestamp"))
 
 
 def _place(charge: Charge, outer: Scope) -> str | None:
-    """The innermost step in which it was spent; `None` outside of any."""
+    """Return the innermost step in which it was spent; `None` outside of steps."""
     for scope in charge.where.lineage() if isinstance(charge.where, Scope) else ():
         if scope is outer:
             return None
@@ -50,7 +50,7 @@ def _place(charge: Charge, outer: Scope) -> str | None:
 
 
 def _of_charge(charge: Charge, place: str, failed_at: Sequence[float], latest: datetime) -> Iterator[AnyFact]:
-    """What a charge is made of; one that does not say when it began is told at the end."""
+    """Return the facts of a charge. One that does not say when it began comes at the end."""
     record = charge.record
     began = record.started_at or latest
     where = f"{place}@{1 + sum(at <= began.timestamp() for at in failed_at)}"

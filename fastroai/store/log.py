@@ -15,24 +15,24 @@ from fastroai.store.trace import RunTrace
 
 
 class Log:
-    """The facts of one run; what is nested in it adds to the same log.
+    """The facts of one run; nested runs add to the same log.
 
-    Without a store they are in memory, as they were made: nothing is encoded before somebody reads it. With
-    one, they are written down.
+    Without a store, the facts stay in memory as they were made, and are encoded only when they are read.
+    With a store, they are written to it.
     """
 
     def __init__(self, scope: Scope, run: DurableRun | None = None) -> None:
-        """Of the run that this scope is of; `run` keeps it in a store."""
+        """Open the log of the run of this scope. `run` keeps the log in a store."""
         self.scope, self.run = scope, run
         self.live: list[AnyFact] = []
-        """Those that no store keeps."""
+        """Facts that no store keeps."""
         self.finished: RunFinished | None = None
-        """How the run ended, where no exception says so."""
+        """The fact with which the run ended, if no exception ended it."""
 
     def note(self, fact: AnyFact, stored: AnyFact | None = None) -> None:
-        """Keep a fact; a store gets it soon, at the latest with the next that is committed. From any thread.
+        """Keep a fact, from any thread. A store gets it soon, at the latest with the next commit.
 
-        `stored` is the same with values as a store has them, where it has any.
+        `stored` is the same fact with its values as the store keeps them, if it has values.
         """
         if self.run is None:
             self.live.append(fact)
@@ -40,7 +40,7 @@ class Log:
             self.run.journal.note(fact if stored is None else stored)
 
     def facts(self) -> list[AnyFact]:
-        """All of them, in order, as people are told of them."""
+        """Return all facts, in order, as traces show them."""
         if self.run is None:
             facts = with_spending(map(as_told, self.live), self.scope)
         else:
@@ -52,14 +52,14 @@ class Log:
 
 
 class RunLog:
-    """Gives the trace of a run when it is asked for, not before: most runs are never asked."""
+    """Makes the trace of a run when it is first asked for, because most traces are never read."""
 
     def __init__(self, facts: Callable[[], Sequence[AnyFact]]) -> None:
         self._facts = facts
 
     @cached_property
     def trace(self) -> RunTrace:
-        """As it is when it is first asked for."""
+        """The trace, made when it is first asked for."""
         return RunTrace(self._facts())
 
     def __reduce__(self) -> tuple[Callable[[Sequence[AnyFact]], RunLog], tuple[Sequence[AnyFact]]]:
@@ -71,21 +71,21 @@ def _known(facts: Sequence[AnyFact]) -> RunLog:
 
 
 def log_of(scope: Scope | None) -> Log | None:
-    """The log of the run that a scope is part of; `None` outside of any."""
+    """Return the log of the run that a scope belongs to; `None` outside of runs."""
     log = None if scope is None else scope.log
     return log if isinstance(log, Log) else None
 
 
 def run_of(scope: Scope | None) -> DurableRun | None:
-    """The run on record that a scope is part of; `None` where no store keeps it."""
+    """Return the run on record that a scope belongs to; `None` if no store keeps the run."""
     log = None if scope is None else scope.log
     return log.run if isinstance(log, Log) else None
 
 
 def trace_of(error: BaseException) -> RunTrace | None:
-    """What happened in the run that this exception ended, for FastroAI's errors and for any other.
+    """Return the trace of the run that this exception ended, for any exception.
 
-    `None` if the exception, and those that it was raised from, never left a run of a pipeline or a graph.
+    Returns `None` if neither the exception nor its causes ended a run of a pipeline or graph.
 
         try:
             await pipeline.execute(inputs)

@@ -105,7 +105,7 @@ def unseal(stored: JsonValue, codec: PayloadCodec | None) -> JsonValue:
 
 
 def _opened(value: JsonValue) -> tuple[str, JsonValue]:
-    """The mark and the content of an envelope; no mark and the value itself where it is none."""
+    """Return the mark and the content of an envelope; for other values, no mark and the value itself."""
     if isinstance(value, dict) and len(value) == 1:
         ((mark, content),) = value.items()
         if mark in (_SEALED, _PLAIN):

@@ -82,10 +82,10 @@ class RecordedRun:
         """Of all entries of a log, in order.
 
         Raises:
-            RunCorrupt: it does not begin as every log does.
+            RunCorrupt: the first entry is not `run_started`.
         """
         if not entries or not isinstance(entries[0], RunStarted):
-            raise RunCorrupt(run_id, 1, "a log begins with run_started")
+            raise RunCorrupt(run_id, 1, "a log begins with run_started, and this one does not")
         self.entries: list[AnyFact] = []
         self.opened: RunStarted = entries[0]
         self.inputs: dict[str, JsonValue] = dict(self.opened.inputs)
@@ -105,7 +105,7 @@ class RecordedRun:
         self._of_call: dict[_Call, list[Exchange]] = defaultdict(list)
         self._in_agent_call: dict[tuple[str, str], list[Exchange]] = defaultdict(list)
         self._followed: dict[_Call, _Call | None] = {}
-        """For calls that have come by again, whose exchanges they have taken; `None` for nobody's."""
+        """For each call that is made again, the recorded call whose exchanges it takes, if any."""
         self._in_tools: dict[str, list[Exchange]] = defaultdict(list)
         self._tools: dict[tuple[str, str], deque[ToolEnded]] = defaultdict(deque)
         self._once: dict[tuple[str, str], OnceStarted | OnceDone | OnceFailed] = {}
@@ -342,10 +342,10 @@ class RecordedRun:
         return own
 
     def left_over(self, request: RequestPlace) -> tuple[list[Exchange], bool]:
-        """Where nothing is on record for a request: what the call has sent in its place.
+        """Return what a call has sent in place of a request not on record, and whether that is sure.
 
-        With whether that is sure: a call none of whose requests are on record may have changed places with
-        another one, which then takes what is here.
+        It is not sure for a call without any request on record: the call may have changed places with another
+        one, which then takes the entries here.
         """
         call = _call_of(request)
         is_sure = call in self._followed

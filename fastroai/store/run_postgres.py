@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _CONNECTIONS: Final = 4
 _LONGEST_WAIT: Final = 60.0
 _SLACK: Final = 30.0
-"""Seconds for which changes of a key are told after somebody has stopped waiting, who may be back soon."""
+"""Seconds for which changes of a key are announced after the last wait, because followers soon come back."""
 _LOOK: Final = "SELECT revision FROM {schema}.run_key WHERE key = %s FOR SHARE"
 _READ: Final = """
     SELECT run_key.revision, clock_timestamp(), run_value.value
@@ -142,7 +142,7 @@ class PostgresRunStore(ReadsRuns, KeptAt):
 
 
 class _Notifications:
-    """A connection that listens to the channel on which the functions tell the names of what they change."""
+    """A connection that listens to the channel on which the functions announce the keys that they change."""
 
     def __init__(self, connection: Connection[tuple[Any, ...]]) -> None:
         self._connection = connection

@@ -122,16 +122,16 @@ class RedisRunStore(ReadsRuns, KeptAt):
 
 
 class _Subscription:
-    """The channel on which the script tells the names of what it changes."""
+    """The channel on which the script announces the keys that it changes."""
 
     def __init__(self, channel: PubSub, name: bytes) -> None:
         self._channel, self._name = channel, name
 
     def open(self, seconds: float) -> None:
-        """Subscribe, and wait until the server says so, so long at most."""
+        """Subscribe, and wait at most `seconds` until the server confirms it."""
         self._channel.subscribe(self._name)
         if self._channel.get_message(timeout=seconds) is None:
-            raise TimeoutError("the server does not answer")
+            raise TimeoutError(f"the server did not confirm the subscription within {seconds} seconds")
 
     def hear(self, seconds: float) -> Iterator[bytes]:
         """See `Line`."""

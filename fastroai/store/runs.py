@@ -87,16 +87,16 @@ class DurableRun:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the run began, perhaps in another process."""
+        """Return the seconds since the run began, perhaps in another process."""
         return max(0.0, time() - self.recorded.opened.timestamp)
 
     @property
     def header(self) -> RunHeader:
-        """As this process has written it last."""
+        """The header as this process last wrote it."""
         return self._header
 
     def entries(self) -> list[AnyFact]:
-        """The whole log, so far. Payloads that went through a codec are as they are stored."""
+        """Return the whole log so far. Payloads that went through a codec stay sealed."""
         return [unseal_payloads(entry, None) for entry in (*self.recorded.entries, *self.journal.entries)]
 
     def place(self, scope: Scope) -> str:
@@ -114,9 +114,9 @@ class DurableRun:
         tags: Collection[str] = (),
         tenant: str | None = None,
     ) -> DurableRun:
-        """Put a new run on record: `RunStarted`, and what it has of the run that it was forked from.
+        """Put a new run on record: `RunStarted`, and what it takes over from the run that it was forked from.
 
-        `tags` and `tenant` are what it can be found by.
+        `tags` and `tenant` are for finding the run later.
 
         Raises:
             RunExists: the id is taken.
@@ -141,13 +141,13 @@ class DurableRun:
         codec: PayloadCodec | None,
         also: Sequence[AnyFact] = (),
     ) -> DurableRun:
-        """Take a run up that nobody has.
+        """Take up a run that no process has.
 
-        `recorded` is its log up to `position`, read after its header, which is `found`. `resumed` and what
-        comes with it, `also`, are stored together or not at all, and `recorded` has them then.
+        `found` is its header, and `recorded` its log up to `position`, read after the header. `resumed` and
+        `also` are stored together or not at all; afterwards `recorded` has them too.
 
         Raises:
-            RunInProgress: somebody has it, or had it since then.
+            RunInProgress: another process has it, or had it since then.
             RunNotFound: it was deleted since then.
         """
         held = await read_header(store, found.header.run_id)
@@ -232,8 +232,11 @@ class DurableRun:
             try:
                 found = await self.store.read(header_key(self.run_id))
                 if not self._is_ours(found):
-                    logger.warning("run %r: another process has taken it up, or deleted it", self.run_id)
-                    return  # our entries have no place in the log any more, so the next of them is refused
+                    logger.warning(
+                        "run %r: another process took it up or deleted it; this one stops at its next write",
+                        self.run_id,
+                    )
+                    return  # the store refuses the next entry of this process
                 await self._renew_once(found)
             except Exception as error:  # a store can be the user's, and raise anything
                 logger.warning("run %r: its lease could not be renewed: %s", self.run_id, error)
@@ -248,7 +251,7 @@ class DurableRun:
             cost_usd=usage.cost_usd,
         )
         await _replace(self.store, self._header, found.revision)
-        # The process that had the run before may have removed some late.
+        # The process that had the run before may have removed some entries late.
         await add_to_index(self.store, self._header)
 
 
@@ -260,7 +263,7 @@ async def new_header(
     tags: Collection[str] = (),
     tenant: str | None = None,
 ) -> tuple[RunHeader, datetime]:
-    """The header of a run that can begin, which nobody has; and the time of the store's own clock.
+    """Return a header for a new run, which no process has yet, and the time of the store's own clock.
 
     Raises:
         RunExists: the id is taken.
@@ -283,7 +286,7 @@ async def new_header(
 
 
 async def begin_record(store: RunStore, header: RunHeader, entries: Sequence[AnyFact]) -> None:
-    """Put a new run on record, whole or not at all.
+    """Put a new run on record, as a whole or not at all.
 
     Raises:
         RunExists: the id was taken meanwhile.
@@ -301,10 +304,10 @@ async def begin_record(store: RunStore, header: RunHeader, entries: Sequence[Any
 
 
 async def change_header(store: RunStore, found: FoundHeader, header: RunHeader) -> None:
-    """Write the header of a run anew, with its index entries.
+    """Replace the header of a run, and update its index entries.
 
     Raises:
-        RevisionConflict: somebody has written it since it was found.
+        RevisionConflict: another process has written the header since it was read.
     """
     await add_to_index(store, header, before=found.header)
     await _replace(store, header, found.revision)
@@ -319,7 +322,7 @@ def _journal(
 
 
 async def _taken(store: RunStore, ours: RunHeader) -> RunInProgress | RunNotFound:
-    """Why a run could not be taken up: somebody else took it up, or deleted it, at the same moment."""
+    """Return why a run could not be taken up: another process took it up or deleted it meanwhile."""
     try:
         found = await read_header(store, ours.run_id)
         if found.header.epoch == ours.epoch:
@@ -331,13 +334,13 @@ async def _taken(store: RunStore, ours: RunHeader) -> RunInProgress | RunNotFoun
 
 
 def _in_progress(found: FoundHeader) -> RunInProgress:
-    """Somebody else has had the run since it was read, and may have ended it."""
+    """Return the error for a run that another process has had, and may have ended, since it was read."""
     header = found.header
     return RunInProgress(header.run_id, header.owner or "another process", header.lease_until or found.now)
 
 
 def _deleted(store: RunStore, header: RunHeader) -> RunNotFound:
-    """The run was deleted; another one has its id now."""
+    """Return the error for a run that was deleted, and whose id another run has now."""
     return RunNotFound(header.run_id, repr(store))
 
 
@@ -364,7 +367,7 @@ async def _replace(store: RunStore, header: RunHeader, revision: int) -> int:
 
 
 async def _leave_index(store: RunStore, before: RunHeader, now: RunHeader) -> None:
-    """Remove the index entries that a run has not any more."""
+    """Remove the index entries that a run no longer has."""
     try:
         await remove_from_index(store, before, now=now)
     except Exception as error:  # a store can be the user's; and the index is not the truth
@@ -372,7 +375,7 @@ async def _leave_index(store: RunStore, before: RunHeader, now: RunHeader) -> No
 
 
 async def append_own(store: RunStore, key: str, values: Sequence[bytes], revision: int) -> None:
-    """Append, though the answer to an earlier attempt may be lost. Raises `RevisionConflict`."""
+    """Append even if the answer to an earlier attempt was lost. Raises `RevisionConflict`."""
     try:
         await store.append(key, values, revision=revision)
     except RevisionConflict:

@@ -1,4 +1,4 @@
-"""Facts as people are told of them: live values as JSON, and nothing that belongs to the process."""
+"""Convert facts for people: live values become JSON, and references to the process are dropped."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from fastroai.runtime.facts import (
 
 @runtime_checkable
 class AsJson(Protocol):
-    """What says itself how it is as JSON."""
+    """An object that converts itself to JSON."""
 
     def to_json(self) -> JsonValue:
-        """As plain data."""
+        """Return the object as plain data."""
         ...
 
 
 def as_told(fact: AnyFact) -> AnyFact:
-    """The same fact, as a trace has it."""
+    """Return the fact in the form that traces have."""
     match fact:
         case RunStarted() | RunResumed():
             return replace(fact, inputs={name: as_json(value) for name, value in fact.inputs.items()})
@@ -66,7 +66,7 @@ def as_told(fact: AnyFact) -> AnyFact:
 
 
 def as_json(value: object) -> JsonValue:
-    """As JSON for people: what has no form in JSON is shown by its `repr`."""
+    """Return the value as JSON for people. A value that JSON cannot hold becomes its `repr`."""
     try:
         shown: JsonValue = to_jsonable_python(value, fallback=repr, inf_nan_mode="constants")
     except Exception:  # a cycle, bytes that are no text, a `repr` that fails

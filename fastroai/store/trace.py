@@ -83,13 +83,13 @@ class RunTrace:
         """Of all entries of a log, in order.
 
         Raises:
-            ConfigurationError: the first is not that which opens a run.
+            ConfigurationError: the first entry is not a `RunStarted`.
         """
         object.__setattr__(self, "entries", tuple(entries))
         if not self.entries or not isinstance(self.entries[0], RunStarted):
             first = type(self.entries[0]).__name__ if self.entries else None
             raise ConfigurationError(
-                "entries", first, "the entries of a run, of which the first is RunStarted"
+                "entries", first, "all entries of a run, of which the first is RunStarted"
             )
 
     def __repr__(self) -> str:
@@ -263,16 +263,16 @@ class RunTrace:
     # --- as text ---
 
     def to_json(self) -> str:
-        """The trace as JSON text, `{"format": 2, "entries": [...]}`, for `from_json`."""
+        """Return the trace as JSON text, `{"format": 2, "entries": [...]}`, for `from_json`."""
         entries = b",".join(map(encode_entry, self.entries))
         return f'{{"format":{FORMAT},"entries":[{entries.decode()}]}}'
 
     @classmethod
     def from_json(cls, text: str | bytes) -> RunTrace:
-        """The trace that `to_json` wrote.
+        """Return the trace that `to_json` wrote.
 
         Raises:
-            ConfigurationError: it is no such text.
+            ConfigurationError: the text is not what `to_json` writes.
             RunFromNewerVersion: a later version of FastroAI has written it.
             RunFromOlderVersion: an earlier version of FastroAI has written it.
             RunCorrupt: one of its entries cannot be read.

@@ -137,7 +137,7 @@ def _status(step: StepSummary | None) -> str:
 
 
 def _requests(attempts: Sequence[StepAttempt]) -> Mapping[str, list[tuple[str, str]]]:
-    """What each step sent itself: to which model, and the hash of it; empty where no store keeps the run."""
+    """Return the requests of each step itself: the model and the hash, which is empty without a store."""
     requests: dict[str, list[tuple[str, str]]] = {}
     for attempt in attempts:
         for sent in attempt.requests:

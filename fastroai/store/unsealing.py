@@ -1,4 +1,4 @@
-"""What a codec does to entries of a log: to their payloads, and to what they tell of failures; both ways."""
+"""Seal and unseal the payloads and the error messages of log entries with a codec."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from fastroai.store.payloads import PayloadCodec, seal, seal_text, unseal, unsea
 
 
 def unseal_entry(entry: AnyFact, codec: PayloadCodec | None) -> AnyFact:
-    """An entry of a log with its payload and messages as they were."""
+    """Return an entry of a log with its payload and messages unsealed."""
     return unseal_payloads(unseal_messages(entry, codec), codec)
 
 
 def unseal_payloads(entry: AnyFact, codec: PayloadCodec | None) -> AnyFact:
-    """An entry with its payload as it was; as it is, if it has none."""
+    """Return an entry with its payload unsealed, if it has one."""
     return _with_payloads(entry, lambda stored: unseal(stored, codec))
 
 
 def seal_payloads(entry: AnyFact) -> AnyFact:
-    """An entry of a trace, whose payload is as it was, as a log without a codec has it."""
+    """Return an entry of a trace, whose payload is unsealed, in the form of a log without a codec."""
     return _with_payloads(entry, lambda value: seal(value, None))
 
 

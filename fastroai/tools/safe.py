@@ -135,7 +135,7 @@ def _cost_of(
     except TypeError as error:
         expected = f"a function that takes the arguments of the tool ({error})"
         raise ConfigurationError(option, cost, expected) from None
-    except ValueError:  # some callables of C tell no signature
+    except ValueError:  # some callables written in C have no signature
         pass
     return exact_dollars(option, cost(*args, **kwargs))
 

@@ -80,7 +80,7 @@ def cached_tokens(response: ModelResponse) -> int:
 
 
 def _billed_by_cohere(details: dict[str, int]) -> dict[str, int | float]:
-    """Its bill is by `billed_units`, which PydanticAI has in the details; they are fewer than the tokens.
+    """Count by `billed_units`, by which Cohere bills, and which are fewer than the tokens.
 
     https://docs.cohere.com/docs/rate-limits, https://docs.cohere.com/v2/reference/chat
     """

@@ -84,7 +84,7 @@ class Budget:
         on_unbounded: OnUncertain = "refuse",
         fallback: ModelFallback | None = None,
     ) -> None:
-        """At least one limit; of `usd` and `microcents` only one.
+        """Give at least one limit, and at most one of `usd` and `microcents`.
 
         Raises:
             ConfigurationError: if no limit is given, or both forms of money; for amounts that are not
@@ -114,11 +114,11 @@ class Budget:
 
 
 def exact_limit(usd: Amount | None, microcents: int | None) -> Decimal | None:
-    """A limit in US dollars, from whichever form it was given in.
+    """Return a limit in US dollars, whether it was given in dollars or in microcents.
 
     Raises:
-        ConfigurationError: for what is not at least one microcent and finite, and for rounding errors of
-            floats.
+        ConfigurationError: for an amount below one microcent or not finite, and for floats that are rounding
+            errors.
     """
     if microcents is not None:
         return _from_microcents(microcents)

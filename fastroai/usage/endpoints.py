@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _PORTS: Final = {"http": 80, "https": 443}
 _MAKERS: Final = ("anthropic", "google", "openai")
-"""Providers that sell nothing but models of their own."""
+"""Providers that sell only their own models."""
 
 COST_HEADERS: Final = (
     "x-litellm-response-cost",  # https://docs.litellm.ai/docs/proxy/response_headers
@@ -51,10 +51,9 @@ class Endpoint:
 
     like: str | None = None
     """The provider whose documented rules hold there: how it counts tokens, images and prompts of its own,
-    how long answers can be, and what it does unasked. They hold for the models of that provider, not for one
-    that is named like another's (`claude-…` at an endpoint like OpenAI's), which has the list price of its
-    maker, and bounds as at an unknown host. `None`: nobody's rules. At their own hosts, the rules of these
-    providers hold in any case.
+    how long answers can be, and what it does by default. They apply to the models of that provider. A model
+    of another maker (`claude-…` at an endpoint like OpenAI's) has the list price of its maker, and bounds as
+    at an unknown host. `None`: no provider's rules apply. At a provider's own host, its rules always apply.
     """
     service_tier: str | None = None
     """The service tier of requests that name none, such as `"default"`. `None` or `"auto"`: it can be any.
@@ -114,9 +113,9 @@ class _Address(NamedTuple):
         return self[:3] == other[:3] and self.path[: len(other.path)] == other.path
 
     def nearly_within(self, other: _Address) -> str | None:
-        """Say what differs, where it is probably a mistake that this is not within the other.
+        """Return what differs, if this address is probably meant to be within the other; else `None`.
 
-        Two ports of a host that are both named are two servers, and so are two paths that part ways.
+        Two different ports that are both named are two servers, and so are two diverging paths.
         """
         if self.host != other.host:
             return None
@@ -161,7 +160,7 @@ class Endpoints:
         return None if found is None else found.prices
 
     def host(self, model: Model) -> Host:
-        """Return what is known of the host that serves a model. Warns of one that is nearly described."""
+        """Return what is known of the host of a model. Warns if its URL nearly matches an endpoint."""
         url = base_url_of(model)
         endpoint = self.at(url)
         if endpoint is None:
@@ -193,7 +192,7 @@ class Endpoints:
         reseller, _, name = model.rpartition("/")
         yield name, endpoint.like, None
         maker = first_party_provider(name)
-        # `vertex_ai/claude-…` is sold by another than its maker, and so is Claude at Azure, at other prices.
+        # Third parties sell `vertex_ai/claude-…`, and Claude at Azure, at other prices than the maker.
         if maker is not None and reseller in ("", maker) and endpoint.like in _MAKERS:
             yield name, maker, None
 
@@ -226,7 +225,7 @@ class Endpoints:
         return next((each for each in self._described if address.is_within(each.address)), None)
 
     def warn_of_near_miss(self, url: str | None) -> None:
-        """Say once of a URL that requests go to that it is nearly one that was described."""
+        """Warn, once for each URL of requests, that it nearly matches an endpoint."""
         if not self._described or url is None or self._at(url) is not None:
             return
         address = _address(url)
@@ -259,7 +258,7 @@ def _are_names(given: object) -> bool:
 
 
 def _service_tier(given: object, own: AbstractSet[str]) -> str | None:
-    """The tier that is given; `auto` leaves the choice to the provider, so it gives none."""
+    """Return the tier that was given; `None` for `auto`, which leaves the choice to the provider."""
     if given is None or given == "auto":
         return None
     known = sorted(SERVICE_TIERS | own)
@@ -295,6 +294,6 @@ def _is_base_url(url: str) -> bool:
         port = parts.port
     except ValueError:  # brackets that do not close, a port that is no number
         return False
-    # Keys are compared as they are: a wildcard or a space would match nothing, and say nothing.
+    # Keys are compared literally, so a wildcard or a space would silently match nothing.
     is_plain = not (parts.query or parts.fragment or parts.username or re.search(r"[*\s]", url))
     return parts.scheme in _PORTS and bool(parts.hostname) and port != 0 and is_plain

@@ -17,7 +17,7 @@ BudgetLike: TypeAlias = Budget | SpendLimit | Sequence[Budget | SpendLimit]
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """A spend limit of which it is known whose spending it counts."""
+    """A spend limit, with the account in which it counts."""
 
     limit: SpendLimit
     account: SpendAccount

@@ -47,7 +47,7 @@ class ListedModel(NamedTuple):
         return any(variant.when.get(condition) == value for variant in self._all_variants)
 
     def variants(self, conditions: Mapping[str, str]) -> Sequence[tuple[int, PriceVariant]]:
-        """The prices of their own that it lists for some conditions, at any time, with their numbers."""
+        """The separate prices that the model lists for some conditions, at any time, with their numbers."""
         return [
             (number, variant)
             for number, variant in enumerate(self._all_variants)

@@ -1,7 +1,7 @@
-"""Money as it is written: amounts that come in, conversions to microcents, and costs for people to read.
+"""Read amounts of money, convert them to microcents, and write costs for people.
 
-Every amount of money that comes in from outside goes through `exact_dollars`, so one rule says how it can be
-written: a `Decimal`, an `int`, a text such as `"0.10"`, or a `float` that is no rounding error. The float
+Every amount of money from outside goes through `exact_dollars`, so one rule says how it can be written: a
+`Decimal`, an `int`, a text such as `"0.10"`, or a `float` with at most 15 significant digits. The float
 `0.1` is one tenth of a dollar; `0.1 + 0.2` is refused, because it is not three tenths.
 """
 
@@ -15,15 +15,15 @@ from fastroai.errors import ConfigurationError
 from fastroai.records import EXACT, MICROCENTS_PER_DOLLAR, usd_to_microcents
 
 Amount = Decimal | int | float | str
-"""How an amount of money can be written. A float means the decimal number that Python prints for it; see
-`exact_dollars` for those that are refused.
+"""An amount of money. A float means the decimal number that Python prints for it; `exact_dollars` says which
+floats are refused.
 """
 
 _CENT: Final = Decimal("0.01")
 _SIGNIFICANT_DIGITS: Final = 3
 _DIGITS_OF_FLOATS: Final = sys.float_info.dig
-"""Significant digits (15) with which every number comes back from a float as it was written. More of them are
-what arithmetic with floats leaves behind."""
+"""Significant digits (15) that a float preserves for every number. More digits come from arithmetic with
+floats."""
 _DOLLARS: Final = "a finite number of US dollars, 0 or more"
 
 
@@ -43,7 +43,7 @@ class Costed(Protocol):
 
 
 def exact_dollars(option: str, value: object, expected: str = _DOLLARS) -> Decimal:
-    """The amount of money that was written, exactly, in US dollars.
+    """Return the exact amount of money, in US dollars.
 
     Raises:
         ConfigurationError: naming `option`, for anything but a finite number of 0 or more, and for a float
@@ -52,7 +52,9 @@ def exact_dollars(option: str, value: object, expected: str = _DOLLARS) -> Decim
     amount = exact_decimal(option, value, expected)
     if isinstance(value, float) and len(EXACT.normalize(amount).as_tuple().digits) > _DIGITS_OF_FLOATS:
         raise ConfigurationError(
-            option, value, "no rounding error of floats in an amount; pass a string or a Decimal instead"
+            option,
+            value,
+            "at most 15 significant digits in a float (more are rounding errors); pass a string or a Decimal",
         )
     return amount
 
@@ -88,9 +90,9 @@ def signed_decimal(option: str, value: object, expected: str) -> Decimal:
 
 
 def dollars_to_microcents(dollars: Amount) -> int:
-    """US dollars as whole microcents ($1 = 1,000,000), rounded once, half to even.
+    """Return US dollars as whole microcents ($1 = 1,000,000), rounded once, half to even.
 
-    As it rounds, it takes any float: `0.1 + 0.2` is 300,000 microcents.
+    Because it rounds, it takes any float: `0.1 + 0.2` is 300,000 microcents.
 
     Raises:
         ConfigurationError: if `dollars` is negative or not a finite number.

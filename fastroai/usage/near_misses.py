@@ -1,6 +1,6 @@
-"""Keys that are probably misspelt: nearly, and not quite, the name of something else.
+"""Keys that are probably misspelt: they nearly match a known name.
 
-Nothing tells for sure, since providers and hosts can have any name. So these are warnings, and never errors.
+Providers and hosts can have any name, so a near miss is a warning and never an error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def misspelt_provider(name: str) -> str | None:
 
     `None` for the providers of PydanticAI and genai-prices, for names that are made of theirs (`openai-eu`,
     `azure2`), for beginnings of models' names (`mixtral`, as in Ollama's `mixtral:8x7b`), and for names that
-    are like none of these.
+    resemble none of these.
     """
     known, lower = _known_providers(), name.lower()
     if name in known or "/" in name:
@@ -45,7 +45,7 @@ def _known_providers() -> frozenset[str]:
 
 
 def _families() -> set[str]:
-    """With what the names of listed models begin: `gpt`, `mixtral`, ..."""
+    """Return the beginnings of the names of listed models: `gpt`, `mixtral`, ..."""
     models = (model.id for provider in get_snapshot().providers for model in provider.models)
     return {_family(model.rpartition("/")[2].lower()) for model in models}
 

@@ -80,7 +80,7 @@ class CostCalculator:
     `TestModel` and `FunctionModel` are free unless they have a price.
 
     Raises:
-        ConfigurationError: naming the model and the field, for prices that cannot be meant.
+        ConfigurationError: naming the model and the field, for invalid prices.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class CostCalculator:
         self._warned: set[tuple[str, str]] = set()
         self._differing: set[tuple[str, str | None]] = set()
         self._found: tuple[DataSnapshot | None, dict[_Served, ServedPrices]] = (None, {})
-        """The prices of what was served, and the list prices of which they are."""
+        """Return the prices of the service, and the list prices from which they were made."""
 
     refresh_prices = staticmethod(refresh_prices)
     refresh_prices_async = staticmethod(refresh_prices_async)
@@ -325,7 +325,7 @@ class CostCalculator:
         return self._endpoints.host(model)
 
     def warn_of_near_miss(self, url: str | None) -> None:
-        """Say once of a URL that requests go to that it is nearly an endpoint's: `NearMissWarning`."""
+        """Warn once, with `NearMissWarning`, that the URL of a request nearly matches an endpoint."""
         self._endpoints.warn_of_near_miss(url)
 
     def cost_headers(self, url: str | None) -> Sequence[str]:
@@ -409,7 +409,7 @@ class CostCalculator:
         reason = cost.why_incomplete(key, override=self._overrides.without_prices(model, provider))
         if (key, reason) not in self._warned:
             self._warned.add((key, reason))
-            warn_caller(f"costs leave out requests: {reason}", UnpricedModelWarning)
+            warn_caller(f"some costs are incomplete: {reason}", UnpricedModelWarning)
 
     def note_difference(self, cost: RequestCost, model: str, provider: str | None) -> None:
         """Log that a provider bills other amounts than the prices known here: once for each model."""
@@ -430,7 +430,7 @@ def calculator_of(given: CostCalculator | None, default: CostCalculator | None =
     """Return the calculator that an option gives, else the default, else one with list prices.
 
     Raises:
-        ConfigurationError: it is no calculator, such as a mapping of prices.
+        ConfigurationError: the option is not a calculator, but for example a mapping of prices.
     """
     if given is None:
         return default or CostCalculator()

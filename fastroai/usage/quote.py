@@ -58,7 +58,7 @@ class Quote:
 
     @classmethod
     def exactly(cls, usd: Amount, because: str, *, name: str = "") -> Quote:
-        """A cost that is known, in US dollars, such as the price of one call of a paid API.
+        """Return a quote for a known cost in US dollars, such as the price of one call of a paid API.
 
         Raises:
             ConfigurationError: for an amount that is negative, not finite, or a rounding error of floats.

@@ -152,7 +152,7 @@ def _rates(given: Mapping[str, Decimal | TieredPrices]) -> Sequence[_Rate]:
 def add_up(used: Used) -> bool:
     """Whether tokens that were read from a cache and written to one are part of the input together.
 
-    That each of both is a part of it is for `check_parts`.
+    `check_parts` checks that each of the two is part of the input.
     """
     if "cache_read_tokens" not in used or "cache_write_tokens" not in used:
         return True

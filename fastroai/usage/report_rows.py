@@ -79,16 +79,16 @@ class UsageRow:
 
 
 class Rows(Protocol):
-    """All rows of a report, for those that write it out."""
+    """All rows of a report, in the form that the writers of reports need."""
 
     @property
     def total(self) -> UsageRow:
-        """The row of everything."""
+        """The row of totals."""
         ...
 
     @property
     def groups(self) -> Mapping[str, Mapping[str, UsageRow]]:
-        """All others, by the name of their group."""
+        """All other rows, by the name of their group."""
         ...
 
     @property

@@ -142,7 +142,7 @@ def _table(report: Rows) -> _Table:
 
 
 def _has_content(row: UsageRow) -> bool:
-    """Whether anything happened. What `spend` paid for, or failed to settle, is no request of a model."""
+    """Return whether anything happened: a model request, or spending by `spend`."""
     counts = (row.request_count, row.released_requests, row.unpriced_requests, row.unmeasured_requests)
     return any(counts) or bool(row.committed_usd)
 

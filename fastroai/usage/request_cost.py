@@ -9,7 +9,7 @@ from typing import Final
 from fastroai.records import EXACT, CostSource
 
 REGIONAL: Final = "regional pricing of"
-"""How the unpriced unit begins that is a premium of a host."""
+"""Prefix of the unpriced unit for a regional premium of a host."""
 _SAY_REGION: Final = (
     "say what tokens cost there, as a multiple of list prices: "
     "CostCalculator(endpoints={'https://...': Endpoint(regional_factor=1)})"

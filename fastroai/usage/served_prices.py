@@ -101,7 +101,7 @@ def told_conditions(details: Mapping[str, object]) -> Conditions:
 
 
 def _by_override(pricing: ModelPricing, usage: RequestUsage, used: Used) -> RequestCost:
-    """By prices of the user, which are for tokens and for requests."""
+    """Return the cost at the prices of the user, which are for tokens and for requests."""
     try:
         cost = pricing.cost(usage)
     except ValueError as error:
@@ -113,7 +113,7 @@ def _by_override(pricing: ModelPricing, usage: RequestUsage, used: Used) -> Requ
 
 
 def _in_region(card: RateCard, used: Used, list_usd: Decimal, factor: Decimal) -> Decimal:
-    """The cost with a regional premium, which is for tokens and not for searches and the like."""
+    """Return the cost with a regional premium, which applies to tokens but not to searches and the like."""
     if factor == _ONE:
         return list_usd
     without_tokens = card.cost({name: count for name, count in used.items() if name not in TOKEN_UNITS})
@@ -122,7 +122,7 @@ def _in_region(card: RateCard, used: Used, list_usd: Decimal, factor: Decimal) -
 
 
 def _unlisted(listed: ListedModel, served: Mapping[str, str]) -> Iterator[str]:
-    """The conditions under which it was served and of which the list has no price."""
+    """Return the conditions of the service for which the list has no price."""
     for name, value in served.items():
         if value.lower() not in _STANDARD and not listed.knows(name, value):
             yield f"{name}={value}"

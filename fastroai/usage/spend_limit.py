@@ -68,12 +68,12 @@ class SpendLimit:
         on_unavailable: OnUncertain = "refuse",
         lease: float = 30.0,
     ) -> None:
-        """Exactly one of `usd` and `microcents`.
+        """Give exactly one of `usd` and `microcents`.
 
         Raises:
             ConfigurationError: if neither or both are given; for amounts that are not positive and finite, or
                 a billion dollars and more, and for floats that are rounding errors; for an unknown window,
-                and for other options that cannot be meant.
+                and for other invalid options.
         """
         for option, value in (
             ("usd", _amount(usd, microcents)),

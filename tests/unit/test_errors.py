@@ -141,7 +141,10 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (StepExecutionError("s", ValueError("bad")), "step 's' failed: ValueError: bad"),
     (TimeLimitExceeded("step 's'", 1.5), "step 's' took longer than 1.5 s"),
     (AnswerCutError("m", "openai"), "the answer of openai:m broke off: its stream ended without a finish"),
-    (CancelledInside("ask"), "step 'ask' awaited something that was cancelled, as by a client or a pool"),
+    (
+        CancelledInside("ask"),
+        "step 'ask' awaited a task that was cancelled, although the step itself was not",
+    ),
     (DispatchSkippedError("no credit"), "agent call skipped: no credit"),
     (DispatchSkippedError(), "agent call skipped"),
     (BudgetExceeded(500, 498), "reached: 498 of 500 are used, so the next request was not sent. Raise"),
@@ -245,7 +248,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         LangGraphStopped("s", "interrupt", "'Send it?'"),
         "the graph of step 's' waits for an answer to 'Send it?'; give graph_step(answer=...)",
     ),
-    (CancelledInside("s"), "step 's' awaited something that was cancelled, as by a client or a pool"),
+    (CancelledInside("s"), "step 's' awaited a task that was cancelled, although the step itself was not"),
     (GraphStopped("g", "cancelled", "cancel was requested"), "graph 'g' is cancelled: cancel was requested"),
     (
         MemoryConflict("k", "a", "b"),

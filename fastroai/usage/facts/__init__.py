@@ -1,6 +1,7 @@
 """What providers document: one table, each line with its source and the day on which it was read.
 
-Nothing here is a guess: what no page says is `None`, and what is asked of such a line has no bound.
+Nothing here is a guess: a value that no page documents is `None`, and requests that depend on it have no
+bound.
 
 - `models`: limits, images and documents of models; `images`: the rules that it names.
 - `made_images`: the images that models make.

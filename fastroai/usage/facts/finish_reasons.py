@@ -1,4 +1,4 @@
-"""What providers document of the ends of answers: the reasons of each API, and what they say of the bill.
+"""What providers document about finish reasons: the reasons of each API, and what each means for the bill.
 
 The usage of an answer is its bill only once the answer has ended. So each reason is in one of two groups: the
 answer has ended and its usage is complete, or it still goes on.

@@ -1,4 +1,4 @@
-"""What providers document of the images that their models make: the most tokens that they are billed as."""
+"""What providers document about the images that their models make: the most tokens that each is billed as."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from fastroai.usage.facts.source import Source
 
 _MOST_TILES: Final = 8
-"""Of an image that fits into 2,048 pixels and whose short side is 512: 4, and as many for rounding."""
+"""Tiles of an image that fits into 2,048 pixels and whose short side is 512: 4, and 4 more for rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class MadeImages:
     sources: tuple[Source, ...]
 
     def most_tokens(self, quality: object, size: object) -> int | None:
-        """The most output tokens of one image; `None` if nothing is documented of such images.
+        """Return the most output tokens of one image; `None` if such images are not documented.
 
-        `None` or `auto` leaves the choice to the provider, so that the largest counts.
+        A quality or size of `None` or `auto` leaves the choice to the provider, so the largest counts.
         """
         return max(
             (
@@ -55,7 +55,7 @@ _REFERENCES: Final = Source(
     "129 tokens for each tile and 65 besides; at high fidelity 6,240 more, or 4,160 for a square",
 )
 MADE_IMAGES: Final = (
-    # Of gpt-image-1-mini, the same page says tokens and prices that contradict each other.
+    # gpt-image-1-mini has no line: its tokens and prices on the same page contradict each other.
     MadeImages(
         re.compile(r"gpt-image-1(-\d{4}-\d{2}-\d{2})?"),
         _TOKENS,
@@ -67,5 +67,5 @@ MADE_IMAGES: Final = (
 
 
 def made_images(model: str) -> MadeImages | None:
-    """What is documented of the images of a model; `None` if there is no line for it."""
+    """Return what is documented about the images of a model; `None` if there is no line for it."""
     return next((line for line in MADE_IMAGES if line.names.fullmatch(model)), None)

@@ -123,7 +123,7 @@ class ServiceTiers:
     """Names that a provider gives to its service tiers."""
 
     standard: frozenset[str]
-    """Those that it never bills above its list prices."""
+    """Service tiers that the provider never bills above its list prices."""
     others: frozenset[str]
     source: Source
 
@@ -242,7 +242,7 @@ PROVIDERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class NamedModels:
-    """Models that have something in common, as their names tell."""
+    """Models that share a property, identified by their names."""
 
     names: re.Pattern[str]
     sources: tuple[Source, ...]
@@ -273,4 +273,4 @@ THINKS_BESIDES: Final = NamedModels(
         ),
     ),
 )
-"""Models that think beyond `max_tokens`, which is for what can be seen of the answer."""
+"""Models whose thinking may exceed `max_tokens`, which limits only the visible answer."""

@@ -29,7 +29,7 @@ _CHECKED: Final = date(2026, 11, 22)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings, or keys of a request's body, of which one page says what they do."""
+    """Settings, or keys of a request's body, that one page documents."""
 
     names: frozenset[str]
     source: Source

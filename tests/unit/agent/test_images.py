@@ -264,7 +264,7 @@ async def test_images_that_nothing_documented_bounds_need_a_most_under_a_budget(
 async def test_a_most_in_dollars_says_nothing_of_tokens() -> None:
     provider = OpenAI()
     async with budget_scope(Budget(tokens=10_000)) as scope:
-        with pytest.raises(UnboundedRequestError, match="no page says"):
+        with pytest.raises(UnboundedRequestError, match="no page of the provider says"):
             await openai(provider, "gpt-image-2", most_usd="0.25").generate("word")
         await openai(provider, most_usd="0.25").generate("word", settings=LOW)
     assert scope.usage.total_tokens == 10 + LOW_TOKENS

@@ -164,7 +164,7 @@ async def test_an_answer_without_usage_says_why_it_is_unmeasured() -> None:
         await metered.request([], None, ModelRequestParameters())
     [record] = scope.records
     assert (record.outcome, record.use) == ("unmeasured", "kept")
-    assert record.error == "the answer said nothing of its usage"
+    assert record.error == "the answer did not report its usage"
 
 
 async def test_a_warning_that_is_raised_leaves_the_request_charged() -> None:

@@ -156,7 +156,7 @@ async def test_a_question_of_a_graph_is_answered(open_store: OpenStore) -> None:
     assert state.finish is not None
     assert state.finish.status == "waiting"
     assert [one.question for one in await graph.questions("r", store=store)] == ["sure?"]
-    with pytest.raises(ConfigurationError, match="a question of this run"):
+    with pytest.raises(ConfigurationError, match="the answer to a question"):
         await runs.report("r", AnswerGiven("a", "yes"), expecting=state.revision)
     state = await runs.report("r", AnswerGiven("ask", "yes"), expecting=state.revision)
     assert [due.step_id for due in state.due] == ["end"]
@@ -354,10 +354,10 @@ async def test_what_nobody_waits_for_is_refused_and_not_on_record() -> None:
     runs = diamond().driven(store=store)
     state = await runs.begin(run_id="r")
     for fact, why in (
-        (StepFinished("b", ["B"]), "of something that is due"),
-        (StepFinished("a", ["A"], visit=2), "of something that is due"),
+        (StepFinished("b", ["B"]), "the outcome of something that is due"),
+        (StepFinished("a", ["A"], visit=2), "the outcome of something that is due"),
         (StepFinished("nothing", ["A"]), "'a' \\(visit 1\\)"),
-        (AnswerGiven("a", 1), "a question of this run"),
+        (AnswerGiven("a", 1), "the answer to a question"),
         (QuestionAsked("a", 1), "no pause nodes"),
     ):
         with pytest.raises(ConfigurationError, match=why):
