@@ -224,7 +224,14 @@ def _spenders(error: BaseException) -> Iterator[BaseException]:
 
 
 def error_chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception, what it was raised from, and the members of exception groups, nearest first."""
+    """The exception, what it was raised from, and the members of exception groups, nearest first.
+
+    Raises:
+        ConfigurationError: it is no exception.
+    """
+    if not isinstance(error, BaseException):
+        expected = "an exception; a result has its usage and its trace itself: result.usage, result.trace"
+        raise ConfigurationError("error", type(error).__name__, expected)
     seen: set[int] = set()
     waiting: list[BaseException] = [error]
     while waiting:
