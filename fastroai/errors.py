@@ -920,7 +920,10 @@ class RunNotFound(FastroAIError, KeyError):
         self.run_id, self.store = run_id, store
 
     def __str__(self) -> str:
-        return f"there is no run {self.run_id!r} in {self.store}; start it with run_id={self.run_id!r}"
+        return (
+            f"there is no run {self.run_id!r} in {self.store}; check the id (fastroai runs list) and the "
+            f"store, or start a run with run_id={self.run_id!r}"
+        )
 
 
 class RunInProgress(FastroAIError):
