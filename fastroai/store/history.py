@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -22,11 +22,14 @@ from fastroai.errors import (
 from fastroai.runtime.facts import (
     RunStatus,
 )
+from fastroai.runtime.options import check_count
+from fastroai.store.adapter import adapt_run_store
 from fastroai.store.entries import (
     RunHeader,
 )
 from fastroai.store.headers import (
     FoundHeader,
+    check_run_id,
     decode_header,
     encode_header,
     header_key,
@@ -39,7 +42,7 @@ from fastroai.store.headers import (
 )
 from fastroai.store.index import PREFIX as INDEX
 from fastroai.store.index import Find, Indexed, add_to_index, index_keys, indexed, run_in_index
-from fastroai.store.payloads import PayloadCodec, unseal_text
+from fastroai.store.payloads import PayloadCodec, check_codec, unseal_text
 from fastroai.store.run_store import RunStore
 
 if TYPE_CHECKING:
@@ -115,8 +118,13 @@ class RunHistory:
     """
 
     def __init__(self, store: RunStore, *, codec: PayloadCodec | None = None) -> None:
-        """`codec` is that of the runs, if they have one; without it, they are shown as they are stored."""
-        self._store, self._codec = store, codec
+        """`codec` is that of the runs, if they have one; without it, they are shown as they are stored.
+
+        Raises:
+            ConfigurationError: `store` is no store of runs, or `codec` is no codec.
+        """
+        check_codec(codec)
+        self._store, self._codec = adapt_run_store(store), codec
 
     def __repr__(self) -> str:
         return f"RunHistory({self._store!r})"
@@ -135,19 +143,23 @@ class RunHistory:
         With a filter or a `limit` it reads indexes, and of the runs only those that it gives.
 
         Args:
-            status: Only those that are there.
+            status: Only those that are there: `running`, `waiting`, `finished`, `failed`, `cancelled`,
+                `interrupted` or `unreadable`.
             pipeline: Only those of the pipeline with this name.
             tag: Only those with this tag.
             tenant: Only those of this tenant.
             limit: Only so many.
 
         Raises:
-            ConfigurationError: there is no such status, or `limit` is below 1.
+            ConfigurationError: there is no such status, a name is no text, or `limit` is no whole number,
+                1 or more.
             RunStoreUnavailable: the store could not be read.
         """
         _check_status(status)
-        if limit is not None and limit < 1:
-            raise ConfigurationError("limit", limit, "at least 1")
+        for option, name in (("pipeline", pipeline), ("tag", tag), ("tenant", tenant)):
+            if name is not None and not isinstance(name, str):
+                raise ConfigurationError(option, name, f"the name of a {option}, as text")
+        check_count("limit", limit, least=1)
         if limit is None and (status, pipeline, tag, tenant) == (None,) * 4:
             # All are wanted, and whole pages of headers are read faster than one after the other.
             runs = [run async for run in self._every_run()]
@@ -165,6 +177,7 @@ class RunHistory:
 
     async def summary(self, run_id: str) -> RunSummary:
         """A run at a glance. Raises as `header`."""
+        check_run_id(run_id)
         found = await read_header(self._store, run_id)
         return self._summary(found.header, found.now)
 
@@ -172,11 +185,13 @@ class RunHistory:
         """What is on record of a run besides its log.
 
         Raises:
+            ConfigurationError: `run_id` cannot be the id of a run.
             RunNotFound: there is no such run.
             RunCorrupt: it cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written it.
             RunFromOlderVersion: an earlier version of FastroAI has written it.
         """
+        check_run_id(run_id)
         return (await read_header(self._store, run_id)).header
 
     async def trace(self, run_id: str) -> RunTrace:
@@ -197,17 +212,19 @@ class RunHistory:
                 match fact:
                     case StepFinished(step_id=step_id, output=output): ...
 
-        It ends when the run has ended, and where it waits for somebody: after `RunFinished`. A run whose
-        process has died may be taken up by another one, so it waits for that. Text in progress is no fact:
-        there is `RequestSent`, and `RequestEnded` with the whole response.
+        It ends after the `RunFinished` that is the last fact: the run has ended, or waits for somebody (its
+        status is `waiting`). A run that is driven from outside has none while something is due, so it waits
+        for the next report. A run whose process has died may be taken up by another one, so it waits for
+        that. Text in progress is no fact: there is `RequestSent`, and `RequestEnded` with the whole response.
 
         Args:
             run_id: The run.
             after: The position of the last fact that is known: the next one is the first.
 
         Raises:
-            ConfigurationError: `after` is negative, or no position.
-            RunNotFound: there is no such run, or it was deleted meanwhile; from the iteration, as all others.
+            ConfigurationError: `run_id` cannot be the id of a run, or `after` is no position in its log.
+            RunNotFound: there is no such run, as it has not begun, or was deleted; from the iteration, as all
+                others.
             RunCorrupt: it cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written it.
             RunFromOlderVersion: an earlier version of FastroAI has written it.
@@ -216,7 +233,8 @@ class RunHistory:
         from fastroai.store.following import FollowedRun
         from fastroai.store.run_arguments import check_position
 
-        check_position("after", after)
+        check_run_id(run_id)
+        check_position("after", after, "the position that came with the last fact")
         return FollowedRun(self._store, run_id, after, self._codec)
 
     async def delete(self, run_id: str, *, force: bool = False) -> None:
@@ -228,9 +246,11 @@ class RunHistory:
                 until then is never part of a later run with this id. And a run whose record cannot be read.
 
         Raises:
+            ConfigurationError: `run_id` cannot be the id of a run.
             RunInProgress: a process has it.
             RunNotFound: there is no such run.
         """
+        check_run_id(run_id)
         for _ in range(_TRIES):
             try:
                 keys = await self._take_from_others(run_id, force)
@@ -252,7 +272,9 @@ class RunHistory:
     ) -> tuple[str, ...]:
         """Forget the runs in which nothing has happened for so long, and give their ids.
 
-        Never those that a process has. Those that cannot be read have no age: they are left, too.
+        Never those that a process has. Runs that wait go like all others, and so do those that are driven
+        from outside, as no process has them: give an age within which they are reported to, or `status`.
+        Those that cannot be read have no age: they are left, too.
 
         Args:
             older_than: The age.
@@ -260,13 +282,14 @@ class RunHistory:
             dry_run: Only tell which.
 
         Raises:
-            ConfigurationError: there is no such status, or the age is negative.
+            ConfigurationError: there is no such status, or the age is negative, or no `timedelta`.
         """
-        wanted = {status} if isinstance(status, str) else None if status is None else set(status)
+        is_several = isinstance(status, Iterable) and not isinstance(status, str)
+        wanted = None if status is None else tuple(status) if is_several else (status,)
         for one in wanted or ():
             _check_status(one)
-        if older_than < timedelta(0):
-            raise ConfigurationError("older_than", older_than, "an age, 0 or more")
+        if not isinstance(older_than, timedelta) or older_than < timedelta(0):
+            raise ConfigurationError("older_than", older_than, "an age, 0 or more: timedelta(days=30)")
         deleted = []
         now = await self._now()
         end = now - older_than
