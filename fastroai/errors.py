@@ -225,7 +225,14 @@ def _spenders(error: BaseException) -> Iterator[BaseException]:
 
 
 def error_chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception, what it was raised from, and the members of exception groups, nearest first."""
+    """The exception, what it was raised from, and the members of exception groups, nearest first.
+
+    Raises:
+        ConfigurationError: it is no exception.
+    """
+    if not isinstance(error, BaseException):
+        expected = "an exception; a result has its usage and its trace itself: result.usage, result.trace"
+        raise ConfigurationError("error", type(error).__name__, expected)
     seen: set[int] = set()
     waiting: list[BaseException] = [error]
     while waiting:
@@ -914,7 +921,10 @@ class RunNotFound(FastroAIError, KeyError):
         self.run_id, self.store = run_id, store
 
     def __str__(self) -> str:
-        return f"there is no run {self.run_id!r} in {self.store}; start it with run_id={self.run_id!r}"
+        return (
+            f"there is no run {self.run_id!r} in {self.store}; check the id (fastroai runs list) and the "
+            f"store, or start a run with run_id={self.run_id!r}"
+        )
 
 
 class RunInProgress(FastroAIError):

@@ -157,7 +157,7 @@ def purge(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget the runs in which nothing has happened for so long. Never those that run."""
+    """Forget the runs in which nothing has happened for so long. Never those that a process has."""
     from fastroai.cli import forgetting
 
     perform(forgetting.purge(store, older_than, status, dry_run, yes, as_json))

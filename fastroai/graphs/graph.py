@@ -45,8 +45,8 @@ from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in
 from fastroai.steps.contracts import bind_contract, declared_output
 from fastroai.steps.hooks import Hooks, RunHooks
+from fastroai.store.headers import check_run_id
 from fastroai.store.run_store import RunStore
-from fastroai.store.runs import check_run_id
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing import Tracer

@@ -39,10 +39,10 @@ from fastroai.runtime.facts import (
 )
 from fastroai.steps.durability import failure_facts
 from fastroai.store.entries import RunHeader, entry_to_store
-from fastroai.store.headers import FoundHeader, log_key
+from fastroai.store.headers import FoundHeader, check_run_id, log_key
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import RecordedRun
-from fastroai.store.runs import append_own, begin_record, change_header, check_run_id, new_header
+from fastroai.store.runs import append_own, begin_record, change_header, new_header
 from fastroai.store.unsealing import seal_messages
 
 Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | QuestionAsked

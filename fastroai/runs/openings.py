@@ -29,12 +29,12 @@ from fastroai.runtime.facts import (
 from fastroai.steps import ConversationState
 from fastroai.steps.durability import stored_output, stored_value
 from fastroai.store.adapter import adapt_run_store
-from fastroai.store.headers import FoundHeader, read_header, read_log
+from fastroai.store.headers import FoundHeader, check_run_id, read_header, read_log
 from fastroai.store.journal import Durability
 from fastroai.store.payloads import PayloadCodec, seal
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore
-from fastroai.store.runs import DurableRun, check_run_id
+from fastroai.store.runs import DurableRun
 from fastroai.store.signals import last_signal
 from fastroai.store.unsealing import unseal_messages
 from fastroai.store.values import value_to_json

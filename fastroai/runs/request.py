@@ -18,9 +18,9 @@ from fastroai.runtime.events import (
 from fastroai.runtime.scope import ScopeKind
 from fastroai.steps import PipelineConfig
 from fastroai.steps.hooks import RunHooks
+from fastroai.store.headers import check_run_id
 from fastroai.store.log import run_of
 from fastroai.store.run_store import RunStore
-from fastroai.store.runs import check_run_id
 from fastroai.tracing import NoOpTracer, Tracer
 from fastroai.usage.limits import Limits
 

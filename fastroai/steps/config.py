@@ -26,7 +26,7 @@ from fastroai.runtime.options import check_count, check_seconds
 from fastroai.steps.hooks import Hooks, OnRetry, OnStepFailure, OnStepStart, OnStepSuccess, check_hooks
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.journal import Durability
-from fastroai.store.payloads import PayloadCodec
+from fastroai.store.payloads import PayloadCodec, check_codec
 from fastroai.usage import BudgetLike
 from fastroai.usage.limits import Limits, limits_of
 
@@ -129,8 +129,7 @@ class PipelineConfig(ExecutionConfig):
             adapt_run_store(self.store)
         if self.durability not in ("sync", "async"):
             raise ConfigurationError("durability", self.durability, "'sync' or 'async'")
-        if self.codec is not None and not isinstance(self.codec, PayloadCodec):
-            raise ConfigurationError("codec", self.codec, "an object with encode(bytes) and decode(bytes)")
+        check_codec(self.codec)
         check_provider_limits(self.provider_limits)
 
 

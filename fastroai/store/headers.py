@@ -12,7 +12,7 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from fastroai.errors import RunCorrupt, RunInProgress, RunNotFound
+from fastroai.errors import ConfigurationError, RunCorrupt, RunInProgress, RunNotFound
 from fastroai.runtime.facts import AnyFact
 from fastroai.runtime.owner import is_dead
 from fastroai.store.checksums import with_checksum, without_checksum
@@ -21,6 +21,15 @@ from fastroai.store.run_store import RunStore, StoredKey
 
 _PAGE: Final = 500
 _EPOCH: Final = re.compile("[0-9a-f]{32}")
+_NOT_TEXT: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
+_RUN_ID: Final = re.compile(rf"[^\s{_NOT_TEXT}](?:[^{_NOT_TEXT}]{{0,198}}[^\s{_NOT_TEXT}])?")
+
+
+def check_run_id(run_id: str) -> None:
+    """Refuse what cannot be the id of a run. Raises `ConfigurationError`."""
+    if not isinstance(run_id, str) or _RUN_ID.fullmatch(run_id) is None:
+        expected = "1 to 200 characters, without control characters, and no space at either end"
+        raise ConfigurationError("run_id", run_id, expected)
 
 
 def header_key(run_id: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -22,11 +22,14 @@ from fastroai.errors import (
 from fastroai.runtime.facts import (
     RunStatus,
 )
+from fastroai.runtime.options import check_count
+from fastroai.store.adapter import adapt_run_store
 from fastroai.store.entries import (
     RunHeader,
 )
 from fastroai.store.headers import (
     FoundHeader,
+    check_run_id,
     decode_header,
     encode_header,
     header_key,
@@ -39,7 +42,7 @@ from fastroai.store.headers import (
 )
 from fastroai.store.index import PREFIX as INDEX
 from fastroai.store.index import Find, Indexed, add_to_index, index_keys, indexed, run_in_index
-from fastroai.store.payloads import PayloadCodec, unseal_text
+from fastroai.store.payloads import PayloadCodec, check_codec, unseal_text
 from fastroai.store.run_store import RunStore
 
 if TYPE_CHECKING:
@@ -115,8 +118,13 @@ class RunHistory:
     """
 
     def __init__(self, store: RunStore, *, codec: PayloadCodec | None = None) -> None:
-        """`codec` is that of the runs, if they have one; without it, they are shown as they are stored."""
-        self._store, self._codec = store, codec
+        """`codec` is that of the runs, if they have one; without it, they are shown as they are stored.
+
+        Raises:
+            ConfigurationError: `store` is no store of runs, or `codec` is no codec.
+        """
+        check_codec(codec)
+        self._store, self._codec = adapt_run_store(store), codec
 
     def __repr__(self) -> str:
         return f"RunHistory({self._store!r})"
@@ -135,19 +143,23 @@ class RunHistory:
         With a filter or a `limit`, it looks runs up in indexes, and reads only those that it returns.
 
         Args:
-            status: Return only runs with this status.
+            status: Return only runs with this status: `running`, `waiting`, `finished`, `failed`,
+                `cancelled`, `interrupted` or `unreadable`.
             pipeline: Return only runs of the pipeline or graph with this name.
             tag: Return only runs with this tag.
             tenant: Return only runs of this tenant.
             limit: Return at most this many runs.
 
         Raises:
-            ConfigurationError: there is no such status, or `limit` is below 1.
+            ConfigurationError: there is no such status, a name is no text, or `limit` is no whole number,
+                1 or more.
             RunStoreUnavailable: the store could not be read.
         """
         _check_status(status)
-        if limit is not None and limit < 1:
-            raise ConfigurationError("limit", limit, "at least 1")
+        for option, name in (("pipeline", pipeline), ("tag", tag), ("tenant", tenant)):
+            if name is not None and not isinstance(name, str):
+                raise ConfigurationError(option, name, f"the name of a {option}, as text")
+        check_count("limit", limit, least=1)
         if limit is None and (status, pipeline, tag, tenant) == (None,) * 4:
             # All runs are wanted, and reading whole pages of headers is faster than reading them one by one.
             runs = [run async for run in self._every_run()]
@@ -165,6 +177,7 @@ class RunHistory:
 
     async def summary(self, run_id: str) -> RunSummary:
         """A run at a glance. Raises as `header`."""
+        check_run_id(run_id)
         found = await read_header(self._store, run_id)
         return self._summary(found.header, found.now)
 
@@ -172,11 +185,13 @@ class RunHistory:
         """Return the header of a run: what is on record of it besides its log.
 
         Raises:
+            ConfigurationError: `run_id` cannot be the id of a run.
             RunNotFound: there is no such run.
             RunCorrupt: it cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written it.
             RunFromOlderVersion: an earlier version of FastroAI has written it.
         """
+        check_run_id(run_id)
         return (await read_header(self._store, run_id)).header
 
     async def trace(self, run_id: str) -> RunTrace:
@@ -197,18 +212,20 @@ class RunHistory:
                 match fact:
                     case StepFinished(step_id=step_id, output=output): ...
 
-        It ends after `RunFinished`: when the run has ended, or waits for a person. If the process of the run
-        has died, it waits until another process takes the run up. Partial text is not a fact: there is
-        `RequestSent`, and `RequestEnded` with the whole response.
+        It ends after the `RunFinished` that is the last fact: the run has ended, or waits for a person (its
+        status is `waiting`). A run that is driven from outside has no such fact while something is due, so
+        the iteration waits for the next report. If the process of the run has died, the iteration waits until
+        another process takes the run up. Partial text is not a fact: there is `RequestSent`, and
+        `RequestEnded` with the whole response.
 
         Args:
             run_id: The run.
             after: Position of the last fact that you have seen. The iteration begins after it.
 
         Raises:
-            ConfigurationError: `after` is negative, or not a position in the log.
-            RunNotFound: there is no such run, or it was deleted meanwhile. The iteration raises this and the
-                errors below.
+            ConfigurationError: `run_id` cannot be the id of a run, or `after` is not a position in its log.
+            RunNotFound: there is no such run: it has not begun, or was deleted. The iteration raises this and
+                the errors below.
             RunCorrupt: it cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written it.
             RunFromOlderVersion: an earlier version of FastroAI has written it.
@@ -217,7 +234,8 @@ class RunHistory:
         from fastroai.store.following import FollowedRun
         from fastroai.store.run_arguments import check_position
 
-        check_position("after", after)
+        check_run_id(run_id)
+        check_position("after", after, "the position that came with the last fact")
         return FollowedRun(self._store, run_id, after, self._codec)
 
     async def delete(self, run_id: str, *, force: bool = False) -> None:
@@ -230,9 +248,11 @@ class RunHistory:
                 later run with this id.
 
         Raises:
+            ConfigurationError: `run_id` cannot be the id of a run.
             RunInProgress: a process has it.
             RunNotFound: there is no such run.
         """
+        check_run_id(run_id)
         for _ in range(_TRIES):
             try:
                 keys = await self._take_from_others(run_id, force)
@@ -254,7 +274,9 @@ class RunHistory:
     ) -> tuple[str, ...]:
         """Forget the runs in which nothing has happened for so long, and give their ids.
 
-        Never those that a process has. Those that cannot be read have no age: they are left, too.
+        Never those that a process has. Runs that wait go like all others, and so do those that are driven
+        from outside, as no process has them: give an age within which they are reported to, or `status`.
+        Those that cannot be read have no age: they are left, too.
 
         Args:
             older_than: The age.
@@ -262,13 +284,14 @@ class RunHistory:
             dry_run: Only tell which.
 
         Raises:
-            ConfigurationError: there is no such status, or the age is negative.
+            ConfigurationError: there is no such status, or the age is negative, or no `timedelta`.
         """
-        wanted = {status} if isinstance(status, str) else None if status is None else set(status)
+        is_several = isinstance(status, Iterable) and not isinstance(status, str)
+        wanted = None if status is None else tuple(status) if is_several else (status,)
         for one in wanted or ():
             _check_status(one)
-        if older_than < timedelta(0):
-            raise ConfigurationError("older_than", older_than, "an age, 0 or more")
+        if not isinstance(older_than, timedelta) or older_than < timedelta(0):
+            raise ConfigurationError("older_than", older_than, "an age, 0 or more: timedelta(days=30)")
         deleted = []
         now = await self._now()
         end = now - older_than

@@ -8,7 +8,7 @@ from typing import Final, Protocol, runtime_checkable
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
-from fastroai.errors import RunStoreUnavailable
+from fastroai.errors import ConfigurationError, RunStoreUnavailable
 
 # A value that went through a codec is stored as {"$sealed": ...}, any other as it is. A value that looks like
 # an envelope gets one of its own, {"$plain": ...}, so no value of a user is ever taken for an envelope.
@@ -41,6 +41,16 @@ class PayloadCodec(Protocol):
     def decode(self, payload: bytes) -> bytes:
         """JSON text again."""
         ...
+
+
+def check_codec(codec: object) -> None:
+    """Refuse what is neither a codec nor `None`.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    if codec is not None and not isinstance(codec, PayloadCodec):
+        raise ConfigurationError("codec", codec, "an object with encode(bytes) and decode(bytes)")
 
 
 def seal(value: JsonValue, codec: PayloadCodec | None) -> JsonValue:

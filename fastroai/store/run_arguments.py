@@ -33,14 +33,15 @@ def check_values(values: Sequence[bytes], revision: int) -> None:
             raise ConfigurationError("value", value, "bytes")
 
 
-def check_position(option: str, position: int) -> None:
-    """Refuse what is no position.
+def check_position(option: str, position: int, what: str = "a position") -> None:
+    """Refuse what is no position; `what` it should be, in the error.
 
     Raises:
-        ConfigurationError: it is below 0, or above what any store can count.
+        ConfigurationError: it is no int, below 0, or above what any store can count.
     """
-    if not 0 <= position <= LAST_POSITION:
-        raise ConfigurationError(option, position, f"0 to {LAST_POSITION}")
+    is_int = isinstance(position, int) and not isinstance(position, bool)
+    if not is_int or not 0 <= position <= LAST_POSITION:
+        raise ConfigurationError(option, position, f"{what}, an int from 0 to {LAST_POSITION}")
 
 
 class KeyRange(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -13,7 +12,6 @@ from time import time
 from typing import Final
 
 from fastroai.errors import (
-    ConfigurationError,
     RevisionConflict,
     RunExists,
     RunInProgress,
@@ -53,17 +51,7 @@ from fastroai.store.unsealing import unseal_payloads
 LEASE: Final = 30.0
 """Seconds after which a process counts as dead that has not renewed its lease."""
 
-_NOT_TEXT: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
-_RUN_ID: Final = re.compile(rf"[^\s{_NOT_TEXT}](?:[^{_NOT_TEXT}]{{0,198}}[^\s{_NOT_TEXT}])?")
-
 logger = logging.getLogger("fastroai.store")
-
-
-def check_run_id(run_id: str) -> None:
-    """Refuse what cannot be the id of a run. Raises `ConfigurationError`."""
-    if not isinstance(run_id, str) or _RUN_ID.fullmatch(run_id) is None:
-        expected = "1 to 200 characters, without control characters, and no space at either end"
-        raise ConfigurationError("run_id", run_id, expected)
 
 
 class DurableRun:

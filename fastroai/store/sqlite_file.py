@@ -31,9 +31,9 @@ def file_path(path: str | os.PathLike[str], in_memory: str) -> str:
     Raises:
         ConfigurationError: it is no file's. `in_memory` is what there is instead.
     """
-    name = os.fspath(path)
-    if not name or name.startswith(":memory:"):
-        raise ConfigurationError("path", name, f"a file; in memory, there is {in_memory}")
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+    if not isinstance(name, str) or not name or name.startswith(":memory:"):
+        raise ConfigurationError("path", name, f"the path of a file; in memory, there is {in_memory}")
     return os.path.abspath(name)
 
 

@@ -209,6 +209,8 @@ class RunTrace:
         Raises:
             ConfigurationError: there is no such step.
         """
+        if not isinstance(step, str):
+            raise ConfigurationError("step", step, self._expected_step)
         places = {e.id: e.request.place for e in self.entries if isinstance(e, RequestSent)}
         located = [(entry, place) for entry in self.entries if (place := _place_of(entry, places))]
         wanted = self._places_of(step, {place for _, place in located})
@@ -223,8 +225,12 @@ class RunTrace:
         if not nested:
             names = sorted(known | {step_name(place) for place in known})
             hint = nearest_hint(step, names)
-            raise ConfigurationError("step", step, f"a step of run {self.run_id!r}, or a place in it.{hint}")
+            raise ConfigurationError("step", step, f"{self._expected_step}.{hint}")
         return nested
+
+    @property
+    def _expected_step(self) -> str:
+        return f"the id of a step of run {self.run_id!r}, or a place in it"
 
     # --- reading ---
 
@@ -236,7 +242,14 @@ class RunTrace:
         return explain(self.entries, self.attempts)
 
     def diff(self, other: RunTrace) -> tuple[Difference, ...]:
-        """What another run did otherwise, ids and times aside; empty if nothing."""
+        """What another run did otherwise, ids and times aside; empty if nothing.
+
+        Raises:
+            ConfigurationError: `other` is no trace.
+        """
+        if not isinstance(other, RunTrace):
+            expected = "the trace of another run; of a result, that is result.trace"
+            raise ConfigurationError("other", type(other).__name__, expected)
         return differences(self._facts, other._facts)
 
     @property
@@ -257,7 +270,14 @@ class RunTrace:
 
         No step is run and nothing is sent. `None` if everything is decided as it was; else where it was first
         not: a changed pipeline, or a log that another one has written.
+
+        Raises:
+            ConfigurationError: `pipeline` is neither a pipeline nor a graph.
         """
+        # A trace has a method of that name, too: two of them would ask each other without end.
+        if isinstance(pipeline, type | RunTrace) or not callable(getattr(pipeline, "replay", None)):
+            expected = f"the pipeline or graph that this is a run of, {self.pipeline!r}"
+            raise ConfigurationError("pipeline", type(pipeline).__name__, expected)
         return pipeline.replay(self)
 
     # --- as text ---
@@ -278,6 +298,8 @@ class RunTrace:
             RunCorrupt: one of its entries cannot be read.
         """
         expected = "the text that RunTrace.to_json gives"
+        if not isinstance(text, str | bytes):
+            raise ConfigurationError("text", type(text).__name__, expected)
         try:
             known = from_json(text)
         except ValueError as error:

@@ -192,7 +192,10 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     ),
     (RevisionConflict("run/1", 2, 3), "key 'run/1' is at revision 3, not 2: another writer was there"),
     (RunExists("r", "failed"), "there is a run 'r' in the store already (failed); go on with it by"),
-    (RunNotFound("r", "a.db"), "there is no run 'r' in a.db; start it with run_id='r'"),
+    (
+        RunNotFound("r", "a.db"),
+        "there is no run 'r' in a.db; check the id (fastroai runs list) and the store, or",
+    ),
     (
         RunInProgress("r", "host pid 3", datetime(2026, 3, 2, 12, 30, 5, tzinfo=UTC)),
         "run 'r' is running in host pid 3, whose lease is until 12:30:05 UTC unless it renews it; wait",

@@ -102,6 +102,37 @@ async def test_it_goes_on_after_any_position(open_store: OpenStore) -> None:
     await closed(store)
 
 
+@pytest.mark.parametrize("after", ["5", None, True, 1.0, -1])
+def test_it_goes_on_after_a_position_only(after: Any) -> None:
+    with pytest.raises(ConfigurationError, match="after=.*the position that came with the last fact, an int"):
+        RunHistory(MemoryRunStore()).follow("r", after=after)
+
+
+async def test_a_run_that_has_not_begun_is_not_found() -> None:
+    store = MemoryRunStore()
+    followed = RunHistory(store).follow("r1")
+    with pytest.raises(RunNotFound, match="check the id"):
+        await anext(followed)
+    await Log().end().write(store)
+    assert len(await all_of(followed)) == 2, "the same iteration can be tried again"
+
+
+async def test_of_a_driven_run_the_next_report_is_waited_for() -> None:
+    store = MemoryRunStore()
+    runs = Gate().pipeline.driven(store=store)
+    state = await runs.begin(run_id="r")
+    followed = RunHistory(store).follow("r")
+    for _ in range(state.revision):
+        await anext(followed)
+    waiting = asyncio.create_task(all_of(followed))
+    await asyncio.sleep(0.05)
+    assert not waiting.done(), "its status is `waiting`, but something is due"
+    for step_id in ("a", "b"):
+        state = await runs.report("r", StepFinished(step_id, "done"), expecting=state.revision)
+    told = await waiting
+    assert isinstance(told[-1][1], RunFinished)
+
+
 async def test_a_wait_that_is_cancelled_loses_nothing(open_store: OpenStore) -> None:
     store, gate = open_store(), Gate()
     run = asyncio.create_task(gate.pipeline.execute(run_id="r", store=store))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.run_logs import START, Log, definition, failure, support_desk
+from support.run_stores import PlainStore
 from support.stored_runs import log_key_of
 
 from fastroai.errors import (
@@ -18,8 +19,9 @@ from fastroai.errors import (
     RunNotFound,
     RunStoreUnavailable,
 )
+from fastroai.pipelines import Pipeline, StepContext, step
 from fastroai.runtime.owner import new_owner, release_owner
-from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore
+from fastroai.store import MemoryRunStore, RunHistory, SQLiteRunStore, adapt_run_store
 from fastroai.store.headers import encode_header, header_key
 from fastroai.store.payloads import seal
 
@@ -47,6 +49,11 @@ async def write_running(
 
 async def ids(history: RunHistory, **filters: Any) -> list[str]:
     return [run.run_id for run in await history.list(**filters)]
+
+
+@step
+async def idle(ctx: StepContext) -> None:
+    pass
 
 
 # --- reading ---
@@ -180,6 +187,56 @@ async def test_filters_that_cannot_be_meant(store: MemoryRunStore) -> None:
         await history.purge(timedelta(-1))
     with pytest.raises(ConfigurationError, match="status"):
         await history.purge(timedelta(1), status=["finished", "done"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("limit", ["10", 1.5, True])
+async def test_a_limit_is_a_whole_number(store: MemoryRunStore, limit: Any) -> None:
+    with pytest.raises(ConfigurationError, match="limit=.*a whole number, 1 or more"):
+        await RunHistory(store).list(limit=limit)
+
+
+@pytest.mark.parametrize("option", ["pipeline", "tag", "tenant"])
+async def test_runs_are_listed_by_names(store: MemoryRunStore, option: str) -> None:
+    for value in (Pipeline("desk", {"a": idle}), 7, ["desk"]):
+        with pytest.raises(ConfigurationError, match=f"{option}=.*the name of a {option}, as text"):
+            await RunHistory(store).list(**{option: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("age", [30, "30d", None])
+async def test_an_age_is_a_timedelta(store: MemoryRunStore, age: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"older_than=.*an age, 0 or more: timedelta\(days=30\)"):
+        await RunHistory(store).purge(age)
+
+
+@pytest.mark.parametrize("status", [7, [[]], [None, 3]])
+async def test_the_statuses_of_a_purge_are_names(store: MemoryRunStore, status: Any) -> None:
+    with pytest.raises(ConfigurationError, match="status=.*one of running"):
+        await RunHistory(store).purge(timedelta(1), status=status)
+
+
+@pytest.mark.parametrize("run_id", [7, None, "", " r1"])
+async def test_what_cannot_be_the_id_of_a_run(store: MemoryRunStore, run_id: Any) -> None:
+    history = RunHistory(store)
+    for ask in (history.header, history.summary, history.trace, history.delete, store.trace):
+        with pytest.raises(ConfigurationError, match="run_id=.*expected 1 to 200 characters"):
+            await ask(run_id)
+    with pytest.raises(ConfigurationError, match="run_id=.*expected 1 to 200 characters"):
+        history.follow(run_id)
+
+
+def test_a_history_is_of_a_store_and_a_codec() -> None:
+    store: Any = "a.db"
+    with pytest.raises(ConfigurationError, match=r"expected a store: SQLiteRunStore\('a.db'\), for a file"):
+        RunHistory(store)
+    codec: Any = "x"
+    with pytest.raises(ConfigurationError, match=r"codec='x': expected an object with encode\(bytes\)"):
+        RunHistory(MemoryRunStore(), codec=codec)
+
+
+async def test_a_history_may_be_of_a_store_with_plain_methods(tmp_path: Path) -> None:
+    await at(1, "r1").end().write(adapt_run_store(PlainStore(tmp_path / "runs.db")))
+    plain: Any = PlainStore(tmp_path / "runs.db")
+    assert await ids(RunHistory(plain)) == ["r1"]
 
 
 def test_a_history_says_of_which_store_it_is() -> None:
@@ -326,6 +383,15 @@ async def test_a_purge_can_be_of_some_statuses(store: MemoryRunStore) -> None:
     assert await history.purge(timedelta(1), status="failed") == ("failed",)
     assert await history.purge(timedelta(1), status={"finished", "failed"}) == ("finished",)
     assert await ids(history) == ["waiting"]
+
+
+async def test_a_purge_deletes_runs_that_wait_and_those_that_are_driven_when_they_are_old() -> None:
+    store = MemoryRunStore()
+    await Pipeline("p", {"a": idle}).driven(store=store).begin(run_id="driven")
+    history = RunHistory(store)
+    assert await history.purge(timedelta(hours=1)) == ()
+    assert await history.purge(timedelta(0), status=("finished", "failed")) == ()
+    assert await history.purge(timedelta(0)) == ("driven",)
 
 
 async def test_a_purge_passes_over_a_run_that_is_taken_up_or_gone_meanwhile(

@@ -61,8 +61,10 @@ async def test_what_cannot_be_a_key_is_refused(open_store: OpenStore, key: str, 
 async def test_what_is_no_position_limit_or_value_is_refused(open_store: OpenStore) -> None:
     store = open_store()
     last = 2**32 - 1
-    for revision in (-1, last + 1):
-        with pytest.raises(ConfigurationError, match=f"revision=.*expected 0 to {last}"):
+    for revision in (-1, last + 1, "5", None, True, 1.0):
+        with pytest.raises(
+            ConfigurationError, match=f"revision=.*expected a position, an int from 0 to {last}"
+        ):
             await store.append("k", [], revision=revision)
         with pytest.raises(ConfigurationError, match="revision="):
             await store.compare_and_set("k", b"1", revision=revision)
@@ -108,8 +110,30 @@ def test_a_path_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert repr(open_run_store("runs.db")) == f"SQLiteRunStore({str(tmp_path / 'runs.db')!r})"
 
 
-@pytest.mark.parametrize("place", [f"mysql://u:{SECRET}@h/db", "sqlite://runs.db", "http://h", "sqlite://"])
-def test_another_place_is_refused_without_telling_passwords(place: str) -> None:
+@pytest.mark.parametrize("name", ["redis", "a:b"])
+def test_a_path_may_be_a_path_object_and_look_a_little_like_a_url(tmp_path: Path, name: str) -> None:
+    assert repr(open_run_store(tmp_path / name)) == f"SQLiteRunStore({str(tmp_path / name)!r})"
+    assert isinstance(open_run_store(name), SQLiteRunStore)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        f"mysql://u:{SECRET}@h/db",
+        f"jdbc:postgresql://u:{SECRET}@h/db",
+        "sqlite://runs.db",
+        "http://h",
+        "sqlite://",
+        f"rediss:/u:{SECRET}@h",
+        f"redis:u:{SECRET}@h",
+        f"postgres:/u:{SECRET}@h/db",
+        "sqlite:/runs.db",
+        None,
+        3,
+        b"runs.db",
+    ],
+)
+def test_another_place_is_refused_without_telling_passwords(place: Any) -> None:
     with pytest.raises(ConfigurationError, match="store=.*expected a path, or sqlite:///path") as caught:
         open_run_store(place)
     assert SECRET not in str(caught.value)
@@ -119,6 +143,12 @@ def test_another_place_is_refused_without_telling_passwords(place: str) -> None:
 def test_what_is_no_file_is_refused(place: str) -> None:
     with pytest.raises(ConfigurationError, match=r"in memory, there is MemoryRunStore\(\)"):
         open_run_store(place)
+
+
+@pytest.mark.parametrize("path", [3, None, b"runs.db"])
+def test_a_file_is_named_by_a_path(path: Any) -> None:
+    with pytest.raises(ConfigurationError, match="path=.*expected the path of a file"):
+        SQLiteRunStore(path)
 
 
 def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

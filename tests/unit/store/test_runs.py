@@ -39,9 +39,9 @@ from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.entries import (
     RunHeader,
 )
-from fastroai.store.headers import encode_header, header_key, log_key, read_header, read_log
+from fastroai.store.headers import check_run_id, encode_header, header_key, log_key, read_header, read_log
 from fastroai.store.recorded import RecordedRun
-from fastroai.store.runs import LEASE, DurableRun, check_run_id
+from fastroai.store.runs import LEASE, DurableRun
 
 
 def opened(run_id: str = "r") -> RunStarted:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from support.run_logs import START, Log, definition, failure, support_desk
@@ -279,6 +280,12 @@ def test_the_events_of_a_step_that_there_is_not_are_an_error() -> None:
         support_desk().trace.events_for("clasify")
 
 
+@pytest.mark.parametrize("step", [None, 3, ["classify"]])
+def test_a_step_is_named_by_text(step: Any) -> None:
+    with pytest.raises(ConfigurationError, match="step=.*expected the id of a step of run 'r1', or a place"):
+        support_desk().trace.events_for(step)
+
+
 def test_a_step_id_may_have_any_character() -> None:
     trace = Log(definition({"a/b@1": []})).start("a%2Fb%401").output("a%2Fb%401").trace
     assert len(trace.events_for("a/b@1")) == 2
@@ -387,8 +394,8 @@ def test_a_trace_comes_back_from_json_as_it_was() -> None:
     assert json.loads(text)["format"] == 2
 
 
-@pytest.mark.parametrize("text", ["nonsense", "[]", '{"format": 2}', "", b"\xff"])
-def test_text_that_is_no_trace_is_refused(text: str | bytes) -> None:
+@pytest.mark.parametrize("text", ["nonsense", "[]", '{"format": 2}', "", b"\xff", {"entries": []}, None])
+def test_text_that_is_no_trace_is_refused(text: Any) -> None:
     with pytest.raises(ConfigurationError, match="the text that RunTrace.to_json gives"):
         RunTrace.from_json(text)
 

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
+import pytest
 from pydantic import JsonValue
 from support.run_logs import START, Log, definition, failure, support_desk
+
+from fastroai.errors import ConfigurationError
 
 SHAPE = definition({"a": [], "b": ["a"]})
 
@@ -42,6 +46,12 @@ def test_outputs_differ() -> None:
         "done",
         ["x"],
     )
+
+
+@pytest.mark.parametrize("other", ["x", None, chain()])
+def test_only_traces_are_compared(other: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"other=.*the trace of another run.* result\.trace"):
+        chain().trace.diff(other)
 
 
 def test_one_is_not_true() -> None:

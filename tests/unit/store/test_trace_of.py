@@ -9,8 +9,15 @@ from typing import Any
 
 import pytest
 
-from fastroai import Graph, MemoryRunStore, Pipeline, RunTrace, StepContext, step, trace_of
-from fastroai.errors import FastroAIError, GraphStopped, StepExecutionError
+from fastroai import FastroAgent, Graph, MemoryRunStore, Pipeline, RunTrace, StepContext, step, trace_of
+from fastroai.errors import (
+    ConfigurationError,
+    FastroAIError,
+    GraphStopped,
+    StepExecutionError,
+    records_of,
+    usage_of,
+)
 from fastroai.graphs import Edge
 from fastroai.pipelines import BasePipeline
 
@@ -123,6 +130,24 @@ async def test_it_survives_pickling() -> None:
     trace = trace_of(pickle.loads(pickle.dumps(caught.value)))
     assert trace == trace_of(caught.value)
     assert isinstance(trace, RunTrace)
+
+
+async def test_what_is_no_exception_is_refused() -> None:
+    result: Any = await pipeline("shop", good).execute()
+    for value in ("x", None, result):
+        for ask in (trace_of, usage_of, records_of):
+            with pytest.raises(ConfigurationError, match=r"error=.*expected an exception;.* result\.trace"):
+                ask(value)
+
+
+async def test_a_run_is_replayed_by_what_it_is_a_run_of() -> None:
+    shop = pipeline("shop", good)
+    trace = (await shop.execute()).trace
+    assert trace.replay(shop) is None
+    wrong: list[Any] = ["pp", None, FastroAgent("test"), trace, Pipeline]
+    for value in wrong:
+        with pytest.raises(ConfigurationError, match="expected the pipeline or graph .* a run of, 'shop'"):
+            trace.replay(value)
 
 
 def test_an_error_that_ended_no_run_has_none() -> None:
