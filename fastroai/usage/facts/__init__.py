@@ -19,7 +19,7 @@ from fastroai.usage.facts.finish_reasons import (
     has_ended,
 )
 from fastroai.usage.facts.images import ImageRule, Size
-from fastroai.usage.facts.models import MODELS, PROVIDERS_OF_MANY, ModelFacts, model_facts
+from fastroai.usage.facts.models import MODELS, ModelFacts, model_facts
 from fastroai.usage.facts.providers import (
     ANTHROPIC,
     GATEWAY,
@@ -62,7 +62,6 @@ __all__ = [
     "OPENAI",
     "OTHER",
     "PROVIDERS",
-    "PROVIDERS_OF_MANY",
     "REGIONAL_PRICES",
     "SEARCHES_UNASKED",
     "SERVER_SIDE_INPUT_SETTINGS",

@@ -2,7 +2,8 @@
 
 A line is for the models whose whole name it matches, with or without the date of a snapshot. What a line
 does not say is not documented, or could not be checked, and has no bound of its own: the context window
-stands in for it.
+stands in for it. A model without a line has nothing but that window: the tests list these models, each with the
+reason, so that a new one is noticed.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ _UNSCALED: Final = Patches(
 
 _OPENAI: Final = (
     _line("openai", r"gpt-3\.5-turbo(-16k|-instruct|-0125|-0301|-0613|-1106)?|gpt-3\.5-0301", output=4_096),
-    _line("openai", r"gpt-4(-32k)?(-0314|-0613)?"),
+    _line("openai", r"gpt-4(-32k)?(-0314|-0613)?", unknown="its limits could not be checked"),
     _line("openai", r"gpt-4-turbo(-preview)?", output=4_096, images=_tiles(85, 170)),
     _line("openai", r"gpt-4-vision-preview", output=4_096),
     _line("openai", r"gpt-4o|chatgpt-4o|gpt-4\.5-preview", output=16_384, images=_tiles(85, 170)),
@@ -240,7 +241,11 @@ _ANTHROPIC: Final = (
 # --- xAI ---
 
 _XAI: Final = (
-    _line("xai", r"grok-[234](-.*)?|grok-4\.\d+(-.*)?|grok-build-0\.1|grok-code-fast-1|grok-latest"),
+    _line(
+        "xai",
+        r"grok-[234](-.*)?|grok-4\.\d+(-.*)?|grok-build-0\.1|grok-code-fast-1|grok-latest",
+        unknown="there is no limit on the length of an answer, and no rule for images",
+    ),
     _line("xai", r"grok-voice-.*", unknown="not asked for text"),
 )
 
@@ -257,45 +262,6 @@ _MAKERS: Final[dict[str, tuple[Maker, ...]]] = {
     "xai": ("xai",),
 }
 """Whose models a provider serves under the names that their makers give them."""
-
-PROVIDERS_OF_MANY: Final = {
-    "alibaba": "serves open models",
-    "bedrock": "names models in its own way",
-    "bedrock-mantle": "names models in its own way",
-    "cerebras": "serves open models",
-    "cohere": "could not be checked",
-    "crusoe": "serves open models",
-    "deepseek": "could not be checked",
-    "elevenlabs": "not asked for text",
-    "fireworks": "serves open models",
-    "github": "a gateway",
-    "github-copilot": "a gateway",
-    "groq": "serves open models",
-    "heroku": "a gateway",
-    "huggingface": "a gateway",
-    "litellm": "a gateway",
-    "meta": "could not be checked",
-    "mistral": "could not be checked",
-    "moonshotai": "could not be checked",
-    "nebius": "serves open models",
-    "ollama": "serves open models",
-    "openai-chatgpt": "billed by subscription",
-    "openai-codex": "billed by subscription",
-    "openai-decisions": "not asked for text",
-    "openrouter": "a gateway",
-    "ovhcloud": "serves open models",
-    "sambanova": "serves open models",
-    "sentence-transformers": "not asked for text",
-    "snowflake": "a gateway",
-    "system-one": "not asked for text",
-    "together": "serves open models",
-    "typesafe": "a gateway",
-    "vercel": "a gateway",
-    "vllm": "serves open models",
-    "voyageai": "not asked for text",
-    "zai": "could not be checked",
-}
-"""Providers of whose models nothing is said here, and why: their models have only their context windows."""
 
 
 @lru_cache(maxsize=1_024)
