@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from pydantic_ai.embeddings import EmbeddingModel, EmbeddingResult, EmbeddingSettings, WrapperEmbeddingModel
 from pydantic_ai.embeddings.result import EmbedInputType
@@ -13,12 +12,8 @@ from fastroai.steps.reserving import SpendTerms
 from fastroai.steps.spend_price import SpendPrice, tokens_of
 from fastroai.usage import CostCalculator
 from fastroai.usage.facts import LOCAL_PROVIDERS
+from fastroai.usage.facts.allowances import EMBEDDED_TEXT
 from fastroai.usage.tokenizers import bytes_of
-
-TOKENS_AROUND_A_TEXT: Final = 64
-"""Tokens that a provider may add to each text: marks of its beginning and end, and prompts for queries and
-documents (Voyage AI: https://docs.voyageai.com/docs/embeddings). The longest documented prompt has 10 words.
-"""
 
 
 class MeteredEmbeddingModel(WrapperEmbeddingModel):
@@ -49,7 +44,7 @@ class MeteredEmbeddingModel(WrapperEmbeddingModel):
         if self.system in LOCAL_PROVIDERS:
             return await self.wrapped.embed(inputs, input_type=input_type, settings=settings)
         texts = [inputs] if isinstance(inputs, str) else inputs
-        most = {"input_tokens": sum(bytes_of(text) + TOKENS_AROUND_A_TEXT for text in texts)}
+        most = {"input_tokens": sum(bytes_of(text) + EMBEDDED_TEXT.tokens for text in texts)}
         price = SpendPrice(self._calculator, self.model_name, self.system, None, self.base_url)
         terms = SpendTerms(
             model=self.model_name, provider=self.system, most=price.of(most), tokens=tokens_of(most)

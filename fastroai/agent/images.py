@@ -20,18 +20,14 @@ from fastroai.steps.reserving import Spend, SpendTerms
 from fastroai.steps.spend_price import SpendPrice, Units, tokens_of
 from fastroai.usage import CostCalculator
 from fastroai.usage.facts import LOCAL_PROVIDERS, model_facts
+from fastroai.usage.facts.allowances import IMAGE_PROMPT
+from fastroai.usage.facts.billing import IMAGES_AT_ONE_PRICE
 from fastroai.usage.facts.made_images import MadeImages, made_images
 from fastroai.usage.hosts import is_first_party
 from fastroai.usage.rate_card import UNITS
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 from fastroai.usage.tokenizers import bytes_of
 
-TOKENS_AROUND_A_PROMPT: Final = 64
-"""Tokens that a provider may add to the prompt: the role of a message, and marks of its beginning and end."""
-_ONE_OUTPUT_PRICE: Final = frozenset({"azure", "openai"})
-"""Providers whose models with a single output price sell images at that price, because they make only images:
-https://developers.openai.com/api/docs/pricing#image-generation
-"""
 _SAY_MOST: Final = "pass the most that one call can cost: image_model(..., most_usd=...)"
 
 
@@ -100,7 +96,7 @@ class MeteredImageModel(WrapperImageGenerationModel):
             return "extra_body can hold settings that cost more"
         if not is_first_party(self.system, self.base_url):
             return f"the documented limits of {self.model_name} apply only at its maker's own address"
-        text = bytes_of(prompt) + TOKENS_AROUND_A_PROMPT
+        text = bytes_of(prompt) + IMAGE_PROMPT.tokens
         if (documented := made_images(self.model_name)) is not None:
             return _most_of_openai(documented, text, len(references), settings)
         facts = model_facts(self.system, self.model_name)
@@ -155,7 +151,7 @@ def _sold(price: SpendPrice, units: Units) -> Units:
     cost = price.of(units)
     if "output_image_tokens" not in cost.unpriced_units:
         return units
-    if price.provider not in _ONE_OUTPUT_PRICE and cost.source != "override":
+    if price.provider not in IMAGES_AT_ONE_PRICE.names and cost.source != "override":
         return units
     split = ("output_image_tokens", "output_text_tokens")
     return {name: count for name, count in units.items() if name not in split}

@@ -294,8 +294,7 @@ def _bound_of_searches(
             input_tokens=None, output_tokens=None, cost_usd=None, why=_UNBOUNDED_TOOLS % tools
         )
     # The first time the model reads the request, and then what it found as well. Prices of large inputs are
-    # for those of one time. It writes to a cache for 5 minutes unasked, as in the examples of the page:
-    # https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool#usage-and-pricing
+    # for those of one time.
     output = output_limit(host, model, settings, parameters).tokens
     prices = calculator.upper_prices(model.model_name, host.provider, host.url, window, conditions)
     total = (input_tokens or window) + (rounds - 1) * window
@@ -333,10 +332,8 @@ def _price_conditions(
 ) -> PriceConditions:
     """What the request, and the owner of the host, rule out of the prices of its model."""
     audio, tiers = hears(messages, settings), _possible_tiers(host, settings)
-    if host.maker != "anthropic":
+    if host.rules is None or host.rules.cache_writes is None:
         return PriceConditions(service_tiers=tiers, audio=audio)
-    # Nothing is written to the cache unasked, and for 5 minutes where an hour is not asked for.
-    # https://platform.claude.com/docs/en/build-with-claude/prompt-caching
     cached = list(_cached_for(messages, settings))
     write: Literal["no", "5m", "1h"] = "1h" if "1h" in cached else "5m" if cached else "no"
     fast = settings.get("anthropic_speed") == "fast"

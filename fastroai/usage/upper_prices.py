@@ -13,7 +13,7 @@ from genai_prices.data_units import unit_data
 from genai_prices.types import ModelInfo, ModelPrice, StartDateConstraint, TieredPrices
 
 from fastroai.records import EXACT
-from fastroai.usage.facts import SEARCHES_UNASKED
+from fastroai.usage.facts.billing import SEARCHES_UNASKED
 from fastroai.usage.list_prices import listed_model
 from fastroai.usage.model_pricing import ModelPricing, TokenPrices
 from fastroai.usage.price_units import PRICE_UNITS

@@ -3,14 +3,17 @@
 Nothing here is a guess: a value that no page documents is `None`, and requests that depend on it have no
 bound.
 
-- `models`: limits, images and documents of models; `images`: the rules that it names.
+- `models`: limits, images and documents of models, and who makes them; `images`: the rules that it names.
 - `made_images`: the images that models make.
-- `providers`: hosts, tokens around messages, service tiers, searches.
+- `providers`: hosts, service tiers, searches, caches.
+- `allowances`: tokens around texts, and hidden prompts; `outputs`: what limits answers.
+- `billing`: what is billed besides tokens, and where a bill is stated.
 - `regions`: prices of regions.
 - `finish_reasons`: why answers end, and whether their usage is complete.
 - `settings`: what settings of a request can add to the bill.
 """
 
+from fastroai.usage.facts.allowances import ANTHROPIC, GATEWAY, OPENAI, OTHER, Allowances
 from fastroai.usage.facts.finish_reasons import (
     FINISH_REASONS,
     LOCAL_PROVIDERS,
@@ -21,18 +24,11 @@ from fastroai.usage.facts.finish_reasons import (
 from fastroai.usage.facts.images import ImageRule, Size
 from fastroai.usage.facts.models import MODELS, ModelFacts, model_facts
 from fastroai.usage.facts.providers import (
-    ANTHROPIC,
-    GATEWAY,
-    OPENAI,
-    OTHER,
+    LISTED_TIERS,
     PROVIDERS,
-    SEARCHES_UNASKED,
     SERVICE_TIERS,
     STANDARD_TIERS,
-    THINKS_BESIDES,
     TIERS_BY_PROVIDER,
-    Allowances,
-    NamedModels,
     ProviderFacts,
     ServiceTiers,
 )
@@ -47,7 +43,6 @@ from fastroai.usage.facts.settings import (
     HARMLESS_SETTINGS,
     SERVER_SIDE_INPUT_SETTINGS,
     SETTINGS,
-    Settings,
 )
 from fastroai.usage.facts.source import Source
 
@@ -57,28 +52,25 @@ __all__ = [
     "GATEWAY",
     "HARMLESS_IN_BODY",
     "HARMLESS_SETTINGS",
+    "LISTED_TIERS",
     "LOCAL_PROVIDERS",
     "MODELS",
     "OPENAI",
     "OTHER",
     "PROVIDERS",
     "REGIONAL_PRICES",
-    "SEARCHES_UNASKED",
     "SERVER_SIDE_INPUT_SETTINGS",
     "SERVICE_TIERS",
     "SETTINGS",
     "STANDARD_TIERS",
-    "THINKS_BESIDES",
     "TIERS_BY_PROVIDER",
     "WITHOUT_FINISH_REASONS",
     "Allowances",
     "FinishReasons",
     "ImageRule",
     "ModelFacts",
-    "NamedModels",
     "ProviderFacts",
     "ServiceTiers",
-    "Settings",
     "Size",
     "Source",
     "asked_geography",

@@ -2,8 +2,8 @@
 
 A line is for the models whose whole name it matches, with or without the date of a snapshot. What a line
 does not say is not documented, or could not be checked, and has no bound of its own: the context window
-stands in for it. A model without a line has nothing but that window: the tests list these models, each with the
-reason, so that a new one is noticed.
+stands in for it. A model without a line has nothing but that window: the tests list these models, each with
+the reason, so that a new one is noticed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fastroai.usage.facts.images import (
     Tiles,
     VisualTokens,
 )
-from fastroai.usage.facts.source import Source
+from fastroai.usage.facts.source import NamePattern, Source
 
 Maker = Literal["anthropic", "google", "openai", "xai"]
 
@@ -252,7 +252,7 @@ _XAI: Final = (
 MODELS: Final = (*_OPENAI, *_GOOGLE, *_ANTHROPIC, *_XAI)
 """By maker and name; the first line that fits counts."""
 
-_MAKERS: Final[dict[str, tuple[Maker, ...]]] = {
+MAKERS: Final[dict[str, tuple[Maker, ...]]] = {
     "anthropic": ("anthropic",),
     "azure": ("openai",),
     "google": ("google",),
@@ -262,6 +262,14 @@ _MAKERS: Final[dict[str, tuple[Maker, ...]]] = {
     "xai": ("xai",),
 }
 """Whose models a provider serves under the names that their makers give them."""
+
+FIRST_PARTY: Final[dict[Maker, NamePattern]] = {
+    # gpt-oss is open: others serve it
+    "openai": NamePattern(re.compile(r"(gpt|chatgpt)-(?!oss)|o\d+(-|$)"), (_PAGES["openai"],)),
+    "anthropic": NamePattern(re.compile(r"claude-"), (_PAGES["anthropic"],)),
+    "google": NamePattern(re.compile(r"gemini-"), (_PAGES["google"],)),
+}
+"""How the names of models begin that their makers serve themselves."""
 
 
 @lru_cache(maxsize=1_024)
@@ -276,5 +284,5 @@ def model_facts(provider: str, model: str) -> ModelFacts | None:
 
 
 def _lines(provider: str) -> Iterator[ModelFacts]:
-    makers = _MAKERS.get(provider, ())
+    makers = MAKERS.get(provider, ())
     return (line for line in MODELS if line.maker in makers)

@@ -18,29 +18,22 @@ Not here, on purpose, with what each can do:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
-from fastroai.usage.facts.source import Source
+from fastroai.usage.facts.source import Names, Source
 
 _CHECKED: Final = date(2026, 11, 22)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Settings, or keys of a request's body, that one page documents."""
-
-    names: frozenset[str]
-    source: Source
-
-
 _DOCUMENTED: Final = "says what each does, and links the pages of the API that it is sent to"
 _OF_ALL_MODELS: Final = Source("https://ai.pydantic.dev/api/settings/", _CHECKED, _DOCUMENTED)
 
 
 def _settings_of(provider: str) -> Source:
     return Source(f"https://ai.pydantic.dev/api/models/{provider}/", _CHECKED, _DOCUMENTED)
+
+
+def _settings(names: str, source: Source) -> Names:
+    return Names(frozenset(names.split()), (source,))
 
 
 _OPENAI: Final = _settings_of("openai")
@@ -55,167 +48,56 @@ _ZAI: Final = _settings_of("zai")
 _XAI: Final = _settings_of("xai")
 
 _HARMLESS: Final = (
-    Settings(
-        frozenset(
-            {
-                "cache",
-                "extra_headers",
-                "frequency_penalty",
-                "logit_bias",
-                "max_retries",
-                "max_tokens",
-                "parallel_tool_calls",
-                "presence_penalty",
-                "request_timeout",
-                "seed",
-                "service_tier",
-                "stop_sequences",
-                "temperature",
-                "thinking",
-                "timeout",
-                "tool_choice",
-                "top_k",
-                "top_p",
-            }
-        ),
+    _settings(
+        "cache extra_headers frequency_penalty logit_bias max_retries max_tokens parallel_tool_calls "
+        "presence_penalty request_timeout seed service_tier stop_sequences temperature thinking timeout "
+        "tool_choice top_k top_p",
         _OF_ALL_MODELS,
     ),
-    Settings(
-        frozenset(
-            {
-                "openai_background",
-                "openai_cache_instructions",
-                "openai_continuous_usage_stats",
-                "openai_include_raw_annotations",
-                "openai_logprobs",
-                "openai_prediction",
-                "openai_prompt_cache_diagnostics",
-                "openai_prompt_cache_key",
-                "openai_prompt_cache_options",
-                "openai_prompt_cache_retention",
-                "openai_reasoning_context",
-                "openai_reasoning_effort",
-                "openai_reasoning_summary",
-                "openai_send_reasoning_ids",
-                "openai_service_tier",
-                "openai_store",
-                "openai_text_verbosity",
-                "openai_top_logprobs",
-                "openai_truncation",
-                "openai_user",
-            }
-        ),
+    _settings(
+        "openai_background openai_cache_instructions openai_continuous_usage_stats "
+        "openai_include_raw_annotations openai_logprobs openai_prediction openai_prompt_cache_diagnostics "
+        "openai_prompt_cache_key openai_prompt_cache_options openai_prompt_cache_retention "
+        "openai_reasoning_context openai_reasoning_effort openai_reasoning_summary "
+        "openai_send_reasoning_ids openai_service_tier openai_store openai_text_verbosity "
+        "openai_top_logprobs openai_truncation openai_user",
         _OPENAI,
     ),
-    Settings(
-        frozenset(
-            {
-                "anthropic_cache",
-                "anthropic_cache_diagnostics",
-                "anthropic_cache_instructions",
-                "anthropic_cache_messages",
-                "anthropic_cache_tool_definitions",
-                "anthropic_eager_input_streaming",
-                "anthropic_effort",
-                "anthropic_metadata",
-                "anthropic_service_tier",
-                "anthropic_speed",
-                "anthropic_thinking",
-            }
-        ),
+    _settings(
+        "anthropic_cache anthropic_cache_diagnostics anthropic_cache_instructions "
+        "anthropic_cache_messages anthropic_cache_tool_definitions anthropic_eager_input_streaming "
+        "anthropic_effort anthropic_metadata anthropic_service_tier anthropic_speed anthropic_thinking",
         _ANTHROPIC,
     ),
-    Settings(
-        frozenset(
-            {
-                "google_cloud_service_tier",
-                "google_labels",
-                "google_logprobs",
-                "google_safety_settings",
-                "google_thinking_config",
-                "google_top_logprobs",
-                "google_video_resolution",
-            }
-        ),
+    _settings(
+        "google_cloud_service_tier google_labels google_logprobs google_safety_settings "
+        "google_thinking_config google_top_logprobs google_video_resolution",
         _GOOGLE,
     ),
-    Settings(
-        frozenset(
-            {
-                "bedrock_cache_instructions",
-                "bedrock_cache_messages",
-                "bedrock_cache_tool_definitions",
-                "bedrock_request_metadata",
-                "bedrock_service_tier",
-            }
-        ),
+    _settings(
+        "bedrock_cache_instructions bedrock_cache_messages bedrock_cache_tool_definitions "
+        "bedrock_request_metadata bedrock_service_tier",
         _BEDROCK,
     ),
-    Settings(
-        frozenset(
-            {
-                "openrouter_cache_instructions",
-                "openrouter_cache_messages",
-                "openrouter_cache_tool_definitions",
-                "openrouter_reasoning",
-                "openrouter_transforms",
-                "openrouter_usage",
-            }
-        ),
+    _settings(
+        "openrouter_cache_instructions openrouter_cache_messages openrouter_cache_tool_definitions "
+        "openrouter_reasoning openrouter_transforms openrouter_usage",
         _OPENROUTER,
     ),
-    Settings(
-        frozenset(
-            {
-                "groq_reasoning_effort",
-                "groq_reasoning_format",
-            }
-        ),
-        _GROQ,
-    ),
-    Settings(
-        frozenset(
-            {
-                "mistral_prompt_cache_key",
-            }
-        ),
-        _MISTRAL,
-    ),
-    Settings(
-        frozenset(
-            {
-                "cerebras_clear_thinking",
-                "cerebras_disable_reasoning",
-            }
-        ),
-        _CEREBRAS,
-    ),
-    Settings(
-        frozenset(
-            {
-                "zai_clear_thinking",
-            }
-        ),
-        _ZAI,
-    ),
-    Settings(
-        frozenset(
-            {
-                "xai_include_encrypted_content",
-                "xai_logprobs",
-                "xai_reasoning_effort",
-                "xai_store_messages",
-                "xai_top_logprobs",
-                "xai_user",
-            }
-        ),
+    _settings("groq_reasoning_effort groq_reasoning_format", _GROQ),
+    _settings("mistral_prompt_cache_key", _MISTRAL),
+    _settings("cerebras_clear_thinking cerebras_disable_reasoning", _CEREBRAS),
+    _settings("zai_clear_thinking", _ZAI),
+    _settings(
+        "xai_include_encrypted_content xai_logprobs xai_reasoning_effort xai_store_messages "
+        "xai_top_logprobs xai_user",
         _XAI,
     ),
 )
 _SERVER_SIDE_INPUT: Final = (
-    Settings(frozenset({"openai_conversation_id", "openai_previous_response_id"}), _OPENAI),
-    Settings(frozenset({"google_cached_content"}), _GOOGLE),
-    Settings(frozenset({"xai_previous_response_id"}), _XAI),
+    _settings("openai_conversation_id openai_previous_response_id", _OPENAI),
+    _settings("google_cached_content", _GOOGLE),
+    _settings("xai_previous_response_id", _XAI),
 )
 
 HARMLESS_SETTINGS: Final = frozenset[str]().union(*(group.names for group in _HARMLESS))
@@ -227,21 +109,23 @@ SERVER_SIDE_INPUT_SETTINGS: Final = frozenset[str]().union(*(group.names for gro
 """Settings that add input which is at the provider already, and not in the body."""
 
 HARMLESS_IN_BODY: Final = {
-    "anthropic": Settings(
-        frozenset({"inference_geo"}),
-        Source("https://platform.claude.com/docs/en/manage-claude/data-residency", _CHECKED),
+    "anthropic": _settings(
+        "inference_geo", Source("https://platform.claude.com/docs/en/manage-claude/data-residency", _CHECKED)
     ),
-    "cerebras": Settings(frozenset({"clear_thinking"}), _CEREBRAS),
-    "openrouter": Settings(frozenset({"reasoning", "transforms", "usage"}), _OPENROUTER),
-    "snowflake": Settings(
-        frozenset({"reasoning"}),
-        _settings_of("snowflake"),
-    ),
-    "zai": Settings(frozenset({"reasoning_effort", "thinking"}), _ZAI),
+    "cerebras": _settings("clear_thinking", _CEREBRAS),
+    "openrouter": _settings("reasoning transforms usage", _OPENROUTER),
+    "snowflake": _settings("reasoning", _settings_of("snowflake")),
+    "zai": _settings("reasoning_effort thinking", _ZAI),
 }
 """Keys of `extra_body` that add nothing but tokens of the answer, by provider; PydanticAI puts most of them
 there itself. `inference_geo` changes the price (`regions`).
 """
 
-SETTINGS: Final = (*_HARMLESS, *_SERVER_SIDE_INPUT, *HARMLESS_IN_BODY.values())
+SAY_NO_INPUT: Final = _settings("max_tokens timeout temperature top_p seed", _OF_ALL_MODELS)
+"""Settings that change nothing about the input."""
+
+DROP_INPUT: Final = _settings("openai_truncation", _OPENAI)
+"""Settings with which a provider may read less than it is sent."""
+
+SETTINGS: Final = (*_HARMLESS, *_SERVER_SIDE_INPUT, *HARMLESS_IN_BODY.values(), SAY_NO_INPUT, DROP_INPUT)
 """All lines of this table."""

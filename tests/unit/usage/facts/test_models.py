@@ -3,7 +3,6 @@
 import pkgutil
 import tomllib
 from collections.abc import Collection, Mapping
-from datetime import date
 from pathlib import Path
 
 import pydantic_ai.providers
@@ -11,19 +10,8 @@ import pytest
 from genai_prices.data_snapshot import get_snapshot
 from pydantic_ai.models import known_model_names
 
-from fastroai.usage.facts import (
-    FINISH_REASONS,
-    MODELS,
-    PROVIDERS,
-    REGIONAL_PRICES,
-    SEARCHES_UNASKED,
-    SETTINGS,
-    THINKS_BESIDES,
-    TIERS_BY_PROVIDER,
-    Source,
-    model_facts,
-)
-from fastroai.usage.facts.models import _MAKERS
+from fastroai.usage.facts import MODELS, model_facts
+from fastroai.usage.facts.models import MAKERS
 
 UNKNOWN_MODELS = Path(__file__).with_name("unknown_models.toml")
 UNKNOWN = {
@@ -61,9 +49,9 @@ def unsorted(known: Mapping[str, Collection[str]]) -> list[str]:
 def test_every_model_that_has_a_price_or_a_name_has_a_line_or_is_unknown() -> None:
     missing = unsorted(known_models())
     assert not missing, (
-        f"{len(missing)} models are new: {', '.join(missing)}. For each, look at the page of its provider. If it "
-        "documents limits, add a line to fastroai/usage/facts/models.py; if it documents none, add the model to "
-        f"{UNKNOWN_MODELS.name}, with the reason"
+        f"{len(missing)} models are new: {', '.join(missing)}. For each, look at the page of its provider. "
+        "If it documents limits, add a line to fastroai/usage/facts/models.py; if it documents none, add the "
+        f"model to {UNKNOWN_MODELS.name}, with the reason"
     )
 
 
@@ -86,7 +74,7 @@ def test_no_unknown_model_is_gone_or_has_a_line_meanwhile() -> None:
 def test_every_provider_of_pydantic_ai_is_sorted() -> None:
     modules = {module.name for module in pkgutil.iter_modules(pydantic_ai.providers.__path__)}
     providers = {name.replace("_", "-") for name in modules if not name.startswith("_")} - {"gateway"}
-    assert providers <= UNKNOWN.keys() | _MAKERS.keys()
+    assert providers <= UNKNOWN.keys() | MAKERS.keys()
 
 
 def test_no_model_has_two_lines() -> None:
@@ -102,32 +90,6 @@ def test_a_line_says_something_or_why_it_does_not() -> None:
     for line in MODELS:
         says = any(fact is not None for fact in (line.window, line.output_tokens, line.images, line.pdf))
         assert says != bool(line.unknown), line.names.pattern
-
-
-def sources() -> list[Source]:
-    found = [line.source for line in MODELS]
-    found += [line.images.source for line in MODELS if line.images is not None]
-    found += [line.pdf.source for line in MODELS if line.pdf is not None]
-    found += [price.source for price in REGIONAL_PRICES]
-    for provider in PROVIDERS.values():
-        found += provider.allowances.sources
-        named = (provider.search_source, provider.same_prefix)
-        found += [source for source in named if source is not None]
-    found += [api.source for apis in FINISH_REASONS.values() for api in apis]
-    found += [tiers.source for tiers in TIERS_BY_PROVIDER.values()]
-    found += [settings.source for settings in SETTINGS]
-    return [*found, *SEARCHES_UNASKED.sources, *THINKS_BESIDES.sources]
-
-
-def test_every_fact_has_a_page_and_a_day() -> None:
-    for source in sources():
-        assert source.url.startswith("https://")
-        assert date(2026, 11, 1) <= source.checked <= date.today()
-
-
-def test_rounds_have_their_sources() -> None:
-    for provider in PROVIDERS.values():
-        assert (provider.search_rounds is None) == (provider.search_source is None)
 
 
 @pytest.mark.parametrize(
