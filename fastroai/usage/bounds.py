@@ -32,6 +32,7 @@ from fastroai.usage.facts import (
     STANDARD_TIERS,
     asked_geography,
 )
+from fastroai.usage.flat_prices import FlatPrices
 from fastroai.usage.hosts import base_url_of
 from fastroai.usage.input_bounds import InputBound, InputRules, hears, most_input
 from fastroai.usage.known_inputs import KNOWN_INPUTS, separated
@@ -46,7 +47,7 @@ from fastroai.usage.tokenizers import (
     is_loaded,
     tokenizer_of,
 )
-from fastroai.usage.upper_prices import PriceConditions, UpperPrices
+from fastroai.usage.upper_prices import PriceConditions
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
@@ -67,7 +68,7 @@ class RequestBound:
     output_tokens: int | None
     cost_usd: Decimal | None
     """In US dollars."""
-    prices: UpperPrices | None = None
+    prices: FlatPrices | None = None
     """What a token costs at most; `None` if that is not known."""
     least_output_tokens: int | None = None
     """The smallest `max_tokens` that the provider accepts for it; `None` where it cannot be lowered."""
@@ -108,7 +109,7 @@ class RequestBound:
         return replace(self, output_tokens=output, cost_usd=cost)
 
 
-def _affordable(prices: UpperPrices | None, input_tokens: int | None, usd: Decimal) -> int | None:
+def _affordable(prices: FlatPrices | None, input_tokens: int | None, usd: Decimal) -> int | None:
     """The most output that so much pays for, besides the input; `None` if output is free."""
     with localcontext(prec=100):  # exact: a difference of amounts can have more than 28 digits
         rest = None if prices is None else prices.cost(input_tokens, 0)
@@ -137,7 +138,7 @@ def request_bound(
     model = _leaf(model)
     host = calculator.host(model)
     name, provider, url = model.model_name, host.provider, host.url
-    if is_local(name, provider) and calculator.upper_prices(name, provider) == UpperPrices():
+    if is_local(name, provider) and calculator.upper_prices(name, provider) == FlatPrices():
         return RequestBound(input_tokens=None, output_tokens=None, cost_usd=Decimal(0))
     asked_settings, asked_parameters = settings, parameters
     prepared, parameters = model.prepare_request(settings, parameters)
@@ -197,7 +198,7 @@ def _why(
     parameters: ModelRequestParameters,
     counted: InputBound,
     output_tokens: int | None,
-    prices: UpperPrices | None,
+    prices: FlatPrices | None,
 ) -> str | None:
     """What makes a bound large, or is missing for one."""
     reasons = []

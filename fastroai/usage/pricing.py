@@ -19,9 +19,10 @@ from fastroai.errors import ConfigurationError, UnpricedModelError
 from fastroai.records import Tokens, usd_to_microcents
 from fastroai.usage.bought import used_units
 from fastroai.usage.endpoints import Endpoint, Endpoints
+from fastroai.usage.flat_prices import FlatPrices
 from fastroai.usage.hosts import Host
 from fastroai.usage.list_prices import ListedModel, is_local, listed_model
-from fastroai.usage.lower_prices import LowerPrices, lower_list_prices, lower_override
+from fastroai.usage.lower_prices import lower_list_prices, lower_override
 from fastroai.usage.model_pricing import ModelPricing, PricingOverride
 from fastroai.usage.money import whole_number
 from fastroai.usage.overrides import PricingOverrides, canonical_provider
@@ -33,7 +34,6 @@ from fastroai.usage.updates import refresh_prices, refresh_prices_async, update_
 from fastroai.usage.upper_prices import (
     ANY_PRICE,
     PriceConditions,
-    UpperPrices,
     upper_list_prices,
     upper_override,
 )
@@ -348,7 +348,7 @@ class CostCalculator:
         provider_url: str | None = None,
         input_tokens: int | None = None,
         conditions: PriceConditions = ANY_PRICE,
-    ) -> UpperPrices | None:
+    ) -> FlatPrices | None:
         """Prices that no token of a request to a model exceeds; `None` if that cannot be told.
 
         Where prices rise with the size of the input, only what `input_tokens` can reach counts, and of
@@ -356,7 +356,7 @@ class CostCalculator:
         """
         provider, model = _provider_and_name(model, provider)
         pricings = self._pricings(model, provider, provider_url)
-        listed: UpperPrices | None = None
+        listed: FlatPrices | None = None
         if any(pricing.uses_list_prices for pricing in pricings):
             name = canonical_provider(provider) if provider else None
             listings = self._endpoints.listings(model, name, provider_url)
@@ -366,18 +366,18 @@ class CostCalculator:
             if listed is not None:
                 listed = None if region.most is None else listed.in_region(region.most)
             elif is_local(model, provider):
-                listed = UpperPrices()
+                listed = FlatPrices()
         possible = [upper_override(pricing, listed, input_tokens, conditions) for pricing in pricings]
         known = [prices for prices in possible if prices is not None]
-        return UpperPrices.highest(known) if len(known) == len(possible) else None
+        return FlatPrices.chosen(max, known) if len(known) == len(possible) else None
 
     def lower_prices(
         self, model: str, provider: str | None = None, provider_url: str | None = None
-    ) -> LowerPrices | None:
+    ) -> FlatPrices | None:
         """Prices below which no token of a request to a model is billed; `None` if no price is known."""
         provider, model = _provider_and_name(model, provider)
         pricings = self._pricings(model, provider, provider_url)
-        listed: LowerPrices | None = None
+        listed: FlatPrices | None = None
         if any(pricing.uses_list_prices for pricing in pricings):
             name = canonical_provider(provider) if provider else None
             listings = self._endpoints.listings(model, name, provider_url)
@@ -387,10 +387,10 @@ class CostCalculator:
             if listed is not None:
                 listed = listed.in_region(region.known or _ONE)
             elif is_local(model, provider):
-                listed = LowerPrices()
+                listed = FlatPrices()
         possible = [lower_override(pricing, listed) for pricing in pricings]
         known = [prices for prices in possible if prices is not None]
-        return LowerPrices.lowest(known) if len(known) == len(possible) else None
+        return FlatPrices.chosen(min, known) if len(known) == len(possible) else None
 
     def _pricings(self, model: str, provider: str | None, url: str | None) -> list[ModelPricing]:
         """The pricings that can apply when a model is asked: its own, and those of its snapshots."""

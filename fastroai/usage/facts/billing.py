@@ -56,7 +56,7 @@ IN_THE_TOKENS: Final = Names(
         Source(
             "https://docs.x.ai/developers/pricing",
             _CHECKED,
-            "no price for a call that views an image or a video",
+            "visual content analysis is billed as image tokens",
         ),
     ),
 )
