@@ -11,8 +11,8 @@ from fastroai.agent.purchases import purchase
 from fastroai.steps.reserving import SpendTerms
 from fastroai.steps.spend_price import SpendPrice, tokens_of
 from fastroai.usage import CostCalculator
-from fastroai.usage.facts import LOCAL_PROVIDERS
 from fastroai.usage.facts.allowances import EMBEDDED_TEXT
+from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
 from fastroai.usage.tokenizers import bytes_of
 
 

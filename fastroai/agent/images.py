@@ -19,10 +19,11 @@ from fastroai.agent.stated_cost import stated_cost
 from fastroai.steps.reserving import Spend, SpendTerms
 from fastroai.steps.spend_price import SpendPrice, Units, tokens_of
 from fastroai.usage import CostCalculator
-from fastroai.usage.facts import LOCAL_PROVIDERS, model_facts
 from fastroai.usage.facts.allowances import IMAGE_PROMPT
 from fastroai.usage.facts.billing import IMAGES_AT_ONE_PRICE
+from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
 from fastroai.usage.facts.made_images import MadeImages, made_images
+from fastroai.usage.facts.models import model_facts
 from fastroai.usage.hosts import is_first_party
 from fastroai.usage.rate_card import UNITS
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost

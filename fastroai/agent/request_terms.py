@@ -29,8 +29,9 @@ from fastroai.usage import (
     request_bound,
 )
 from fastroai.usage.bounds import note_input
-from fastroai.usage.facts import LOCAL_PROVIDERS, asked_geography
 from fastroai.usage.facts.allowances import COMPACTION_PROMPT
+from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
+from fastroai.usage.facts.regions import asked_geography
 
 RequestKind = Literal["answer", "batch", "compaction"]
 

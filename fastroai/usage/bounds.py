@@ -25,13 +25,9 @@ from pydantic_ai.messages import CachePoint, ModelRequest, UserPromptPart
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.native_tools import WebSearchTool
 
-from fastroai.usage.facts import (
-    HARMLESS_IN_BODY,
-    HARMLESS_SETTINGS,
-    SERVER_SIDE_INPUT_SETTINGS,
-    STANDARD_TIERS,
-    asked_geography,
-)
+from fastroai.usage.facts.providers import STANDARD_TIERS
+from fastroai.usage.facts.regions import asked_geography
+from fastroai.usage.facts.settings import HARMLESS_IN_BODY, HARMLESS_SETTINGS, SERVER_SIDE_INPUT_SETTINGS
 from fastroai.usage.flat_prices import FlatPrices
 from fastroai.usage.hosts import base_url_of
 from fastroai.usage.input_bounds import InputBound, InputRules, hears, most_input

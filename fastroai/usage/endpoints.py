@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 
 from fastroai.callers import warn_caller
 from fastroai.errors import ConfigurationError, nearest_hint
-from fastroai.usage.facts import PROVIDERS, SERVICE_TIERS, most_regional_factor, regional_factor
 from fastroai.usage.facts.billing import BILLING_HEADERS
 from fastroai.usage.facts.models import MAKERS
+from fastroai.usage.facts.providers import PROVIDERS, SERVICE_TIERS
+from fastroai.usage.facts.regions import most_regional_factor, regional_factor
 from fastroai.usage.hosts import Host, base_url_of, is_first_party
 from fastroai.usage.model_pricing import PricingOverride
 from fastroai.usage.money import Amount, exact_decimal, whole_number

@@ -8,16 +8,9 @@ from urllib.parse import urlsplit
 
 from pydantic_ai.exceptions import UserError
 
-from fastroai.usage.facts import (
-    GATEWAY,
-    OTHER,
-    PROVIDERS,
-    Allowances,
-    ModelFacts,
-    ProviderFacts,
-    model_facts,
-)
-from fastroai.usage.facts.models import MAKERS
+from fastroai.usage.facts.allowances import GATEWAY, OTHER, Allowances
+from fastroai.usage.facts.models import MAKERS, ModelFacts, model_facts
+from fastroai.usage.facts.providers import PROVIDERS, ProviderFacts
 from fastroai.usage.references import first_party_provider
 
 if TYPE_CHECKING:

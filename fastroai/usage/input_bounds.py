@@ -36,8 +36,9 @@ from pydantic_ai.messages import (
 from pydantic_core import PydanticSerializationError
 
 from fastroai.usage.definitions import definition_tokens
-from fastroai.usage.facts import SERVER_SIDE_INPUT_SETTINGS, Allowances, ModelFacts
-from fastroai.usage.facts.allowances import REASONING_STEP
+from fastroai.usage.facts.allowances import REASONING_STEP, Allowances
+from fastroai.usage.facts.models import ModelFacts
+from fastroai.usage.facts.settings import SERVER_SIDE_INPUT_SETTINGS
 from fastroai.usage.image_sizes import image_size
 from fastroai.usage.tokenizers import Count, bytes_of
 

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 from genai_prices.data_snapshot import DataSnapshot, get_snapshot
 from genai_prices.types import ModelInfo, ModelPrice, PriceVariant
 
-from fastroai.usage.facts import LOCAL_PROVIDERS
 from fastroai.usage.facts.billing import FREE_MODELS
+from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
 from fastroai.usage.rate_card import RateCard
 from fastroai.usage.references import first_party_provider
 

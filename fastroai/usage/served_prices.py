@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from fastroai.records import EXACT
-from fastroai.usage.facts import LISTED_TIERS
+from fastroai.usage.facts.providers import LISTED_TIERS
 from fastroai.usage.rate_card import TOKEN_UNITS, ContradictoryUsage, RateCard, Used
 from fastroai.usage.request_cost import FREE, REGIONAL, UNKNOWN_COST, RequestCost
 

@@ -43,7 +43,7 @@ from support.cookbook import tokens
 
 from fastroai.usage import CostCalculator, Endpoint, RequestBound, request_bound, tokenizers
 from fastroai.usage.bounds import prepare_bound
-from fastroai.usage.facts import ANTHROPIC, GATEWAY, OPENAI
+from fastroai.usage.facts.allowances import ANTHROPIC, GATEWAY, OPENAI
 from fastroai.usage.flat_prices import FlatPrices
 
 GPT = responses_model()

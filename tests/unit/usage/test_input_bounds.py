@@ -45,7 +45,7 @@ from support.bodies import body_of, chat_model, claude_model, responses_model, s
 from support.cookbook import function_tokens, message_tokens, tokens
 from support.pictures import jpeg
 
-from fastroai.usage.facts import ANTHROPIC, GATEWAY, OPENAI, OTHER
+from fastroai.usage.facts.allowances import ANTHROPIC, GATEWAY, OPENAI, OTHER
 from fastroai.usage.hosts import Host
 from fastroai.usage.input_bounds import InputRules, most_input
 from fastroai.usage.tokenizers import Count, bytes_of

@@ -10,8 +10,7 @@ import pytest
 from genai_prices.data_snapshot import get_snapshot
 from pydantic_ai.models import known_model_names
 
-from fastroai.usage.facts import MODELS, model_facts
-from fastroai.usage.facts.models import MAKERS
+from fastroai.usage.facts.models import MAKERS, MODELS, model_facts
 
 UNKNOWN_MODELS = Path(__file__).with_name("unknown_models.toml")
 UNKNOWN = {

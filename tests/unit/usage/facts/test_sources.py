@@ -13,7 +13,8 @@ import pytest
 
 import fastroai
 from fastroai.usage import facts
-from fastroai.usage.facts import PROVIDERS, Source
+from fastroai.usage.facts.providers import PROVIDERS
+from fastroai.usage.facts.source import Source
 
 MODULES = [
     importlib.import_module(module.name)
