@@ -55,10 +55,8 @@ def _billed_details(details: dict[str, int]) -> Iterator[tuple[str, int]]:
     for name, count in details.items():
         if count and name in BILLED_DETAILS.of:
             yield BILLED_DETAILS.of[name], count
-        elif count and name.startswith(XAI_TOOLS):
-            tool = name.removeprefix(XAI_TOOLS)
-            if tool not in IN_THE_TOKENS.names:
-                yield UNITS_OF_TOOLS.of.get(tool, tool), count
+        elif count and (tool := XAI_TOOLS.names.fullmatch(name)) and tool[1] not in IN_THE_TOKENS.names:
+            yield UNITS_OF_TOOLS.of.get(tool[1], tool[1]), count
 
 
 def _untold(response: ModelResponse) -> Iterator[str]:

@@ -4,6 +4,7 @@ Nothing here is a guess: a value that no page documents is `None`, and requests 
 bound.
 
 - `models`: limits, images and documents of models, and who makes them; `images`: the rules that it names.
+- `documents`: the rules for PDFs that it names.
 - `made_images`: the images that models make.
 - `providers`: hosts, service tiers, searches, caches.
 - `allowances`: tokens around texts, and hidden prompts; `outputs`: what limits answers.

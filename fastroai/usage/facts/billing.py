@@ -15,6 +15,7 @@ from fastroai.usage.facts.source import NamePattern, Names, Source, Units
 
 _CHECKED: Final = date(2026, 11, 22)
 _GENAI_PRICES: Final = "https://github.com/pydantic/genai-prices/blob/main/prices/providers"
+_PYDANTIC_AI: Final = "https://github.com/pydantic/pydantic-ai/blob/main/pydantic_ai_slim/pydantic_ai/models"
 _OPENAI_PRICES: Final = "https://developers.openai.com/api/docs/pricing"
 _COHERE: Final = (
     Source("https://docs.cohere.com/docs/rate-limits", _CHECKED),
@@ -72,7 +73,7 @@ COUNTED_SEARCHES: Final = Names(
     frozenset({"anthropic", "azure", "google", "google-cloud", "openai"}),
     (
         Source(
-            "https://github.com/pydantic/pydantic-ai/tree/main/pydantic_ai_slim/pydantic_ai/models",
+            _PYDANTIC_AI,
             _CHECKED,
             "billed searches are web_searches of the usage",
         ),
@@ -107,8 +108,10 @@ BILLED_DETAILS: Final = Units(
 at prices of its own, and Cohere bills searches and classifications.
 """
 
-XAI_TOOLS: Final = "server_side_tools_"
-"""What the details of xAI's usage that count calls of its tools begin with."""
+XAI_TOOLS: Final = NamePattern(
+    re.compile("server_side_tools_(.+)"), (Source(f"{_PYDANTIC_AI}/xai.py", _CHECKED, "_extract_usage"),)
+)
+"""Details of xAI's usage that count calls of its tools, and the names of these tools."""
 
 BILLED_UNITS: Final = {"cohere": Names(frozenset({"input_tokens", "output_tokens"}), _COHERE)}
 """Providers that bill by these details of the usage, and not by its tokens."""
