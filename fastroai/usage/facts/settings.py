@@ -28,24 +28,12 @@ _DOCUMENTED: Final = "says what each does, and links the pages of the API that i
 _OF_ALL_MODELS: Final = Source("https://ai.pydantic.dev/api/settings/", _CHECKED, _DOCUMENTED)
 
 
-def _settings_of(provider: str) -> Source:
-    return Source(f"https://ai.pydantic.dev/api/models/{provider}/", _CHECKED, _DOCUMENTED)
+def _settings(names: str, of: str | Source) -> Names:
+    """Settings that a page documents: PydanticAI's about the models of a provider, if that is named."""
+    if isinstance(of, str):
+        of = Source(f"https://ai.pydantic.dev/api/models/{of}/", _CHECKED, _DOCUMENTED)
+    return Names(frozenset(names.split()), (of,))
 
-
-def _settings(names: str, source: Source) -> Names:
-    return Names(frozenset(names.split()), (source,))
-
-
-_OPENAI: Final = _settings_of("openai")
-_ANTHROPIC: Final = _settings_of("anthropic")
-_GOOGLE: Final = _settings_of("google")
-_BEDROCK: Final = _settings_of("bedrock")
-_OPENROUTER: Final = _settings_of("openrouter")
-_GROQ: Final = _settings_of("groq")
-_MISTRAL: Final = _settings_of("mistral")
-_CEREBRAS: Final = _settings_of("cerebras")
-_ZAI: Final = _settings_of("zai")
-_XAI: Final = _settings_of("xai")
 
 _HARMLESS: Final = (
     _settings(
@@ -61,43 +49,43 @@ _HARMLESS: Final = (
         "openai_reasoning_context openai_reasoning_effort openai_reasoning_summary "
         "openai_send_reasoning_ids openai_service_tier openai_store openai_text_verbosity "
         "openai_top_logprobs openai_truncation openai_user",
-        _OPENAI,
+        "openai",
     ),
     _settings(
         "anthropic_cache anthropic_cache_diagnostics anthropic_cache_instructions "
         "anthropic_cache_messages anthropic_cache_tool_definitions anthropic_eager_input_streaming "
         "anthropic_effort anthropic_metadata anthropic_service_tier anthropic_speed anthropic_thinking",
-        _ANTHROPIC,
+        "anthropic",
     ),
     _settings(
         "google_cloud_service_tier google_labels google_logprobs google_safety_settings "
         "google_thinking_config google_top_logprobs google_video_resolution",
-        _GOOGLE,
+        "google",
     ),
     _settings(
         "bedrock_cache_instructions bedrock_cache_messages bedrock_cache_tool_definitions "
         "bedrock_request_metadata bedrock_service_tier",
-        _BEDROCK,
+        "bedrock",
     ),
     _settings(
         "openrouter_cache_instructions openrouter_cache_messages openrouter_cache_tool_definitions "
         "openrouter_reasoning openrouter_transforms openrouter_usage",
-        _OPENROUTER,
+        "openrouter",
     ),
-    _settings("groq_reasoning_effort groq_reasoning_format", _GROQ),
-    _settings("mistral_prompt_cache_key", _MISTRAL),
-    _settings("cerebras_clear_thinking cerebras_disable_reasoning", _CEREBRAS),
-    _settings("zai_clear_thinking", _ZAI),
+    _settings("groq_reasoning_effort groq_reasoning_format", "groq"),
+    _settings("mistral_prompt_cache_key", "mistral"),
+    _settings("cerebras_clear_thinking cerebras_disable_reasoning", "cerebras"),
+    _settings("zai_clear_thinking", "zai"),
     _settings(
         "xai_include_encrypted_content xai_logprobs xai_reasoning_effort xai_store_messages "
         "xai_top_logprobs xai_user",
-        _XAI,
+        "xai",
     ),
 )
 _SERVER_SIDE_INPUT: Final = (
-    _settings("openai_conversation_id openai_previous_response_id", _OPENAI),
-    _settings("google_cached_content", _GOOGLE),
-    _settings("xai_previous_response_id", _XAI),
+    _settings("openai_conversation_id openai_previous_response_id", "openai"),
+    _settings("google_cached_content", "google"),
+    _settings("xai_previous_response_id", "xai"),
 )
 
 HARMLESS_SETTINGS: Final = frozenset[str]().union(*(group.names for group in _HARMLESS))
@@ -112,10 +100,10 @@ HARMLESS_IN_BODY: Final = {
     "anthropic": _settings(
         "inference_geo", Source("https://platform.claude.com/docs/en/manage-claude/data-residency", _CHECKED)
     ),
-    "cerebras": _settings("clear_thinking", _CEREBRAS),
-    "openrouter": _settings("reasoning transforms usage", _OPENROUTER),
-    "snowflake": _settings("reasoning", _settings_of("snowflake")),
-    "zai": _settings("reasoning_effort thinking", _ZAI),
+    "cerebras": _settings("clear_thinking", "cerebras"),
+    "openrouter": _settings("reasoning transforms usage", "openrouter"),
+    "snowflake": _settings("reasoning", "snowflake"),
+    "zai": _settings("reasoning_effort thinking", "zai"),
 }
 """Keys of `extra_body` that add nothing but tokens of the answer, by provider; PydanticAI puts most of them
 there itself. `inference_geo` changes the price (`regions`).
@@ -124,8 +112,5 @@ there itself. `inference_geo` changes the price (`regions`).
 SAY_NO_INPUT: Final = _settings("max_tokens timeout temperature top_p seed", _OF_ALL_MODELS)
 """Settings that change nothing about the input."""
 
-DROP_INPUT: Final = _settings("openai_truncation", _OPENAI)
+DROP_INPUT: Final = _settings("openai_truncation", "openai")
 """Settings with which a provider may read less than it is sent."""
-
-SETTINGS: Final = (*_HARMLESS, *_SERVER_SIDE_INPUT, *HARMLESS_IN_BODY.values(), SAY_NO_INPUT, DROP_INPUT)
-"""All lines of this table."""

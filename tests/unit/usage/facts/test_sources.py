@@ -42,7 +42,7 @@ CONSTANTS = [
     for name, value in vars(module).items()
     if re.fullmatch("[A-Z][A-Z_]+", name)
 ]
-SOURCES = [source for _, value in CONSTANTS for source in sources_in(value)]
+SOURCES = [source for module in MODULES for value in vars(module).values() for source in sources_in(value)]
 MADE_FROM_OTHERS = {
     "HARMLESS_SETTINGS", "LISTED_TIERS", "SERVER_SIDE_INPUT_SETTINGS", "SERVICE_TIERS", "STANDARD_TIERS",
 }  # fmt: skip
