@@ -7,6 +7,7 @@ from typing import Final
 
 from pydantic_ai.embeddings import EmbeddingModel, EmbeddingResult, EmbeddingSettings, WrapperEmbeddingModel
 from pydantic_ai.embeddings.result import EmbedInputType
+from pydantic_ai.embeddings.settings import merge_embedding_settings
 
 from fastroai.agent.purchases import purchase
 from fastroai.steps.reserving import SpendTerms
@@ -49,7 +50,10 @@ class MeteredEmbeddingModel(WrapperEmbeddingModel):
         if self.system in LOCAL_PROVIDERS:
             return await self.wrapped.embed(inputs, input_type=input_type, settings=settings)
         texts = [inputs] if isinstance(inputs, str) else inputs
-        most = {"input_tokens": sum(bytes_of(text) + TOKENS_AROUND_A_TEXT for text in texts)}
+        merged = merge_embedding_settings(self.settings, settings) or {}
+        # PydanticAI puts the title before each text.
+        around = TOKENS_AROUND_A_TEXT + bytes_of(str(merged.get("google_title", "")))
+        most = {"input_tokens": sum(bytes_of(text) + around for text in texts)}
         price = SpendPrice(self._calculator, self.model_name, self.system, None, self.base_url)
         terms = SpendTerms(
             model=self.model_name, provider=self.system, most=price.of(most), tokens=tokens_of(most)

@@ -17,7 +17,7 @@ async def purchase(terms: SpendTerms, price: SpendPrice, units: Units) -> AsyncG
     A request that its provider refused without billing is released. A request whose cost is not reported
     counts at its bound, as unmeasured.
     """
-    async with Spend(current_scope(), terms, price, units) as spend:
+    async with Spend(current_scope(), terms, price, units, "the answer reported no usage") as spend:
         try:
             yield spend
         except Exception as error:

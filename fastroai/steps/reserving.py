@@ -27,7 +27,7 @@ from fastroai.usage.money import Amount, exact_dollars
 from fastroai.usage.pricing import calculator_of
 from fastroai.usage.request_cost import RequestCost
 
-_UNSAID: Final = "whoever reserved it did not say what it cost"
+_UNSAID: Final = "it was neither settled nor released"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +83,13 @@ class Spend:
     unmeasured, at the most that it can have cost, however the block is left.
     """
 
-    def __init__(self, scope: Scope | None, terms: SpendTerms, price: SpendPrice, units: Units) -> None:
-        """Made by `spend`."""
+    def __init__(
+        self, scope: Scope | None, terms: SpendTerms, price: SpendPrice, units: Units, unsaid: str = _UNSAID
+    ) -> None:
+        """Made by `spend`. `unsaid` says why its cost is not known, if the block ends without it."""
         self._scope = scope or Scope("call", "spend", parent=None)
         self._is_root = scope is None
-        self._terms, self._price, self._units = terms, price, units
+        self._terms, self._price, self._units, self._unsaid = terms, price, units, unsaid
         self._inside = ExitStack()
         self._reservation: Reservation[SpendTerms] | None = None
         self._on_record: SpendingOnRecord | None = None
@@ -226,7 +228,7 @@ class Spend:
         return self.record
 
     def _unheard(self) -> RequestRecord:
-        return replace(self._record("unmeasured"), error=_UNSAID, use="failed")
+        return replace(self._record("unmeasured"), error=self._unsaid, use="failed")
 
     def _record(self, outcome: Literal["settled", "unmeasured", "released"]) -> RequestRecord:
         return RequestRecord(

@@ -11,8 +11,10 @@ import httpx2
 import pytest
 from openai import AsyncOpenAI
 from pydantic_ai.embeddings import Embedder, TestEmbeddingModel
+from pydantic_ai.embeddings.google import GoogleEmbeddingModel, GoogleEmbeddingSettings
 from pydantic_ai.embeddings.openai import OpenAIEmbeddingModel
 from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.providers.google import GoogleProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from fastroai import Budget, CostBudgetExceeded, budget_scope
@@ -79,6 +81,25 @@ async def test_without_reported_usage_the_bound_counts() -> None:
         await Provider(tells_usage=False).embedder().embed_query("x" * 100)
     assert scope.usage.committed_usd == 164 * PRICE
     assert not scope.usage.cost_complete
+    assert scope.records[0].error == "the answer reported no usage"
+
+
+async def test_the_title_that_google_puts_before_each_text_is_in_the_bound() -> None:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request.content.decode().count(title))
+        return httpx2.Response(200, json={"embeddings": [{"values": [0.0]}] * 2})
+
+    title, sent = "t" * 500, list[int]()
+    http = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+    google = GoogleEmbeddingModel(
+        "gemini-embedding-2",
+        provider=GoogleProvider(api_key="k", http_client=http),
+        settings=GoogleEmbeddingSettings(google_title=title),
+    )
+    async with budget_scope(Budget(usd=1)) as scope:
+        await Embedder(Metered().embedding_model(google)).embed_documents(["x" * 100] * 2)
+    assert sent == [2]
+    assert scope.usage.committed_usd == 2 * 664 * Decimal("0.2") / 1_000_000
 
 
 async def test_an_embedding_that_is_refused_costs_nothing() -> None:

@@ -82,7 +82,7 @@ async def test_where_nobody_says_what_it_cost_it_counts_at_the_most(error: BaseE
                 raise error
     [record] = scope.records
     assert (record.outcome, record.bound_usd, record.cost_usd) == ("unmeasured", Decimal("0.60"), None)
-    unsaid = "whoever reserved it did not say what it cost"
+    unsaid = "it was neither settled nor released"
     assert record.error == (unsaid if error is None else error_summary(error))
     assert (scope.usage.committed_usd, scope.usage.cost_complete) == (Decimal("0.60"), False)
 
