@@ -25,7 +25,7 @@ from fastroai.tracing.attributes import error_summary
 from fastroai.usage import CostCalculator, ModelFallback, RequestBound
 from fastroai.usage.money import Amount, exact_dollars
 from fastroai.usage.pricing import calculator_of
-from fastroai.usage.request_cost import RequestCost
+from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 
 _UNSAID: Final = "it was neither settled nor released"
 
@@ -106,21 +106,20 @@ class Spend:
     def settle(self, usd: Amount | None = None, *, units: Units | None = None) -> RequestRecord:
         """Say what it has cost: `usd` in US dollars, or the `units` that were used, or all that was reserved.
 
+        With both, `usd` is the bill; the record has the units, too, and in `priced_usd` what they cost.
+
         Raises:
             BudgetExceeded: it has cost more than was reserved, so that a budget is crossed. It is charged.
             ConfigurationError: an amount that cannot be meant, units without a price, or it has ended.
         """
         used = self._units if units is None else self._of_reserved(units)
+        cost = self._terms.most if units is None else self._price.of(used)
         if usd is not None:
-            if units is not None:
-                raise ConfigurationError("usd", usd, "nothing beside units=")
-            cost, units_used = SpendPrice.stated(usd), self._units
-        else:
-            cost, units_used = (self._terms.most if units is None else self._price.of(used)), used
+            cost = (cost if units else UNKNOWN_COST).billed(exact_dollars("usd", usd))
         record = replace(
             self._record("settled"),
-            tokens=tokens_of(units_used),
-            units=units_used,
+            tokens=tokens_of(used),
+            units=used,
             cost_usd=cost.cost_usd,
             cost_source=cost.source,
             stated_usd=cost.stated_usd,
