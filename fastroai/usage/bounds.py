@@ -21,7 +21,7 @@ from decimal import Decimal, localcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from pydantic_ai.messages import CachePoint, ModelRequest, UserPromptPart
+from pydantic_ai.messages import BinaryContent, CachePoint, ModelRequest, UserPromptPart
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.native_tools import WebSearchTool
 
@@ -33,16 +33,17 @@ from fastroai.usage.facts import (
     asked_geography,
 )
 from fastroai.usage.hosts import base_url_of
-from fastroai.usage.input_bounds import InputBound, InputRules, hears, most_input
+from fastroai.usage.input_bounds import InputBound, InputRules, files_in, hears, most_input
 from fastroai.usage.known_inputs import KNOWN_INPUTS, separated
 from fastroai.usage.list_prices import is_local
 from fastroai.usage.output_bounds import output_limit, thinks_besides
+from fastroai.usage.pdf_sizes import PDF_SIZES
 from fastroai.usage.tokenizers import (
     Count,
     Tokenizer,
     bytes_of,
     encoding_of,
-    in_tokenizer_thread,
+    in_bounding_thread,
     is_loaded,
     tokenizer_of,
 )
@@ -145,7 +146,7 @@ def request_bound(
     more = _more_than_tokens(provider, given)
     if more is not None:
         return RequestBound(input_tokens=None, output_tokens=None, cost_usd=None, why=more)
-    rules, window = InputRules.of(host, _count_of(host), given), host.window
+    rules, window = InputRules.of(host, _count_of(host), PDF_SIZES.size, given), host.window
     counted = most_input(rules, messages, given, parameters)
     conditions = _price_conditions(host, messages, given)
     if parameters.native_tools:
@@ -224,16 +225,16 @@ async def prepare_bound(
 ) -> None:
     """Do beforehand, in a thread, what would hold up the event loop in `request_bound`.
 
-    Loads the tokenizer of the model, and tokenizes long texts. Without it the bound holds as well, but texts
-    count as bytes: all of them before the tokenizer is loaded, then the long ones that it has not seen.
+    Loads the tokenizer of the model, tokenizes long texts, and reads PDFs. Without it the bound holds as
+    well, but texts count as bytes: all of them before the tokenizer is loaded, then the long ones that it has
+    not seen. And a PDF counts as the largest that the provider takes.
     """
     host = calculator.host(_leaf(model))
-    name = host.encoded_model
-    if name is None or encoding_of(name) is None:
-        return
-    tokenizer = (
-        tokenizer_of(name) if is_loaded(name) else await in_tokenizer_thread(partial(tokenizer_of, name))
-    )
+    if host.facts is not None and host.facts.pdf is not None:
+        for item in files_in(messages):
+            if isinstance(item, BinaryContent) and item.media_type == "application/pdf":
+                await _read(item.data)
+    tokenizer = await _tokenizer_of(host)
     if tokenizer is None:
         return
     texts: list[str] = []
@@ -242,9 +243,21 @@ async def prepare_bound(
         texts.append(text)
         return 0
 
-    most_input(InputRules.of(host, collect), messages, {}, parameters)
+    most_input(InputRules.of(host, collect, PDF_SIZES.size), messages, {}, parameters)
     if tokenizer.is_long(texts):
-        await in_tokenizer_thread(partial(tokenizer.prepare, texts))
+        await in_bounding_thread(partial(tokenizer.prepare, texts))
+
+
+async def _read(pdf: bytes) -> None:
+    if not PDF_SIZES.is_read(pdf):
+        await in_bounding_thread(partial(PDF_SIZES.prepare, pdf))
+
+
+async def _tokenizer_of(host: Host) -> Tokenizer | None:
+    name = host.encoded_model
+    if name is None or encoding_of(name) is None:
+        return None
+    return tokenizer_of(name) if is_loaded(name) else await in_bounding_thread(partial(tokenizer_of, name))
 
 
 def _leaf(model: Model) -> Model:

@@ -4,6 +4,7 @@ Nothing here is a guess: a value that no page documents is `None`, and requests 
 bound.
 
 - `models`: limits, images and documents of models; `images`: the rules that it names.
+- `documents`: the rules for PDFs that it names.
 - `made_images`: the images that models make.
 - `providers`: hosts, tokens around messages, service tiers, searches.
 - `regions`: prices of regions.
@@ -11,6 +12,7 @@ bound.
 - `settings`: what settings of a request can add to the bill.
 """
 
+from fastroai.usage.facts.documents import PdfRule, PdfSize
 from fastroai.usage.facts.finish_reasons import (
     FINISH_REASONS,
     LOCAL_PROVIDERS,
@@ -77,6 +79,8 @@ __all__ = [
     "ImageRule",
     "ModelFacts",
     "NamedModels",
+    "PdfRule",
+    "PdfSize",
     "ProviderFacts",
     "ServiceTiers",
     "Settings",

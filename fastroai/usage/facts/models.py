@@ -14,12 +14,13 @@ from datetime import date
 from functools import lru_cache
 from typing import Final, Literal
 
+from fastroai.usage.facts.documents import Pages, PagesWithText, PdfRule
 from fastroai.usage.facts.images import (
     Crops,
     ImageRule,
     MediaResolution,
     Patches,
-    PdfPages,
+    Size,
     Tiles,
     VisualTokens,
 )
@@ -49,7 +50,7 @@ class ModelFacts:
     output_tokens: int | None = None
     """The most tokens of an answer, thinking included."""
     images: ImageRule | None = None
-    pdf: PdfPages | None = None
+    pdf: PdfRule | None = None
     unknown: str | None = None
     """Why nothing is said of its input and output here."""
 
@@ -61,9 +62,11 @@ def _line(
     window: int | None = None,
     output: int | None = None,
     images: ImageRule | None = None,
-    pdf: PdfPages | None = None,
+    pdf: PdfRule | None = None,
     unknown: str | None = None,
 ) -> ModelFacts:
+    if maker == "openai" and images is not None:
+        pdf = PagesWithText(_most_of_any_size(images), _OPENAI_PDFS)
     return ModelFacts(
         maker=maker,
         names=re.compile(f"(?:{names}){_SNAPSHOT[maker]}"),
@@ -85,6 +88,18 @@ _SNAPSHOT: Final[dict[Maker, str]] = {
 """What names of snapshots add to the name of a model."""
 
 # --- OpenAI ---
+
+_OPENAI_PDFS: Final = Source(
+    "https://developers.openai.com/api/docs/guides/file-inputs",
+    _CHECKED,
+    "the text and an image of each page",
+)
+
+
+def _most_of_any_size(images: ImageRule) -> int:
+    details = ("auto", "high", "original")
+    return max(tokens for detail in details if (tokens := images.most_tokens(None, detail)) is not None)
+
 
 _OPENAI_IMAGES: Final = Source(
     "https://developers.openai.com/api/docs/guides/images-vision#calculating-costs",
@@ -177,7 +192,7 @@ _RESOLUTION: Final = MediaResolution(
         "it determines the maximum number of tokens allocated for media inputs",
     )
 )
-_PDF: Final = PdfPages(
+_PDF: Final = Pages(
     1_000,
     {"auto": 560, "unspecified": 560, "low": 280, "medium": 560, "high": 1_120},
     Source(
@@ -186,9 +201,32 @@ _PDF: Final = PdfPages(
         "up to 1000 pages; text that is in the file is not charged with Gemini 3",
     ),
 )
+_PDF_WITH_TEXT: Final = PagesWithText(
+    258 * (1 + Size(3_072, 3_072).tiles(768)),
+    Source(
+        "https://ai.google.dev/gemini-api/docs/document-processing#technical-details",
+        _CHECKED,
+        "a page is 258 tokens, or (on Vertex AI) as many as an image, scaled down to 3,072 pixels; only with "
+        "Gemini 3 is text that is in the file not charged",
+    ),
+)
 _GOOGLE: Final = (
-    _line("google", r"gemini-2\.0-flash(-lite)?", window=_WINDOW, output=8_192, images=_CROPS),
-    _line("google", r"gemini-2\.5-(flash|flash-lite|pro)", window=_WINDOW, output=65_536, images=_CROPS),
+    _line(
+        "google",
+        r"gemini-2\.0-flash(-lite)?",
+        window=_WINDOW,
+        output=8_192,
+        images=_CROPS,
+        pdf=_PDF_WITH_TEXT,
+    ),
+    _line(
+        "google",
+        r"gemini-2\.5-(flash|flash-lite|pro)",
+        window=_WINDOW,
+        output=65_536,
+        images=_CROPS,
+        pdf=_PDF_WITH_TEXT,
+    ),
     _line(
         "google",
         r"gemini-3-(flash|pro)|gemini-3\.1-(pro|flash-lite)|gemini-3\.5-flash(-lite)?|gemini-3\.[678]-flash",
@@ -218,22 +256,39 @@ _CLAUDE_IMAGES: Final = Source(
 )
 _CLAUDE_SMALL: Final = VisualTokens(1_600, _CLAUDE_IMAGES)
 _CLAUDE_LARGE: Final = VisualTokens(4_800, _CLAUDE_IMAGES)
+_CLAUDE_PDFS: Final = Source(
+    "https://platform.claude.com/docs/en/build-with-claude/pdf-support#estimate-your-costs",
+    _CHECKED,
+    "an image of each page, and its text: 1,500 to 3,000 tokens a page, typically",
+)
+_SMALL_PAGES: Final = PagesWithText(_CLAUDE_SMALL.most, _CLAUDE_PDFS)
+_LARGE_PAGES: Final = PagesWithText(_CLAUDE_LARGE.most, _CLAUDE_PDFS)
 _ANTHROPIC: Final = (
     _line(
         "anthropic",
         r"claude-3-(haiku|sonnet|opus)|claude-3-5-(haiku|sonnet)|claude-3-7-sonnet",
         images=_CLAUDE_SMALL,
+        pdf=_SMALL_PAGES,
     ),
     _line(
         "anthropic",
         r"claude-(opus|sonnet)-4(-0)?|claude-4-(opus|sonnet)|claude-opus-4-[156]",
         images=_CLAUDE_SMALL,
+        pdf=_SMALL_PAGES,
     ),
-    _line("anthropic", r"claude-sonnet-4-[56]|claude-haiku-4-5", images=_CLAUDE_SMALL),
+    _line("anthropic", r"claude-sonnet-4-[56]|claude-haiku-4-5", images=_CLAUDE_SMALL, pdf=_SMALL_PAGES),
     _line(
-        "anthropic", r"claude-opus-4-[78]|claude-(opus|sonnet)-5(-5)?|claude-haiku-5-5", images=_CLAUDE_LARGE
+        "anthropic",
+        r"claude-opus-4-[78]|claude-(opus|sonnet)-5(-5)?|claude-haiku-5-5",
+        images=_CLAUDE_LARGE,
+        pdf=_LARGE_PAGES,
     ),
-    _line("anthropic", r"claude-fable-5(-[12])?|claude-mythos-(5(-[12])?|preview)", images=_CLAUDE_LARGE),
+    _line(
+        "anthropic",
+        r"claude-fable-5(-[12])?|claude-mythos-(5(-[12])?|preview)",
+        images=_CLAUDE_LARGE,
+        pdf=_LARGE_PAGES,
+    ),
     _line("anthropic", r"claude-2(\.\d)?|claude-v1|claude-instant.*", unknown="retired"),
 )
 

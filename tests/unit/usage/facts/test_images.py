@@ -224,4 +224,4 @@ def test_a_pdf_has_as_many_pages_as_gemini_takes(resolution: str, tokens: int) -
     facts = model_facts("google", "gemini-3.5-flash")
     assert facts is not None
     assert facts.pdf is not None
-    assert facts.pdf.most_tokens(resolution) == tokens
+    assert facts.pdf.most_tokens(None, resolution) == tokens
