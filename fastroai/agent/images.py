@@ -12,11 +12,12 @@ from pydantic_ai.images import (
     ImageGenerationResult,
     ImageGenerationSettings,
     WrapperImageGenerationModel,
+    infer_image_generation_model,
 )
 
-from fastroai.agent.purchases import purchase
-from fastroai.agent.stated_cost import stated_cost
-from fastroai.steps.reserving import Spend, SpendTerms
+from fastroai.agent.models import build_provider
+from fastroai.agent.purchases import buy
+from fastroai.steps.reserving import SpendTerms
 from fastroai.steps.spend_price import SpendPrice, Units, tokens_of
 from fastroai.usage import CostCalculator
 from fastroai.usage.facts.allowances import IMAGE_PROMPT
@@ -43,7 +44,7 @@ class MeteredImageModel(WrapperImageGenerationModel):
     def __init__(
         self, wrapped: ImageGenerationModel | str, calculator: CostCalculator, most_usd: Decimal | None
     ) -> None:
-        super().__init__(wrapped)
+        super().__init__(infer_image_generation_model(wrapped, provider_factory=build_provider))
         self._calculator, self._most_usd = calculator, most_usd
 
     async def generate(
@@ -65,10 +66,13 @@ class MeteredImageModel(WrapperImageGenerationModel):
         prepared, references, merged = self.wrapped.prepare_generate(prompt, images=images, settings=settings)
         price = SpendPrice(self._calculator, self.model_name, self.system, None, self.base_url)
         terms = self._terms(price, self._most_units(prepared, references, merged))
-        async with purchase(terms, price, {}) as spend:
-            result = await self.wrapped.generate(prompt, images=images, settings=settings)
-            _settle(spend, price, result)
-        return result
+        return await buy(
+            terms,
+            price,
+            {},
+            send=lambda: self.wrapped.generate(prompt, images=images, settings=settings),
+            used=lambda result: _used(price, result),
+        )
 
     def _terms(self, price: SpendPrice, units: Units | str) -> SpendTerms:
         """Return what to reserve. `units` is the most that the request can use, or why that is not known."""
@@ -130,17 +134,15 @@ def _units(text: int, references: int, made: int) -> Units:
     }
 
 
-def _settle(spend: Spend, price: SpendPrice, result: ImageGenerationResult) -> None:
-    """Charge the cost that a result reports. If it reports none, the bound counts."""
+def _used(price: SpendPrice, result: ImageGenerationResult) -> Units:
+    """Return the units that a result reports; none if it reports no output, so the bound counts."""
     usage = result.usage
-    stated = stated_cost(result)
-    if stated is not None:
-        spend.settle(stated)
-    elif usage.output_tokens and not usage.unmeasured_requests:
-        units = {name: count for name, count in vars(usage).items() if count and name in UNITS}
-        # These models output only images and thoughts, and not all answers say how many tokens are which.
-        units.setdefault("output_image_tokens", usage.output_tokens - usage.output_reasoning_tokens)
-        spend.settle(units=_sold(price, units))
+    if not usage.output_tokens or usage.unmeasured_requests:
+        return {}
+    units = {name: count for name, count in vars(usage).items() if count and name in UNITS}
+    # These models output only images and thoughts, and not all answers say how many tokens are which.
+    units.setdefault("output_image_tokens", usage.output_tokens - usage.output_reasoning_tokens)
+    return _sold(price, units)
 
 
 def _cost(price: SpendPrice, units: Units) -> RequestCost:

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
-from pydantic_ai.providers import Provider
+from pydantic_ai.providers import Provider, infer_provider
 
 from fastroai.agent.cost_headers import read_cost_headers
 from fastroai.runtime.wakeup import running_loop
@@ -29,10 +29,17 @@ def build_model(reference: str) -> Model:
         pydantic_ai.exceptions.UserError: the provider is not set up, for example without an API key.
     """
     provider, name = model_reference(reference)
-    model = infer_model(f"{provider}:{name}" if provider != name else name)
+    full = f"{provider}:{name}" if provider != name else name
+    model = infer_model(full, provider_factory=build_provider)
     _turn_off_sdk_retries(model)
-    read_cost_headers(model.provider)
     return model
+
+
+def build_provider(name: str) -> Provider[Any]:
+    """The provider of a name. The costs that gateways state in headers are read."""
+    provider = infer_provider(name)
+    read_cost_headers(provider)
+    return provider
 
 
 def _turn_off_sdk_retries(model: Model) -> None:

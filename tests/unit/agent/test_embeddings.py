@@ -11,8 +11,10 @@ import httpx2
 import pytest
 from openai import AsyncOpenAI
 from pydantic_ai.embeddings import Embedder, TestEmbeddingModel
+from pydantic_ai.embeddings.google import GoogleEmbeddingModel, GoogleEmbeddingSettings
 from pydantic_ai.embeddings.openai import OpenAIEmbeddingModel
 from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.providers.google import GoogleProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from fastroai import Budget, CostBudgetExceeded, budget_scope
@@ -79,6 +81,45 @@ async def test_without_reported_usage_the_bound_counts() -> None:
         await Provider(tells_usage=False).embedder().embed_query("x" * 100)
     assert scope.usage.committed_usd == 164 * PRICE
     assert not scope.usage.cost_complete
+    assert scope.records[0].error == "its result reports no usage"
+
+
+async def test_the_title_that_google_puts_before_each_text_is_in_the_bound() -> None:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request.content.decode().count(title))
+        return httpx2.Response(200, json={"embeddings": [{"values": [0.0]}] * 2})
+
+    title, sent = "t" * 500, list[int]()
+    http = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+    google = GoogleEmbeddingModel(
+        "gemini-embedding-2",
+        provider=GoogleProvider(api_key="k", http_client=http),
+        settings=GoogleEmbeddingSettings(google_title=title),
+    )
+    async with budget_scope(Budget(usd=1)) as scope:
+        await Embedder(Metered().embedding_model(google)).embed_documents(["x" * 100] * 2)
+    assert sent == [2]
+    assert scope.usage.committed_usd == 2 * 664 * Decimal("0.2") / 1_000_000
+
+
+async def test_the_bill_that_a_gateway_states_counts_in_models_that_are_built_from_a_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    provider = Provider()
+
+    async def answer(transport: object, request: httpx2.Request) -> httpx2.Response:
+        response = provider(request)
+        response.headers["x-litellm-response-cost"] = "0.0000031"
+        return response
+
+    monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", answer)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://litellm.internal/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    async with budget_scope(Budget(usd=1)) as scope:
+        await Embedder(Metered().embedding_model("openai:text-embedding-3-small")).embed_query("x" * 400)
+    [record] = scope.records
+    assert (record.cost_usd, record.cost_source) == (Decimal("0.0000031"), "stated")
+    assert (record.tokens.input_tokens, record.priced_usd) == (100, 100 * PRICE)
 
 
 async def test_an_embedding_that_is_refused_costs_nothing() -> None:
