@@ -120,48 +120,41 @@ OTHER: Final = Allowances(
     output_format=1_024,
 )
 
-_MARGINS_DOCUMENTED: Final = (
-    Source(_COOKBOOK, _CHECKED, "3 for a property, 3 for an item of an enum"),
-    Source(
-        "https://cookbook.openai.com/articles/openai-harmony#function-calling",
-        _CHECKED,
-        "functions are rendered as TypeScript, with descriptions as comments",
-    ),
+_PARAMETERS: Final = Source(_COOKBOOK, _CHECKED, "3 for a property, 3 for an item of an enum")
+_DESCRIPTIONS: Final = Source(
+    "https://cookbook.openai.com/articles/openai-harmony#function-calling",
+    _CHECKED,
+    "functions are rendered as TypeScript, with descriptions as comments",
 )
 DEFINITION_MARGINS: Final[Mapping[str, TokenCount]] = {
-    "object": TokenCount(1, _MARGINS_DOCUMENTED),
-    "item": TokenCount(2, _MARGINS_DOCUMENTED),
-    "line": TokenCount(2, _MARGINS_DOCUMENTED),
+    "object": TokenCount(1, _PARAMETERS),
+    "item": TokenCount(2, _PARAMETERS),
+    "line": TokenCount(2, _DESCRIPTIONS),
 }
 """What a definition has more than its compact JSON: for each object, item of a list, and line of a text."""
 
 REASONING_STEP: Final = TokenCount(
-    64,
-    (Source(_CASSETTES, _CHECKED, "reasoning tokens of some models of OpenAI are multiples of 64"),),
+    64, Source(_CASSETTES, _CHECKED, "reasoning tokens of some models of OpenAI are multiples of 64")
 )
 """By how much the reasoning tokens that OpenAI reports are rounded at most."""
 
 COMPACTION_PROMPT: Final = TokenCount(
     4_096,
-    (
-        Source(
-            _CASSETTES,
-            _CHECKED,
-            "OpenAI billed about 100 for it in 2026; PydanticAI sends Anthropic one of about 800 where "
-            "instructions are given",
-        ),
+    Source(
+        _CASSETTES,
+        _CHECKED,
+        "OpenAI billed about 100 for it in 2026; PydanticAI sends Anthropic one of about 800 where "
+        "instructions are given",
     ),
 )
 """The prompt with which a model is asked for a compaction, of which no size is documented."""
 
 EMBEDDED_TEXT: Final = TokenCount(
     64,
-    (
-        Source(
-            "https://docs.voyageai.com/docs/embeddings",
-            _CHECKED,
-            "prompts for queries and documents; the longest documented one has 10 words",
-        ),
+    Source(
+        "https://docs.voyageai.com/docs/embeddings",
+        _CHECKED,
+        "prompts for queries and documents; the longest documented one has 10 words",
     ),
 )
 """What a provider may add to each text of an embedding: marks of its beginning and end, and a prompt."""

@@ -59,30 +59,26 @@ EXCLUDES_MAX_TOKENS: Final = Names(
 
 LEAST_OF_RESPONSES: Final = TokenCount(
     16,
-    (
-        Source(
-            "https://github.com/earendil-works/pi/issues/6265",
-            _CHECKED,
-            "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16",
-        ),
+    Source(
+        "https://github.com/earendil-works/pi/issues/6265",
+        _CHECKED,
+        "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16",
     ),
 )
 """The smallest `max_tokens` that OpenAI's Responses API accepts. Others take any positive number."""
 
 BEYOND_THINKING: Final = TokenCount(
     1,
-    (
-        Source(
-            f"{_THINKING}#working-with-thinking-budgets",
-            _CHECKED,
-            "max_tokens must be greater than thinking.budget_tokens",
-        ),
+    Source(
+        f"{_THINKING}#working-with-thinking-budgets",
+        _CHECKED,
+        "max_tokens must be greater than thinking.budget_tokens",
     ),
 )
 """How far `max_tokens` exceeds Claude's budget for thinking, at least."""
 
-CLAUDE_DEFAULT: Final = TokenCount(16_384, (_PYDANTIC_AI,))
+CLAUDE_DEFAULT: Final = TokenCount(16_384, _PYDANTIC_AI)
 """The `max_tokens` of a request to Anthropic that names none, where the limit of the model is not known."""
 
-CLAUDE_DEFAULT_BEYOND_THINKING: Final = TokenCount(4_096, (_PYDANTIC_AI,))
+CLAUDE_DEFAULT_BEYOND_THINKING: Final = TokenCount(4_096, _PYDANTIC_AI)
 """How far that exceeds a budget for thinking, at least."""

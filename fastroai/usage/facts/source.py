@@ -48,5 +48,5 @@ class TokenCount:
     """A number of tokens."""
 
     tokens: int
-    sources: tuple[Source, ...] = ()
-    """Without any, no page documents the number, and it is larger than all that was seen."""
+    source: Source | None = None
+    """Without one, no page documents the number, and it is larger than all that was seen."""
