@@ -57,10 +57,14 @@ class FlatPrices:
 
     @classmethod
     def chosen(
-        cls, choose: Callable[[Iterable[Decimal]], Decimal], prices: Iterable[FlatPrices]
-    ) -> FlatPrices:
-        """The highest (`max`) or the lowest (`min`) of each of some prices."""
-        known = list(prices)
+        cls, choose: Callable[[Iterable[Decimal]], Decimal], prices: Iterable[FlatPrices | None]
+    ) -> FlatPrices | None:
+        """The highest (`max`) or the lowest (`min`) of each of some prices; `None` if one is not known."""
+        known: list[FlatPrices] = []
+        for price in prices:
+            if price is None:
+                return None
+            known.append(price)
         searches = [price.per_web_search for price in known if price.per_web_search is not None]
         return cls(
             input_per_mtok=choose(price.input_per_mtok for price in known),

@@ -24,15 +24,11 @@ def lower_override(pricing: ModelPricing, listed: FlatPrices | None) -> FlatPric
     `listed` are the lowest list prices, which hold where the user gives none; `None` if they are needed and
     not known.
     """
-    lowest = []
+    lowest: list[FlatPrices | None] = []
     for variant in pricing.variants():
-        if variant.prices is None:
-            if listed is None:
-                return None
-            tokens = listed
-        else:
-            tokens = FlatPrices.chosen(min, map(_lower, variant.prices_within()))
-        lowest.append(tokens.charged(variant.share, fee=variant.per_request))
+        own = map(_lower, variant.prices_within())
+        tokens = listed if variant.prices is None else FlatPrices.chosen(min, own)
+        lowest.append(tokens and tokens.charged(variant.share, fee=variant.per_request))
     return FlatPrices.chosen(min, lowest)
 
 

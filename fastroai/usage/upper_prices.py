@@ -54,16 +54,11 @@ def upper_override(
     `listed` are the highest list prices, which hold where the user gives none; `None` if they are needed and
     not known.
     """
-    highest = []
+    highest: list[FlatPrices | None] = []
     for variant in pricing.variants(conditions.service_tiers):
-        if variant.prices is None:
-            if listed is None:
-                return None
-            tokens = listed
-        else:
-            own = (_upper(each, conditions) for each in variant.prices_within(input_tokens))
-            tokens = FlatPrices.chosen(max, own)
-        highest.append(tokens.charged(variant.share, fee=variant.per_request))
+        own = (_upper(each, conditions) for each in variant.prices_within(input_tokens))
+        tokens = listed if variant.prices is None else FlatPrices.chosen(max, own)
+        highest.append(tokens and tokens.charged(variant.share, fee=variant.per_request))
     return FlatPrices.chosen(max, highest)
 
 
