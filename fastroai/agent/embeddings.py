@@ -32,9 +32,9 @@ class MeteredEmbeddingModel(WrapperEmbeddingModel):
     outside of model requests, it does not count in `Budget(requests=)`.
     """
 
-    def __init__(self, wrapped: EmbeddingModel | str, calculator: CostCalculator) -> None:
+    def __init__(self, wrapped: EmbeddingModel | str, calculator: CostCalculator, retries: int) -> None:
         super().__init__(infer_embedding_model(wrapped, provider_factory=build_provider))
-        self._calculator = calculator
+        self._calculator, self._retries = calculator, retries
 
     async def embed(
         self,
@@ -66,6 +66,7 @@ class MeteredEmbeddingModel(WrapperEmbeddingModel):
             most,
             send=lambda: self.wrapped.embed(inputs, input_type=input_type, settings=settings),
             used=_used,
+            retries=self._retries,
         )
 
 

@@ -42,10 +42,14 @@ class MeteredImageModel(WrapperImageGenerationModel):
     """
 
     def __init__(
-        self, wrapped: ImageGenerationModel | str, calculator: CostCalculator, most_usd: Decimal | None
+        self,
+        wrapped: ImageGenerationModel | str,
+        calculator: CostCalculator,
+        most_usd: Decimal | None,
+        retries: int,
     ) -> None:
         super().__init__(infer_image_generation_model(wrapped, provider_factory=build_provider))
-        self._calculator, self._most_usd = calculator, most_usd
+        self._calculator, self._most_usd, self._retries = calculator, most_usd, retries
 
     async def generate(
         self,
@@ -72,6 +76,7 @@ class MeteredImageModel(WrapperImageGenerationModel):
             {},
             send=lambda: self.wrapped.generate(prompt, images=images, settings=settings),
             used=lambda result: _used(price, result),
+            retries=self._retries,
         )
 
     def _terms(self, price: SpendPrice, units: Units | str) -> SpendTerms:

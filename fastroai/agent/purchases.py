@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import TypeVar
 
+from fastroai.agent.config import REQUEST_RETRY_DELAY
 from fastroai.agent.cost_headers import StatedInHeaders
 from fastroai.agent.stated_cost import Billed, stated_cost
-from fastroai.runtime import billing_of, current_scope
+from fastroai.runtime import NO_RETRIES_USED, RetryRules, billing_of, current_scope, is_transport_failure
 from fastroai.steps.reserving import Spend, SpendTerms
 from fastroai.steps.spend_price import SpendPrice, Units
 
@@ -21,12 +24,35 @@ async def buy(
     *,
     send: Callable[[], Awaitable[ResultT]],
     used: Callable[[ResultT], Units],
+    retries: int,
 ) -> ResultT:
     """Reserve what a request can cost, send it, and charge the stated bill, else the units that it `used`.
 
     A request that its provider refused without billing is released. A request whose cost is not reported
-    counts at its bound, as unmeasured.
+    counts at its bound, as unmeasured. After a transport failure there are so many more attempts, each of
+    which is reserved and charged by itself.
     """
+    rules, made = RetryRules.counted(retries, REQUEST_RETRY_DELAY), NO_RETRIES_USED
+    while True:
+        try:
+            return await _buy_once(terms, price, reserved, send, used)
+        except Exception as error:
+            scope = current_scope()
+            retry = rules.next(error, made, scope) if is_transport_failure(error) else None
+            if retry is None:
+                raise
+        with nullcontext() if scope is None else scope.at_rest():
+            await asyncio.sleep(retry.delay)
+        made = retry.used
+
+
+async def _buy_once(
+    terms: SpendTerms,
+    price: SpendPrice,
+    reserved: Units,
+    send: Callable[[], Awaitable[ResultT]],
+    used: Callable[[ResultT], Units],
+) -> ResultT:
     url = price.provider_url
     headers = StatedInHeaders(() if url is None else price.calculator.cost_headers(url))
     async with Spend(current_scope(), terms, price, reserved, "its result reports no usage") as spend:

@@ -20,6 +20,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from fastroai import Budget, CostBudgetExceeded, budget_scope
 from fastroai.agent import Metered
 from fastroai.errors import ConfigurationError, UnpricedModelError, usage_of
+from fastroai.records import Usage
 
 PRICE = Decimal("0.02") / 1_000_000
 """Of a token of text-embedding-3-small: https://platform.openai.com/docs/pricing"""
@@ -129,6 +130,69 @@ async def test_an_embedding_that_is_refused_costs_nothing() -> None:
     spent = usage_of(caught.value)
     assert spent is not None
     assert (spent.committed_usd, spent.failed_requests) == (0, 1)
+
+
+@pytest.fixture
+def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastroai.agent.purchases.REQUEST_RETRY_DELAY", 0.0)
+
+
+async def _by_name(
+    statuses: list[int], monkeypatch: pytest.MonkeyPatch, **options: int
+) -> tuple[int, Usage | None, Exception | None]:
+    """Embed with a model that is built from a name, at a server that answers with these statuses, in turn.
+
+    After 0 it does not answer.
+    """
+    asked, left = [0], [*statuses]
+
+    async def answer(transport: object, request: httpx2.Request) -> httpx2.Response:
+        asked[0] += 1
+        if not (status := left.pop(0)):
+            raise httpx2.ReadTimeout("no answer")
+        return Provider(status=status)(request)
+
+    monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", answer)
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    embedder = Embedder(Metered(**options).embedding_model("openai:text-embedding-3-small"))
+    try:
+        async with budget_scope(Budget(usd=1)) as scope:
+            await embedder.embed_query("x" * 400)
+    except ModelHTTPError as error:
+        return asked[0], usage_of(error), error
+    return asked[0], scope.usage, None
+
+
+@pytest.mark.usefixtures("no_wait")
+async def test_each_attempt_of_a_model_that_is_built_from_a_name_is_charged_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, usage, error = await _by_name([429, 0, 200], monkeypatch)
+    assert (asked, error) == (3, None)
+    assert usage is not None
+    # The refusal is not billed, and what was not answered may be.
+    assert (usage.failed_requests, usage.unmeasured_requests) == (1, 1)
+    assert usage.committed_usd == (464 + 100) * PRICE
+
+
+@pytest.mark.usefixtures("no_wait")
+@pytest.mark.parametrize(("options", "attempts"), [({}, 3), ({"request_retries": 0}, 1)])
+async def test_what_the_last_attempt_raises_is_raised(
+    options: dict[str, int], attempts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, usage, error = await _by_name([429] * 4, monkeypatch, **options)
+    assert asked == attempts
+    assert isinstance(error, ModelHTTPError)
+    assert usage is not None
+    assert (usage.failed_requests, usage.committed_usd) == (attempts, 0)
+
+
+@pytest.mark.usefixtures("no_wait")
+async def test_what_is_no_failure_of_the_transport_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, _, error = await _by_name([400] * 4, monkeypatch)
+    assert (asked, isinstance(error, ModelHTTPError)) == (1, True)
 
 
 async def test_an_embedding_that_is_cancelled_may_have_been_billed() -> None:
