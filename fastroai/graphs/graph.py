@@ -65,7 +65,7 @@ class Graph(Generic[DepsT, OutputT]):
             nodes={"classify": Node(classify, writes=["category", "confidence"]), "reply": reply, "ask": ask},
             edges=[
                 Edge("classify", "reply", when="conditional", condition="confidence >= 0.8"),
-                Edge("classify", "ask"),
+                Edge("classify", "ask", when="always"),
             ],
         )
         result = await graph.run({"ticket": "..."}, deps=deps)

@@ -302,7 +302,7 @@ def loop(usd: str, *, reserves: bool) -> Graph[Any, Any]:
     return Graph(
         "loop",
         nodes={"search": Node(search, writes=["n"]), "end": end},
-        edges=[Edge("search", "search", "conditional", condition="n < 25"), Edge("search", "end")],
+        edges=[Edge("search", "search", "conditional", condition="n < 25"), Edge("search", "end", "always")],
         entry="search",
         budget=Budget(usd="0.10"),
     )

@@ -183,7 +183,7 @@ def looped(counted: Counted, store: Any, max_visits: int) -> Graph[Any, Any]:
     edges = [
         Edge("a", "check"),
         Edge("check", "a", when="conditional", condition="turn < 4"),
-        Edge("check", "end"),
+        Edge("check", "end", "always"),
     ]
     return Graph("looped", nodes=nodes, edges=edges, entry="a", config=PipelineConfig(store=store))
 

@@ -22,7 +22,7 @@ EDGES = (
     Edge("left", "join", "on_success"),
     Edge("right", "join", "conditional", "right == 'right'"),
     Edge("right", "other", "conditional", "has(nothing)"),
-    Edge("right", "other"),
+    Edge("right", "other", "always"),
     Edge("other", "join"),
     Edge("join", "end"),
 )
@@ -47,7 +47,7 @@ def counted() -> Counted:
 
 CHANGES: list[tuple[dict[str, Any], list[str]]] = [
     ({"edges": WITHOUT_OTHER}, ["'other' was removed", "to 'other', was removed"]),
-    ({"edges": NEW_NODE}, ["'new' is new", "the edge of 'join', always to 'end', was removed"]),
+    ({"edges": NEW_NODE}, ["'new' is new", "the edge of 'join', on_success to 'end', was removed"]),
     ({"edges": REMOVED}, ["the edge of 'right', conditional has(nothing) to 'other', was removed"]),
     ({"edges": (*EDGES, Edge("left", "other", "on_failure"))}, ["'left', on_failure to 'other', is new"]),
     ({"edges": REORDERED}, ["the edges of 'right' have another order"]),

@@ -36,8 +36,8 @@ def looped(counted: Counted, store: Any = None, turns: int = 3, **options: Any) 
     )
     edges = [
         Edge("turn", "turn", "conditional", f"early < {turns} and turn == early"),
-        Edge("turn", "left"),
-        Edge("turn", "right"),
+        Edge("turn", "left", "always"),
+        Edge("turn", "right", "always"),
         Edge("left", "join"),
         Edge("right", "mend", "on_failure"),
         Edge("right", "join", "on_success"),
@@ -105,7 +105,7 @@ async def test_a_run_that_failed_was_resumed_paused_and_answered_is_decided_agai
     assert ended.trace.replay(graph) is None
     assert ended.trace.output == "end"
     assert "a person has answered" in ended.trace.explain()
-    assert "ask: the always edge to 'end' is taken" in ended.trace.explain()
+    assert "ask: the on_success edge to 'end' is taken" in ended.trace.explain()
 
 
 async def test_two_runs_are_compared_visit_by_visit(counted: Counted) -> None:

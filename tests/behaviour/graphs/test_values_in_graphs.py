@@ -78,7 +78,7 @@ async def test_a_condition_on_what_is_no_json_does_not_hold_and_says_why(output:
     graph = Graph(
         "g",
         nodes={"a": giving(output), "large": giving(1), "small": giving(2)},
-        edges=[Edge("a", "large", when="conditional", condition="x > 2"), Edge("a", "small")],
+        edges=[Edge("a", "large", when="conditional", condition="x > 2"), Edge("a", "small", "always")],
     )
     result = await graph.run()
     assert (result.status, result.path) == ("completed", ["a", "small"])
@@ -92,7 +92,7 @@ async def test_conditions_and_writes_see_every_field_that_an_output_has(output: 
     graph = Graph(
         "g",
         nodes={"a": Node(giving(output), writes=["y"]), "five": giving(1), "other": giving(2)},
-        edges=[Edge("a", "five", when="conditional", condition="y == 5"), Edge("a", "other")],
+        edges=[Edge("a", "five", when="conditional", condition="y == 5"), Edge("a", "other", "always")],
     )
     result = await graph.run()
     assert (result.path, result.memory["y"]) == (["a", "five"], 5)

@@ -39,7 +39,11 @@ def turning(limit: int | None = None, **options: Any) -> Graph[Any, Any]:
         "count": Node(counted.node("count", count), writes=["count"]),
         **counted.nodes("end"),
     }
-    edges = [Edge("turn", "count"), Edge("count", "turn", "conditional", "count < 3"), Edge("count", "end")]
+    edges = [
+        Edge("turn", "count"),
+        Edge("count", "turn", "conditional", "count < 3"),
+        Edge("count", "end", "always"),
+    ]
     return Graph("turning", nodes=nodes, edges=edges, entry="turn", **options)
 
 

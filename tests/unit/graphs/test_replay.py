@@ -57,7 +57,7 @@ def rich_graph(counted: Counted, store: MemoryRunStore) -> Graph[Any, Any]:
         Edge("join", "end"),
     ]
     edges = [edge for edge in edges if edge.when != "llm_decide"]
-    edges[2:2] = [Edge("count", "way")]
+    edges[2:2] = [Edge("count", "way", "always")]
     nodes["way"] = counted.node("way")
     edges += [Edge("way", "b", "llm_decide"), Edge("way", "c", "llm_decide", fallback=True)]
     return Graph(
