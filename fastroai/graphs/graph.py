@@ -489,7 +489,7 @@ class Graph(Generic[DepsT, OutputT]):
         """
         result = await self.run(inputs, context.deps, context=context.shared)
         context.scope.degraded |= result.quality != "clean"
-        if result.status == "completed":
+        if result.ok:
             return result.output  # type: ignore[return-value]  # OutputT may itself include None
         raise result.error or GraphStopped(self.name, result.status, result.reason)
 

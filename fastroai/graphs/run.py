@@ -80,7 +80,7 @@ class GraphRun:
             run_id=scope.run_id,
             status=ending,
             quality=self._quality(ending),
-            output=machine.reached[next(reached)] if ending == "completed" else None,
+            output=machine.reached[next(reached)] if ending == "finished" else None,
             outputs=dict(machine.root.outputs),
             memory=dict(machine.root.memory),
             path=machine.root.path,
@@ -107,7 +107,7 @@ class GraphRun:
         return visits, decisions
 
     def _quality(self, ending: Ending) -> GraphQuality:
-        if ending not in ("completed", "paused"):
+        if ending not in ("finished", "paused"):
             return "failed"
         if self.machine.timed_out:
             return "degraded"

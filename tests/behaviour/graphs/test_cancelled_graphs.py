@@ -276,7 +276,7 @@ async def test_cancelling_nested_graphs_fails_the_nodes_that_they_are() -> None:
     await asyncio.sleep(0.5)
     await inner.cancel("r")
     result = await run
-    assert (result.status, result.quality, set(result.errors)) == ("completed", "degraded", {"a", "b"})
+    assert (result.status, result.quality, set(result.errors)) == ("finished", "degraded", {"a", "b"})
 
 
 async def test_a_run_in_another_thread_is_cancelled_from_here() -> None:
@@ -361,7 +361,7 @@ async def test_a_node_whose_own_task_was_cancelled_has_failed(policy: Any) -> No
     nodes: dict[str, Any] = {"begin": quick, "leaves": leaves, "beside": slow, "handler": quick}
     edges = [Edge("begin", "leaves"), Edge("begin", "beside"), Edge("leaves", "handler", "always")]
     result = await Graph("g", nodes=nodes, edges=edges, on_branch_failure=policy).run()
-    assert (result.status, result.quality, attempts) == ("completed", "degraded", [1, 2, 3])
+    assert (result.status, result.quality, attempts) == ("finished", "degraded", [1, 2, 3])
     assert isinstance(result.errors["leaves"], CancelledInside)
     assert_no_task_is_left()
 
