@@ -211,6 +211,10 @@ def blocking(
     @functools.wraps(method)
     def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         own: Callable[P, Coroutine[Any, Any, T]] = getattr(self, name)  # perhaps that of a subclass
+        try:
+            inspect.signature(own).bind(*args, **kwargs)
+        except TypeError as error:  # which would name the async method
+            raise TypeError(f"{type(self).__name__}.{name}_sync() {error}") from None
         return run_blocking(
             lambda: own(*args, **kwargs),
             called=f"{of}.{name}_sync",
