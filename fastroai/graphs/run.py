@@ -54,7 +54,6 @@ class GraphRun:
             calculator=calculator,
             shared=Shared.of(request.context),
             declared=setup.declared,
-            once=opened.once,
         )
         work = GraphWork(
             setup, self.machine, replay.threads, facts=facts, deps=request.deps, part=part, log=opened.log

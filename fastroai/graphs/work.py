@@ -157,7 +157,6 @@ class GraphWork:
             calculator=of_run.calculator,
             shared=of_run.shared,
             declared=of_run.declared,
-            once=of_run.once,
             visit=node_visit,
         )
 

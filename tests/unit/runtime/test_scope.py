@@ -10,7 +10,7 @@ from fastroai.errors import TimeBudgetExceeded, usage_of
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import Charge, Clock, Listener, RunEvent, RunStarted, Scope, current_scope
 from fastroai.runtime.facts import Part
-from fastroai.runtime.scope import ScopeKind, current_tool_call
+from fastroai.runtime.scope import ScopeKind, ToolCalls, current_tool_calls
 from fastroai.steps.durability import step_place
 from fastroai.tracing import NoOpTracer
 from fastroai.usage import Budget
@@ -305,9 +305,9 @@ async def test_what_runs_steps_is_part_of_places_counted_and_named_by_events(kin
     assert step_place(inside) == "ask@2/inner#2/check#3"
     assert inside.part == second.part
     assert (inside.part.run_id, inside.part.name, inside.part.path) == (outer.run_id, "inner", second.path)
-    token = current_tool_call.set("tool1")
+    token = current_tool_calls.set(ToolCalls("tool1"))
     in_tool = Scope(kind, "inner", parent=agent)
-    current_tool_call.reset(token)
+    current_tool_calls.reset(token)
     assert in_tool.own_place == "inner#tool1"
 
 
