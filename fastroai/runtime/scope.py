@@ -160,7 +160,6 @@ class Scope:
         deps: object = None,
         tracer: Tracer | None = None,
         run_id: str | None = None,
-        attempt: int = 1,
         listener: Listener | None = None,
         ordinal: int | None = None,
         provider_limits: ProviderLimits | None = None,
@@ -177,7 +176,7 @@ class Scope:
         self.name = name
         self.parent = parent
         self._above: tuple[Scope, ...] = () if parent is None else parent.lineage()
-        self.attempt = attempt
+        self.attempt = 1
         self._children: dict[tuple[str, int], int] | None = None
         self.tool_call = current_tool_calls.get().key
         self.ordinal: int = ordinal or (

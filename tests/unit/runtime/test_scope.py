@@ -296,7 +296,8 @@ async def test_a_run_knows_its_loop_and_a_script_has_none() -> None:
 @pytest.mark.parametrize("kind", ["pipeline", "graph"])
 async def test_what_runs_steps_is_part_of_places_counted_and_named_by_events(kind: ScopeKind) -> None:
     outer = Scope(kind, "outer", parent=None)
-    step = Scope("step", "ask", parent=outer, attempt=2)
+    step = Scope("step", "ask", parent=outer)
+    step.attempt = 2
     agent = Scope("agent", "bot", parent=step)
     first, second = (Scope(kind, "inner", parent=agent) for _ in range(2))
     inside = Scope("step", "check", parent=second, ordinal=3)
