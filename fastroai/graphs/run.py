@@ -112,5 +112,4 @@ class GraphRun:
         if self.machine.timed_out:
             return "degraded"
         visits, _ = self._units()
-        scopes = (record.scope for record in visits.values())
-        return quality_of(self.opened.scope, self.machine.failures, scopes)
+        return quality_of(self.opened.scope, self.machine.failures, visits.values())

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Literal, TypeAlias
 
+from fastroai.runs.units import UnitRecord
 from fastroai.runtime import Scope
 
 Quality: TypeAlias = Literal["clean", "degraded"]
 
 
-def quality_of(scope: Scope, errors: Collection[object], steps: Iterable[Scope]) -> Quality:
-    """Of the run in `scope`, with the failures that it went on after, and the scopes of its steps."""
-    degraded = bool(errors) or any(step.degraded for step in steps)
+def quality_of(scope: Scope, errors: Collection[object], units: Iterable[UnitRecord]) -> Quality:
+    """Of the run in `scope`, with the failures that it went on after, and its steps."""
+    degraded = bool(errors) or any([unit.scope.degraded for unit in units])
     return "degraded" if degraded or any(record.is_doubtful for record in scope.records) else "clean"

@@ -30,7 +30,7 @@ from fastroai.runtime.facts import (
     StopRequested,
 )
 from fastroai.runtime.failures import leaves
-from fastroai.runtime.isolation import InContext
+from fastroai.runtime.isolation import in_context
 from fastroai.runtime.tasks import end_tasks
 from fastroai.runtime.wakeup import running_loop
 from fastroai.steps.durability import failure_of, restore_spending
@@ -191,7 +191,9 @@ class Runner:
         if run is None:
             live = self._log.live
             live.append(fact)
-            live.extend([one for one in decisions if isinstance(one, _KEPT)])
+            for decision in decisions:
+                if isinstance(decision, _KEPT):
+                    live.append(decision)
         else:
             self._log.note(fact, stored)
             self._note(decisions)
@@ -309,8 +311,8 @@ class Runner:
         self._active[unit] = worker
         try:
             performed = self._work.perform(started, scope, used)
-            output = await InContext(performed, context, self._keep_going)
-            if scope.is_open_inside:
+            output = await in_context(performed, context, self._keep_going)
+            if scope.open_inside:
                 self._keep_going()
                 await scope.end_inside()
             record.finished_ms = (perf_counter() - self._origin) * 1000
@@ -341,7 +343,7 @@ class Runner:
     async def _raised(self, started: StepStarted, record: UnitRecord, error: BaseException) -> Outcome:
         """What a unit comes to that raised an exception. Raises what is no outcome of a unit."""
         unit, scope = (started.step_id, started.visit), record.scope
-        if scope.is_open_inside:
+        if scope.open_inside:
             self._keep_going()
             await scope.end_inside()
         scope.close(error)

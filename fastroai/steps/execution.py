@@ -117,7 +117,7 @@ async def _attempt(
             raise ConfigurationError("output", output, "a value; await the coroutine: `return await ...`")
         if contract is not None and type(output) is not contract.exact:
             output = cast("OutputT", await contract.check_after(context, output))
-        if context.has_recorded:
+        if context.uncertain:
             await context.check_spending()
         return output
     except Exception:
@@ -130,8 +130,8 @@ async def _attempt(
         await context.in_the_books()
         raise CancelledInside(context.step_id) from error
     finally:
-        context.end()
-        if context.scope.is_open_inside:
+        context.is_over = True
+        if context.scope.open_inside:
             await context.scope.end_inside()
 
 
