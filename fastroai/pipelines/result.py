@@ -9,9 +9,9 @@ from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
-from fastroai.runs.quality import Quality
 from fastroai.pipelines.drawing import critical_path
 from fastroai.pipelines.plan import Plan
+from fastroai.runs.quality import Quality
 from fastroai.runs.units import UnitRecord
 from fastroai.runs.usage import RunUsage, StepTiming
 from fastroai.runtime import Scope

@@ -81,9 +81,9 @@ DEFAULT_MAP_CONCURRENCY: Final = 10
 _NO_TRACER: Final = NoOpTracer()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunFacts:
-    """What is the same for every step of one run."""
+    """What is the same for every step of one run. Nobody changes it; making a frozen one takes longer."""
 
     pipeline: str
     path: tuple[str, ...]

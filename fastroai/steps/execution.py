@@ -24,7 +24,7 @@ from fastroai.tracing import NoOpTracer, attributes, log_metrics
 _NO_TRACER: Final = NoOpTracer()
 
 
-async def run_step(
+def run_step(
     step: BaseStep[DepsT, OutputT],
     *,
     scope: Scope,
@@ -33,7 +33,7 @@ async def run_step(
     config: ResolvedConfig,
     used: RetriesUsed = NO_RETRIES_USED,
     contract: BoundContract | None = None,
-) -> OutputT:
+) -> Coroutine[Any, Any, OutputT]:
     """Run a step to its output, in `scope`, which must be current, retries and time limits included.
 
     It begins at the attempt that `used` says; `StepRetried` tells what is used then. `contract` is checked
@@ -41,10 +41,24 @@ async def run_step(
     """
     started = perf_counter()
     scope.attempt = used.attempt
-    if scope.tracer is None and scope.budget is None and config.total_timeout is None:
-        if config.is_plain:
-            return await _attempt(step, StepContext(scope, facts, deps, config, started, map_step), contract)
-        return await _attempts(step, scope, facts, deps, config, started, used, contract)
+    if scope.tracer is not None or scope.budget is not None or config.total_timeout is not None:
+        return _bounded(step, scope, facts, deps, config, started, used, contract)
+    if config.is_plain:
+        return _attempt(step, StepContext(scope, facts, deps, config, started, map_step), contract)
+    return _attempts(step, scope, facts, deps, config, started, used, contract)
+
+
+async def _bounded(
+    step: BaseStep[DepsT, OutputT],
+    scope: Scope,
+    facts: RunFacts,
+    deps: DepsT,
+    config: ResolvedConfig,
+    started: float,
+    used: RetriesUsed,
+    contract: BoundContract | None,
+) -> OutputT:
+    """The attempts, in the span of the step and in what limits the time of all of them."""
     async with AsyncExitStack() as stack:
         if (tracer := scope.tracer) is not None:
             trace_id = await stack.enter_async_context(
@@ -70,7 +84,7 @@ async def run_step(
         return await _attempts(step, scope, facts, deps, config, started, used, contract)
 
 
-async def _attempts(
+def _attempts(
     step: BaseStep[DepsT, OutputT],
     scope: Scope,
     facts: RunFacts,
@@ -79,27 +93,34 @@ async def _attempts(
     started: float,
     used: RetriesUsed,
     contract: BoundContract | None,
-) -> OutputT:
-    context: StepContext[DepsT]
-
-    async def attempt_step(attempt: int) -> OutputT:
-        nonlocal context
+) -> Coroutine[Any, Any, OutputT]:
+    def attempt_step(attempt: int) -> Coroutine[Any, Any, OutputT]:
         scope.attempt = attempt
         context = StepContext(scope, facts, deps, config, started, map_step)
         if config.timeout is None:
-            return await _attempt(step, context, contract)
-        async with Clock(config.timeout, f"step {scope.name!r}", of_attempt=True) as clock:
-            context.attach_clock(clock)
-            scope.add_clock(clock)
-            try:
-                return await _attempt(step, context, contract)
-            finally:
-                scope.remove_clock(clock)
+            return _attempt(step, context, contract)
+        return _timed_attempt(step, context, contract, config.timeout)
 
     async def report(retry: Retry) -> None:
         await scope.emit(step_retried(scope, retry))
 
-    return await retry_calls(attempt_step, rules=config.retry_rules, scope=scope, on_retry=report, used=used)
+    return retry_calls(attempt_step, rules=config.retry_rules, scope=scope, on_retry=report, used=used)
+
+
+async def _timed_attempt(
+    step: BaseStep[DepsT, OutputT],
+    context: StepContext[DepsT],
+    contract: BoundContract | None,
+    seconds: float,
+) -> OutputT:
+    scope = context.scope
+    async with Clock(seconds, f"step {scope.name!r}", of_attempt=True) as clock:
+        context.attach_clock(clock)
+        scope.add_clock(clock)
+        try:
+            return await _attempt(step, context, contract)
+        finally:
+            scope.remove_clock(clock)
 
 
 async def _attempt(

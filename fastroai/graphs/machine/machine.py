@@ -7,9 +7,10 @@ and in the ten-thousandth turn of a loop.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal, assert_never
 
 from fastroai.errors import GraphStopped, MemoryConflict, VisitsExhausted
@@ -79,7 +80,7 @@ class GraphMachine:
         self.events = 0
         """How many it was told."""
         self.root = Branch(plan.entry)
-        self.visits: Counter[str] = Counter()
+        self.visits: defaultdict[str, int] = defaultdict(int)
         """How often each node was started."""
         self.reached: dict[str, object] = {}
         """Outputs of the terminals that were reached."""
@@ -92,17 +93,17 @@ class GraphMachine:
         self.stopped: Stopped | None = None
         """What ended the run before its time."""
         self._decided: list[Decision]
-        self._decisions = {
+        self.decisions = {
             name: node for node in plan.asking if (name := decision_name(node)) not in plan.edges
         }
         """The nodes after which models decide, by the name of the decision."""
         self._todo: list[Callable[[], None]] = []
-        self._numbers: Counter[str] = Counter()
-        self._limited: Counter[str] = Counter()
+        self._numbers: defaultdict[str, int] = defaultdict(int)
+        self._limited: defaultdict[str, int] = defaultdict(int)
         self._steps = 0
         self._wrote: defaultdict[str, set[str]] = defaultdict(set)
         self._known: Mapping[Visit, bool] = {} if known is None else known
-        self._ready: deque[tuple[StepStarted, Branch]] = deque()
+        self._ready: deque[tuple[Visit, StepStarted, Branch]] = deque()
         self._running: dict[Visit, Branch] = {}
         self._at_once = plan.max_concurrency if known is None else None
         """How many nodes run at once, at most."""
@@ -133,11 +134,11 @@ class GraphMachine:
 
     def _visit_of(self, fact: StepFact) -> Visit:
         """The visit that a fact is about, or after which it was decided."""
-        return Visit(self._decisions.get(fact.step_id, fact.step_id), fact.visit)
+        return Visit(self.decisions.get(fact.step_id, fact.step_id), fact.visit)
 
     def decided_after(self, fact: StepFact) -> Visit | None:
         """The visit after which a model decides, if that is what a fact is about."""
-        node = self._decisions.get(fact.step_id)
+        node = self.decisions.get(fact.step_id)
         return None if node is None else Visit(node, fact.visit)
 
     def output_of(self, visit: Visit) -> object:
@@ -178,19 +179,15 @@ class GraphMachine:
         """Visits and decisions that were cancelled, and have not said so yet."""
         return [visit for visit in (*self._running, *self._deciding) if not self.is_wanted(visit)]
 
-    @property
-    def _sequence(self) -> int:
-        return self.events
-
     # --- events ---
 
     def _take_in(self, fact: Told | Interrupted) -> None:
         match fact:
             case RunStarted(inputs=inputs):
                 for key, value in inputs.items():
-                    self.root.memory.write(key, value, "", self._sequence)
+                    self.root.memory.write(key, value, "", self.events)
                 self._go_later(self.root, self.plan.entry, "it is the entry")
-            case StepFinished(step_id=step_id) if step_id in self._decisions:
+            case StepFinished(step_id=step_id) if step_id in self.decisions:
                 branch, outcome, output = self._deciding.pop(self._visit_of(fact))
                 if self._goes_on(branch):
                     self._route(branch, self._visit_of(fact), outcome, output, fact.output)
@@ -240,7 +237,7 @@ class GraphMachine:
             self._asking[visit], self.questions[visit] = branch, fact.question
 
     def _succeed(self, branch: Branch, visit: Visit, output: object) -> None:
-        branch.outputs.write(visit.node, output, visit.node, self._sequence)
+        branch.outputs.write(visit.node, output, visit.node, self.events)
         if visit.node in self.failures:
             branch.errors.clear(visit.node)
         if self._goes_on(branch):
@@ -248,7 +245,7 @@ class GraphMachine:
 
     def _on_failure(self, visit: Visit, fact: StepFailed) -> None:
         """A budget around the graph ends it, whatever the edges say."""
-        error, is_decision = fact.error, fact.step_id in self._decisions
+        error, is_decision = fact.error, fact.step_id in self.decisions
         if is_decision:
             del self._deciding[visit]
         else:
@@ -271,11 +268,11 @@ class GraphMachine:
 
     def _note_failure(self, branch: Branch, node: str, error: BaseException) -> None:
         self.failures[node] = error
-        branch.errors.write(node, error, node, self._sequence)
+        branch.errors.write(node, error, node, self.events)
 
     def _keep(self, branch: Branch, node: str, written: Mapping[str, object]) -> None:
         for key, value in written.items():
-            branch.memory.write(key, value, node, self._sequence)
+            branch.memory.write(key, value, node, self.events)
             self._wrote[node].add(key)
 
     def _goes_on(self, branch: Branch) -> bool:
@@ -325,7 +322,7 @@ class GraphMachine:
 
     def _go_later(self, branch: Branch, node: str, cause: str) -> None:
         """Not at once: forks inside of forks are no reason to nest calls."""
-        self._todo.append(lambda: self._go(branch, node, cause))
+        self._todo.append(partial(self._go, branch, node, cause))
 
     def _go(self, branch: Branch, node: str, cause: str) -> None:
         if not self._goes_on(branch):
@@ -347,9 +344,10 @@ class GraphMachine:
             branch.skipped.clear()
             if branch.fork is not None:
                 branch.fork.has_run_nodes = True
-            self._clear_stale(branch, node)
+            if visit.number > 1:
+                self._clear_stale(branch, node)
             started = StepStarted(node, cause, visit=visit.number, branch=branch.identity, part=self.part)
-            self._ready.append((started, branch))
+            self._ready.append((visit, started, branch))
 
     def _skip(self, branch: Branch, visit: Visit, cause: str) -> None:
         node = visit.node
@@ -370,8 +368,6 @@ class GraphMachine:
 
     def _clear_stale(self, branch: Branch, node: str) -> None:
         """Forget what an earlier visit left, but for what the node declares to read."""
-        if self._numbers[node] == 1:
-            return
         branch.outputs.clear(node)
         kept = self.plan.reads.get(node, ())
         for key in self._wrote[node]:
@@ -383,10 +379,9 @@ class GraphMachine:
         if self._pausing or self.stopped is not None:
             return
         while self._ready and (self._at_once is None or len(self._running) < self._at_once):
-            started, branch = self._ready.popleft()
+            visit, started, branch = self._ready.popleft()
             if branch.state != "open":
                 continue
-            visit = Visit(started.step_id, started.visit)
             self._running[visit] = branch
             if self._begun is not None:
                 self._begun[visit] = started
@@ -399,8 +394,8 @@ class GraphMachine:
         begun, self._begun = self._begun or {}, None
         for visit, branch in reversed(self._running.items()):
             branch.path.pop()
-            self.visits -= Counter((visit.node,))  # without what is 0 then
-            self._ready.appendleft((begun[visit], branch))
+            self.visits[visit.node] -= 1
+            self._ready.appendleft((visit, begun[visit], branch))
         self._running.clear()
 
     # --- branches ---
@@ -553,7 +548,7 @@ class GraphMachine:
             where = ", ".join(map(repr, self._dead_ends))
             self._finish("failed", f"no terminal was reached: no edge was taken after {where}")
         else:
-            waiting = (*(visit.node for visit in self._asking), *(one.step_id for one, _ in self._ready))
+            waiting = (*(visit.node for visit in self._asking), *(visit.node for visit, _, _ in self._ready))
             reason = f"{waiting[0]!r} waits for an answer" if self._asking else "a pause was requested"
             self._finish("paused", reason, waiting=waiting)
 
