@@ -168,23 +168,31 @@ class Runner:
     async def _take(self) -> None:
         worker = asyncio.current_task()
         assert worker is not None
-        done = 0
+        done, run = 0, self._log.run
         while self._ready and not self._is_over:
             fact, stored = await self._perform(self._ready.popleft(), worker)
-            await self._settle(fact, stored)
+            if self._is_over:
+                return  # cancelled from outside: what ends now makes room for nothing
+            decisions = self._decide(fact, stored)
+            if run is not None and isinstance(fact, StepFinished | QuestionAsked):
+                self._keep_going()
+                await run.journal.kept()
+                if self._is_over:
+                    return
+            if self.scope.listener is not None:
+                await self._tell(fact, decisions)
+            self._act(decisions)
             done += 1
             if done % UNITS_BETWEEN_PAUSES == 0:
                 await asyncio.sleep(0)
 
     # --- decisions ---
 
-    async def _settle(self, fact: Outcome, stored: AnyFact | None) -> None:
-        """Let the machine decide on what became of a unit, put both on record, tell of it, do it.
+    def _decide(self, fact: Outcome, stored: AnyFact | None) -> Sequence[Decision]:
+        """Let the machine decide on what became of a unit, and put both on record.
 
         What happens is noted in the order in which the machine takes it in: nothing is awaited between.
         """
-        if self._is_over:
-            return  # cancelled from outside: what ends now makes room for nothing
         if isinstance(fact, StepFinished | QuestionAsked):
             self._work.settled(fact)
         decisions, run = self._machine.handle(fact), self._log.run
@@ -197,14 +205,7 @@ class Runner:
         else:
             self._log.note(fact, stored)
             self._note(decisions)
-        if run is not None and isinstance(fact, StepFinished | QuestionAsked):
-            self._keep_going()
-            await run.journal.kept()
-            if self._is_over:
-                return
-        if self.scope.listener is not None:
-            await self._tell(fact, decisions)
-        self._act(decisions)
+        return decisions
 
     def _note(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:

@@ -544,6 +544,8 @@ class Scope:
     @property
     def part(self) -> Part:
         """Where events of this scope happen: in the innermost pipeline or graph, else the outermost scope."""
+        if self._part is not None:
+            return self._part
         run = next((scope for scope in self.lineage() if scope.kind in RUNS), None)
         if run is None:
             return Part(self.run_id, "", self.root.path)
