@@ -216,14 +216,14 @@ class GraphWork:
     def settled(self, fact: StepFinished | QuestionAsked) -> None:
         """What was said and written is part of the conversation from here on."""
         if fact.step_id not in self._machine.decisions:
-            self._over(fact, fact.written, None, lambda _: True)
+            self._over(fact, fact.written, None)
 
     def failed(self, started: StepStarted, record: UnitRecord, fact: StepFailed) -> None:
         """What it wrote before is kept, and what was said, if that cannot be had again."""
         going_on = self._visits.get(unit_of(started))
         if going_on is not None:  # and no decision, nor one that failed before it began
             fact.written = going_on[2].kept
-            self._over(fact, fact.written, fact.raised, lambda phase: bool(phase.compaction))
+            self._over(fact, fact.written, fact.raised)
 
     def cancelled(self, started: StepStarted, record: UnitRecord | None, fact: StepCancelled) -> None:
         """What it wrote before is kept."""
@@ -236,11 +236,10 @@ class GraphWork:
         fact: StepFinished | QuestionAsked | StepFailed,
         written: Mapping[str, object],
         error: BaseException | None,
-        is_kept: Callable[[Phase], bool],
     ) -> None:
-        visit, branch, node_visit = self._visits.pop(unit_of(fact))
+        visit, branch, node_visit = self._visits.pop((fact.step_id, fact.visit))
         phase = _phase(node_visit, written, error)
-        if phase is not None and is_kept(phase):
+        if phase is not None and (error is None or phase.compaction):
             said = self._said(fact, phase)
             self._log.note(said, self._as_stored.pop(visit, None) or self._stored_messages(said))
         self._threads.add(branch, visit, written, error, phase)

@@ -17,7 +17,7 @@ from fastroai.errors import GraphStopped, MemoryConflict, VisitsExhausted
 from fastroai.graphs.machine.branches import Branch, Fork
 from fastroai.graphs.machine.events import Ending, Forked, Interrupted, Joined, Visit, decision_name
 from fastroai.graphs.machine.merging import merge, merge_errors, salvage
-from fastroai.graphs.machine.routing import Choice, NodeOutcome, resolve, targets
+from fastroai.graphs.machine.routing import Choice, NodeOutcome, routed
 from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit
 from fastroai.runtime.facts import (
@@ -299,18 +299,18 @@ class GraphMachine:
         self, branch: Branch, visit: Visit, outcome: NodeOutcome, output: object, decision: Choice | None
     ) -> None:
         node = visit.node
-        edges = resolve(self.plan, node, outcome, output, branch.memory, decision)
-        if edges:
+        route = routed(self.plan, node, outcome, output, branch.memory, decision)
+        if route.edges:
             resolved = EdgesResolved(
-                node, edges, visit=visit.number, branch=branch.identity, after=outcome, part=self.part
+                node, route.edges, visit=visit.number, branch=branch.identity, after=outcome, part=self.part
             )
             self._decided.append(resolved)
         branch.sources = (node,)
-        found = targets(edges)
+        found = route.targets
         if len(found) == 1:
-            self._go_later(branch, found[0], _cause(node, outcome))
+            self._go_later(branch, found[0], route.cause)
         elif found:
-            self._fork(branch, visit, found, _cause(node, outcome))
+            self._fork(branch, visit, found, route.cause)
         elif outcome == "failed":
             self._fail(branch, branch.failure_of(node))
         else:
@@ -330,23 +330,24 @@ class GraphMachine:
         if branch.fork is not None and node == branch.fork.join:
             self._end(branch, "arrived")
             return
-        self._numbers[node] += 1
-        visit = Visit(node, self._numbers[node])
+        self._numbers[node] = number = self._numbers[node] + 1
+        visit = Visit(node, number)
         limit = self.plan.max_visits.get(node)
-        is_skipped = self._known.get(visit)
+        is_skipped = self._known.get(visit) if self._known else None
         if is_skipped or (is_skipped is None and limit is not None and self._limited[node] >= limit):
             self._skip(branch, visit, f"max_visits={limit} was reached")
         elif is_skipped is None and self._steps >= self.plan.max_steps:
             self._stop(Stopped("failed", f"max_steps={self.plan.max_steps} visits were made before {node!r}"))
         else:
             self._steps += 1
-            self._limited[node] += 1
+            if limit is not None:
+                self._limited[node] += 1
             branch.skipped.clear()
             if branch.fork is not None:
                 branch.fork.has_run_nodes = True
-            if visit.number > 1:
+            if number > 1:
                 self._clear_stale(branch, node)
-            started = StepStarted(node, cause, visit=visit.number, branch=branch.identity, part=self.part)
+            started = StepStarted(node, cause, visit=number, branch=branch.identity, part=self.part)
             self._ready.append((visit, started, branch))
 
     def _skip(self, branch: Branch, visit: Visit, cause: str) -> None:
@@ -574,7 +575,3 @@ class GraphMachine:
                 part=self.part,
             )
         )
-
-
-def _cause(node: str, outcome: NodeOutcome) -> str:
-    return f"{node!r} {'was skipped' if outcome == 'skipped' else outcome}"
