@@ -155,8 +155,9 @@ class GraphMachine:
 
     def branch_of(self, visit: Visit) -> Branch | None:
         """The branch of a visit that has started, or waits for a decision or an answer; else `None`."""
-        deciding = self._deciding.get(visit)
-        return self._running.get(visit) or self._asking.get(visit) or (deciding[0] if deciding else None)
+        if visit in self._deciding:
+            return self._deciding[visit][0]
+        return self._running.get(visit) or self._asking.get(visit)
 
     def awaits(self, visit: Visit) -> Literal["outcome", "decision", "answer"] | None:
         """What has to come of a visit next; `None` where it has not started or is over."""
@@ -183,16 +184,12 @@ class GraphMachine:
 
     def _take_in(self, fact: Told | Interrupted) -> None:
         match fact:
+            case StepFinished():
+                self._on_success(self._visit_of(fact), fact)
             case RunStarted(inputs=inputs):
                 for key, value in inputs.items():
                     self.root.memory.write(key, value, "", self.events)
                 self._go_later(self.root, self.plan.entry, "it is the entry")
-            case StepFinished(step_id=step_id) if step_id in self.decisions:
-                branch, outcome, output = self._deciding.pop(self._visit_of(fact))
-                if self._goes_on(branch):
-                    self._route(branch, self._visit_of(fact), outcome, output, fact.output)
-            case StepFinished(output=output, written=written):
-                self._on_success(self._visit_of(fact), output, written)
             case QuestionAsked():
                 self._on_question(self._visit_of(fact), fact)
             case AnswerGiven(answer=answer, written=written):
@@ -225,10 +222,15 @@ class GraphMachine:
             case _:
                 assert_never(fact)
 
-    def _on_success(self, visit: Visit, output: object, written: Mapping[str, object]) -> None:
-        branch = self._running.pop(visit)
-        self._keep(branch, visit.node, written)
-        self._succeed(branch, visit, output)
+    def _on_success(self, visit: Visit, fact: StepFinished) -> None:
+        if fact.step_id in self.decisions:
+            branch, outcome, output = self._deciding.pop(visit)
+            if self._goes_on(branch):
+                self._route(branch, visit, outcome, output, fact.output)
+        else:
+            branch = self._running.pop(visit)
+            self._keep(branch, visit.node, fact.written)
+            self._succeed(branch, visit, fact.output)
 
     def _on_question(self, visit: Visit, fact: QuestionAsked) -> None:
         branch = self._running.pop(visit)
