@@ -1,5 +1,6 @@
 """How many Python functions something calls: the same on a busy machine as on an idle one."""
 
+import gc
 import sys
 from collections.abc import Awaitable, Callable
 from types import FrameType
@@ -19,9 +20,12 @@ async def python_calls(run: Callable[[], Awaitable[object]]) -> int:
     for _ in range(2):
         await run()
     profile = sys.getprofile()
+    gc.collect()
+    gc.disable()  # finalizers of what others left behind would count, too
     sys.setprofile(note)
     try:
         await run()
     finally:
         sys.setprofile(profile)
+        gc.enable()
     return count
