@@ -163,7 +163,7 @@ class StepContext(Generic[DepsT_co]):
         self.is_over = False
         """Whether this attempt is over: whatever still holds the context can call nothing through it."""
         self._calls = self._maps = 0
-        self.uncertain: Sequence[SharedCharge] = ()
+        self.uncertain: list[SharedCharge] = []
         """What was recorded and is not yet known to be within the spend limits."""
         if facts.visit is not None:
             facts.visit.begin_attempt()
@@ -653,7 +653,7 @@ class StepContext(Generic[DepsT_co]):
         record = replace(record, step_id=self.step_id)
         stop = record_spending(scope, record)
         record_own_spending(scope, record)
-        self.uncertain = (*self.uncertain, *charge_shared(scope, record))
+        self.uncertain += charge_shared(scope, record)
         stop = stop or self._shared_stop()
         if stop is not None:
             raise stop

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from types import CoroutineType, MappingProxyType
 from typing import Any, Final, cast
@@ -41,22 +42,15 @@ def run_step(
     """
     started = perf_counter()
     scope.attempt = used.attempt
-    if scope.tracer is not None or scope.budget is not None or config.total_timeout is not None:
-        return _bounded(step, scope, facts, deps, config, started, used, contract)
-    if config.is_plain:
+    is_bounded = scope.tracer is not None or scope.budget is not None or config.total_timeout is not None
+    if config.is_plain and not is_bounded:
         return _attempt(step, StepContext(scope, facts, deps, config, started, map_step), contract)
-    return _attempts(step, scope, facts, deps, config, started, used, contract)
+    attempts = partial(_attempts, step, scope, facts, deps, config, started, used, contract)
+    return _bounded(attempts, scope, facts, config) if is_bounded else attempts()
 
 
 async def _bounded(
-    step: BaseStep[DepsT, OutputT],
-    scope: Scope,
-    facts: RunFacts,
-    deps: DepsT,
-    config: ResolvedConfig,
-    started: float,
-    used: RetriesUsed,
-    contract: BoundContract | None,
+    attempts: Callable[[], Awaitable[OutputT]], scope: Scope, facts: RunFacts, config: ResolvedConfig
 ) -> OutputT:
     """The attempts, in the span of the step and in what limits the time of all of them."""
     async with AsyncExitStack() as stack:
@@ -81,7 +75,7 @@ async def _bounded(
         if scope.time is None and (time := scope.time_budget()) is not None:
             scope.add_clock(await stack.enter_async_context(time))
             stack.callback(scope.remove_clock, time)
-        return await _attempts(step, scope, facts, deps, config, started, used, contract)
+        return await attempts()
 
 
 def _attempts(
