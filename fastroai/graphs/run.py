@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from fastroai.graphs.machine.events import Ending, Visit
+from fastroai.graphs.machine.events import Ending
 from fastroai.graphs.machine.merging import salvage
 from fastroai.graphs.machine.replay import Replay, replayed
 from fastroai.graphs.questions import questions_of
@@ -17,8 +17,6 @@ from fastroai.runs.machine import Decision
 from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
 from fastroai.runs.runner import Runner
-from fastroai.runs.units import UnitRecord
-from fastroai.runtime.facts import StepStarted
 from fastroai.steps.context import RunFacts
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.shared import Shared
@@ -80,12 +78,12 @@ class GraphRun:
             status=ending,
             quality=self._quality(ending),
             output=machine.reached[next(reached)] if ending == "finished" else None,
-            outputs=dict(machine.root.outputs),
-            memory=dict(machine.root.memory),
+            outputs=machine.root.outputs.values_now(),
+            memory=machine.root.memory.values_now(),
             path=machine.root.path,
             visits={node: visits for node, visits in machine.visits.items() if visits},
             errors=dict(machine.failures),
-            usage=GraphUsage(scope, *self._units()),
+            usage=GraphUsage(scope, self.runner.units, machine.decisions),
             reason=reason,
             error=error,
             resume_at=finish.resume_at if is_paused and finish is not None else (),
@@ -93,23 +91,9 @@ class GraphRun:
             log=self.log,
         )
 
-    def _units(self) -> tuple[Mapping[Visit, UnitRecord], Mapping[Visit, UnitRecord]]:
-        """The visits, and the decisions after them."""
-        visits: dict[Visit, UnitRecord] = {}
-        decisions: dict[Visit, UnitRecord] = {}
-        for (step_id, number), record in self.runner.units.items():
-            decided = self.machine.decided_after(StepStarted(step_id, "", visit=number))
-            if decided is None:
-                visits[Visit(step_id, number)] = record
-            else:
-                decisions[decided] = record
-        return visits, decisions
-
     def _quality(self, ending: Ending) -> GraphQuality:
         if ending not in ("finished", "paused"):
             return "failed"
         if self.machine.timed_out:
             return "degraded"
-        visits, _ = self._units()
-        scopes = (record.scope for record in visits.values())
-        return quality_of(self.opened.scope, self.machine.failures, scopes)
+        return quality_of(self.opened.scope, self.machine.failures, self.runner.units.values())

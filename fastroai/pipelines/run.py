@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from fastroai.pipelines.drawing import critical_path
 from fastroai.pipelines.result import PipelineResult, PipelineUsage
 from fastroai.pipelines.resuming import take_up
 from fastroai.pipelines.setup import PipelineSetup
@@ -16,7 +15,6 @@ from fastroai.runs.machine import Decision
 from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
 from fastroai.runs.runner import Runner
-from fastroai.runs.usage import StepTiming
 from fastroai.steps import ConversationState
 from fastroai.steps.context import RunFacts
 from fastroai.steps.outputs import Outputs
@@ -68,31 +66,24 @@ class PipelineRun:
     def result(self) -> PipelineResult[Any]:
         """What a run gives back that was not stopped by a failure."""
         setup, runner, scope, outputs = self._setup, self.runner, self._opened.scope, self.outputs
-        plan, units = setup.plan, runner.units
+        plan, units = setup.plan, {step: unit for (step, _), unit in runner.units.items()}
         stopping = _first_incomplete(outputs, plan.dependencies)
         output = None if stopping is not None else outputs.get(plan.output_step)
         state = stopping if stopping is not None else output
-        errors = {step: one.error for (step, _), one in units.items() if one.error is not None}
-        timings = {
-            step: StepTiming(one.started_ms, one.finished_ms)
-            for (step, _), one in units.items()
-            if one.finished_ms is not None
-        }
-        scopes = {step: one.scope for (step, _), one in units.items()}
+        errors = {step: unit.error for step, unit in units.items() if unit.error is not None}
         return PipelineResult(
             output=output,
             output_step=plan.output_step,
             step_outputs=dict(outputs),
-            usage=PipelineUsage(scope, scopes, timings),
+            usage=PipelineUsage(scope, units),
             errors=errors,
             skipped=runner.skipped,
             conversation_state=state if isinstance(state, ConversationState) else None,
             stopped_early=stopping is not None,
             run_id=scope.run_id,
             log=self.log,
-            timings=timings,
-            critical_path=critical_path(plan, timings),
-            quality=quality_of(scope, errors, scopes.values()),
+            plan=plan,
+            quality=quality_of(scope, errors, units.values()),
         )
 
 
