@@ -23,6 +23,7 @@ from fastroai.runtime.facts import NOWHERE, Fact, RunFinished
 from fastroai.runtime.ledger import Account
 from fastroai.store.entries import entry_in_store, entry_to_store, located
 from fastroai.store.log import Log
+from fastroai.store.trace import RunTrace
 from fastroai.usage.known_inputs import KnownInputs
 
 __all__ = ["postgres_dsn", "redis_url"]
@@ -96,7 +97,7 @@ def shadow_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         # As bytes: not every number is equal to itself.
         assert [entry_to_store(fact) for fact in located(shadow)] == stored, "the log reads otherwise"
         assert sum(isinstance(fact, RunFinished) for fact in facts) <= 1, "a run ends once"
-        divergence = first_divergence(_orchestration(setup), shadow)
+        divergence = first_divergence(_orchestration(setup), RunTrace(shadow))
         assert divergence is None, f"{divergence} in {[fact.kind for fact in facts]}"
 
 

@@ -272,7 +272,7 @@ class RunTrace:
         not: a changed pipeline, or a log that another one has written.
 
         Raises:
-            ConfigurationError: `pipeline` is neither a pipeline nor a graph.
+            ConfigurationError: `pipeline` is neither a pipeline nor a graph, or not what the run is one of.
         """
         # A trace has a method of that name, too: two of them would ask each other without end.
         if isinstance(pipeline, type | RunTrace) or not callable(getattr(pipeline, "replay", None)):
