@@ -55,7 +55,7 @@ from fastroai.steps.spend_price import Units
 from fastroai.steps.spending import price_record
 from fastroai.steps.usage import StepUsage
 from fastroai.steps.visits import NodeVisit
-from fastroai.store.log import run_of
+from fastroai.store.log import Log, log_of, run_of
 from fastroai.tracing import NoOpTracer, Tracer
 from fastroai.usage import BudgetLike, CostCalculator
 from fastroai.usage.limits import limits_of
@@ -569,7 +569,7 @@ class StepContext(Generic[DepsT_co]):
         self._check_open()
         return await self._facts.once.run(
             effect,
-            durable=run_of(self._scope),
+            log=log_of(self._scope) or Log(self._scope),  # none is outside of runs
             run_id=self.run_id,
             place=without_attempts(step_place(self._scope)),
             name=name,

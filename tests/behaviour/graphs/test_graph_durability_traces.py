@@ -75,7 +75,7 @@ async def test_a_graph_that_decides_otherwise_is_told_with_the_first_entry_that_
     assert found is not None
     assert found.expected == "no start of 'turn'"
     longer = Graph(
-        "longer",
+        name,
         nodes={**looped(counted).nodes, "after": counted.node("after")},
         edges=[*looped(counted).edges, Edge("join", "after")],
         entry="turn",
