@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import assert_never
 
 from pydantic import JsonValue
 
@@ -14,8 +15,8 @@ from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.questions import answer_to
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.work import decision_as_json, decision_from_json, stored_edges
-from fastroai.runs.driving import Reported
-from fastroai.runs.machine import Decided, Unit
+from fastroai.runs.driving import Outcome, Reported
+from fastroai.runs.machine import Decided, Unit, unit_of
 from fastroai.runs.storing import checked_output
 from fastroai.runtime.facts import (
     AnswerGiven,
@@ -81,7 +82,13 @@ class DrivenGraph:
                 return (answer_to(self._setup, visit, fact.answer, codec=self._codec),)
             case PauseRequested() | StopRequested():
                 return (fact,)
-        fact.branch = self._branch_of(fact)
+            case StepFinished() | QuestionAsked() | StepFailed() | StepCancelled():
+                return self._stored_outcome(fact)
+            case _:
+                assert_never(fact)
+
+    def _stored_outcome(self, fact: Outcome) -> Sequence[PartEntry]:
+        fact.branch = self.replay.due[unit_of(fact)].branch
         written = self._written(fact)
         match fact:
             case StepFinished() if self.replay.machine.decided_after(fact) is not None:
@@ -102,11 +109,10 @@ class DrivenGraph:
                 return (*written, replace(fact, question=self._value(fact, fact.question), written={}))
             case StepFailed() | StepCancelled():
                 return (*written, replace(fact, written={}))
+            case _:
+                assert_never(fact)
 
-    def _branch_of(self, fact: StepFact) -> str:
-        return self.replay.due[fact.step_id, fact.visit].branch
-
-    def _written(self, fact: StepFinished | QuestionAsked | StepFailed | StepCancelled) -> list[ValueWritten]:
+    def _written(self, fact: Outcome) -> list[ValueWritten]:
         place = f"{fact.place}@{fact.attempt}"
         what = f"which node {fact.step_id!r} wrote,"
         return [

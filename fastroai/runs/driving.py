@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import time
-from typing import Any, Final, Protocol, TypeAlias, get_args
+from typing import Any, Final, Protocol, TypeAlias, assert_never, get_args
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import (
@@ -347,6 +347,8 @@ def _check_due(run_id: str, retold: Driven, fact: Reported) -> None:
                 raise ConfigurationError("fact", fact.kind, expected)
         case PauseRequested() | StopRequested():
             pass
+        case _:
+            assert_never(fact)
 
 
 def _nothing_due(run_id: str, retold: Driven, finish: RunFinished) -> str:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Literal, TypeVar, assert_never
+from typing import Literal, TypeAlias, TypeVar, assert_never
 
 from fastroai.errors import ConfigurationError, RunCorrupt
+from fastroai.places import step_name
 from fastroai.runs.machine import Cancel, Changed, Decided, Machine, Told, Unit, unit_of
 from fastroai.runs.units import Past
 from fastroai.runtime.facts import (
@@ -29,9 +30,11 @@ from fastroai.runtime.facts import (
     StopRequested,
     ValueWritten,
 )
-from fastroai.store.explanation import in_short
 from fastroai.store.recorded import PartEntry, RecordedRun, Stretch
 from fastroai.store.trace import Divergence, RunTrace
+
+_Decision: TypeAlias = StepStarted | StepSkipped | EdgesResolved
+"""What a machine decides of a unit."""
 
 
 class Replay(ABC):
@@ -48,7 +51,7 @@ class Replay(ABC):
         """What was cancelled since it last started."""
         self.past: dict[Unit, Past] = {}
         """What is over since it last started."""
-        self.decided: list[StepStarted | StepSkipped | EdgesResolved] = []
+        self.decided: list[_Decision] = []
         """What was decided so far; when the run goes on, what is not on record."""
         self.finish: RunFinished | None = None
         """How the run ends, if nothing goes on in it."""
@@ -155,9 +158,6 @@ def divergence_of(begin: Callable[[], Replay], recorded: RecordedRun, place: str
             lost = _tell(comparison, stretches, dropped)
         except _Different as found:
             return found.divergence
-        except RunCorrupt as error:
-            got = in_short(recorded.entries[error.position - 1])
-            return Divergence(error.position, f"nothing like it, because {error.reason}", got)
         if not lost:
             return None
         dropped |= lost
@@ -202,7 +202,7 @@ class _Comparison:
     def __init__(self, replay: Replay, seen: int, taken_over: int) -> None:
         """What comes first is not compared: up to `seen`, which was, and what a fork has taken over."""
         self._replay, self.seen, self._taken_over = replay, seen, taken_over
-        self._pending: dict[tuple[type, Unit], StepStarted | StepSkipped | EdgesResolved] = {}
+        self._pending: dict[tuple[type, Unit], _Decision] = {}
         """What was decided, and is not on record yet."""
         self._is_stopping = False
         """Whether somebody asked it to stop, which time limits and cancelled tasks do as well."""
@@ -227,9 +227,13 @@ class _Comparison:
         expected = self._check(entry)
         if position > max(self.seen, self._taken_over):
             if expected is not None:
-                raise _Different(Divergence(position, expected, in_short(entry)))
+                raise _Different(Divergence(position, expected, _in_short(entry)))
             self.seen = position
-        self._replay.read(position, entry)
+        try:
+            self._replay.read(position, entry)
+        except RunCorrupt as error:
+            expected = f"nothing like it, because {error.reason}"
+            raise _Different(Divergence(position, expected, _in_short(entry))) from error
 
     def _note_decisions(self) -> None:
         decided = self._replay.decided
@@ -255,11 +259,11 @@ class _Comparison:
                 assert_never(entry)
         return None
 
-    def _check_decision(self, entry: StepStarted | StepSkipped | EdgesResolved) -> str | None:
+    def _check_decision(self, entry: _Decision) -> str | None:
         decided = self._pending.pop((type(entry), unit_of(entry)), None)
         if decided is None:
             return f"no {_NAMES[type(entry)]} of {entry.step_id!r}"
-        return None if _is_same(decided, entry) else in_short(decided)
+        return None if _is_same(decided, entry) else _in_short(decided)
 
     def _check_end(self, entry: RunFinished) -> str | None:
         finish = self._replay.finish
@@ -268,7 +272,7 @@ class _Comparison:
         if finish is None and entry.status != "finished":
             return None  # nobody can say what else would have run
         for decided in sorted(self._pending.values(), key=lambda one: isinstance(one, StepStarted)):
-            return in_short(decided)
+            return _in_short(decided)
         if finish is None:
             return f"the run waiting for {', '.join(repr(step) for step, _ in self._replay.due)}"
         return None if finish.status == entry.status else f"the run {finish.status}, because {finish.reason}"
@@ -277,17 +281,43 @@ class _Comparison:
 _NAMES = {StepStarted: "start", StepSkipped: "skip", EdgesResolved: "end"}
 
 
-def _is_same(
-    decided: StepStarted | StepSkipped | EdgesResolved, entry: StepStarted | StepSkipped | EdgesResolved
-) -> bool:
-    match entry, decided:
-        case StepStarted(), StepStarted():
-            # A resumed run learns no more for whose place a step once waited.
+def _is_same(decided: _Decision, entry: _Decision) -> bool:
+    match entry:
+        case StepStarted():  # a resumed run learns no more for whose place a step once waited
+            assert isinstance(decided, StepStarted)
             return entry.cause.startswith(decided.cause) or decided.cause.startswith(entry.cause)
-        case EdgesResolved(), EdgesResolved():
+        case StepSkipped():
+            assert isinstance(decided, StepSkipped)
+            return entry.cause == decided.cause
+        case EdgesResolved():
+            assert isinstance(decided, EdgesResolved)
             outcomes = ([(edge.target, edge.taken) for edge in one.edges] for one in (entry, decided))
             return next(outcomes) == next(outcomes)
-        case StepSkipped(), StepSkipped():
-            return entry.cause == decided.cause
         case _:
-            return False
+            assert_never(entry)
+
+
+def _in_short(entry: PartEntry) -> str:
+    """What an entry says happened, in a few words."""
+    match entry:
+        case StepStarted():
+            return f"{step_name(entry.place)!r} started, because {entry.cause}"
+        case StepSkipped():
+            return f"{step_name(entry.place)!r} skipped, because {entry.cause}"
+        case StepFinished():
+            return f"an output of {step_name(entry.place)!r}"
+        case StepFailed():
+            return f"a failure of {step_name(entry.place)!r}"
+        case QuestionAsked():
+            return f"a question of {step_name(entry.place)!r}"
+        case EdgesResolved():
+            targets = [edge.target for edge in entry.edges if edge.taken]
+            return f"{step_name(entry.place)!r} followed by {', '.join(map(repr, targets)) or 'nothing'}"
+        case RunFinished():
+            return f"the run {entry.status}"
+        case StepCancelled() | AnswerGiven() | BranchTimedOut() | ValueWritten() | MessagesAdded():
+            return type(entry).__name__
+        case PauseRequested() | StopRequested():
+            return type(entry).__name__
+        case _:
+            assert_never(entry)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise, takewhile
 from operator import itemgetter
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from pydantic import JsonValue
 
@@ -28,6 +28,7 @@ from fastroai.runtime.facts import (
     OnceStarted,
     PauseRequested,
     QuestionAsked,
+    ReplayDiverged,
     RequestEnded,
     RequestPlace,
     RequestSent,
@@ -175,8 +176,14 @@ class RecordedRun:
                 self.ended = None
             case RunFinished():
                 self.ended = entry
-            case _:
+            case RunStarted() | PauseRequested() | StopRequested() | StepStarted() | StepSkipped():
                 pass  # for those who read the trace
+            case StepCancelled() | EdgesResolved() | BranchTimedOut() | QuestionAsked() | AnswerGiven():
+                pass
+            case ValueWritten() | MessagesAdded() | ReplayDiverged():
+                pass
+            case _:
+                assert_never(entry)
 
     def _read_sent(self, entry: RequestSent) -> None:
         request = entry.request

@@ -237,8 +237,10 @@ class GraphReplay(Replay):
                     raise self._corrupt(str(error)) from error
             case StepFailed():
                 return self._raised(entry)
-            case _:
+            case StepCancelled() | QuestionAsked():
                 return StepCancelled(entry.step_id, "", visit=entry.visit)
+            case _:
+                assert_never(entry)
 
     def _live(self, entry: Ended, visit: Visit) -> Ended:
         """An entry with its values as they were."""
