@@ -11,7 +11,7 @@ reference), but it was billed as output once, so it is no more tokens than that.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -36,8 +36,12 @@ from pydantic_ai.messages import (
 from pydantic_core import PydanticSerializationError
 
 from fastroai.usage.definitions import definition_tokens
-from fastroai.usage.facts import SERVER_SIDE_INPUT_SETTINGS, Allowances, ModelFacts
+from fastroai.usage.facts.allowances import REASONING_STEP, Allowances
+from fastroai.usage.facts.documents import PdfSize
+from fastroai.usage.facts.models import ModelFacts
+from fastroai.usage.facts.settings import SERVER_SIDE_INPUT_SETTINGS
 from fastroai.usage.image_sizes import image_size
+from fastroai.usage.pdf_sizes import can_read_pdfs
 from fastroai.usage.tokenizers import Count, bytes_of
 
 if TYPE_CHECKING:
@@ -50,8 +54,6 @@ if TYPE_CHECKING:
 
 _FRAME: Final = 256
 """More than what PydanticAI puts around a text that it renders: tags, and a line that says who speaks."""
-_REASONING_STEP: Final = 64
-"""Reasoning tokens of some models of OpenAI are reported as multiples of 64."""
 _SHORT_DETAILS: Final = frozenset({"logprobs", "phase"})
 """What OpenAI tells of a text, and is not sent back, or as one word."""
 
@@ -66,6 +68,8 @@ class InputRules:
 
     provider: str
     count: Count
+    pdf_size: Callable[[bytes], PdfSize | None]
+    """How much there is in a PDF."""
     allowances: Allowances
     facts: ModelFacts | None
     """What is documented of the model."""
@@ -73,12 +77,19 @@ class InputRules:
     """The media resolution for all files of a request to Google."""
 
     @classmethod
-    def of(cls, host: Host, count: Count, settings: Mapping[str, object] | None = None) -> InputRules:
-        """The rules for a host, where `count` counts the tokens of a text."""
+    def of(
+        cls,
+        host: Host,
+        count: Count,
+        pdf_size: Callable[[bytes], PdfSize | None],
+        settings: Mapping[str, object] | None = None,
+    ) -> InputRules:
+        """The rules for a host, where `count` counts the tokens of a text, and `pdf_size` knows PDFs."""
         asked = (settings or {}).get("google_video_resolution")
         return cls(
             provider=host.provider,
             count=count,
+            pdf_size=pdf_size,
             allowances=host.allowances,
             facts=host.facts,
             resolution="auto" if asked is None else str(getattr(asked, "value", asked)),
@@ -127,12 +138,21 @@ def hears(messages: Sequence[ModelMessage], settings: Mapping[str, object]) -> b
     """Whether some of the input may be audio or video, which can cost more than text."""
     if not SERVER_SIDE_INPUT_SETTINGS.isdisjoint(settings):
         return True
-    parts = [part for message in messages for part in message.parts]
-    files: list[object] = [item for part in parts if isinstance(part, ToolReturnPart) for item in part.files]
-    for part in parts:
-        if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
-            files += part.content
-    return any(part.part_kind in _SOUNDS for part in parts) or any(map(_can_be_heard, files))
+    if any(part.part_kind in _SOUNDS for message in messages for part in message.parts):
+        return True
+    return any(map(_can_be_heard, files_in(messages)))
+
+
+def files_in(messages: Sequence[ModelMessage]) -> list[object]:
+    """Return what was sent along with prompts and results of tools; texts of prompts are among them."""
+    files: list[object] = []
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolReturnPart):
+                files += part.files
+            elif isinstance(part, UserPromptPart) and not isinstance(part.content, str):
+                files += part.content
+    return files
 
 
 _SOUNDS: Final = frozenset({"speech", "file"})
@@ -191,21 +211,49 @@ def _user_prompt(rules: InputRules, content: Iterable[UserContent]) -> int:
 
 def _file(rules: InputRules, item: object) -> int:
     """A file, inline or by its URL: an image, a PDF, or a text."""
-    media_type, tokens = _media_type(item), None
+    media_type = _media_type(item)
     if isinstance(item, BinaryContent) and media_type.startswith("text/"):
         tokens = _FRAME + bytes_of(item.data.decode(errors="replace")) + bytes_of(item.identifier)
     elif isinstance(item, ImageUrl) or (isinstance(item, BinaryContent) and item.is_image):
-        images = None if rules.facts is None else rules.facts.images
-        if images is not None:
-            size = image_size(item.data, media_type) if isinstance(item, BinaryContent) else None
-            tokens = images.most_tokens(size, _detail(rules, item))
+        tokens = _image(rules, item, media_type)
     elif isinstance(item, DocumentUrl | BinaryContent) and media_type == "application/pdf":
-        pdf = None if rules.facts is None else rules.facts.pdf
-        if pdf is not None:
-            tokens = pdf.most_tokens(_detail(rules, item))
-    if tokens is None:
-        raise _NotInBody(f"no documented rule tells how many tokens a file of type {media_type!r} is")
+        tokens = _pdf(rules, item)
+    else:
+        raise _no_rule(media_type)
     return tokens + rules.allowances.message
+
+
+def _no_rule(media_type: str) -> _NotInBody:
+    return _NotInBody(f"no documented rule tells how many tokens a file of type {media_type!r} is")
+
+
+def _image(rules: InputRules, item: ImageUrl | BinaryContent, media_type: str) -> int:
+    if rules.facts is None or rules.facts.images is None:
+        raise _no_rule(media_type)
+    size = image_size(item.data, media_type) if isinstance(item, BinaryContent) else None
+    tokens = rules.facts.images.most_tokens(size, _detail(rules, item))
+    if tokens is None:
+        how = (
+            "pass the image itself, as BinaryContent" if isinstance(item, ImageUrl) else "ask for less detail"
+        )
+        raise _NotInBody(f"the size of an image of type {media_type!r} is not known ({how})")
+    return tokens
+
+
+def _pdf(rules: InputRules, item: DocumentUrl | BinaryContent) -> int:
+    if rules.facts is None or rules.facts.pdf is None:
+        raise _no_rule("application/pdf")
+    size = rules.pdf_size(item.data) if isinstance(item, BinaryContent) else None
+    tokens = rules.facts.pdf.most_tokens(size, _detail(rules, item))
+    if tokens is None:
+        if isinstance(item, DocumentUrl):
+            how = "it is behind a URL: pass the file itself, as BinaryContent"
+        elif can_read_pdfs():
+            how = "it is encrypted, damaged, or too large"
+        else:
+            how = "that takes pypdf: pip install 'fastroai[pdf]'"
+        raise _NotInBody(f"the pages of a PDF could not be counted ({how})")
+    return tokens
 
 
 def _media_type(item: object) -> str:
@@ -280,7 +328,7 @@ def _hidden(rules: InputRules, message: ModelResponse) -> int:
     if not usage.output_tokens:
         raise _NotInBody("an earlier answer holds thoughts of the model, and not the usage that bounds them")
     if rules.allowances.tells_reasoning and usage.output_reasoning_tokens:
-        return min(usage.output_tokens, usage.output_reasoning_tokens + _REASONING_STEP)
+        return min(usage.output_tokens, usage.output_reasoning_tokens + REASONING_STEP.tokens)
     return usage.output_tokens
 
 

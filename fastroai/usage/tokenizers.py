@@ -30,22 +30,22 @@ milliseconds. Longer ones are tokenized in a thread beforehand, by `Tokenizer.pr
 """
 _KEPT: Final = 4_000_000
 """Letters of the texts whose counts are kept, so that a growing conversation is tokenized once."""
-_TOKENIZED_AT_ONCE: Final = 4
+_AT_ONCE: Final = 4
 _ENCODINGS: Final = frozenset({"cl100k_base", "o200k_base"})
 
 
-_limiter: Final[RunVar[CapacityLimiter]] = RunVar("fastroai_tokenizer_threads")
+_limiter: Final[RunVar[CapacityLimiter]] = RunVar("fastroai_bounding_threads")
 
 
-async def in_tokenizer_thread(call: Callable[[], T]) -> T:
-    """Call what would hold up the event loop: loading a tokenizer, and tokenizing long texts.
+async def in_bounding_thread(call: Callable[[], T]) -> T:
+    """Call what would hold up the event loop: loading a tokenizer, tokenizing long texts, reading files.
 
     Not in a thread of the loop's default executor, nor of anyio's: those may all be in use by code that
     waits for the request which is to be bounded.
     """
     limiter = _limiter.get(None)
     if limiter is None:
-        _limiter.set(limiter := CapacityLimiter(_TOKENIZED_AT_ONCE))
+        _limiter.set(limiter := CapacityLimiter(_AT_ONCE))
     return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
 
 

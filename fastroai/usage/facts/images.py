@@ -141,19 +141,3 @@ class MediaResolution:
 
 _ULTRA_HIGH = 2_240
 _RESOLUTIONS = {"auto": 1_120, "unspecified": 1_120, "low": 280, "medium": 560, "high": 1_120}
-
-
-@dataclass(frozen=True, slots=True)
-class PdfPages:
-    """A PDF is so many tokens for each page, whatever is on it."""
-
-    most_pages: int
-    """Of one file; larger ones are refused."""
-    tokens: dict[str, int]
-    """For a page, by media resolution; any other one is the largest of these."""
-    source: Source
-
-    def most_tokens(self, detail: str) -> int:
-        """No fewer tokens than a file has. What a file says of its number of pages is not taken for true."""
-        resolution = detail.lower().removeprefix("media_resolution_")
-        return self.most_pages * self.tokens.get(resolution, max(self.tokens.values()))

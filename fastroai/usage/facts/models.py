@@ -2,7 +2,8 @@
 
 A line is for the models whose whole name it matches, with or without the date of a snapshot. What a line
 does not say is not documented, or could not be checked, and has no bound of its own: the context window
-stands in for it.
+stands in for it. A model without a line has nothing but that window: the tests list these models, each with
+the reason, so that a new one is noticed.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from datetime import date
 from functools import lru_cache
 from typing import Final, Literal
 
+from fastroai.usage.facts.documents import Pages, PagesWithText, PdfRule
 from fastroai.usage.facts.images import (
     Crops,
     ImageRule,
     MediaResolution,
     Patches,
-    PdfPages,
+    Size,
     Tiles,
     VisualTokens,
 )
-from fastroai.usage.facts.source import Source
+from fastroai.usage.facts.source import NamePattern, Source
 
 Maker = Literal["anthropic", "google", "openai", "xai"]
 
@@ -49,7 +51,7 @@ class ModelFacts:
     output_tokens: int | None = None
     """The most tokens of an answer, thinking included."""
     images: ImageRule | None = None
-    pdf: PdfPages | None = None
+    pdf: PdfRule | None = None
     unknown: str | None = None
     """Why nothing is said of its input and output here."""
 
@@ -61,9 +63,11 @@ def _line(
     window: int | None = None,
     output: int | None = None,
     images: ImageRule | None = None,
-    pdf: PdfPages | None = None,
+    pdf: PdfRule | None = None,
     unknown: str | None = None,
 ) -> ModelFacts:
+    if maker == "openai" and images is not None:
+        pdf = PagesWithText(_most_of_any_size(images), _OPENAI_PDFS)
     return ModelFacts(
         maker=maker,
         names=re.compile(f"(?:{names}){_SNAPSHOT[maker]}"),
@@ -85,6 +89,18 @@ _SNAPSHOT: Final[dict[Maker, str]] = {
 """What names of snapshots add to the name of a model."""
 
 # --- OpenAI ---
+
+_OPENAI_PDFS: Final = Source(
+    "https://developers.openai.com/api/docs/guides/file-inputs",
+    _CHECKED,
+    "the text and an image of each page",
+)
+
+
+def _most_of_any_size(images: ImageRule) -> int:
+    details = ("auto", "high", "original")
+    return max(tokens for detail in details if (tokens := images.most_tokens(None, detail)) is not None)
+
 
 _OPENAI_IMAGES: Final = Source(
     "https://developers.openai.com/api/docs/guides/images-vision#calculating-costs",
@@ -118,7 +134,7 @@ _UNSCALED: Final = Patches(
 
 _OPENAI: Final = (
     _line("openai", r"gpt-3\.5-turbo(-16k|-instruct|-0125|-0301|-0613|-1106)?|gpt-3\.5-0301", output=4_096),
-    _line("openai", r"gpt-4(-32k)?(-0314|-0613)?"),
+    _line("openai", r"gpt-4(-32k)?(-0314|-0613)?", unknown="its limits could not be checked"),
     _line("openai", r"gpt-4-turbo(-preview)?", output=4_096, images=_tiles(85, 170)),
     _line("openai", r"gpt-4-vision-preview", output=4_096),
     _line("openai", r"gpt-4o|chatgpt-4o|gpt-4\.5-preview", output=16_384, images=_tiles(85, 170)),
@@ -177,7 +193,7 @@ _RESOLUTION: Final = MediaResolution(
         "it determines the maximum number of tokens allocated for media inputs",
     )
 )
-_PDF: Final = PdfPages(
+_PDF: Final = Pages(
     1_000,
     {"auto": 560, "unspecified": 560, "low": 280, "medium": 560, "high": 1_120},
     Source(
@@ -186,9 +202,32 @@ _PDF: Final = PdfPages(
         "up to 1000 pages; text that is in the file is not charged with Gemini 3",
     ),
 )
+_PDF_WITH_TEXT: Final = PagesWithText(
+    258 * (1 + Size(3_072, 3_072).tiles(768)),
+    Source(
+        "https://ai.google.dev/gemini-api/docs/document-processing#technical-details",
+        _CHECKED,
+        "a page is 258 tokens, or (on Vertex AI) as many as an image, scaled down to 3,072 pixels; only with "
+        "Gemini 3 is text that is in the file not charged",
+    ),
+)
 _GOOGLE: Final = (
-    _line("google", r"gemini-2\.0-flash(-lite)?", window=_WINDOW, output=8_192, images=_CROPS),
-    _line("google", r"gemini-2\.5-(flash|flash-lite|pro)", window=_WINDOW, output=65_536, images=_CROPS),
+    _line(
+        "google",
+        r"gemini-2\.0-flash(-lite)?",
+        window=_WINDOW,
+        output=8_192,
+        images=_CROPS,
+        pdf=_PDF_WITH_TEXT,
+    ),
+    _line(
+        "google",
+        r"gemini-2\.5-(flash|flash-lite|pro)",
+        window=_WINDOW,
+        output=65_536,
+        images=_CROPS,
+        pdf=_PDF_WITH_TEXT,
+    ),
     _line(
         "google",
         r"gemini-3-(flash|pro)|gemini-3\.1-(pro|flash-lite)|gemini-3\.5-flash(-lite)?|gemini-3\.[678]-flash",
@@ -218,36 +257,57 @@ _CLAUDE_IMAGES: Final = Source(
 )
 _CLAUDE_SMALL: Final = VisualTokens(1_600, _CLAUDE_IMAGES)
 _CLAUDE_LARGE: Final = VisualTokens(4_800, _CLAUDE_IMAGES)
+_CLAUDE_PDFS: Final = Source(
+    "https://platform.claude.com/docs/en/build-with-claude/pdf-support#estimate-your-costs",
+    _CHECKED,
+    "an image of each page, and its text: 1,500 to 3,000 tokens a page, typically",
+)
+_SMALL_PAGES: Final = PagesWithText(_CLAUDE_SMALL.most, _CLAUDE_PDFS)
+_LARGE_PAGES: Final = PagesWithText(_CLAUDE_LARGE.most, _CLAUDE_PDFS)
 _ANTHROPIC: Final = (
     _line(
         "anthropic",
         r"claude-3-(haiku|sonnet|opus)|claude-3-5-(haiku|sonnet)|claude-3-7-sonnet",
         images=_CLAUDE_SMALL,
+        pdf=_SMALL_PAGES,
     ),
     _line(
         "anthropic",
         r"claude-(opus|sonnet)-4(-0)?|claude-4-(opus|sonnet)|claude-opus-4-[156]",
         images=_CLAUDE_SMALL,
+        pdf=_SMALL_PAGES,
     ),
-    _line("anthropic", r"claude-sonnet-4-[56]|claude-haiku-4-5", images=_CLAUDE_SMALL),
+    _line("anthropic", r"claude-sonnet-4-[56]|claude-haiku-4-5", images=_CLAUDE_SMALL, pdf=_SMALL_PAGES),
     _line(
-        "anthropic", r"claude-opus-4-[78]|claude-(opus|sonnet)-5(-5)?|claude-haiku-5-5", images=_CLAUDE_LARGE
+        "anthropic",
+        r"claude-opus-4-[78]|claude-(opus|sonnet)-5(-5)?|claude-haiku-5-5",
+        images=_CLAUDE_LARGE,
+        pdf=_LARGE_PAGES,
     ),
-    _line("anthropic", r"claude-fable-5(-[12])?|claude-mythos-(5(-[12])?|preview)", images=_CLAUDE_LARGE),
+    _line(
+        "anthropic",
+        r"claude-fable-5(-[12])?|claude-mythos-(5(-[12])?|preview)",
+        images=_CLAUDE_LARGE,
+        pdf=_LARGE_PAGES,
+    ),
     _line("anthropic", r"claude-2(\.\d)?|claude-v1|claude-instant.*", unknown="retired"),
 )
 
 # --- xAI ---
 
 _XAI: Final = (
-    _line("xai", r"grok-[234](-.*)?|grok-4\.\d+(-.*)?|grok-build-0\.1|grok-code-fast-1|grok-latest"),
+    _line(
+        "xai",
+        r"grok-[234](-.*)?|grok-4\.\d+(-.*)?|grok-build-0\.1|grok-code-fast-1|grok-latest",
+        unknown="there is no limit on the length of an answer, and no rule for images",
+    ),
     _line("xai", r"grok-voice-.*", unknown="not asked for text"),
 )
 
 MODELS: Final = (*_OPENAI, *_GOOGLE, *_ANTHROPIC, *_XAI)
 """By maker and name; the first line that fits counts."""
 
-_MAKERS: Final[dict[str, tuple[Maker, ...]]] = {
+MAKERS: Final[dict[str, tuple[Maker, ...]]] = {
     "anthropic": ("anthropic",),
     "azure": ("openai",),
     "google": ("google",),
@@ -258,44 +318,13 @@ _MAKERS: Final[dict[str, tuple[Maker, ...]]] = {
 }
 """Whose models a provider serves under the names that their makers give them."""
 
-PROVIDERS_OF_MANY: Final = {
-    "alibaba": "serves open models",
-    "bedrock": "names models in its own way",
-    "bedrock-mantle": "names models in its own way",
-    "cerebras": "serves open models",
-    "cohere": "could not be checked",
-    "crusoe": "serves open models",
-    "deepseek": "could not be checked",
-    "elevenlabs": "not asked for text",
-    "fireworks": "serves open models",
-    "github": "a gateway",
-    "github-copilot": "a gateway",
-    "groq": "serves open models",
-    "heroku": "a gateway",
-    "huggingface": "a gateway",
-    "litellm": "a gateway",
-    "meta": "could not be checked",
-    "mistral": "could not be checked",
-    "moonshotai": "could not be checked",
-    "nebius": "serves open models",
-    "ollama": "serves open models",
-    "openai-chatgpt": "billed by subscription",
-    "openai-codex": "billed by subscription",
-    "openai-decisions": "not asked for text",
-    "openrouter": "a gateway",
-    "ovhcloud": "serves open models",
-    "sambanova": "serves open models",
-    "sentence-transformers": "not asked for text",
-    "snowflake": "a gateway",
-    "system-one": "not asked for text",
-    "together": "serves open models",
-    "typesafe": "a gateway",
-    "vercel": "a gateway",
-    "vllm": "serves open models",
-    "voyageai": "not asked for text",
-    "zai": "could not be checked",
+FIRST_PARTY: Final[dict[Maker, NamePattern]] = {
+    # gpt-oss is open: others serve it
+    "openai": NamePattern(re.compile(r"(gpt|chatgpt)-(?!oss)|o\d+(-|$)"), (_PAGES["openai"],)),
+    "anthropic": NamePattern(re.compile(r"claude-"), (_PAGES["anthropic"],)),
+    "google": NamePattern(re.compile(r"gemini-"), (_PAGES["google"],)),
 }
-"""Providers of whose models nothing is said here, and why: their models have only their context windows."""
+"""How the names of models begin that their makers serve themselves."""
 
 
 @lru_cache(maxsize=1_024)
@@ -310,5 +339,5 @@ def model_facts(provider: str, model: str) -> ModelFacts | None:
 
 
 def _lines(provider: str) -> Iterator[ModelFacts]:
-    makers = _MAKERS.get(provider, ())
+    makers = MAKERS.get(provider, ())
     return (line for line in MODELS if line.maker in makers)

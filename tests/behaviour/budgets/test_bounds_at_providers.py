@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -9,7 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from pydantic_ai.messages import BinaryContent
+from pydantic_ai.messages import BinaryContent, DocumentUrl
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.google import GoogleModel
 from pydantic_ai.models.openai import OpenAIResponsesModel
@@ -18,6 +19,7 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.google import GoogleProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.providers.openrouter import OpenRouterProvider
+from support.documents import pdf
 from support.pictures import jpeg, png
 
 from fastroai import Budget, FastroAgent, budget_scope
@@ -166,15 +168,62 @@ async def test_a_picture_is_paid_for_by_its_size(data: bytes, media_type: str) -
     assert (len(openai.bodies), len(google.bodies)) == (1, 1)
 
 
-async def test_a_refusal_says_what_makes_a_request_so_dear() -> None:
+@pytest.mark.parametrize(
+    ("given", "how"),
+    [
+        (
+            BinaryContent(b"%PDF-1.4", media_type="application/pdf"),
+            "it is encrypted, damaged, or too large",
+        ),
+        (
+            DocumentUrl("https://example.com/x.pdf"),
+            "it is behind a URL: pass the file itself, as BinaryContent",
+        ),
+    ],
+)
+async def test_a_refusal_says_what_makes_a_request_so_dear(
+    given: BinaryContent | DocumentUrl, how: str
+) -> None:
     wire = Wire(of_anthropic)
-    pdf = BinaryContent(b"%PDF-1.4", media_type="application/pdf")
     with pytest.raises(BudgetExceeded) as refused:
         agent = FastroAgent(claude(wire, "claude-opus-4-8"), max_tokens=300)
-        await agent.run(["Read this", pdf], budget=Budget(usd=1))
+        await agent.run(["Read this", given], budget=Budget(usd=1))
     assert refused.value.why == (
-        "no documented rule tells how many tokens a file of type 'application/pdf' is, so its input counts "
-        "as a whole context window, of 1,000,000 tokens"
+        f"the pages of a PDF could not be counted ({how}), so its input counts as a whole context window, of "
+        "1,000,000 tokens"
     )
     assert refused.value.why in str(refused.value)
     assert not wire.bodies
+
+
+async def test_without_pypdf_a_refusal_says_how_to_have_pages_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pypdf", None)
+    given = BinaryContent(pdf("only here"), media_type="application/pdf")
+    agent = FastroAgent(claude(Wire(of_anthropic), "claude-opus-4-8"), max_tokens=300)
+    with pytest.raises(BudgetExceeded, match=r"takes pypdf: pip install 'fastroai\[pdf\]'"):
+        await agent.run(["Read this", given], budget=Budget(usd=1))
+
+
+async def test_a_page_of_a_pdf_is_sent_on_a_small_budget() -> None:
+    page = BinaryContent(pdf("The invoice is due on Friday."), media_type="application/pdf")
+    for name, usd in (
+        ("claude-opus-4-8", "0.06"),
+        ("claude-haiku-4-5", "0.01"),
+    ):
+        wire = Wire(of_anthropic)
+        agent = FastroAgent(claude(wire, name), max_tokens=300)
+        await agent.run(["Read this", page], budget=Budget(usd=usd))
+        assert len(wire.bodies) == 1
+    openai = Wire(of_openai)
+    gpt = FastroAgent(
+        OpenAIResponsesModel("gpt-5.2", provider=OpenAIProvider(api_key="k", http_client=openai.client())),
+        max_tokens=100,
+    )
+    await gpt.run(["Read this", page], budget=Budget(usd="0.05"))
+    google = Wire(of_google)
+    for name in ("gemini-2.5-flash", "gemini-3.5-flash"):
+        gemini = GoogleModel(name, provider=GoogleProvider(api_key="k", http_client=google.client()))
+        await FastroAgent(gemini, max_tokens=100).run(["Read", page], budget=Budget(usd="0.005"))
+    assert (len(openai.bodies), len(google.bodies)) == (1, 2)

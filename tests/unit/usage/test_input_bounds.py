@@ -43,14 +43,20 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 from support.bodies import body_of, chat_model, claude_model, responses_model, strings_in
 from support.cookbook import function_tokens, message_tokens, tokens
+from support.documents import pdf
 from support.pictures import jpeg
 
-from fastroai.usage.facts import ANTHROPIC, GATEWAY, OPENAI, OTHER
+from fastroai.usage.facts.allowances import ANTHROPIC, GATEWAY, OPENAI, OTHER
 from fastroai.usage.hosts import Host
 from fastroai.usage.input_bounds import InputRules, most_input
+from fastroai.usage.pdf_sizes import read_pdf
 from fastroai.usage.tokenizers import Count, bytes_of
 
 CHAT, RESPONSES, CLAUDE = chat_model(), responses_model(), claude_model()
+
+
+def gemini(name: str) -> GoogleModel:
+    return GoogleModel(name, provider=GoogleProvider(api_key="none"))
 
 
 def ask(*content: UserContent) -> list[ModelMessage]:
@@ -65,7 +71,7 @@ def most(
     count: Count = tokens,
     settings: dict[str, object] | None = None,
 ) -> int | None:
-    rules = InputRules.of(Host.of(model), count, settings)
+    rules = InputRules.of(Host.of(model), count, read_pdf, settings)
     return most_input(rules, messages, settings or {}, parameters or ModelRequestParameters()).tokens
 
 
@@ -278,13 +284,40 @@ class TestImages:
         assert tokens_of(LINK, highest) == 2_240 + allowed
         assert tokens_of(low, highest) == 280 + allowed
 
-    def test_the_pages_of_a_pdf_count_where_they_are_documented(self) -> None:
-        gemini = GoogleModel("gemini-3.5-flash", provider=GoogleProvider(api_key="none"))
-        for pdf in (
+    @pytest.mark.parametrize(
+        ("model", "page", "two_pages"),
+        [
+            (claude_model("claude-opus-4-8"), 4_800, 2 * 4_800 + 3_000 + 9_000),
+            (claude_model("claude-sonnet-4-5"), 1_600, 2 * 1_600 + 3_000 + 9_000),
+            (responses_model("gpt-5.2"), 7_373, 2 * 7_373 + 3_000 + 9_000),
+            (gemini("gemini-2.5-flash"), 4_386, 2 * 4_386 + 3_000 + 9_000),
+            (gemini("gemini-3.5-flash"), 560, 2 * 560),
+        ],
+    )
+    def test_the_pages_of_a_pdf_count_as_images_with_text(
+        self, model: Model, page: int, two_pages: int
+    ) -> None:
+        allowed = Host.of(model).allowances.message
+        few = BinaryContent(pdf("Hello"), media_type="application/pdf")
+        full = BinaryContent(pdf("Hello", "x" * 9_000), media_type="application/pdf")
+        least_text = 0 if page == 560 else 3_000
+        assert known(ask(few), model=model) - known(ask(), model=model) == page + least_text + allowed
+        assert known(ask(full), model=model) - known(ask(), model=model) == two_pages + allowed
+
+    @pytest.mark.parametrize(
+        "of_unknown_size",
+        [
             BinaryContent(b"%PDF-1.4 /Count 1", media_type="application/pdf"),
             DocumentUrl("https://example.com/x.pdf"),
-        ):
-            assert known(ask(pdf), model=gemini) == known(ask(), model=gemini) + 560_000 + GATEWAY.message
+        ],
+    )
+    def test_a_pdf_that_cannot_be_read_counts_as_the_largest(
+        self, of_unknown_size: BinaryContent | DocumentUrl
+    ) -> None:
+        model = gemini("gemini-3.5-flash")
+        largest = 560_000 + GATEWAY.message
+        assert known(ask(of_unknown_size), model=model) == known(ask(), model=model) + largest
+        assert most(ask(of_unknown_size), model=claude_model("claude-opus-4-8")) is None
 
     def test_files_of_text_count_as_text(self) -> None:
         text = BinaryContent(b"a,b\n" * 500, media_type="text/csv")

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fastroai.usage.facts import ImageRule, Size, model_facts
+from fastroai.usage.facts.images import ImageRule, Size
+from fastroai.usage.facts.models import model_facts
 
 sides = st.one_of(st.integers(1, 3_000), st.integers(1, 60_000))
 
@@ -224,4 +225,4 @@ def test_a_pdf_has_as_many_pages_as_gemini_takes(resolution: str, tokens: int) -
     facts = model_facts("google", "gemini-3.5-flash")
     assert facts is not None
     assert facts.pdf is not None
-    assert facts.pdf.most_tokens(resolution) == tokens
+    assert facts.pdf.most_tokens(None, resolution) == tokens

@@ -1,0 +1,78 @@
+"""Rules by which providers count the tokens of a PDF."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from fastroai.usage.facts.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class PdfSize:
+    """How much there is in a PDF."""
+
+    text: tuple[int, ...]
+    """Bytes of the text of each page."""
+
+    @property
+    def pages(self) -> int:
+        """The number of its pages."""
+        return len(self.text)
+
+
+class PdfRule(Protocol):
+    """How many tokens a PDF can be."""
+
+    @property
+    def source(self) -> Source:
+        """Where the rule is documented."""
+        ...
+
+    def most_tokens(self, size: PdfSize | None, resolution: str) -> int | None:
+        """Return no fewer tokens than a PDF has; `None` if nothing documented bounds it.
+
+        `size` is `None` where it is not known. `resolution` is what the request asks for, in the words of the
+        provider.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Google, from Gemini 3 on: so many tokens for each page, whatever is on it."""
+
+    most_pages: int
+    """Of one file; larger ones are refused."""
+    tokens: dict[str, int]
+    """For a page, by media resolution; any other one is the largest of these."""
+    source: Source
+
+    def most_tokens(self, size: PdfSize | None, resolution: str) -> int:
+        """Return no fewer tokens than a PDF has: if its size is not known, those of the largest one."""
+        pages = self.most_pages if size is None else min(size.pages, self.most_pages)
+        name = resolution.lower().removeprefix("media_resolution_")
+        return pages * self.tokens.get(name, max(self.tokens.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class PagesWithText:
+    """An image of each page, and the text that is on it."""
+
+    image: int
+    """The most tokens of the image of a page."""
+    source: Source
+
+    def most_tokens(self, size: PdfSize | None, resolution: str) -> int | None:
+        """Return no fewer tokens than a PDF has; `None` if its size is not known.
+
+        Readers of PDFs differ in the text that they find. So a page counts as many tokens as its text has
+        bytes, which is three to four times its tokens, and never fewer than a page full of small print has.
+        """
+        if size is None:
+            return None
+        return sum(self.image + max(_FULL_PAGE, text) for text in size.text)
+
+
+_FULL_PAGE = 3_000
+"""The most text that Anthropic's page about PDFs expects on one page (1,500 to 3,000 tokens)."""
