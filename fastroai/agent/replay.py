@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import uuid
+import secrets
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -154,7 +154,7 @@ class RequestOnRecord:
 
     async def sent(self, record: RequestRecord) -> None:
         """It is about to go out; `record` is what counts if nothing more is ever heard of it."""
-        self._id = uuid.uuid4().hex
+        self._id = secrets.token_hex(16)
         await self.log.commit(
             RequestSent(
                 id=self._id, request=self.request, record=record, rejects=self.rejects, asked=self._asked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import secrets
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -131,7 +131,7 @@ class SpendingOnRecord:
         """
         if (log := log_of(scope)) is None:
             return None
-        spending = cls(log, log.place(scope), uuid.uuid4().hex)
+        spending = cls(log, log.place(scope), secrets.token_hex(16))
         await log.commit(spending._entry(record))
         return spending
 
