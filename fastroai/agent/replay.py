@@ -174,9 +174,9 @@ class RequestOnRecord:
         self.log.note(self._ended(record, response))
 
     def _ended(self, record: RequestRecord, response: ModelResponse | None) -> RequestEnded:
-        told = None if response is None else _Response(response)
-        if told is not None and (run := self.log.run) is not None:
-            return RequestEnded(id=self._id, record=record, response=seal(told.to_json(), run.codec))
+        told: object = None if response is None else _Response(response)
+        if response is not None and (run := self.log.run) is not None:
+            told = seal(ModelMessagesTypeAdapter.dump_python([response], mode="json")[0], run.codec)
         return RequestEnded(id=self._id, record=record, response=told)
 
 
@@ -187,8 +187,9 @@ class _Response:
     response: ModelResponse
 
     def to_json(self) -> JsonValue:
-        stored: JsonValue = ModelMessagesTypeAdapter.dump_python([self.response], mode="json")[0]
-        return stored
+        told = ModelMessagesTypeAdapter.dump_python([self.response], mode="json", fallback=repr)
+        shown: JsonValue = told[0]
+        return shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,8 +329,9 @@ def _fingerprint(
     asked_for: str,
 ) -> str:
     """What a model is asked: messages, settings, tools and output; without times and ids of runs."""
+    sent = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json", fallback=_name_of_type)
     asked: list[object] = [
-        list(map(_without_volatile, ModelMessagesTypeAdapter.dump_python(list(messages), mode="json"))),
+        list(map(_without_volatile, sent)),
         settings or {},
         {name: _in_order(value) for name, value in vars(parameters).items() if not name.startswith("_")},
         *([asked_for] if asked_for else []),

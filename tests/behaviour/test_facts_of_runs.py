@@ -158,6 +158,33 @@ async def test_requests_tools_and_side_effects_are_the_same_facts_with_and_witho
     assert RunTrace.from_json(live.to_json()).diff(kept) == ()
 
 
+class Odd:
+    def __repr__(self) -> str:
+        return "<odd>"
+
+
+async def test_what_no_store_would_take_is_shown_in_the_trace_of_a_run_without_one() -> None:
+    def look_up() -> Any:
+        return Odd()
+
+    async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        part = TextPart("done") if len(messages) > 1 else ToolCallPart("look_up", {}, "1")
+        return ModelResponse(parts=[part], usage=RequestUsage(input_tokens=1), metadata={"by": Odd()})
+
+    @step
+    async def asks(ctx: StepContext) -> str:
+        await ctx.once("odd", Odd)
+        return (await ctx.run(FastroAgent(FunctionModel(respond), tools=[look_up]), "go")).output
+
+    trace = (await Pipeline("p", {"asks": asks}).execute()).trace
+    [effect] = [fact.result for fact in trace.entries if isinstance(fact, OnceDone)]
+    [found] = [fact.result for fact in trace.entries if isinstance(fact, ToolEnded)]
+    assert effect == found == "<odd>"
+    hashes = {fact.request.fingerprint for fact in trace.entries if isinstance(fact, RequestSent)}
+    assert len(hashes) == 2
+    assert trace.diff((await Pipeline("p", {"asks": asks}).execute()).trace) == ()
+
+
 @pytest.mark.parametrize("store", [None, MemoryRunStore()])
 async def test_a_run_in_which_an_own_budget_and_then_an_outer_one_ran_out_replays(
     store: MemoryRunStore | None,
