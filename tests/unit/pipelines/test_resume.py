@@ -616,7 +616,7 @@ async def test_ids_that_look_odd_are_only_ids(run_id: str, counted: Counted, sto
 async def test_without_a_store_a_run_has_its_id_and_cannot_be_resumed(counted: Counted) -> None:
     pipeline = counted.pipeline("p", DIAMOND)
     assert (await pipeline.execute(run_id="mine")).run_id == "mine"
-    with pytest.raises(ConfigurationError, match="PipelineConfig"):
+    with pytest.raises(ConfigurationError, match="the store that has the run"):
         await pipeline.resume("mine")
 
 
