@@ -83,7 +83,7 @@ class DrivenState:
     decided: tuple[AnyFact, ...]
     """Decisions that the call has put on record, in order; empty if the call only reads."""
     finish: RunFinished | None
-    """The fact that says how the run ended, or why it waits; `None` while something is due."""
+    """The fact that says how the run ended, or why it is paused; `None` while something is due."""
 
 
 class Driven(Protocol):
@@ -157,8 +157,7 @@ class DrivenRuns:
         opened = keeper.opened(run_id, given)
         retold = self._retold(RecordedRun(run_id, [opened]))
         decided = _as_facts(retold.decisions, opened.part)
-        # No process has it, so it waits.
-        header, _ = await new_header(keeper.store, opened, status="waiting")
+        header, _ = await new_header(keeper.store, opened)
         await begin_record(keeper.store, header, [opened, *decided])
         return _state(run_id, 1 + len(decided), retold, decided)
 
@@ -216,7 +215,7 @@ class DrivenRuns:
     async def resume(
         self, run_id: str, inputs: Mapping[str, Any] | None = None, *, expecting: int
     ) -> DrivenState:
-        """Go on with a run that has failed, was cancelled, or waits; due steps start anew.
+        """Go on with a run that has failed, was cancelled, or is paused; due steps start anew.
 
         `inputs` replace those of the same names. A run that has finished stays as it is. Raises the same
         errors as `report`.
@@ -270,12 +269,7 @@ class DrivenRuns:
 
         The header of a run whose process died in the middle says so until somebody goes on with the run.
         """
-        status = found.header.status
-        if recorded.ended is None:
-            is_right = status in ("waiting", "running")
-        else:
-            is_right = status == recorded.ended.status
-        if not is_right:
+        if found.header.status != ("running" if recorded.ended is None else recorded.ended.status):
             await self._write_header(found, recorded.ended)
 
     async def _write_header(self, found: FoundHeader, ended: RunFinished | None) -> None:
@@ -299,7 +293,7 @@ class DrivenRuns:
         why = None if ended is None else ended.failure
         return replace(
             found.header,
-            status="waiting" if ended is None else ended.status,  # no process has it
+            status="running" if ended is None else ended.status,
             owner=None,
             lease_until=None,
             error=None if why is None else f"{why.error_type}: {seal_text(why.message, self._keeper.codec)}",

@@ -149,7 +149,7 @@ class GraphReplay(Replay):
             for one in self.decided
             if isinstance(one, EdgesResolved | StepSkipped) and unit_of(one) not in told
         ]
-        goes_on = self.machine.stopped is None and (self.finish is None or self.finish.status == "waiting")
+        goes_on = self.machine.stopped is None and (self.finish is None or self.finish.status == "paused")
         if goes_on:  # then the machine starts visits again, but not decisions
             self.due = {
                 unit: start
