@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fastroai.graphs.machine.events import Ending
 from fastroai.graphs.machine.merging import salvage
-from fastroai.graphs.machine.replay import Replay, replayed
+from fastroai.graphs.machine.replay import replayed
 from fastroai.graphs.questions import questions_of
 from fastroai.graphs.result import GraphQuality, GraphResult, GraphUsage
 from fastroai.graphs.setup import GraphSetup
@@ -17,6 +17,7 @@ from fastroai.runs.machine import Decision
 from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
 from fastroai.runs.runner import Runner
+from fastroai.runs.units import Past
 from fastroai.steps.context import RunFacts
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.shared import Shared
@@ -39,11 +40,16 @@ class GraphRun:
         """`forgiving`: the graph has changed since the run began, and it goes on by force."""
         self._setup, self.opened = setup, opened
         kept, part = opened.kept, opened.part
+        past: Iterable[Past] = ()
+        self.decisions: Sequence[Decision]
+        """What is to be done first."""
         if kept is None:
-            replay = Replay(setup, opened.inputs, part)
+            self.machine, threads = setup.machine(part), setup.threads()
+            self.decisions = self.machine.handle(opened.started)
         else:
             replay = replayed(setup, opened.inputs, kept.recorded, part, kept.codec, forgiving=forgiving)
-        self.machine = replay.machine
+            self.machine, threads, past = replay.machine, replay.threads, replay.past.values()
+            self.decisions = replay.decisions
         facts = RunFacts(
             pipeline=setup.name,
             path=part.path,
@@ -54,16 +60,13 @@ class GraphRun:
             declared=setup.declared,
         )
         work = GraphWork(
-            setup, self.machine, replay.threads, facts=facts, deps=request.deps, part=part, log=opened.log
+            setup, self.machine, threads, facts=facts, deps=request.deps, part=part, log=opened.log
         )
         tracer = request.tracer_of(opened.scope.parent)
         self.runner = Runner(self.machine, work, opened.scope, opened.log, deps=request.deps, tracer=tracer)
         work.bound_branches(self.runner.tell)
-        for past in replay.past:
-            self.runner.reopen(past)
-        finish = [] if replay.finish is None else [replay.finish]
-        self.decisions: Sequence[Decision] = [*replay.untold, *replay.starts.values(), *finish]
-        """What is to be done first."""
+        for one in past:
+            self.runner.reopen(one)
         self.log = RunLog(opened.log.facts)
 
     def result(self, ending: Ending, reason: str, error: BaseException | None) -> GraphResult[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, assert_never, cast
 
 from pydantic import JsonValue
 
@@ -25,6 +25,7 @@ from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.setup import GraphSetup
 from fastroai.runs.machine import Changed, Told, Unit, unit_of
 from fastroai.runs.units import UnitRecord
+from fastroai.runs.work import Kept
 from fastroai.runtime import RetriesUsed, Scope
 from fastroai.runtime.facts import (
     AnyFact,
@@ -38,6 +39,7 @@ from fastroai.runtime.facts import (
     StepFact,
     StepFailed,
     StepFinished,
+    StepSkipped,
     StepStarted,
     ValueWritten,
 )
@@ -248,15 +250,15 @@ class GraphWork:
 
     # --- as a store has it ---
 
-    def stored(self, fact: AnyFact) -> AnyFact | None:
+    def stored(self, fact: Kept) -> Kept | None:
         """A fact as a store has it. With a codec, edges are without the values that conditions read.
 
         Raises:
             ValueNotStorable: an output, or what was said, cannot be stored.
         """
+        if self._log.run is None:
+            return None
         match fact:
-            case _ if self._log.run is None:
-                return None
             case StepFinished(step_id=step_id) if step_id in self._machine.decisions:
                 return replace(fact, output=seal(decision_as_json(fact.output), self._codec))
             case StepFinished():
@@ -269,8 +271,10 @@ class GraphWork:
                 return replace(fact, question=stored)
             case EdgesResolved() if self._codec is not None:
                 return stored_edges(fact)
-            case _:
+            case StepStarted() | StepSkipped() | EdgesResolved():
                 return None
+            case _:
+                assert_never(fact)
 
     def _stored_value(self, fact: StepFact, value: object, what: str) -> JsonValue:
         declared = self._setup.declared.get(fact.step_id)

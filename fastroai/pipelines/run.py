@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from fastroai.pipelines.replay import replayed
 from fastroai.pipelines.result import PipelineResult, PipelineUsage
-from fastroai.pipelines.resuming import take_up
 from fastroai.pipelines.setup import PipelineSetup
 from fastroai.pipelines.work import PipelineWork
 from fastroai.runs.execution import OpenRun
@@ -49,18 +49,18 @@ class PipelineRun:
             part=part,
             run=kept,
         )
-        machine = setup.machine(part, resumes=kept is not None)
+        replay = None if kept is None else replayed(setup, kept.recorded, part)
+        machine = setup.machine(part) if replay is None else replay.machine
         tracer = request.tracer_of(opened.scope.parent)
         self.runner = Runner(machine, work, opened.scope, opened.log, deps=request.deps, tracer=tracer)
         self.decisions: Sequence[Decision]
         """What is to be done first."""
-        if kept is None:
+        if kept is None or replay is None:
             self.decisions = machine.handle(opened.started)
         else:
-            taken = take_up(machine, kept.recorded, part, facts.declared, kept.codec)
-            facts.outputs.values.update(taken.outputs)
-            self.decisions = taken.decisions
-            for past in taken.past:
+            facts.outputs.values.update(replay.outputs(setup, kept.recorded, kept.codec))
+            self.decisions = replay.decisions
+            for past in replay.past.values():
                 self.runner.reopen(past)
 
     def result(self) -> PipelineResult[Any]:

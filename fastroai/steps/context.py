@@ -55,7 +55,7 @@ from fastroai.steps.spend_price import Units
 from fastroai.steps.spending import price_record
 from fastroai.steps.usage import StepUsage
 from fastroai.steps.visits import NodeVisit
-from fastroai.store.log import run_of
+from fastroai.store.log import Log, log_of, run_of
 from fastroai.tracing import NoOpTracer, Tracer
 from fastroai.usage import BudgetLike, CostCalculator
 from fastroai.usage.limits import limits_of
@@ -571,7 +571,7 @@ class StepContext(Generic[DepsT_co]):
         self._check_open()
         return await OnceRegister.of(self.scope).run(
             effect,
-            durable=run_of(self.scope),
+            log=log_of(self.scope) or Log(self.scope),  # none is outside of runs
             run_id=self.run_id,
             place=without_attempts(step_place(self.scope)),
             name=name,
