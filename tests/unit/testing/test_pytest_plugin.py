@@ -68,7 +68,6 @@ def test_every_public_name_is_there_and_another_is_not() -> None:
     for name in fastroai.testing.__all__:
         assert getattr(fastroai.testing, name).__name__ == name
     assert set(fastroai.testing.__all__) == set(dir(fastroai.testing))
-    with pytest.raises(AttributeError, match="no attribute 'ModelServr'") as caught:
-        fastroai.testing.ModelServr  # noqa: B018
-    assert caught.value.obj is fastroai.testing  # by which Python finds the name that is near
+    with pytest.raises(AttributeError, match="no attribute 'FakeModel'; it has ModelServer, Fault"):
+        fastroai.testing.FakeModel  # noqa: B018
     assert sys.modules["fastroai.testing"] is fastroai.testing
