@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN, NotGiven, first_given
@@ -96,9 +96,7 @@ class ExecutionConfig:
         trace = first_given(self.trace, default=True)
         if not isinstance(trace, bool):
             raise ConfigurationError("trace", trace, "True or False")
-        on_error = first_given(self.on_error, default="fail")
-        if on_error not in ("fail", "continue"):
-            raise ConfigurationError("on_error", on_error, "'fail' or 'continue'")
+        check_on_error(first_given(self.on_error, default="fail"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +178,12 @@ class ResolvedConfig:
             classifiers=self.classifiers,
             trace=self.trace,
         )
+
+
+def check_on_error(on_error: OnError) -> None:
+    """Refuse other words. Raises `ConfigurationError`."""
+    if on_error not in get_args(OnError):
+        raise ConfigurationError("on_error", on_error, "'fail' or 'continue'")
 
 
 def policies_of(retry: RetryLike, retries: int | NotGiven, retry_delay: float | NotGiven) -> RetryPolicies:
