@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Collection
+from dataclasses import replace
 from typing import assert_never
 
 from fastroai.pipelines.plan import Plan
@@ -22,6 +23,7 @@ from fastroai.runtime.facts import (
     Part,
     PauseRequested,
     QuestionAsked,
+    ReasonCode,
     RunFinished,
     RunResumed,
     RunStarted,
@@ -112,7 +114,7 @@ class PipelineMachine:
             case PauseRequested():
                 self._pausing = True
             case StopRequested():
-                self._end("cancelled", fact.reason)
+                self._end("cancelled", "cancelled", fact.reason)
             case QuestionAsked() | AnswerGiven() | BranchTimedOut():
                 raise TypeError(f"a pipeline has no {type(fact).__name__}: only graphs have such facts")
             case _:
@@ -140,7 +142,7 @@ class PipelineMachine:
     def _on_success(self, step_id: str, is_done: bool) -> None:
         self._leave(step_id, is_done)
         if not is_done and self._stop is None:
-            self._stop = self._ending("paused", f"{step_id!r} needs more from the user")
+            self._stop = self._ending("paused", "incomplete", f"{step_id!r} needs more from the user")
         missing = self._missing
         for after in self.plan.dependents[step_id]:
             missing[after] -= 1
@@ -158,8 +160,15 @@ class PipelineMachine:
                 None,
             )  # also after an early stop, whose running steps would finish
             failed = "" if outer else fact.step_id
+            code: ReasonCode = "budget_exceeded" if outer else "step_failed"
             self._end(
-                "failed", f"{fact.step_id!r} failed", failed, fact.failure, fact.raised, is_for_budget=outer
+                "failed",
+                code,
+                f"{fact.step_id!r} failed",
+                failed,
+                fact.failure,
+                fact.raised,
+                is_for_budget=outer,
             )
             return
         waiting = [fact.step_id]
@@ -189,18 +198,26 @@ class PipelineMachine:
     def _ending(
         self,
         status: RunStatus,
+        code: ReasonCode,
         reason: str,
         step_id: str = "",
         failure: FailureFacts | None = None,
         raised: BaseException | None = None,
     ) -> RunFinished:
         return RunFinished(
-            status=status, reason=reason, step_id=step_id, failure=failure, raised=raised, part=self.part
+            status=status,
+            reason=reason,
+            reason_code=code,
+            step_id=step_id,
+            failure=failure,
+            raised=raised,
+            part=self.part,
         )
 
     def _end(
         self,
         status: RunStatus,
+        code: ReasonCode,
         reason: str,
         step_id: str = "",
         failure: FailureFacts | None = None,
@@ -210,7 +227,7 @@ class PipelineMachine:
     ) -> None:
         """Stop before the time: nothing starts, and what runs is cancelled."""
         if self._stop is None or self._stop.status == "paused":
-            self._stop = self._ending(status, reason, step_id, failure, raised)
+            self._stop = self._ending(status, code, reason, step_id, failure, raised)
             if self.running:
                 units = [(step, 1) for step in self.running]
                 self._decisions.append(Cancel(units, reason, answers_first=is_for_budget))
@@ -222,12 +239,10 @@ class PipelineMachine:
             for step_id in self.plan.dependencies:
                 if step_id not in self.over:
                     self._skip(step_id, self._stop.reason)
-            stop = self._stop  # decided before what was running ended
-            finish = self._ending(stop.status, stop.reason, stop.step_id, stop.failure, stop.raised)
-            self._decisions.append(finish)
+            self._decisions.append(replace(self._stop))  # decided before what was running ended
         elif self._ready:
-            finish = self._ending("paused", "a pause was requested")
+            finish = self._ending("paused", "pause_requested", "a pause was requested")
             finish.resume_at = tuple(step_id for step_id, _, _ in self._ready)
             self._decisions.append(finish)
         else:
-            self._decisions.append(self._ending("finished", "every step has run"))
+            self._decisions.append(self._ending("finished", "completed", "every step has run"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal, assert_never
 
@@ -28,6 +28,7 @@ from fastroai.runtime.facts import (
     Part,
     PauseRequested,
     QuestionAsked,
+    ReasonCode,
     RunFinished,
     RunResumed,
     RunStarted,
@@ -49,6 +50,7 @@ class Stopped:
     """What ends a run before its time."""
 
     ending: Ending
+    code: ReasonCode
     reason: str
     error: BaseException | None = None
 
@@ -79,8 +81,8 @@ class GraphMachine:
         """The latest failure of each node."""
         self.cancelled_for: dict[Visit, str] = {}
         """Why visits, or the decisions after them, were cancelled."""
-        self.timed_out = False
-        """Whether a branch took too long."""
+        self.timeouts: list[BaseException] = []
+        """Failures of branches that took too long."""
         self.stopped: Stopped | None = None
         """What ended the run before its time."""
         self._decided: list[Decision]
@@ -209,7 +211,7 @@ class GraphMachine:
             case PauseRequested():
                 self._pausing = True
             case StopRequested(reason=reason):
-                self._stop(Stopped("cancelled", reason))
+                self._stop(Stopped("cancelled", "cancelled", reason))
             case _:
                 assert_never(fact)
 
@@ -246,14 +248,16 @@ class GraphMachine:
             self._keep(branch, visit.node, fact.written)
             self._note_failure(branch, visit.node, error)
         if is_decision or fact.budget == "outer":
-            ending: Ending = "budget_exceeded" if fact.budget == "outer" else "failed"
-            self._stop(Stopped(ending, fact.failure.message, error))
+            stopped = Stopped("failed", "step_failed", fact.failure.message, error)
+            if fact.budget == "outer":
+                stopped = replace(stopped, ending="budget_exceeded", code="budget_exceeded")
+            self._stop(stopped)
         elif self._goes_on(branch):
             self._route(branch, visit, "failed", None, None)
 
     def _on_timeout(self, branch: Branch, error: BaseException) -> None:
         """What was cut short has failed of it, else the node that the branch did not get to."""
-        self.timed_out = True
+        self.timeouts.append(error)
         unwinding = self._cancel_inside(branch, f"branch {branch.identity!r} took too long")
         for node in [visit.node for visit in unwinding] or [branch.target]:
             self._note_failure(branch, node, error)
@@ -330,7 +334,8 @@ class GraphMachine:
         if is_skipped or (is_skipped is None and limit is not None and self._limited[node] >= limit):
             self._skip(branch, visit, f"max_visits={limit} was reached")
         elif is_skipped is None and self._steps >= self.plan.max_steps:
-            self._stop(Stopped("failed", f"max_steps={self.plan.max_steps} visits were made before {node!r}"))
+            reason = f"max_steps={self.plan.max_steps} visits were made before {node!r}"
+            self._stop(Stopped("failed", "max_steps", reason))
         else:
             self._steps += 1
             if limit is not None:
@@ -418,10 +423,15 @@ class GraphMachine:
         branch.state, branch.failure = "failed", error
         fork = branch.fork
         if fork is None or self.plan.on_branch_failure == "fail_all":
-            self._stop(Stopped("failed", self._told(error), error))
+            self._stop(Stopped("failed", self._code_of(error), self._told(error), error))
         else:
             self._branches.pop(branch.identity, None)
             self._when_unwound(unwinding, lambda: self._leave(branch, fork))
+
+    def _code_of(self, error: BaseException) -> ReasonCode:
+        if isinstance(error, VisitsExhausted):
+            return "max_visits"
+        return "branch_timeout" if any(error is one for one in self.timeouts) else "step_failed"
 
     def _told(self, error: BaseException) -> str:
         node = next((node for node, failure in self.failures.items() if failure is error), None)
@@ -474,7 +484,7 @@ class GraphMachine:
                 around, kept, self.plan, forgiving=True
             )  # what was left out stays so, though the run ends here
             around.forked = None
-            self._stop(Stopped("failed", str(error), error))
+            self._stop(Stopped("failed", "memory_conflict", str(error), error))
             return
         self._leave_fork(fork, kept)
         if fork.join is not None and (takes_errors or any(one.state == "arrived" for one in kept)):
@@ -538,20 +548,25 @@ class GraphMachine:
             return
         if self.stopped is not None:
             salvage(self.root, self.plan)
-            self._finish(self.stopped.ending, self.stopped.reason, self.stopped.error)
+            stopped = self.stopped
+            self._finish(stopped.ending, stopped.code, stopped.reason, stopped.error)
         elif self.root.state == "ended" and self.reached:
-            self._finish("finished", f"reached {', '.join(map(repr, self.reached))}")
+            self._finish("finished", "completed", f"reached {', '.join(map(repr, self.reached))}")
         elif self.root.state == "ended":
             where = ", ".join(map(repr, self._dead_ends))
-            self._finish("failed", f"no terminal was reached: no edge was taken after {where}")
+            reason = f"no terminal was reached: no edge was taken after {where}"
+            self._finish("failed", "no_terminal", reason)
         else:
             waiting = (*(visit.node for visit in self._asking), *(visit.node for visit, _, _ in self._ready))
-            reason = f"{waiting[0]!r} waits for an answer" if self._asking else "a pause was requested"
-            self._finish("paused", reason, waiting=waiting)
+            if self._asking:
+                self._finish("paused", "question", f"{waiting[0]!r} waits for an answer", waiting=waiting)
+            else:
+                self._finish("paused", "pause_requested", "a pause was requested", waiting=waiting)
 
     def _finish(
         self,
         ending: Ending,
+        code: ReasonCode,
         reason: str,
         error: BaseException | None = None,
         waiting: tuple[str, ...] = (),
@@ -565,6 +580,7 @@ class GraphMachine:
             RunFinished(
                 status="failed" if ending == "budget_exceeded" else ending,
                 reason=reason,
+                reason_code=code,
                 resume_at=waiting,
                 step_id=failed if ending == "failed" else "",
                 raised=error,
