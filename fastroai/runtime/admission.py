@@ -150,7 +150,7 @@ class Reservation(Generic[TermsT]):
         outer = _holds_around(self.scope)
         while not await self._reserve_shared(outer):
             # A lease has ended. To ask for it again while the others are held would be out of order.
-            endings = [shared.end(Decimal(0)) for shared in self.shared]
+            endings = [shared.end(None) for shared in self.shared]
             self.shared = []
             for ending in endings:
                 if ending is not None:
@@ -304,11 +304,9 @@ class Reservation(Generic[TermsT]):
             self._flow.holds.discard(self._hold)
         if changed:
             wake(changed)
-        if self.shared:
-            committed_usd = Decimal(0) if record is None else record.committed_usd
-            for shared in self.shared:
-                if (ending := shared.end(committed_usd)) is not None:
-                    self._endings.append((shared, ending))
+        for shared in self.shared:
+            if (ending := shared.end(record)) is not None:
+                self._endings.append((shared, ending))
         if record is not None and scope.listener is not None:
             _note(scope, record, warned)
         return charge
