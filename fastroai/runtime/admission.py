@@ -622,6 +622,11 @@ def _amounts(terms: RequestTerms, accounts: tuple[Account, ...]) -> Amounts:
     return Amounts(_usd_to_reserve(terms), 1 if tokens is None else tokens, requests)
 
 
+_SPENT_UNKNOWN: Final = (
+    "nobody knows the cost of earlier spending in the same budget, and so what is left of it (give it a price)"
+)
+
+
 def _usd_to_reserve(terms: RequestTerms) -> Decimal:
     cost_usd = terms.bound.cost_usd
     return _LEAST_USD if cost_usd is None else cost_usd
@@ -635,7 +640,7 @@ def _check_all(terms: RequestTerms, accounts: Iterable[Account]) -> None:
         # Models without a price that are allowed are not counted, whether they answer or not.
         strict = "allow" not in (budget.on_unbounded, budget.on_unpriced)
         if counts_money and strict and account.usage.unbounded_requests:
-            raise UnboundedRequestError(terms.model, terms.provider)
+            raise UnboundedRequestError(terms.model, terms.provider, _SPENT_UNKNOWN)
 
 
 def _check(
