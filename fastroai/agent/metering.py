@@ -46,7 +46,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from fastroai.agent import batches
-from fastroai.agent.agent_run import AgentRun, current_agent_run
+from fastroai.agent.agent_run import AgentRun, agent_run_of
 from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, REQUEST_RETRY_DELAY
 from fastroai.agent.models import ModelCache, note_loop, providers_of
 from fastroai.agent.replay import KnownResponse, RequestOnRecord, execute_tool
@@ -65,7 +65,7 @@ from fastroai.runtime import (
     step_down_if_due,
 )
 from fastroai.runtime.wakeup import running_loop
-from fastroai.store.log import run_of
+from fastroai.store.log import log_of
 from fastroai.tracing import Tracer, attributes
 from fastroai.usage import (
     CostCalculator,
@@ -229,7 +229,7 @@ class Metered(AbstractCapability[Any]):
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Note the task of the hooks around a run; at its end, leave what a plain agent has not collected."""
-        run = current_agent_run.get()
+        run = agent_run_of(current_scope())
         if run is not None and run.meter is self:
             run.follow(ctx)
             return await handler()
@@ -248,7 +248,7 @@ class Metered(AbstractCapability[Any]):
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Meter the model; note the task that a stream is in, and whether an answer is asked for again."""
-        run = current_agent_run.get()
+        run = agent_run_of(current_scope())
         if run is not None and run.meter is self:
             run.follow(ctx)
             if run.last is not None or run.call:  # else no batch is known, neither in this run nor on record
@@ -298,14 +298,15 @@ class Metered(AbstractCapability[Any]):
         args: ValidatedToolArgs,
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """Put results of tools on record, in runs that are; those that are there need no call."""
-        scope, run = current_scope(), current_agent_run.get()
+        """Note results of tools in the log of the run; those that are on record need no call."""
+        scope = current_scope()
+        run = agent_run_of(scope)
         if scope is not None and scope.receiving:
             scope.hand_on()
-        if scope is None or (durable := run_of(scope)) is None:
+        if scope is None or (log := log_of(scope)) is None:
             return await handler(args)
         return await execute_tool(
-            durable,
+            log,
             scope,
             agent_call="" if run is None else run.call,
             attempt=1 if run is None else run.attempt,
@@ -703,16 +704,16 @@ class MeteredModel(OwnedModel):
                 run.last.mark("retried")
 
     def _on_record(self, scope: Scope, terms: Terms) -> RequestOnRecord | None:
-        """Its place in the run, where that is on record."""
-        durable = run_of(scope)
-        if durable is None:
+        """Its place in the run, if it is made in one."""
+        log = log_of(scope)
+        if log is None:
             return None
-        run = current_agent_run.get()
+        run = agent_run_of(scope)
         call = "" if run is None else run.call
         if run is not None and run.meter is not self.meter:
             call = f"{call}/"  # a plain agent, called by a tool
         return RequestOnRecord.of(
-            durable,
+            log,
             scope,
             call=call,
             attempt=1 if run is None else run.attempt,
@@ -733,7 +734,7 @@ class MeteredModel(OwnedModel):
         return known.response
 
     def _run(self) -> AgentRun | None:
-        run = current_agent_run.get()
+        run = agent_run_of(current_scope())
         return run if run is not None and run.meter is self.meter else None
 
     def _retry_rules(self) -> RetryRules:

@@ -9,8 +9,12 @@ from typing import Any
 from fastroai.calls.call import AgentLike
 from fastroai.contracts.annotations import Annotation
 from fastroai.graphs.conversation.conversation import Conversation
+from fastroai.graphs.conversation.threads import Threads
+from fastroai.graphs.machine.events import Visit
+from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.shape.node import Node
 from fastroai.graphs.shape.plan import GraphPlan
+from fastroai.runtime.facts import Part
 from fastroai.steps import ResolvedConfig
 from fastroai.steps.contracts import BoundContract
 
@@ -38,3 +42,11 @@ class GraphSetup:
     def writes(self, node: str) -> tuple[str, ...] | None:
         """The keys that a node declares to write; `None` where it does not say."""
         return self.plan.writes.get(node)
+
+    def machine(self, part: Part, *, known: Mapping[Visit, bool] | None = None) -> GraphMachine:
+        """The state machine of a run; `known` as it takes it."""
+        return GraphMachine(self.plan, part, known=known)
+
+    def threads(self) -> Threads:
+        """The conversations of a run."""
+        return Threads(self.conversation, self.goal)

@@ -10,7 +10,7 @@ A *place* names a position in a run: step ids and attempts from the outermost pi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -36,8 +36,8 @@ from fastroai.runtime.retry import RetriesUsed
 FORMAT: Final = 2
 """Version of the format of logs; a reader refuses all others."""
 
-RunStatus = Literal["running", "finished", "waiting", "failed", "cancelled"]
-"""Status of a run. A `waiting` run goes on when somebody answers its question or resumes it."""
+RunStatus = Literal["running", "finished", "paused", "failed", "cancelled"]
+"""Status of a run. A `paused` run goes on when somebody answers its question or resumes it."""
 
 
 class Part:
@@ -157,6 +157,9 @@ class Spender(Protocol):
 Told: TypeAlias = Annotated[Spender | None, Field(exclude=True), PlainValidator(lambda given: given)]
 Raised: TypeAlias = Annotated[BaseException | None, Field(exclude=True), PlainValidator(lambda given: given)]
 Written: TypeAlias = Annotated[Mapping[str, object], Field(exclude=True), PlainValidator(lambda given: given)]
+Asked: TypeAlias = Annotated[
+    Callable[[], str] | None, Field(exclude=True), PlainValidator(lambda given: given)
+]
 """Field that only the process of the run has; the log has it in other facts, or in another form."""
 
 
@@ -222,14 +225,14 @@ class RunResumed(Fact):
 
 @dataclass(slots=True, kw_only=True)
 class RunFinished(Fact):
-    """A run ended or waits. It can be resumed unless it is `finished`."""
+    """A run ended or paused. It can be resumed unless it is `finished`."""
 
     kind: ClassVar[str] = "run_finished"
     status: RunStatus
     reason: str = ""
     """The reason, for people."""
     resume_at: tuple[str, ...] = ()
-    """The nodes at which a waiting graph goes on."""
+    """The nodes at which a paused graph goes on."""
     step_id: str = ""
     """The step whose failure made the run fail, if one did."""
     failure: FailureFacts | None = None
@@ -562,7 +565,7 @@ class RequestPlace:
     model: str
     """The model to which the request goes."""
     fingerprint: str
-    """Hash of the content of the request; empty if no store keeps the run."""
+    """Hash of the content of the request; in a fact of a run without a store, empty until it is read."""
     tools: tuple[str, ...] = ()
     """The tool calls inside which it is made, outermost first."""
 
@@ -583,6 +586,8 @@ class RequestSent(Fact):
     """The record that counts if the request never ends: unmeasured, with its bounds."""
     rejects: bool = False
     """Whether it repeats the request before it in the same call, whose response was not usable."""
+    asked: Asked = field(default=None, compare=False, repr=False)
+    """Returns the hash, where nobody has needed it yet."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -592,8 +597,8 @@ class RequestEnded(Fact):
     kind: ClassVar[str] = "request_ended"
     id: str
     record: RequestRecord
-    response: JsonValue = None
-    """The response, a `ModelResponse` of PydanticAI."""
+    response: Any = None
+    """The response, a `ModelResponse` of PydanticAI; in a fact from a log, and in a trace, its JSON."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -616,7 +621,8 @@ class ToolEnded(Fact):
     place: str
     tool: str
     """Identifies the tool call: the name, and a hash of the id and the arguments."""
-    result: JsonValue = None
+    result: Any = None
+    """In a fact from a log, and in a trace, its JSON."""
     retry: JsonValue = None
     """The message to the model, if the tool gave no result."""
     is_final: bool = False
@@ -640,7 +646,8 @@ class OnceDone(Fact):
     kind: ClassVar[str] = "once_done"
     place: str
     name: str
-    result: JsonValue
+    result: Any
+    """In a fact from a log, and in a trace, its JSON."""
 
 
 @dataclass(slots=True, kw_only=True)

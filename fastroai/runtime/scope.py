@@ -46,11 +46,22 @@ Closer = Callable[[], Awaitable[None]]
 
 _current: Final[ContextVar[Scope | None]] = ContextVar("fastroai_scope", default=None)
 
-current_tool_call: Final[ContextVar[str]] = ContextVar("fastroai_tool_call", default="")
-"""The call of a tool, or the visit to a node of LangGraph, that the running code is in; empty outside of any.
 
-It is known where the run is on record, and is the same in every process.
-"""
+class ToolCalls(NamedTuple):
+    """The calls of tools, and visits to nodes of LangGraph, that the running code is in.
+
+    They are known where the run is on record, and are the same in every process.
+    """
+
+    key: str = ""
+    """What tells the innermost from others; empty outside of any."""
+    names: tuple[str, ...] = ()
+    """Those of tools, outermost first."""
+
+
+_NO_CALLS: Final = ToolCalls()
+current_tool_calls: Final[ContextVar[ToolCalls]] = ContextVar("fastroai_tool_calls", default=_NO_CALLS)
+"""Of a task, not of a scope: several calls of tools go on at once under one."""
 
 
 def current_scope() -> Scope | None:
@@ -99,7 +110,6 @@ class Scope:
         "_charges",
         "_children",
         "_clocks",
-        "_closers",
         "_events",
         "_in_flight",
         "_part",
@@ -108,11 +118,13 @@ class Scope:
         "_usage",
         "_when_handed_on",
         "account",
+        "agent_run",
         "attempt",
         "budget",
         "ceilings",
         "closed",
         "degraded",
+        "estimated",
         "forked",
         "kind",
         "listener",
@@ -121,6 +133,8 @@ class Scope:
         "loop",
         "name",
         "on_record",
+        "once",
+        "open_inside",
         "ordinal",
         "parent",
         "process",
@@ -146,7 +160,6 @@ class Scope:
         deps: object = None,
         tracer: Tracer | None = None,
         run_id: str | None = None,
-        attempt: int = 1,
         listener: Listener | None = None,
         ordinal: int | None = None,
         provider_limits: ProviderLimits | None = None,
@@ -162,10 +175,10 @@ class Scope:
         self.kind: ScopeKind = kind
         self.name = name
         self.parent = parent
-        self._above: tuple[Scope, ...] = () if parent is None else parent.lineage()
-        self.attempt = attempt
+        self._above: tuple[Scope, ...] = () if parent is None else (parent, *parent._above)
+        self.attempt = 1
         self._children: dict[tuple[str, int], int] | None = None
-        self.tool_call = current_tool_call.get()
+        self.tool_call = current_tool_calls.get().key
         self.ordinal: int = ordinal or (
             parent.count_inside(name) if parent is not None and kind in RUNS else 1
         )
@@ -192,13 +205,20 @@ class Scope:
         self.closed = False
         self.degraded = False
         """Whether a pipeline that is nested here was, although it did not fail."""
-        self._closers: list[Closer] | None = None
+        self.open_inside: list[Closer] | None = None
+        """What ends what is open inside, which must end before this scope can close."""
         self._clocks: list[Clock] | None = None
         self.log: FactLog | None = None if parent is None else parent.log
         """The log of the run that it is a part of."""
         self._part: Part | None = None
         self.on_record: bool = parent is not None and parent.on_record
         """Whether a store keeps the run that it is a part of."""
+        self.once: object = None if parent is None else parent.once
+        """The register of side effects of the run that it is a part of."""
+        self.agent_run: object = None if parent is None else parent.agent_run
+        """What the meter knows of the innermost run of an agent that it is a part of."""
+        self.estimated: tuple[Budget, ...] | None = None if parent is None else parent.estimated
+        """The budgets around what is only estimated here; `None` where something runs."""
         self.forked: LeftBehind | None = None if parent is None else parent.forked
         """Why nothing may be spent here: what it counts against is in the process that forked this one."""
         self.loop: asyncio.AbstractEventLoop | None
@@ -221,7 +241,9 @@ class Scope:
             self.loop = parent.loop
             self.run_id = run_id or parent.run_id
             self.tracer = parent.tracer if tracer is None else tracer
-            self.listener = both(None if listener is None else on_this_loop(listener), parent.listener)
+            self.listener = (
+                parent.listener if listener is None else both(on_this_loop(listener), parent.listener)
+            )
             self.step_id = name if kind == "step" else parent.step_id
         if limits is not None:
             self._limit(limits, deps)
@@ -277,7 +299,7 @@ class Scope:
     def count_inside(self, name: str) -> int:
         """How many of this name were opened in this attempt at a step, by the same call of a tool."""
         around = next((scope for scope in self.lineage() if scope.kind in _PLACES), self.root)
-        return around.count_child(f"{name}#{current_tool_call.get()}")
+        return around.count_child(f"{name}#{current_tool_calls.get().key}")
 
     def count_child(self, name: str) -> int:
         """How many of this name were opened in this attempt, with this one."""
@@ -541,6 +563,8 @@ class Scope:
     @property
     def part(self) -> Part:
         """Where events of this scope happen: in the innermost pipeline or graph, else the outermost scope."""
+        if self._part is not None:
+            return self._part
         run = next((scope for scope in self.lineage() if scope.kind in RUNS), None)
         if run is None:
             return Part(self.run_id, "", self.root.path)
@@ -553,30 +577,25 @@ class Scope:
 
     def on_close(self, closer: Closer) -> None:
         """Have something ended when this scope ends, at the latest."""
-        if self._closers is None:
-            self._closers = []
-        self._closers.append(closer)
+        if self.open_inside is None:
+            self.open_inside = []
+        self.open_inside.append(closer)
 
     def forget_closer(self, closer: Closer) -> None:
         """It has ended by itself."""
-        if self._closers is not None and closer in self._closers:
-            self._closers.remove(closer)
+        if self.open_inside is not None and closer in self.open_inside:
+            self.open_inside.remove(closer)
 
     def make_current(self) -> None:
         """Make this the current scope of the running context, for a context that ends with it."""
         _current.set(self)
 
-    @property
-    def is_open_inside(self) -> bool:
-        """Whether something is to be ended before this scope can close."""
-        return bool(self._closers)
-
     async def end_inside(self) -> None:
         """End what is still open inside, all of it: abandoned streams, calls of abandoned threads."""
         cancelled: asyncio.CancelledError | None = None
-        while self._closers:
+        while self.open_inside:
             try:
-                await self._closers.pop()()
+                await self.open_inside.pop()()
             except asyncio.CancelledError as error:
                 cancelled = error
         if cancelled is not None:
@@ -598,15 +617,15 @@ class Scope:
             self.hand_on()
         with self.lock:
             self.closed = True
-            changed, in_flight = list[Claim](), self._in_flight or {}
-            if in_flight:
+            changed: list[Claim] = []
+            if in_flight := self._in_flight:
                 changed = self._write_off(in_flight)
                 self._in_flight = None
             if self.budget is not None and self.account is not None:
                 changed += self.account.close()
         if changed:
             wake(changed)
-        if self.parent is None:
+        if self.parent is None and in_flight:
             for request in in_flight:
                 request.interrupt()
         if error is not None:
@@ -626,6 +645,7 @@ class Scope:
         scope = Scope("budget", self.root.name, parent=None, tracer=self.tracer, run_id=self.run_id)
         scope.step_id = self.step_id
         scope.ceilings, scope.provider_limits = self.ceilings, self.provider_limits
+        scope.agent_run = self.agent_run
         if self.account is not None or self.on_record:
             path = self.path if self.account is None else self.account.path
             scope.forked = LeftBehind("run" if self.on_record else "budget", path, self.root.process)
@@ -687,7 +707,7 @@ class Scope:
     ) -> None:
         try:
             try:
-                if self._closers:
+                if self.open_inside:
                     await self.end_inside()
             except BaseException as error:
                 exc_type, exc, traceback = type(error), error, error.__traceback__

@@ -439,7 +439,7 @@ def test_a_run_that_fails_again_exits_with_1(store: SQLiteRunStore, user_code: s
 
 def test_a_run_that_waits_exits_with_0(store: SQLiteRunStore, user_code: str) -> None:
     start(store, user_code, pipeline="asking")
-    assert json_of("resume", "one", "--pipeline", f"{user_code}:asking")["status"] == "waiting"
+    assert json_of("resume", "one", "--pipeline", f"{user_code}:asking")["status"] == "paused"
 
 
 def test_resume_takes_inputs_from_a_file(store: SQLiteRunStore, user_code: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from fastroai.errors import TimeBudgetExceeded, usage_of
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import Charge, Clock, Listener, RunEvent, RunStarted, Scope, current_scope
 from fastroai.runtime.facts import Part
-from fastroai.runtime.scope import ScopeKind, current_tool_call
+from fastroai.runtime.scope import ScopeKind, ToolCalls, current_tool_calls
 from fastroai.steps.durability import step_place
 from fastroai.tracing import NoOpTracer
 from fastroai.usage import Budget
@@ -174,7 +174,7 @@ async def test_events_reach_the_listener_of_the_run() -> None:
     assert heard == [event]
 
 
-async def test_leaving_ends_what_is_open_inside_last_first() -> None:
+async def test_leaving_ends_what_open_inside_last_first() -> None:
     ended: list[tuple[str, bool]] = []
 
     async def first() -> None:
@@ -190,10 +190,10 @@ async def test_leaving_ends_what_is_open_inside_last_first() -> None:
         for closer in (first, gone, last):
             scope.on_close(closer)
         scope.forget_closer(gone)
-        assert scope.is_open_inside
+        assert scope.open_inside
     assert ended == [("last", False), ("first", False)]
     assert scope.closed
-    assert not scope.is_open_inside
+    assert not scope.open_inside
     scope.forget_closer(gone)
 
 
@@ -296,7 +296,8 @@ async def test_a_run_knows_its_loop_and_a_script_has_none() -> None:
 @pytest.mark.parametrize("kind", ["pipeline", "graph"])
 async def test_what_runs_steps_is_part_of_places_counted_and_named_by_events(kind: ScopeKind) -> None:
     outer = Scope(kind, "outer", parent=None)
-    step = Scope("step", "ask", parent=outer, attempt=2)
+    step = Scope("step", "ask", parent=outer)
+    step.attempt = 2
     agent = Scope("agent", "bot", parent=step)
     first, second = (Scope(kind, "inner", parent=agent) for _ in range(2))
     inside = Scope("step", "check", parent=second, ordinal=3)
@@ -305,9 +306,9 @@ async def test_what_runs_steps_is_part_of_places_counted_and_named_by_events(kin
     assert step_place(inside) == "ask@2/inner#2/check#3"
     assert inside.part == second.part
     assert (inside.part.run_id, inside.part.name, inside.part.path) == (outer.run_id, "inner", second.path)
-    token = current_tool_call.set("tool1")
+    token = current_tool_calls.set(ToolCalls("tool1"))
     in_tool = Scope(kind, "inner", parent=agent)
-    current_tool_call.reset(token)
+    current_tool_calls.reset(token)
     assert in_tool.own_place == "inner#tool1"
 
 
