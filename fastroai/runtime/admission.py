@@ -625,7 +625,7 @@ def _amounts(terms: RequestTerms, accounts: tuple[Account, ...]) -> Amounts:
 
 
 _SPENT_UNKNOWN: Final = (
-    "nobody knows the cost of earlier spending in the same budget, and so what is left of it (give it a price)"
+    "nobody knows the cost of earlier spending in the same budget, and what is left of it: give it a price"
 )
 
 
