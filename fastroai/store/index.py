@@ -18,12 +18,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from fastroai.errors import RevisionConflict
-from fastroai.runtime.facts import (
-    RunStatus,
-)
-from fastroai.store.entries import (
-    RunHeader,
-)
+from fastroai.runtime.facts import RunStatus
+from fastroai.store.entries import RunHeader
 from fastroai.store.headers import encode_header
 from fastroai.store.run_store import RunStore, StoredKey
 
