@@ -21,29 +21,35 @@ from fastroai.usage import model_reference
 def build_model(reference: str) -> Model:
     """The model of a reference such as `openai:gpt-5-mini`, or `gpt-5-mini` for a first-party one.
 
+    Retries that the provider's SDK would make unseen are turned off: each of them may be billed. The costs
+    that gateways state in headers are read.
+
     Raises:
         UnknownModelError: its provider cannot be told.
         pydantic_ai.exceptions.UserError: the provider is not set up, for example without an API key.
     """
     provider, name = model_reference(reference)
     full = f"{provider}:{name}" if provider != name else name
-    return infer_model(full, provider_factory=build_provider)
+    model = infer_model(full)  # with a factory of ours, it would not say which name is near an unknown one
+    if model.provider is not None:
+        _take_over(model.provider)
+    return model
 
 
 def build_provider(name: str) -> Provider[Any]:
-    """The provider of a name.
-
-    Retries that its SDK would make unseen are turned off: each of them may be billed. The costs that gateways
-    state in headers are read.
-    """
+    """The provider of a name, for embeddings and images. Its SDK does not retry, as in `build_model`."""
     provider = infer_provider(name)
+    _take_over(provider)
+    return provider
+
+
+def _take_over(provider: Provider[Any]) -> None:
     read_cost_headers(provider)
     # The clients of OpenAI, Anthropic, Groq and others are made by one generator and share this public
     # attribute. `ModelSettings["max_retries"]` would do too, at the price of a client copy for each request.
     client = provider.client
     if isinstance(getattr(client, "max_retries", None), int):
         client.max_retries = 0
-    return provider
 
 
 def leaves(model: Model) -> list[Model]:
