@@ -1161,7 +1161,7 @@ class UnboundedRequestError(FastroAIError):
         super().__init__(model, provider, why)
         self.model, self.provider = model, provider
         self.why = why
-        """What is not bounded, and what helps; `None` if an earlier request is why."""
+        """What is not bounded, and what helps; `None` if that is not known."""
 
     def __str__(self) -> str:
         return (

@@ -28,7 +28,15 @@ from fastroai.runtime.budget_scopes import BudgetScope
 from fastroai.steps import Spend
 from fastroai.store import MemoryRunStore, MemorySpendStore
 from fastroai.tracing.attributes import error_summary
-from fastroai.usage import Budget, CostCalculator, SpendBalance, SpendClaim, SpendLimit, UsageReport
+from fastroai.usage import (
+    Budget,
+    CostCalculator,
+    SpendBalance,
+    SpendClaim,
+    SpendLimit,
+    UnpricedModelWarning,
+    UsageReport,
+)
 
 DOLLAR = Budget(usd=1)
 
@@ -357,6 +365,30 @@ async def test_recorded_usage_is_charged_to_spend_limits_and_stops_the_step_that
     assert (caught.value.stopped, caught.value.actual_microcents) == ("recorded", 1_200_000)
     assert caught.value.usage.cost_usd == Decimal("0.4"), "it is charged all the same"
     assert (await limit.status()).spent_usd == Decimal("1.2")
+
+
+async def test_of_recorded_usage_that_is_priced_in_part_spend_limits_count_that_part() -> None:
+    limit = SpendLimit(usd=1, store=MemorySpendStore())
+
+    @step
+    async def search(ctx: StepContext) -> None:
+        # $2.50 for a million input tokens; the fee of the search is in no price list.
+        ctx.record_usage(model="openai:gpt-4o-search-preview", input_tokens=600_000)
+
+    with pytest.raises(SpendLimitExceeded), pytest.warns(UnpricedModelWarning):
+        await Pipeline("p", {"search": search}, config=PipelineConfig(budget=limit)).execute()
+    assert (await limit.status()).spent_usd == Decimal("1.5")
+
+
+async def test_of_a_purchase_that_is_priced_in_part_spend_limits_count_that_part() -> None:
+    limit = SpendLimit(usd=1, store=MemorySpendStore(), on_unpriced="allow", on_unbounded="allow")
+    units = {"input_tokens": 600_000}
+    with pytest.raises(SpendLimitExceeded, match=r"\$1\.5 of \$1"):
+        async with budget_scope(limit):
+            for _ in range(2):
+                async with spend(model="openai:gpt-4o-search-preview", units=units) as purchase:
+                    purchase.settle()
+    assert (await limit.status()).spent_usd == Decimal("1.5")
 
 
 async def test_recorded_usage_of_a_loop_stops_it_as_soon_as_the_limit_says_so() -> None:
