@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import JsonValue
+
 from fastroai.calls.call import AgentLike
+from fastroai.contracts import adapter_of
 from fastroai.contracts.annotations import Annotation
 from fastroai.graphs.conversation.conversation import Conversation
 from fastroai.graphs.shape.node import Node
@@ -38,3 +41,9 @@ class GraphSetup:
     def writes(self, node: str) -> tuple[str, ...] | None:
         """The keys that a node declares to write; `None` where it does not say."""
         return self.plan.writes.get(node)
+
+    def answer_schema(self, node: str) -> dict[str, JsonValue] | None:
+        """Return the JSON Schema of the answer to a pause node; `None` where its type is not declared."""
+        declared = self.answers.get(node)
+        adapter = None if declared is None else adapter_of(declared)
+        return None if adapter is None else adapter.json_schema()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fastroai.store.hints import HintsChanges
     from fastroai.store.history import RunHistory, RunSummary
     from fastroai.store.log import trace_of
+    from fastroai.store.open_questions import OpenQuestion
     from fastroai.store.opening import open_run_store
     from fastroai.store.payloads import PayloadCodec
     from fastroai.store.run_memory import MemoryRunStore
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from fastroai.store.spend_postgres import PostgresSpendStore
     from fastroai.store.spend_redis import RedisSpendStore
     from fastroai.store.spend_sqlite import SQLiteSpendStore
+    from fastroai.store.spending import SpendingRow
     from fastroai.store.step_summaries import StepSummary
     from fastroai.store.trace import Divergence, RunTrace
     from fastroai.store.trace_diff import Difference
@@ -37,6 +39,7 @@ __all__ = [
     "FollowedRun",
     "HintsChanges",
     "MemoryRunStore",
+    "OpenQuestion",
     "PayloadCodec",
     "PostgresRunStore",
     "RedisRunStore",
@@ -45,6 +48,7 @@ __all__ = [
     "RunSummary",
     "RunTrace",
     "SQLiteRunStore",
+    "SpendingRow",
     "StepAttempt",
     "StepSummary",
     "StoredKey",
@@ -66,6 +70,7 @@ _HOMES = {
     "fastroai.store.hints": ("HintsChanges",),
     "fastroai.store.history": ("RunHistory", "RunSummary"),
     "fastroai.store.log": ("trace_of",),
+    "fastroai.store.open_questions": ("OpenQuestion",),
     "fastroai.store.opening": ("open_run_store",),
     "fastroai.store.payloads": ("PayloadCodec",),
     "fastroai.store.run_memory": ("MemoryRunStore",),
@@ -76,6 +81,7 @@ _HOMES = {
     "fastroai.store.spend_postgres": ("PostgresSpendStore",),
     "fastroai.store.spend_redis": ("RedisSpendStore",),
     "fastroai.store.spend_sqlite": ("SQLiteSpendStore",),
+    "fastroai.store.spending": ("SpendingRow",),
     "fastroai.store.step_summaries": ("StepSummary",),
     "fastroai.store.trace": ("Divergence", "RunTrace"),
     "fastroai.store.trace_diff": ("Difference",),

@@ -574,6 +574,7 @@ class GraphMachine:
                 status=_STATUS[ending],
                 reason=reason,
                 resume_at=waiting,
+                questions=tuple(self.questions) if ending == "paused" else (),
                 step_id=failed if ending == "failed" else "",
                 raised=error,
                 part=self.part,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.counting_store import Counting
 from support.faulty_store import FaultyStore, Write, everything_in, gone
 from support.run_logs import START, Log, definition, failure
 from support.run_stores import KINDS, run_stores
@@ -27,7 +27,7 @@ from fastroai.runtime.facts import (
     RunResumed,
     RunStarted,
 )
-from fastroai.store import MemoryRunStore, RunHistory, StoredKey, StoredValues
+from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.entries import (
     RunHeader,
 )
@@ -100,22 +100,6 @@ async def test_runs_are_found_by_what_they_are_while_they_go_on_and_after(store:
     for run_id in ("a:1", "b"):
         await RunHistory(store).delete(run_id)
     assert await everything_in(store) == {}
-
-
-class Counting(MemoryRunStore):
-    """Counts what is read of it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reads: Counter[str] = Counter()
-
-    async def read(self, key: str, *, after: int = 0) -> StoredValues:
-        self.reads[key.partition(":")[0]] += 1
-        return await super().read(key, after=after)
-
-    async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
-        self.reads[f"list {prefix.partition(':')[0]}"] += 1
-        return await super().list(prefix, after=after, limit=limit)
 
 
 async def test_a_list_with_a_limit_reads_no_more_runs_than_it_gives() -> None:
