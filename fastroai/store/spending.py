@@ -15,6 +15,7 @@ from fastroai.store.entries import RunHeader
 from fastroai.store.headers import header_key, read_log, utc_day
 from fastroai.store.index import Find, Indexed, held_later, held_run, indexed
 from fastroai.store.run_store import RunStore
+from fastroai.usage.report_rows import model_of
 
 Dimension: TypeAlias = Literal["day", "pipeline", "model", "tenant", "tag"]
 """Field by which spending can be broken down."""
@@ -35,7 +36,7 @@ class SpendingRow:
     pipeline: str | None = None
     """The name of the outermost pipeline or graph."""
     model: str | None = None
-    """`provider:model`."""
+    """`provider:model`, or the name that `record_usage` or `spend` was given."""
     tenant: str | None = None
     tag: str | None = None
     usage: Usage
@@ -76,11 +77,10 @@ async def spending(
 
 
 def _keys(header: RunHeader, spent: Spent, by: Sequence[Dimension]) -> Iterator[tuple[Any, ...]]:
-    record = spent.record
     values: dict[Dimension, Sequence[Any]] = {
         "day": (utc_day(spent.at),),
         "pipeline": (header.pipeline,),
-        "model": (f"{record.provider}:{record.model}",),
+        "model": (model_of(spent.record),),
         "tenant": (header.tenant,),
         "tag": header.tags or (None,),
     }
