@@ -29,15 +29,15 @@ from fastroai.runtime import Scope, admit
 from fastroai.testing import ModelServer, Reply, Usage
 from fastroai.usage import Budget, CostCalculator, RequestBound
 from fastroai.usage.budget import ModelFallback
+from fastroai.usage.flat_prices import FlatPrices
 from fastroai.usage.limits import limits_of
-from fastroai.usage.upper_prices import UpperPrices
 from tests.support.virtual_time import VirtualTimeLoop
 
 AIM_SECONDS = 30e-6
 """For a request under five budgets."""
 AT_ONCE = 10
 """Requests in flight that the budget with a line before it has room for."""
-PRICES = UpperPrices(input_per_mtok=Decimal("0.25"), output_per_mtok=Decimal(2))
+PRICES = FlatPrices(input_per_mtok=Decimal("0.25"), output_per_mtok=Decimal(2))
 
 
 @dataclass

@@ -19,6 +19,7 @@ from pydantic_ai.models.batch import Batch, BatchRequest, BatchResult, EncodedBa
 from fastroai.agent.request_attempt import RequestAttempt
 from fastroai.errors import ScopeClosedError
 from fastroai.tracing import attributes
+from fastroai.usage.facts.billing import UNBILLED_IN_BATCHES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +87,7 @@ async def create(model: Model, requests: Sequence[EncodedBatchRequest]) -> Batch
 
 
 async def results(model: Model, batch: Batch) -> list[BatchResult]:
-    """Read the results of a batch. A batch that ended without running anything is not billed.
-
-    Gemini documents this for a batch that failed, expired or was cancelled; its results then name no request:
-    https://ai.google.dev/gemini-api/docs/batch-api
-    """
+    """Read the results of a batch. One that ended without running anything is not billed."""
     try:
         return await model.batch_results(batch)
     except BatchJobError as error:
@@ -118,15 +115,11 @@ def _fail(attempts: Sequence[RequestAttempt], error: BaseException) -> None:
 
 
 def decode(attempt: RequestAttempt, result: BatchResult, request: BatchRequest) -> ModelResponse:
-    """The response of a request, charged. One that its provider did not run is not billed.
-
-    See https://platform.claude.com/docs/en/build-with-claude/batch-processing and
-    https://developers.openai.com/api/docs/guides/batch#batch-expiration.
-    """
+    """The response of a request, charged. One that its provider did not run is not billed."""
     try:
         response = attempt.terms.wrapped.batch_decode(result, request)
     except BaseException as error:
-        if result.status in ("expired", "canceled"):
+        if result.status in UNBILLED_IN_BATCHES.names:
             attempt.fail_unsent(attributes.error_summary(error))
         else:
             attempt.fail(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fastroai.runtime.circuit_breaker import check_circuit_breaker
 from fastroai.runtime.options import check_count, check_seconds
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from fastroai.runtime import CircuitBreaker, ProviderLimits
     from fastroai.usage import BudgetLike, CostCalculator
 
-DEFAULT_REQUEST_RETRIES = 2
+DEFAULT_REQUEST_RETRIES: Final = 2
+REQUEST_RETRY_DELAY: Final = 0.5
+"""Seconds; the base of the backoff between attempts at a request, as in the providers' own SDKs."""
 
 
 @dataclass(frozen=True, kw_only=True)

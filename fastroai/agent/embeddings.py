@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
-from pydantic_ai.embeddings import EmbeddingModel, EmbeddingResult, EmbeddingSettings, WrapperEmbeddingModel
+from pydantic_ai.embeddings import (
+    EmbeddingModel,
+    EmbeddingResult,
+    EmbeddingSettings,
+    WrapperEmbeddingModel,
+    infer_embedding_model,
+)
 from pydantic_ai.embeddings.result import EmbedInputType
+from pydantic_ai.embeddings.settings import merge_embedding_settings
 
-from fastroai.agent.purchases import purchase
+from fastroai.agent.models import build_provider
+from fastroai.agent.purchases import buy
 from fastroai.steps.reserving import SpendTerms
-from fastroai.steps.spend_price import SpendPrice, tokens_of
+from fastroai.steps.spend_price import SpendPrice, Units, tokens_of
 from fastroai.usage import CostCalculator
-from fastroai.usage.facts import LOCAL_PROVIDERS
+from fastroai.usage.facts.allowances import EMBEDDED_TEXT
+from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
 from fastroai.usage.tokenizers import bytes_of
-
-TOKENS_AROUND_A_TEXT: Final = 64
-"""Tokens that a provider may add to each text: marks of its beginning and end, and prompts for queries and
-documents (Voyage AI: https://docs.voyageai.com/docs/embeddings). The longest documented prompt has 10 words.
-"""
 
 
 class MeteredEmbeddingModel(WrapperEmbeddingModel):
     """An embedding model whose requests are reserved and charged; made by `Metered.embedding_model`.
 
     A request reserves a token for each byte of its texts, which no tokenizer exceeds, and is charged the
-    tokens that its result reports. Like other spending outside of
-    model requests, it does not count in `Budget(requests=)`.
+    bill that the provider or a gateway states, else the tokens that its result reports. Like other spending
+    outside of model requests, it does not count in `Budget(requests=)`.
     """
 
-    def __init__(self, wrapped: EmbeddingModel | str, calculator: CostCalculator) -> None:
-        super().__init__(wrapped)
-        self._calculator = calculator
+    def __init__(self, wrapped: EmbeddingModel | str, calculator: CostCalculator, retries: int) -> None:
+        super().__init__(infer_embedding_model(wrapped, provider_factory=build_provider))
+        self._calculator, self._retries = calculator, retries
 
     async def embed(
         self,
@@ -49,13 +52,25 @@ class MeteredEmbeddingModel(WrapperEmbeddingModel):
         if self.system in LOCAL_PROVIDERS:
             return await self.wrapped.embed(inputs, input_type=input_type, settings=settings)
         texts = [inputs] if isinstance(inputs, str) else inputs
-        most = {"input_tokens": sum(bytes_of(text) + TOKENS_AROUND_A_TEXT for text in texts)}
+        merged = merge_embedding_settings(self.settings, settings) or {}
+        # PydanticAI puts the title before each text.
+        around = EMBEDDED_TEXT.tokens + bytes_of(str(merged.get("google_title", "")))
+        most = {"input_tokens": sum(bytes_of(text) + around for text in texts)}
         price = SpendPrice(self._calculator, self.model_name, self.system, None, self.base_url)
         terms = SpendTerms(
             model=self.model_name, provider=self.system, most=price.of(most), tokens=tokens_of(most)
         )
-        async with purchase(terms, price, most) as spend:
-            result = await self.wrapped.embed(inputs, input_type=input_type, settings=settings)
-            if result.usage.input_tokens:  # if the provider reported nothing, the bound counts
-                spend.settle(units={"input_tokens": result.usage.input_tokens})
-        return result
+        return await buy(
+            terms,
+            price,
+            most,
+            send=lambda: self.wrapped.embed(inputs, input_type=input_type, settings=settings),
+            used=_used,
+            retries=self._retries,
+        )
+
+
+def _used(result: EmbeddingResult) -> Units:
+    """Return the units that a result reports; none if the provider reported nothing, so the bound counts."""
+    tokens = result.usage.input_tokens
+    return {"input_tokens": tokens} if tokens else {}

@@ -12,26 +12,24 @@ from pydantic_ai.images import (
     ImageGenerationResult,
     ImageGenerationSettings,
     WrapperImageGenerationModel,
+    infer_image_generation_model,
 )
 
-from fastroai.agent.purchases import purchase
-from fastroai.agent.stated_cost import stated_cost
-from fastroai.steps.reserving import Spend, SpendTerms
+from fastroai.agent.models import build_provider
+from fastroai.agent.purchases import buy
+from fastroai.steps.reserving import SpendTerms
 from fastroai.steps.spend_price import SpendPrice, Units, tokens_of
 from fastroai.usage import CostCalculator
-from fastroai.usage.facts import LOCAL_PROVIDERS, model_facts
+from fastroai.usage.facts.allowances import IMAGE_PROMPT
+from fastroai.usage.facts.billing import IMAGES_AT_ONE_PRICE
+from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
 from fastroai.usage.facts.made_images import MadeImages, made_images
+from fastroai.usage.facts.models import model_facts
 from fastroai.usage.hosts import is_first_party
 from fastroai.usage.rate_card import UNITS
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 from fastroai.usage.tokenizers import bytes_of
 
-TOKENS_AROUND_A_PROMPT: Final = 64
-"""Tokens that a provider may add to the prompt: the role of a message, and marks of its beginning and end."""
-_ONE_OUTPUT_PRICE: Final = frozenset({"azure", "openai"})
-"""Providers whose models with a single output price sell images at that price, because they make only images:
-https://developers.openai.com/api/docs/pricing#image-generation
-"""
 _SAY_MOST: Final = "pass the most that one call can cost: image_model(..., most_usd=...)"
 
 
@@ -44,10 +42,14 @@ class MeteredImageModel(WrapperImageGenerationModel):
     """
 
     def __init__(
-        self, wrapped: ImageGenerationModel | str, calculator: CostCalculator, most_usd: Decimal | None
+        self,
+        wrapped: ImageGenerationModel | str,
+        calculator: CostCalculator,
+        most_usd: Decimal | None,
+        retries: int,
     ) -> None:
-        super().__init__(wrapped)
-        self._calculator, self._most_usd = calculator, most_usd
+        super().__init__(infer_image_generation_model(wrapped, provider_factory=build_provider))
+        self._calculator, self._most_usd, self._retries = calculator, most_usd, retries
 
     async def generate(
         self,
@@ -68,10 +70,14 @@ class MeteredImageModel(WrapperImageGenerationModel):
         prepared, references, merged = self.wrapped.prepare_generate(prompt, images=images, settings=settings)
         price = SpendPrice(self._calculator, self.model_name, self.system, None, self.base_url)
         terms = self._terms(price, self._most_units(prepared, references, merged))
-        async with purchase(terms, price, {}) as spend:
-            result = await self.wrapped.generate(prompt, images=images, settings=settings)
-            _settle(spend, price, result)
-        return result
+        return await buy(
+            terms,
+            price,
+            {},
+            send=lambda: self.wrapped.generate(prompt, images=images, settings=settings),
+            used=lambda result: _used(price, result),
+            retries=self._retries,
+        )
 
     def _terms(self, price: SpendPrice, units: Units | str) -> SpendTerms:
         """Return what to reserve. `units` is the most that the request can use, or why that is not known."""
@@ -100,7 +106,7 @@ class MeteredImageModel(WrapperImageGenerationModel):
             return "extra_body can hold settings that cost more"
         if not is_first_party(self.system, self.base_url):
             return f"the documented limits of {self.model_name} apply only at its maker's own address"
-        text = bytes_of(prompt) + TOKENS_AROUND_A_PROMPT
+        text = bytes_of(prompt) + IMAGE_PROMPT.tokens
         if (documented := made_images(self.model_name)) is not None:
             return _most_of_openai(documented, text, len(references), settings)
         facts = model_facts(self.system, self.model_name)
@@ -133,17 +139,15 @@ def _units(text: int, references: int, made: int) -> Units:
     }
 
 
-def _settle(spend: Spend, price: SpendPrice, result: ImageGenerationResult) -> None:
-    """Charge the cost that a result reports. If it reports none, the bound counts."""
+def _used(price: SpendPrice, result: ImageGenerationResult) -> Units:
+    """Return the units that a result reports; none if it reports no output, so the bound counts."""
     usage = result.usage
-    stated = stated_cost(result)
-    if stated is not None:
-        spend.settle(stated)
-    elif usage.output_tokens and not usage.unmeasured_requests:
-        units = {name: count for name, count in vars(usage).items() if count and name in UNITS}
-        # These models output only images and thoughts, and not all answers say how many tokens are which.
-        units.setdefault("output_image_tokens", usage.output_tokens - usage.output_reasoning_tokens)
-        spend.settle(units=_sold(price, units))
+    if not usage.output_tokens or usage.unmeasured_requests:
+        return {}
+    units = {name: count for name, count in vars(usage).items() if count and name in UNITS}
+    # These models output only images and thoughts, and not all answers say how many tokens are which.
+    units.setdefault("output_image_tokens", usage.output_tokens - usage.output_reasoning_tokens)
+    return _sold(price, units)
 
 
 def _cost(price: SpendPrice, units: Units) -> RequestCost:
@@ -155,7 +159,7 @@ def _sold(price: SpendPrice, units: Units) -> Units:
     cost = price.of(units)
     if "output_image_tokens" not in cost.unpriced_units:
         return units
-    if price.provider not in _ONE_OUTPUT_PRICE and cost.source != "override":
+    if price.provider not in IMAGES_AT_ONE_PRICE.names and cost.source != "override":
         return units
     split = ("output_image_tokens", "output_text_tokens")
     return {name: count for name, count in units.items() if name not in split}

@@ -47,6 +47,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from fastroai.agent import batches
 from fastroai.agent.agent_run import AgentRun, current_agent_run
+from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, REQUEST_RETRY_DELAY
 from fastroai.agent.models import ModelCache, note_loop, providers_of
 from fastroai.agent.replay import KnownResponse, RequestOnRecord, execute_tool
 from fastroai.agent.request_attempt import RequestAttempt
@@ -82,8 +83,6 @@ if TYPE_CHECKING:
     from pydantic_ai.realtime import RealtimeModel
 
 _MOST_KNOWN: Final = 16
-REQUEST_RETRY_DELAY: Final = 0.5
-"""Seconds; the base of the backoff between attempts at a request, as in the providers' own SDKs."""
 
 
 @dataclass(init=False)
@@ -96,15 +95,17 @@ class Metered(AbstractCapability[Any]):
     """
 
     calculator: CostCalculator = field(repr=False)
-    request_retries: int
+    request_retries: int | None
 
-    def __init__(self, cost_calculator: CostCalculator | None = None, *, request_retries: int = 0) -> None:
+    def __init__(
+        self, cost_calculator: CostCalculator | None = None, *, request_retries: int | None = None
+    ) -> None:
         """Meter with `cost_calculator`'s prices.
 
         Args:
             cost_calculator: Prices; by default the list prices of genai-prices.
-            request_retries: Extra attempts at a request after a transport failure. Leave it at 0 if the
-                model's own SDK retries, as in models that PydanticAI builds.
+            request_retries: Extra attempts at a request after a transport failure. By default 2 for models
+                that are given here by name, and 0 for all others, as their own SDKs retry.
 
         Raises:
             ConfigurationError: `cost_calculator` is not a `CostCalculator`.
@@ -134,6 +135,12 @@ class Metered(AbstractCapability[Any]):
             raise ConfigurationError("model", model, "'provider:model', or a PydanticAI Model")
         return self._metered_model(self.models.get(model) if isinstance(model, str) else model)
 
+    def retries_of(self, built_by_name: bool) -> int:
+        """Return how many extra attempts there are at requests to a model."""
+        if self.request_retries is not None:
+            return self.request_retries
+        return DEFAULT_REQUEST_RETRIES if built_by_name else 0
+
     def embedding_model(self, model: EmbeddingModel | str) -> EmbeddingModel:
         """Return an embedding model whose requests are reserved in budgets and charged.
 
@@ -150,7 +157,7 @@ class Metered(AbstractCapability[Any]):
 
         if not isinstance(model, EmbeddingModel | str):
             raise ConfigurationError("model", model, "'provider:model', or a PydanticAI EmbeddingModel")
-        return MeteredEmbeddingModel(model, self.calculator)
+        return MeteredEmbeddingModel(model, self.calculator, self.retries_of(isinstance(model, str)))
 
     def image_model(
         self, model: ImageGenerationModel | str, *, most_usd: Amount | None = None
@@ -177,7 +184,10 @@ class Metered(AbstractCapability[Any]):
         if not isinstance(model, ImageGenerationModel | str):
             raise ConfigurationError("model", model, "'provider:model', or a PydanticAI ImageGenerationModel")
         return MeteredImageModel(
-            model, self.calculator, None if most_usd is None else exact_dollars("most_usd", most_usd)
+            model,
+            self.calculator,
+            None if most_usd is None else exact_dollars("most_usd", most_usd),
+            self.retries_of(isinstance(model, str)),
         )
 
     def realtime_model(self, model: RealtimeModel | str) -> RealtimeModel:
@@ -729,7 +739,8 @@ class MeteredModel(OwnedModel):
     def _retry_rules(self) -> RetryRules:
         run = self._run()
         if run is None:
-            return RetryRules.counted(self.meter.request_retries, REQUEST_RETRY_DELAY)
+            retries = self.meter.retries_of(self.meter.models.has_built(self.wrapped))
+            return RetryRules.counted(retries, REQUEST_RETRY_DELAY)
         if run.retry is not None:
             return RetryRules(run.retry, run.classifiers)
         delay = REQUEST_RETRY_DELAY if run.retry_delay is None else run.retry_delay

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
-from pydantic_ai.providers import Provider
+from pydantic_ai.providers import Provider, infer_provider
 
 from fastroai.agent.cost_headers import read_cost_headers
 from fastroai.runtime.wakeup import running_loop
@@ -21,26 +21,29 @@ from fastroai.usage import model_reference
 def build_model(reference: str) -> Model:
     """The model of a reference such as `openai:gpt-5-mini`, or `gpt-5-mini` for a first-party one.
 
-    Retries that the provider's SDK would make unseen are turned off: each of them may be billed. The costs
-    that gateways state in headers are read.
-
     Raises:
         UnknownModelError: its provider cannot be told.
         pydantic_ai.exceptions.UserError: the provider is not set up, for example without an API key.
     """
     provider, name = model_reference(reference)
-    model = infer_model(f"{provider}:{name}" if provider != name else name)
-    _turn_off_sdk_retries(model)
-    read_cost_headers(model.provider)
-    return model
+    full = f"{provider}:{name}" if provider != name else name
+    return infer_model(full, provider_factory=build_provider)
 
 
-def _turn_off_sdk_retries(model: Model) -> None:
+def build_provider(name: str) -> Provider[Any]:
+    """The provider of a name.
+
+    Retries that its SDK would make unseen are turned off: each of them may be billed. The costs that gateways
+    state in headers are read.
+    """
+    provider = infer_provider(name)
+    read_cost_headers(provider)
     # The clients of OpenAI, Anthropic, Groq and others are made by one generator and share this public
     # attribute. `ModelSettings["max_retries"]` would do too, at the price of a client copy for each request.
-    client = getattr(model.provider, "client", None)
+    client = provider.client
     if isinstance(getattr(client, "max_retries", None), int):
-        client.max_retries = 0  # type: ignore[union-attr]
+        client.max_retries = 0
+    return provider
 
 
 def leaves(model: Model) -> list[Model]:

@@ -2,25 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from typing import TypeVar
 
-from fastroai.runtime import billing_of, current_scope
+from fastroai.agent.config import REQUEST_RETRY_DELAY
+from fastroai.agent.cost_headers import StatedInHeaders
+from fastroai.agent.stated_cost import Billed, stated_cost
+from fastroai.runtime import NO_RETRIES_USED, RetryRules, billing_of, current_scope, is_transport_failure
 from fastroai.steps.reserving import Spend, SpendTerms
 from fastroai.steps.spend_price import SpendPrice, Units
 
+ResultT = TypeVar("ResultT", bound=Billed)
 
-@asynccontextmanager
-async def purchase(terms: SpendTerms, price: SpendPrice, units: Units) -> AsyncGenerator[Spend]:
-    """Reserve what a request can cost; inside, send it and settle it.
+
+async def buy(
+    terms: SpendTerms,
+    price: SpendPrice,
+    reserved: Units,
+    *,
+    send: Callable[[], Awaitable[ResultT]],
+    used: Callable[[ResultT], Units],
+    retries: int,
+) -> ResultT:
+    """Reserve what a request can cost, send it, and charge the stated bill, else the units that it `used`.
 
     A request that its provider refused without billing is released. A request whose cost is not reported
-    counts at its bound, as unmeasured.
+    counts at its bound, as unmeasured. After a transport failure there are so many more attempts, each of
+    which is reserved and charged by itself.
     """
-    async with Spend(current_scope(), terms, price, units) as spend:
+    rules, made = RetryRules.counted(retries, REQUEST_RETRY_DELAY), NO_RETRIES_USED
+    while True:
         try:
-            yield spend
+            return await _buy_once(terms, price, reserved, send, used)
+        except Exception as error:
+            scope = current_scope()
+            retry = rules.next(error, made, scope) if is_transport_failure(error) else None
+            if retry is None:
+                raise
+        with nullcontext() if scope is None else scope.at_rest():
+            await asyncio.sleep(retry.delay)
+        made = retry.used
+
+
+async def _buy_once(
+    terms: SpendTerms,
+    price: SpendPrice,
+    reserved: Units,
+    send: Callable[[], Awaitable[ResultT]],
+    used: Callable[[ResultT], Units],
+) -> ResultT:
+    url = price.provider_url
+    headers = StatedInHeaders(() if url is None else price.calculator.cost_headers(url))
+    async with Spend(current_scope(), terms, price, reserved, "its result reports no usage") as spend:
+        try:
+            with headers:
+                result = await send()
         except Exception as error:
             if billing_of(error) == "released":
                 spend.release()
             raise
+        stated, units = stated_cost(result), used(result)
+        if stated is None:
+            stated = headers.usd
+        if stated is not None or units:
+            spend.settle(stated, units=units)
+    return result

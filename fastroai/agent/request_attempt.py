@@ -90,8 +90,7 @@ class RequestAttempt:
         if self.scope.account is not None or self.scope.ceilings:
             await self.terms.prepare_bound()
         breaker = None if self.run is None else self.run.circuit_breaker
-        # What providers allow in a minute does not count batches, which have limits of their own:
-        # https://developers.openai.com/api/docs/guides/batch, https://platform.claude.com/docs/en/api/rate-limits
+        # What providers allow in a minute does not count batches: see BATCH_LIMITS in usage/facts/billing.py.
         if self.terms.kind == "batch" or (breaker is None and not self.scope.provider_limits):
             self.reservation = await admit(self.scope, self.terms)
         else:

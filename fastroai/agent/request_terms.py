@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import ClassVar, Final, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic_ai.messages import (
     ModelMessage,
@@ -29,16 +29,11 @@ from fastroai.usage import (
     request_bound,
 )
 from fastroai.usage.bounds import note_input
-from fastroai.usage.facts import LOCAL_PROVIDERS, asked_geography
+from fastroai.usage.facts.allowances import COMPACTION_PROMPT
+from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
+from fastroai.usage.facts.regions import asked_geography
 
 RequestKind = Literal["answer", "batch", "compaction"]
-
-COMPACTION_PROMPT: Final = 4_096
-"""Tokens of the prompt with which a model is asked for a compaction, of which no size is documented.
-
-OpenAI billed about 100 for it (in PydanticAI's test cassettes of 2026). PydanticAI sends Anthropic one of
-about 800 where instructions are given.
-"""
 
 
 @dataclass
@@ -194,7 +189,7 @@ class CompactionTerms(Terms):
         settings: ModelSettings = {**(self.settings or {})}
         if not honours_limit:
             settings["max_tokens"] = None  # type: ignore[typeddict-item]  # the endpoint takes none
-        added = COMPACTION_PROMPT + len((self.instructions or "").encode())
+        added = COMPACTION_PROMPT.tokens + len((self.instructions or "").encode())
         return request_bound(
             self.meter.calculator, self.wrapped, self.messages, settings, self.parameters, added_input=added
         )

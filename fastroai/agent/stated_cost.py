@@ -10,14 +10,13 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fastroai.records import EXACT
+from fastroai.usage.facts.billing import OPENROUTER_BILL, XAI_BILL
 
 if TYPE_CHECKING:
     from pydantic_ai.usage import RequestUsage
 
 MOST_USD: Final = Decimal(10**6)
 """The largest bill that is believed, in US dollars. No request costs more, so a larger bill is a mistake."""
-_USD_PER_TICK: Final = Decimal("1e-10")
-"""https://docs.x.ai/docs/key-information/consumption-and-rate-limits#cost-tracking"""
 
 
 class Billed(Protocol):
@@ -51,19 +50,18 @@ def stated_cost(response: Billed) -> Decimal | None:
         return None
     if response.provider_name == "openrouter":
         return _openrouter_bill(details)
-    ticks = _number(details.get("cost_in_usd_ticks"))
-    return None if ticks is None else usd_amount(EXACT.multiply(ticks, _USD_PER_TICK))
+    ticks = _number(details.get(XAI_BILL.name))
+    return None if ticks is None else usd_amount(EXACT.multiply(ticks, XAI_BILL.usd))
 
 
 def _openrouter_bill(details: Mapping[str, object]) -> Decimal | None:
     """OpenRouter's charge, and that of the provider whose key the user has brought.
 
-    https://openrouter.ai/docs/use-cases/usage-accounting: `cost` is what is charged to the account, and with
-    `is_byok` the provider bills `upstream_inference_cost` to the user besides. PydanticAI leaves out a `cost`
-    of 0; the rest of the bill shows that there is one.
+    PydanticAI leaves out a cost of 0; the rest of the bill shows that there is one.
     """
-    is_left_out = details.get("cost") is None and details.get("is_byok") is not None
-    cost = Decimal(0) if is_left_out else usd_amount(details.get("cost"))
+    stated = details.get(OPENROUTER_BILL.name)
+    is_left_out = stated is None and details.get("is_byok") is not None
+    cost = Decimal(0) if is_left_out else usd_amount(stated)
     if cost is None:
         return None
     if not details.get("is_byok"):

@@ -40,14 +40,17 @@ class RetryRules:
         """Plain `retries`: so many extra attempts, whatever fails, unless it is terminal."""
         return cls(RetryPolicies.of(RetryPolicy(retries, backoff)), classifiers, shared=True)
 
-    def classify(self, error: BaseException, attempt: int, scope: Scope) -> FailureClass:
-        """The class of a failure in a scope."""
+    def classify(self, error: BaseException, attempt: int, scope: Scope | None) -> FailureClass:
+        """The class of a failure in a scope, or outside of any run."""
         context = FailureContext(
-            step_id=scope.step_id, attempt=attempt, run_id=scope.run_id, chain=tuple(error_chain(error))
+            step_id=None if scope is None else scope.step_id,
+            attempt=attempt,
+            run_id=None if scope is None else scope.run_id,
+            chain=tuple(error_chain(error)),
         )
         return classify(error, context, self.classifiers)
 
-    def next(self, error: Exception, used: RetriesUsed, scope: Scope) -> Retry | None:
+    def next(self, error: Exception, used: RetriesUsed, scope: Scope | None) -> Retry | None:
         """Whether and how to try again. A failure that remains is marked, so that no outer level repeats it.
 
         No wait goes past a deadline: then the failure is final at once, and has a note that says so.
@@ -63,7 +66,8 @@ class RetryRules:
             return None
         asked = retry_after(error) or 0.0
         delay = max(policy.delay(count + 1), asked)
-        if (deadline := scope.deadline_before(delay)) is not None:
+        deadline = None if scope is None else scope.deadline_before(delay)
+        if deadline is not None:
             mark_exhausted(error)
             error.add_note(_why_not(delay, asked, *deadline))
             return None

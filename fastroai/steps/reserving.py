@@ -25,9 +25,9 @@ from fastroai.tracing.attributes import error_summary
 from fastroai.usage import CostCalculator, ModelFallback, RequestBound
 from fastroai.usage.money import Amount, exact_dollars
 from fastroai.usage.pricing import calculator_of
-from fastroai.usage.request_cost import RequestCost
+from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 
-_UNSAID: Final = "whoever reserved it did not say what it cost"
+_UNSAID: Final = "it was neither settled nor released"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +83,13 @@ class Spend:
     unmeasured, at the most that it can have cost, however the block is left.
     """
 
-    def __init__(self, scope: Scope | None, terms: SpendTerms, price: SpendPrice, units: Units) -> None:
-        """Made by `spend`."""
+    def __init__(
+        self, scope: Scope | None, terms: SpendTerms, price: SpendPrice, units: Units, unsaid: str = _UNSAID
+    ) -> None:
+        """Made by `spend`. `unsaid` says why its cost is not known, if the block ends without it."""
         self._scope = scope or Scope("call", "spend", parent=None)
         self._is_root = scope is None
-        self._terms, self._price, self._units = terms, price, units
+        self._terms, self._price, self._units, self._unsaid = terms, price, units, unsaid
         self._inside = ExitStack()
         self._reservation: Reservation[SpendTerms] | None = None
         self._on_record: SpendingOnRecord | None = None
@@ -104,21 +106,20 @@ class Spend:
     def settle(self, usd: Amount | None = None, *, units: Units | None = None) -> RequestRecord:
         """Say what it has cost: `usd` in US dollars, or the `units` that were used, or all that was reserved.
 
+        With both, `usd` is the bill; the record has the units, too, and in `priced_usd` what they cost.
+
         Raises:
             BudgetExceeded: it has cost more than was reserved, so that a budget is crossed. It is charged.
             ConfigurationError: an amount that cannot be meant, units without a price, or it has ended.
         """
         used = self._units if units is None else self._of_reserved(units)
+        cost = self._terms.most if units is None else self._price.of(used)
         if usd is not None:
-            if units is not None:
-                raise ConfigurationError("usd", usd, "nothing beside units=")
-            cost, units_used = SpendPrice.stated(usd), self._units
-        else:
-            cost, units_used = (self._terms.most if units is None else self._price.of(used)), used
+            cost = (cost if units else UNKNOWN_COST).billed(exact_dollars("usd", usd))
         record = replace(
             self._record("settled"),
-            tokens=tokens_of(units_used),
-            units=units_used,
+            tokens=tokens_of(used),
+            units=used,
             cost_usd=cost.cost_usd,
             cost_source=cost.source,
             stated_usd=cost.stated_usd,
@@ -226,7 +227,7 @@ class Spend:
         return self.record
 
     def _unheard(self) -> RequestRecord:
-        return replace(self._record("unmeasured"), error=_UNSAID, use="failed")
+        return replace(self._record("unmeasured"), error=self._unsaid, use="failed")
 
     def _record(self, outcome: Literal["settled", "unmeasured", "released"]) -> RequestRecord:
         return RequestRecord(

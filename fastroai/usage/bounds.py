@@ -25,13 +25,10 @@ from pydantic_ai.messages import BinaryContent, CachePoint, ModelRequest, UserPr
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.native_tools import WebSearchTool
 
-from fastroai.usage.facts import (
-    HARMLESS_IN_BODY,
-    HARMLESS_SETTINGS,
-    SERVER_SIDE_INPUT_SETTINGS,
-    STANDARD_TIERS,
-    asked_geography,
-)
+from fastroai.usage.facts.providers import STANDARD_TIERS
+from fastroai.usage.facts.regions import asked_geography
+from fastroai.usage.facts.settings import HARMLESS_IN_BODY, HARMLESS_SETTINGS, SERVER_SIDE_INPUT_SETTINGS
+from fastroai.usage.flat_prices import FlatPrices
 from fastroai.usage.hosts import base_url_of
 from fastroai.usage.input_bounds import InputBound, InputRules, files_in, hears, most_input
 from fastroai.usage.known_inputs import KNOWN_INPUTS, separated
@@ -47,7 +44,7 @@ from fastroai.usage.tokenizers import (
     is_loaded,
     tokenizer_of,
 )
-from fastroai.usage.upper_prices import PriceConditions, UpperPrices
+from fastroai.usage.upper_prices import PriceConditions
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
@@ -68,7 +65,7 @@ class RequestBound:
     output_tokens: int | None
     cost_usd: Decimal | None
     """In US dollars."""
-    prices: UpperPrices | None = None
+    prices: FlatPrices | None = None
     """What a token costs at most; `None` if that is not known."""
     least_output_tokens: int | None = None
     """The smallest `max_tokens` that the provider accepts for it; `None` where it cannot be lowered."""
@@ -109,7 +106,7 @@ class RequestBound:
         return replace(self, output_tokens=output, cost_usd=cost)
 
 
-def _affordable(prices: UpperPrices | None, input_tokens: int | None, usd: Decimal) -> int | None:
+def _affordable(prices: FlatPrices | None, input_tokens: int | None, usd: Decimal) -> int | None:
     """The most output that so much pays for, besides the input; `None` if output is free."""
     with localcontext(prec=100):  # exact: a difference of amounts can have more than 28 digits
         rest = None if prices is None else prices.cost(input_tokens, 0)
@@ -138,7 +135,7 @@ def request_bound(
     model = _leaf(model)
     host = calculator.host(model)
     name, provider, url = model.model_name, host.provider, host.url
-    if is_local(name, provider) and calculator.upper_prices(name, provider) == UpperPrices():
+    if is_local(name, provider) and calculator.upper_prices(name, provider) == FlatPrices():
         return RequestBound(input_tokens=None, output_tokens=None, cost_usd=Decimal(0))
     asked_settings, asked_parameters = settings, parameters
     prepared, parameters = model.prepare_request(settings, parameters)
@@ -198,7 +195,7 @@ def _why(
     parameters: ModelRequestParameters,
     counted: InputBound,
     output_tokens: int | None,
-    prices: UpperPrices | None,
+    prices: FlatPrices | None,
 ) -> str | None:
     """What makes a bound large, or is missing for one."""
     reasons = []
@@ -307,8 +304,7 @@ def _bound_of_searches(
             input_tokens=None, output_tokens=None, cost_usd=None, why=_UNBOUNDED_TOOLS % tools
         )
     # The first time the model reads the request, and then what it found as well. Prices of large inputs are
-    # for those of one time. It writes to a cache for 5 minutes unasked, as in the examples of the page:
-    # https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool#usage-and-pricing
+    # for those of one time.
     output = output_limit(host, model, settings, parameters).tokens
     prices = calculator.upper_prices(model.model_name, host.provider, host.url, window, conditions)
     total = (input_tokens or window) + (rounds - 1) * window
@@ -346,10 +342,8 @@ def _price_conditions(
 ) -> PriceConditions:
     """What the request, and the owner of the host, rule out of the prices of its model."""
     audio, tiers = hears(messages, settings), _possible_tiers(host, settings)
-    if host.maker != "anthropic":
+    if host.rules is None or host.rules.cache_writes is None:
         return PriceConditions(service_tiers=tiers, audio=audio)
-    # Nothing is written to the cache unasked, and for 5 minutes where an hour is not asked for.
-    # https://platform.claude.com/docs/en/build-with-claude/prompt-caching
     cached = list(_cached_for(messages, settings))
     write: Literal["no", "5m", "1h"] = "1h" if "1h" in cached else "5m" if cached else "no"
     fast = settings.get("anthropic_speed") == "fast"

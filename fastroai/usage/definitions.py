@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
 
 from pydantic_core import from_json, to_json
 
+from fastroai.usage.facts.allowances import DEFINITION_MARGINS
 from fastroai.usage.tokenizers import Count
 
 
@@ -17,10 +17,7 @@ def definition_tokens(count: Count, definition: Mapping[str, object]) -> int:
 
     OpenAI renders functions as TypeScript, with descriptions as comments, and does not say how schemas are
     rendered otherwise. As far as it is documented and can be measured, neither is more than compact JSON,
-    but for what is added here: 1 token for each object, and 2 for each item of a list and each line of a
-    text, which covers the constants of OpenAI's cookbook (3 for a property, 3 for an item of an enum):
-    https://github.com/openai/openai-cookbook/blob/main/examples/How_to_count_tokens_with_tiktoken.ipynb
-    https://cookbook.openai.com/articles/openai-harmony#function-calling
+    but for what is added here for each object, item of a list and line of a text (`DEFINITION_MARGINS`).
     """
     text = to_json(definition).decode()
     schema = _schema(text)
@@ -79,13 +76,11 @@ def _without_definitions(value: object, definitions: dict[str, object]) -> objec
 def _node(value: object) -> _Node:
     margin, references = 0, []
     for kind, item in _walk(value):
-        margin += _MARGINS[kind]
         if kind == "reference":
             references.append(item)
+        else:
+            margin += DEFINITION_MARGINS[kind].tokens
     return _Node(to_json(value).decode(), margin, tuple(references))
-
-
-_MARGINS: Final = {"object": 1, "item": 2, "line": 2, "reference": 0}
 
 
 def _walk(value: object) -> Iterator[tuple[str, str]]:

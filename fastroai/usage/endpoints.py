@@ -13,7 +13,10 @@ from urllib.parse import urlsplit
 
 from fastroai.callers import warn_caller
 from fastroai.errors import ConfigurationError, nearest_hint
-from fastroai.usage.facts import PROVIDERS, SERVICE_TIERS, most_regional_factor, regional_factor
+from fastroai.usage.facts.billing import BILLING_HEADERS
+from fastroai.usage.facts.models import MAKERS
+from fastroai.usage.facts.providers import PROVIDERS, SERVICE_TIERS
+from fastroai.usage.facts.regions import most_regional_factor, regional_factor
 from fastroai.usage.hosts import Host, base_url_of, is_first_party
 from fastroai.usage.model_pricing import PricingOverride
 from fastroai.usage.money import Amount, exact_decimal, whole_number
@@ -25,13 +28,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 _PORTS: Final = {"http": 80, "https": 443}
-_MAKERS: Final = ("anthropic", "google", "openai")
-"""Providers that sell only their own models."""
-
-COST_HEADERS: Final = (
-    "x-litellm-response-cost",  # https://docs.litellm.ai/docs/proxy/response_headers
-    "x-aimlapi-usd-spent",  # https://docs.aimlapi.com/capabilities/request-tracing-and-cost
-)
+COST_HEADERS: Final = tuple(bill.name for bill in BILLING_HEADERS)
 """Response headers in which gateways state what this request cost, in US dollars."""
 
 
@@ -193,7 +190,8 @@ class Endpoints:
         yield name, endpoint.like, None
         maker = first_party_provider(name)
         # Third parties sell `vertex_ai/claude-…`, and Claude at Azure, at other prices than the maker.
-        if maker is not None and reseller in ("", maker) and endpoint.like in _MAKERS:
+        sells_only_its_own = MAKERS.get(endpoint.like) == (endpoint.like,)
+        if maker is not None and reseller in ("", maker) and sells_only_its_own:
             yield name, maker, None
 
     def region(self, url: str | None, provider: str, model: str, inference_geo: str | None) -> RegionalFactor:

@@ -8,24 +8,16 @@ from urllib.parse import urlsplit
 
 from pydantic_ai.exceptions import UserError
 
-from fastroai.usage.facts import (
-    GATEWAY,
-    OTHER,
-    PROVIDERS,
-    Allowances,
-    ModelFacts,
-    ProviderFacts,
-    model_facts,
-)
+from fastroai.usage.facts.allowances import GATEWAY, OTHER, Allowances
+from fastroai.usage.facts.models import MAKERS, ModelFacts, model_facts
+from fastroai.usage.facts.providers import PROVIDERS, ProviderFacts
 from fastroai.usage.references import first_party_provider
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-_SELLS_MODELS_OF: Final = {"azure": "openai", "google-cloud": "google"}
 _WITHOUT_URLS: Final = frozenset({"xai"})
 """Providers that are asked at one place only."""
-_ENCODED_BY_OPENAI: Final = frozenset({"azure", "openai"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +92,7 @@ class Host:
     @property
     def encoded_model(self) -> str | None:
         """The model, if the encodings of OpenAI's models count its tokens."""
-        return self.model if self.maker in _ENCODED_BY_OPENAI else None
+        return self.model if MAKERS.get(self.maker or "") == ("openai",) else None
 
     @property
     def longest_answer_by_name(self) -> int | None:
@@ -138,5 +130,4 @@ def _can_be_made_by(provider: str | None, model: str) -> bool:
     if provider is None:
         return False
     named = first_party_provider(model)
-    own = named in (None, provider, _SELLS_MODELS_OF.get(provider))
-    return own or model_facts(provider, model) is not None
+    return named in (None, provider, *MAKERS.get(provider, ())) or model_facts(provider, model) is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from fastroai.usage.facts import Size
+from fastroai.usage.facts.images import Size
 
 
 def image_size(data: bytes, media_type: str) -> Size | None:

@@ -36,7 +36,10 @@ from pydantic_ai.messages import (
 from pydantic_core import PydanticSerializationError
 
 from fastroai.usage.definitions import definition_tokens
-from fastroai.usage.facts import SERVER_SIDE_INPUT_SETTINGS, Allowances, ModelFacts, PdfSize
+from fastroai.usage.facts.allowances import REASONING_STEP, Allowances
+from fastroai.usage.facts.documents import PdfSize
+from fastroai.usage.facts.models import ModelFacts
+from fastroai.usage.facts.settings import SERVER_SIDE_INPUT_SETTINGS
 from fastroai.usage.image_sizes import image_size
 from fastroai.usage.pdf_sizes import can_read_pdfs
 from fastroai.usage.tokenizers import Count, bytes_of
@@ -51,8 +54,6 @@ if TYPE_CHECKING:
 
 _FRAME: Final = 256
 """More than what PydanticAI puts around a text that it renders: tags, and a line that says who speaks."""
-_REASONING_STEP: Final = 64
-"""Reasoning tokens of some models of OpenAI are reported as multiples of 64."""
 _SHORT_DETAILS: Final = frozenset({"logprobs", "phase"})
 """What OpenAI tells of a text, and is not sent back, or as one word."""
 
@@ -327,7 +328,7 @@ def _hidden(rules: InputRules, message: ModelResponse) -> int:
     if not usage.output_tokens:
         raise _NotInBody("an earlier answer holds thoughts of the model, and not the usage that bounds them")
     if rules.allowances.tells_reasoning and usage.output_reasoning_tokens:
-        return min(usage.output_tokens, usage.output_reasoning_tokens + _REASONING_STEP)
+        return min(usage.output_tokens, usage.output_reasoning_tokens + REASONING_STEP.tokens)
     return usage.output_tokens
 
 

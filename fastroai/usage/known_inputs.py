@@ -34,7 +34,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import PydanticSerializationError, to_json
 
-from fastroai.usage.facts import SERVER_SIDE_INPUT_SETTINGS
+from fastroai.usage.facts.settings import DROP_INPUT, SAY_NO_INPUT, SERVER_SIDE_INPUT_SETTINGS
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
@@ -46,9 +46,7 @@ if TYPE_CHECKING:
 _REMEMBERED: Final = 16_384
 """Beginnings that are remembered, each with some hundred bytes."""
 _SECONDS: Final = 3_600.0
-_NO_INPUT: Final = frozenset({"max_tokens", "timeout", "temperature", "top_p", "seed"})
-"""Settings that say nothing about the input."""
-_DROPS_INPUT: Final = SERVER_SIDE_INPUT_SETTINGS | {"openai_truncation"}
+_DROPS_INPUT: Final = SERVER_SIDE_INPUT_SETTINGS | DROP_INPUT.names
 """Settings with which the input that is reported may not be that of the messages."""
 _NOT_SENT: Final = {"timestamp", "run_id", "conversation_id"}
 
@@ -151,7 +149,7 @@ def _beginnings(
         return
     if parameters.native_tools or any(given.get(setting) is not None for setting in _DROPS_INPUT):
         return
-    asked = {name: value for name, value in given.items() if name not in _NO_INPUT}
+    asked = {name: value for name, value in given.items() if name not in SAY_NO_INPUT.names}
     tools = {name: _in_order(value) for name, value in vars(parameters).items() if not name.startswith("_")}
     instructions: set[str | None] = set()
     if parameters.instruction_parts is None:  # those of one of the last two requests are sent

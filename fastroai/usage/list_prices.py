@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 from genai_prices.data_snapshot import DataSnapshot, get_snapshot
 from genai_prices.types import ModelInfo, ModelPrice, PriceVariant
 
-from fastroai.usage.facts import LOCAL_PROVIDERS
+from fastroai.usage.facts.billing import FREE_MODELS
+from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
 from fastroai.usage.rate_card import RateCard
 from fastroai.usage.references import first_party_provider
 
@@ -114,15 +115,9 @@ def _has_prices(info: ModelInfo) -> bool:
 
 
 def _is_free(provider: str, model: str) -> bool:
-    """Whether a model that is listed without prices costs nothing; others were taken off the market.
-
-    Copilot's included models, and Gemma on the Gemini API, by the comments of genai-prices.
-    """
-    return (
-        model.endswith(":free")
-        or provider == "github-copilot"
-        or (provider == "google" and model.startswith("gemma"))
-    )
+    """Whether a model that is listed without prices costs nothing; others were taken off the market."""
+    free = (FREE_MODELS.get(provider), FREE_MODELS["*"])
+    return any(each is not None and each.names.match(model) for each in free)
 
 
 class _Cards:

@@ -2,85 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Final
 
 from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
 
 from fastroai.records import EXACT
+from fastroai.usage.flat_prices import TOKENS_PER_MTOK, FlatPrices
 from fastroai.usage.list_prices import listed_model
 from fastroai.usage.model_pricing import ModelPricing, TokenPrices
 from fastroai.usage.price_units import PRICE_UNITS
 from fastroai.usage.rate_card import without_noise
 
-_TOKENS_PER_MTOK: Final = 1_000_000
 _ZERO: Final = Decimal(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LowerPrices:
-    """Prices in US dollars that no kind of token of a model is below, and what a request costs besides."""
-
-    input_per_mtok: Decimal = _ZERO
-    output_per_mtok: Decimal = _ZERO
-    per_request: Decimal = _ZERO
-
-    def cost(self, input_tokens: int, output_tokens: int) -> Decimal:
-        """The least that a request with so many tokens can cost."""
-        tokens = EXACT.add(
-            EXACT.multiply(input_tokens, self.input_per_mtok),
-            EXACT.multiply(output_tokens, self.output_per_mtok),
-        )
-        return EXACT.add(EXACT.divide(tokens, _TOKENS_PER_MTOK), self.per_request)
-
-    def charged(self, share: Decimal, *, fee: Decimal = _ZERO) -> LowerPrices:
-        """Return a share of these prices, and a fee for each request besides."""
-        return LowerPrices(
-            input_per_mtok=EXACT.multiply(self.input_per_mtok, share),
-            output_per_mtok=EXACT.multiply(self.output_per_mtok, share),
-            per_request=EXACT.add(EXACT.multiply(self.per_request, share), fee),
-        )
-
-    def in_region(self, factor: Decimal) -> LowerPrices:
-        """Return these prices with a regional premium, which is for tokens only."""
-        return replace(
-            self,
-            input_per_mtok=EXACT.multiply(self.input_per_mtok, factor),
-            output_per_mtok=EXACT.multiply(self.output_per_mtok, factor),
-        )
-
-    @classmethod
-    def lowest(cls, prices: Iterable[LowerPrices]) -> LowerPrices:
-        """Prices of which none of these is lower."""
-        known = list(prices)
-        return cls(
-            input_per_mtok=min(price.input_per_mtok for price in known),
-            output_per_mtok=min(price.output_per_mtok for price in known),
-            per_request=min(price.per_request for price in known),
-        )
-
-
-def lower_override(pricing: ModelPricing, listed: LowerPrices | None) -> LowerPrices | None:
+def lower_override(pricing: ModelPricing, listed: FlatPrices | None) -> FlatPrices | None:
     """Return the lowest of a user's own prices for a model.
 
     `listed` are the lowest list prices, which hold where the user gives none; `None` if they are needed and
     not known.
     """
-    lowest = []
+    lowest: list[FlatPrices | None] = []
     for variant in pricing.variants():
-        if variant.prices is None:
-            if listed is None:
-                return None
-            tokens = listed
-        else:
-            tokens = LowerPrices.lowest(map(_lower, variant.prices_within()))
-        lowest.append(tokens.charged(variant.share, fee=variant.per_request))
-    return LowerPrices.lowest(lowest)
+        own = map(_lower, variant.prices_within())
+        tokens = listed if variant.prices is None else FlatPrices.chosen(min, own)
+        lowest.append(tokens and tokens.charged(variant.share, fee=variant.per_request))
+    return FlatPrices.chosen(min, lowest)
 
 
-def _lower(prices: TokenPrices) -> LowerPrices:
+def _lower(prices: TokenPrices) -> FlatPrices:
     input_prices = (
         prices.input_per_mtok,
         prices.cache_read_per_mtok,
@@ -90,13 +42,13 @@ def _lower(prices: TokenPrices) -> LowerPrices:
         prices.cache_audio_read_per_mtok,
     )
     output_prices = (prices.output_per_mtok, prices.output_audio_per_mtok)
-    return LowerPrices(
+    return FlatPrices(
         input_per_mtok=min(price for price in input_prices if price is not None),
         output_per_mtok=min(price for price in output_prices if price is not None),
     )
 
 
-def lower_list_prices(model: str, provider: str | None, provider_url: str | None) -> LowerPrices | None:
+def lower_list_prices(model: str, provider: str | None, provider_url: str | None) -> FlatPrices | None:
     """The lowest list prices that a request can be billed at; `None` if there is no list price.
 
     Over every kind of token (cached, audio, ...), every tier, every service tier and other variant, and
@@ -109,9 +61,9 @@ def lower_list_prices(model: str, provider: str | None, provider_url: str | None
     lowest: dict[str, Decimal] = {}
     for kind, price in _prices(listed.info):
         lowest[kind] = min(price, lowest.get(kind, price))
-    return LowerPrices(
-        input_per_mtok=EXACT.multiply(lowest.get("input", _ZERO), _TOKENS_PER_MTOK),
-        output_per_mtok=EXACT.multiply(lowest.get("output", _ZERO), _TOKENS_PER_MTOK),
+    return FlatPrices(
+        input_per_mtok=EXACT.multiply(lowest.get("input", _ZERO), TOKENS_PER_MTOK),
+        output_per_mtok=EXACT.multiply(lowest.get("output", _ZERO), TOKENS_PER_MTOK),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from genai_prices.data_snapshot import get_snapshot
 
-from fastroai.usage.facts import FINISH_REASONS, LOCAL_PROVIDERS, WITHOUT_FINISH_REASONS
+from fastroai.usage.facts.finish_reasons import FINISH_REASONS, LOCAL_PROVIDERS, WITHOUT_FINISH_REASONS
 
 _NEAR: Final = 0.8
 

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pydantic_ai.profiles.anthropic import ANTHROPIC_THINKING_BUDGET_MAP
 
-from fastroai.usage.facts import THINKS_BESIDES
+from fastroai.usage.facts import outputs
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model, ModelRequestParameters
 
     from fastroai.usage.hosts import Host
-
-_ANTHROPIC_DEFAULT: Final = 16_384
-"""What PydanticAI sends as `max_tokens`, which Anthropic requires, where nothing says how much, ..."""
-_ANTHROPIC_AFTER_THINKING: Final = 4_096
-"""... and at least beyond a budget for thinking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +31,15 @@ def output_limit(
 ) -> OutputLimit:
     """What limits the output of a request; takes what `Model.prepare_request` gives.
 
-    `max_tokens` limits all output where a provider honours it, thinking included: for OpenAI "visible output
-    tokens and reasoning tokens" (`max_output_tokens` in its API reference), for Anthropic "a strict limit"
-    (https://platform.claude.com/docs/en/build-with-claude/extended-thinking), for Google both together
-    (https://github.com/googleapis/python-genai/issues/2062).
+    `max_tokens` limits all output where a provider honours it, thinking included (`LIMITS_ALL_OUTPUT`).
     """
     claude_limit = _positive(_profile(model).get("anthropic_max_output_tokens"))
     facts = host.facts
     limits = [host.window, claude_limit, None if facts is None else facts.output_tokens]
     budget = _thinking_budget(model, settings, parameters)
     if model.system == "anthropic" and not _positive(settings.get("max_tokens")):
-        limits.append(max(claude_limit or _ANTHROPIC_DEFAULT, budget + _ANTHROPIC_AFTER_THINKING))
+        default = claude_limit or outputs.CLAUDE_DEFAULT.tokens
+        limits.append(max(default, budget + outputs.CLAUDE_DEFAULT_BEYOND_THINKING.tokens))
     honoured = _honours_max_tokens(model, settings, parameters)
     if honoured:
         limits.append(_positive(settings.get("max_tokens")))
@@ -62,13 +55,10 @@ def _honours_max_tokens(
         *model.unsupported_settings,
         *_strings(_profile(model).get("openai_unsupported_model_settings")),
     }
-    # With predicted outputs, `max_completion_tokens` is refused, and what is rejected of the prediction is
-    # billed as output; like other output, it is part of the context window.
-    # https://developers.openai.com/api/docs/guides/predicted-outputs#limitations
     return (
         "max_tokens" not in ignored
         and not thinks_besides(model, settings, parameters)
-        and not settings.get("openai_prediction")
+        and not any(settings.get(name) for name in outputs.EXCLUDES_MAX_TOKENS.names)
     )
 
 
@@ -77,7 +67,7 @@ def thinks_besides(model: Model, settings: Mapping[str, object], parameters: Mod
 
     Grok does, but in answers of the Responses API, and where it is told not to think and can be told so.
     """
-    if not THINKS_BESIDES.names.match(model.model_name) or _is_responses(model):
+    if not outputs.THINKS_BESIDES.names.match(model.model_name) or _is_responses(model):
         return False
     efforts = _profile(model).get("grok_reasoning_efforts")
     effort = settings.get("xai_reasoning_effort")
@@ -86,12 +76,8 @@ def thinks_besides(model: Model, settings: Mapping[str, object], parameters: Mod
 
 
 def _floor(model: Model, thinking_budget: int) -> int:
-    # "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16":
-    # https://github.com/earendil-works/pi/issues/6265. Others take any positive number.
-    accepted = 16 if _is_responses(model) else 1
-    # "`max_tokens` must be greater than `thinking.budget_tokens`":
-    # https://platform.claude.com/docs/en/build-with-claude/extended-thinking#working-with-thinking-budgets
-    return max(accepted, thinking_budget + 1 if thinking_budget else 0)
+    accepted = outputs.LEAST_OF_RESPONSES.tokens if _is_responses(model) else 1
+    return max(accepted, thinking_budget + outputs.BEYOND_THINKING.tokens if thinking_budget else 0)
 
 
 def _is_responses(model: Model) -> bool:

@@ -9,7 +9,7 @@ from io import BytesIO
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from fastroai.usage.facts import PdfSize
+from fastroai.usage.facts.documents import PdfSize
 from fastroai.usage.tokenizers import bytes_of
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -19,9 +19,10 @@ from fastroai.errors import ConfigurationError, UnpricedModelError
 from fastroai.records import Tokens, usd_to_microcents
 from fastroai.usage.bought import used_units
 from fastroai.usage.endpoints import Endpoint, Endpoints
+from fastroai.usage.flat_prices import FlatPrices
 from fastroai.usage.hosts import Host
 from fastroai.usage.list_prices import ListedModel, is_local, listed_model
-from fastroai.usage.lower_prices import LowerPrices, lower_list_prices, lower_override
+from fastroai.usage.lower_prices import lower_list_prices, lower_override
 from fastroai.usage.model_pricing import ModelPricing, PricingOverride
 from fastroai.usage.money import whole_number
 from fastroai.usage.overrides import PricingOverrides, canonical_provider
@@ -33,7 +34,6 @@ from fastroai.usage.updates import refresh_prices, refresh_prices_async, update_
 from fastroai.usage.upper_prices import (
     ANY_PRICE,
     PriceConditions,
-    UpperPrices,
     upper_list_prices,
     upper_override,
 )
@@ -300,7 +300,7 @@ class CostCalculator:
         found = self._find((model, answered), (provider, answered_by), url)
         own = None if found is None else found.in_service_tier(served.get("service_tier"))
         asked, name = answered_by or provider, _full_name(answered, model)
-        listed = self._listed(name, canonical_provider(asked) if asked else None, url)
+        listed = self._listed(name, asked, url)
         if listed is None:
             return ServedPrices(own, None, is_free=is_local(answered, provider or answered_by))
         region = self._endpoints.region(url, asked or "", name or "", inference_geo)
@@ -315,10 +315,13 @@ class CostCalculator:
         return pricing or self._overrides.find(models, providers)
 
     def _listed(self, model: str | None, provider: str | None, url: str | None) -> ListedModel | None:
-        for listing in self._endpoints.listings(model or "", provider, url):
-            if (listed := listed_model(*listing)) is not None:
-                return listed
-        return None
+        found = (listed_model(*listing) for listing in self._listings(model or "", provider, url))
+        return next((listed for listed in found if listed is not None), None)
+
+    def _listings(
+        self, model: str, provider: str | None, url: str | None
+    ) -> Iterator[tuple[str, str | None, str | None]]:
+        return self._endpoints.listings(model, canonical_provider(provider) if provider else None, url)
 
     def host(self, model: Model) -> Host:
         """Return what is known of whoever serves a model: whose rules hold, and what it adds."""
@@ -338,8 +341,7 @@ class CostCalculator:
         pricing = self._find((model,), (provider,), provider_url)
         if pricing is not None and pricing.prices is not None:
             return True
-        name = canonical_provider(provider) if provider else None
-        return self._listed(model, name, provider_url) is not None or is_local(model, provider)
+        return self._listed(model, provider, provider_url) is not None or is_local(model, provider)
 
     def upper_prices(
         self,
@@ -348,7 +350,7 @@ class CostCalculator:
         provider_url: str | None = None,
         input_tokens: int | None = None,
         conditions: PriceConditions = ANY_PRICE,
-    ) -> UpperPrices | None:
+    ) -> FlatPrices | None:
         """Prices that no token of a request to a model exceeds; `None` if that cannot be told.
 
         Where prices rise with the size of the input, only what `input_tokens` can reach counts, and of
@@ -356,41 +358,37 @@ class CostCalculator:
         """
         provider, model = _provider_and_name(model, provider)
         pricings = self._pricings(model, provider, provider_url)
-        listed: UpperPrices | None = None
+        listed: FlatPrices | None = None
         if any(pricing.uses_list_prices for pricing in pricings):
-            name = canonical_provider(provider) if provider else None
-            listings = self._endpoints.listings(model, name, provider_url)
-            found = (upper_list_prices(*listing, input_tokens, conditions) for listing in listings)
+            found = (
+                upper_list_prices(*listing, input_tokens, conditions)
+                for listing in self._listings(model, provider, provider_url)
+            )
             listed = next((prices for prices in found if prices is not None), None)
             region = self._endpoints.region(provider_url, provider or "", model, conditions.inference_geo)
             if listed is not None:
                 listed = None if region.most is None else listed.in_region(region.most)
             elif is_local(model, provider):
-                listed = UpperPrices()
-        possible = [upper_override(pricing, listed, input_tokens, conditions) for pricing in pricings]
-        known = [prices for prices in possible if prices is not None]
-        return UpperPrices.highest(known) if len(known) == len(possible) else None
+                listed = FlatPrices()
+        own = (upper_override(pricing, listed, input_tokens, conditions) for pricing in pricings)
+        return FlatPrices.chosen(max, own)
 
     def lower_prices(
         self, model: str, provider: str | None = None, provider_url: str | None = None
-    ) -> LowerPrices | None:
+    ) -> FlatPrices | None:
         """Prices below which no token of a request to a model is billed; `None` if no price is known."""
         provider, model = _provider_and_name(model, provider)
         pricings = self._pricings(model, provider, provider_url)
-        listed: LowerPrices | None = None
+        listed: FlatPrices | None = None
         if any(pricing.uses_list_prices for pricing in pricings):
-            name = canonical_provider(provider) if provider else None
-            listings = self._endpoints.listings(model, name, provider_url)
-            found = (lower_list_prices(*listing) for listing in listings)
+            found = (lower_list_prices(*listing) for listing in self._listings(model, provider, provider_url))
             listed = next((prices for prices in found if prices is not None), None)
             region = self._endpoints.region(provider_url, provider or "", model, None)
             if listed is not None:
                 listed = listed.in_region(region.known or _ONE)
             elif is_local(model, provider):
-                listed = LowerPrices()
-        possible = [lower_override(pricing, listed) for pricing in pricings]
-        known = [prices for prices in possible if prices is not None]
-        return LowerPrices.lowest(known) if len(known) == len(possible) else None
+                listed = FlatPrices()
+        return FlatPrices.chosen(min, (lower_override(pricing, listed) for pricing in pricings))
 
     def _pricings(self, model: str, provider: str | None, url: str | None) -> list[ModelPricing]:
         """The pricings that can apply when a model is asked: its own, and those of its snapshots."""

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from fastroai.errors import UnknownModelError
+from fastroai.usage.facts.models import FIRST_PARTY
 
-_FIRST_PARTY: Final = (
-    (re.compile(r"(gpt|chatgpt)-(?!oss)|o\d+(-|$)"), "openai"),  # gpt-oss is open-weight: others serve it
-    (re.compile(r"claude-"), "anthropic"),
-    (re.compile(r"gemini-"), "google"),
-)
 _OTHER_WAYS_TO_SAY_IT: Final = ("gateway/", "openai-chat:")
 _MOST_CANDIDATES: Final = 5
 _NEAR: Final = 0.8
@@ -53,7 +48,7 @@ def first_party_provider(model: str) -> str | None:
     """The maker that serves a model under this bare name itself, if the name tells."""
     if ":" in model or model != model.strip():
         return None
-    return next((provider for pattern, provider in _FIRST_PARTY if pattern.match(model)), None)
+    return next((maker for maker, own in FIRST_PARTY.items() if own.names.match(model)), None)
 
 
 def near_reference(provider: str, model: str) -> str | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from fastroai.records import EXACT
+from fastroai.usage.facts.providers import LISTED_TIERS
 from fastroai.usage.rate_card import TOKEN_UNITS, ContradictoryUsage, RateCard, Used
 from fastroai.usage.request_cost import FREE, REGIONAL, UNKNOWN_COST, RequestCost
 
@@ -30,7 +31,7 @@ Conditions = tuple[tuple[str, str], ...]
 
 _ONE: Final = Decimal(1)
 _CONDITIONS: Final = ("service_tier", "traffic_type", "speed", "processing")
-_STANDARD: Final = frozenset({"auto", "default", "on_demand", "standard", "standard_only"})
+_STANDARD: Final = LISTED_TIERS | {"auto"}
 """Values that name the service at its plain list price, in lower case."""
 
 

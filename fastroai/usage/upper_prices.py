@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, Literal
@@ -13,13 +13,13 @@ from genai_prices.data_units import unit_data
 from genai_prices.types import ModelInfo, ModelPrice, StartDateConstraint, TieredPrices
 
 from fastroai.records import EXACT
-from fastroai.usage.facts import SEARCHES_UNASKED
+from fastroai.usage.facts.billing import SEARCHES_UNASKED
+from fastroai.usage.flat_prices import TOKENS_PER_MTOK, FlatPrices
 from fastroai.usage.list_prices import listed_model
 from fastroai.usage.model_pricing import ModelPricing, TokenPrices
 from fastroai.usage.price_units import PRICE_UNITS
 from fastroai.usage.rate_card import without_noise
 
-_TOKENS_PER_MTOK: Final = 1_000_000
 _CLOCK_SLACK: Final = timedelta(days=1)
 _WEB_SEARCHES: Final = "web_searches_kcount"
 
@@ -43,84 +43,26 @@ class PriceConditions:
 ANY_PRICE: Final = PriceConditions()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpperPrices:
-    """Prices in US dollars that no kind of token of a model exceeds, and what a request costs besides."""
-
-    input_per_mtok: Decimal = Decimal(0)
-    output_per_mtok: Decimal = Decimal(0)
-    per_request: Decimal = Decimal(0)
-    per_web_search: Decimal | None = None
-    """For one search by the provider's own tool; `None` if it is not known."""
-
-    def cost(self, input_tokens: int | None, output_tokens: int | None) -> Decimal | None:
-        """The most that so many tokens can cost; `None` if a count that costs money is not known."""
-        total = self.per_request
-        for tokens, per_mtok in ((input_tokens, self.input_per_mtok), (output_tokens, self.output_per_mtok)):
-            if per_mtok:
-                if tokens is None:
-                    return None
-                total = EXACT.add(total, EXACT.divide(EXACT.multiply(tokens, per_mtok), _TOKENS_PER_MTOK))
-        return total
-
-    def charged(self, share: Decimal, *, fee: Decimal = Decimal(0)) -> UpperPrices:
-        """Return a share of these prices, and a fee for each request besides."""
-        search = self.per_web_search
-        return UpperPrices(
-            input_per_mtok=EXACT.multiply(self.input_per_mtok, share),
-            output_per_mtok=EXACT.multiply(self.output_per_mtok, share),
-            per_request=EXACT.add(EXACT.multiply(self.per_request, share), fee),
-            per_web_search=None if search is None else EXACT.multiply(search, share),
-        )
-
-    def in_region(self, factor: Decimal) -> UpperPrices:
-        """Return these prices with a regional premium, which is for tokens only."""
-        return replace(
-            self,
-            input_per_mtok=EXACT.multiply(self.input_per_mtok, factor),
-            output_per_mtok=EXACT.multiply(self.output_per_mtok, factor),
-        )
-
-    @classmethod
-    def highest(cls, prices: Iterable[UpperPrices]) -> UpperPrices:
-        """Prices that none of these exceeds."""
-        known = list(prices)
-        return cls(
-            input_per_mtok=max(price.input_per_mtok for price in known),
-            output_per_mtok=max(price.output_per_mtok for price in known),
-            per_request=max(price.per_request for price in known),
-            per_web_search=max(
-                (price.per_web_search for price in known if price.per_web_search is not None), default=None
-            ),
-        )
-
-
 def upper_override(
     pricing: ModelPricing,
-    listed: UpperPrices | None,
+    listed: FlatPrices | None,
     input_tokens: int | None = None,
     conditions: PriceConditions = ANY_PRICE,
-) -> UpperPrices | None:
+) -> FlatPrices | None:
     """Return the highest of a user's own prices that can apply to a request of at most `input_tokens`.
 
     `listed` are the highest list prices, which hold where the user gives none; `None` if they are needed and
     not known.
     """
-    highest = []
+    highest: list[FlatPrices | None] = []
     for variant in pricing.variants(conditions.service_tiers):
-        if variant.prices is None:
-            if listed is None:
-                return None
-            tokens = listed
-        else:
-            tokens = UpperPrices.highest(
-                _upper(each, conditions) for each in variant.prices_within(input_tokens)
-            )
-        highest.append(tokens.charged(variant.share, fee=variant.per_request))
-    return UpperPrices.highest(highest)
+        own = (_upper(each, conditions) for each in variant.prices_within(input_tokens))
+        tokens = listed if variant.prices is None else FlatPrices.chosen(max, own)
+        highest.append(tokens and tokens.charged(variant.share, fee=variant.per_request))
+    return FlatPrices.chosen(max, highest)
 
 
-def _upper(prices: TokenPrices, conditions: PriceConditions) -> UpperPrices:
+def _upper(prices: TokenPrices, conditions: PriceConditions) -> FlatPrices:
     input_prices = (
         prices.input_per_mtok,
         prices.cache_read_per_mtok,
@@ -129,7 +71,7 @@ def _upper(prices: TokenPrices, conditions: PriceConditions) -> UpperPrices:
         prices.input_audio_per_mtok if conditions.audio else None,
         prices.cache_audio_read_per_mtok if conditions.audio else None,
     )
-    return UpperPrices(
+    return FlatPrices(
         input_per_mtok=max(price for price in input_prices if price is not None),
         output_per_mtok=max(prices.output_per_mtok, prices.output_audio_per_mtok or Decimal(0)),
     )
@@ -141,7 +83,7 @@ def upper_list_prices(
     provider_url: str | None,
     input_tokens: int | None,
     conditions: PriceConditions = ANY_PRICE,
-) -> UpperPrices | None:
+) -> FlatPrices | None:
     """The highest list prices that can apply to a request of at most `input_tokens`, sent now.
 
     Over every kind of token (plain, cached, written to a cache, audio, ...), every tier within reach, every
@@ -155,9 +97,9 @@ def upper_list_prices(
     for kind, start, price in rates.tiers:
         if (input_tokens is None or input_tokens > start) and price > highest[kind]:
             highest[kind] = price
-    return UpperPrices(
-        input_per_mtok=EXACT.multiply(highest["input"], _TOKENS_PER_MTOK),
-        output_per_mtok=EXACT.multiply(highest["output"], _TOKENS_PER_MTOK),
+    return FlatPrices(
+        input_per_mtok=EXACT.multiply(highest["input"], TOKENS_PER_MTOK),
+        output_per_mtok=EXACT.multiply(highest["output"], TOKENS_PER_MTOK),
         per_request=highest["requests"],
         per_web_search=highest["web_search"] or None,
     )

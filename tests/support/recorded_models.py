@@ -279,7 +279,11 @@ def whole(answer: Json) -> Wire:
     return Wire([json.dumps(queued).encode()], polled=json.dumps(body).encode())
 
 
-_BYTES = ("thoughtSignature", "redactedContent")
+_MASKED = {
+    "thoughtSignature": "eA==",
+    "redactedContent": "eA==",
+    "embedding": "AAAAAA==",  # SDKs ask for vectors in base64, so masking left an invalid "x": this is [0.0]
+}
 
 
 def readable(body: Any) -> Any:
@@ -290,7 +294,10 @@ def readable(body: Any) -> Any:
         ids = {id(call): {"id": result} for call, result in zip(calls, results, strict=False)}
         return [readable(each | ids[id(each)] if id(each) in ids else each) for each in body]
     if isinstance(body, dict):
-        return {key: "eA==" if key in _BYTES else readable(value) for key, value in body.items()}
+        return {
+            key: _MASKED[key] if key in _MASKED and isinstance(value, str) else readable(value)
+            for key, value in body.items()
+        }
     return body
 
 
@@ -335,5 +342,5 @@ def assert_asked(wire: Wire, answer: Json) -> None:
 
 
 def _place(host: str, path: str) -> str:
-    path = re.sub(r"^(.*)/v1(beta1?)?/(?=models/|projects/|publishers/)", r"\1/v1/", path)
+    path = re.sub(r"^(.*)/v1(beta1?)?/(?=cachedContents|models/|projects/|publishers/)", r"\1/v1/", path)
     return host + re.sub(r"/deployments/[^/]+/", "/deployments/d/", path)

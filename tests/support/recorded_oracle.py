@@ -193,6 +193,11 @@ def anthropic(body: Json) -> Reading:
     return reading
 
 
+def google_cache(body: Json) -> Reading:
+    """The size of a cache is not its bill."""
+    return Reading(contradiction=f"{body['usageMetadata']['totalTokenCount']} tokens are kept by the hour")
+
+
 def gemini(body: Json) -> Reading:
     """`candidatesTokenCount` is without the thoughts; modalities are broken down beside the totals."""
     usage = body["usageMetadata"]
@@ -267,6 +272,8 @@ def embeddings(body: Json) -> Reading:
     """Input alone."""
     usage = body.get("usage") or body["usageMetadata"]
     count = usage.get("prompt_tokens", usage.get("promptTokenCount", usage.get("total_tokens", 0)))
+    if not count:
+        return Reading(contradiction="no tokens for the texts")
     return Reading(billed={"input_mtok": count}, tokens={"input_tokens": count})
 
 
@@ -416,7 +423,7 @@ _PRICED_AS: Final = {
 }
 _FORMATS: Final[list[tuple[str, str, Format]]] = [
     (r"embed", "embedding", embeddings),
-    (r"/cachedContents$", "cache", gemini),
+    (r"/cachedContents$", "cache", google_cache),
     (r":generateContent$", "request", gemini),
     (r"/converse$", "request", converse),
     (r"/v1/messages$|/invoke$", "request", anthropic),
@@ -462,18 +469,12 @@ def expectation(answer: Json, at: datetime = AT) -> dict[str, Any]:
     """What the account must say of one answer."""
     kind, read = next((kind, read) for form, kind, read in _FORMATS if re.search(form, answer["path"]))
     entry: dict[str, Any] = {"source": answer["source"], "kind": kind}
-    if kind == "cache":
-        return entry | {
-            "requests": 0,
-            "why": "Not a model request: a cache is made with Google's own client, and billed by the hour as "
-            "long as it lives. No model of PydanticAI sends it, so it enters only by ctx.record_usage.",
-        }
     reading = read(answer["response"])
     reading.stated = stated(answer["response"])
     provider, model = provider_of(answer["host"], answer["path"]), answering_model(answer)
     _explain(reading, answer, kind, provider)
     tokens = {name: count for name, count in reading.tokens.items() if count}
-    entry |= {"requests": 0 if kind == "embedding" else 1, "tokens": tokens}
+    entry |= {"requests": 0 if kind in ("embedding", "cache") else 1, "tokens": tokens}
     if reading.contradiction and reading.stated is None:
         return entry | _unmeasured(reading)
     prices = None if provider is None or model is None else _prices(provider, model, answer, at)
@@ -550,7 +551,16 @@ def _explain(reading: Reading, answer: Json, kind: str, provider: str | None) ->
     asked, told = asked_model(answer), body.get("model") or body.get("modelVersion")
     why = reading.why
     if kind == "embedding":
-        why.append("No request of an agent: it enters the account by ctx.spend, with this cost.")
+        why.append("No request of an agent: Metered().embedding_model(...) charges it, like other spending.")
+    if kind == "embedding" and host == "generativelanguage.googleapis.com":
+        reading.contradiction = "PydanticAI drops the usage of embeddings of the Gemini API"
+        reading.tokens = {}
+    if kind == "cache":
+        why.append(
+            "No model of PydanticAI makes a cache. The user makes it with Google's own client, inside of "
+            "spend. Google bills it as long as it lives, and neither the answer nor genai-prices has a price "
+            "for that."
+        )
     if kind == "compaction":
         why.append("OpenAICompaction sends it; the answer does not name the model, so it is the one asked.")
     if kind == "background":

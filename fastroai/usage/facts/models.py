@@ -2,7 +2,8 @@
 
 A line is for the models whose whole name it matches, with or without the date of a snapshot. What a line
 does not say is not documented, or could not be checked, and has no bound of its own: the context window
-stands in for it.
+stands in for it. A model without a line has nothing but that window: the tests list these models, each with
+the reason, so that a new one is noticed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from fastroai.usage.facts.images import (
     Tiles,
     VisualTokens,
 )
-from fastroai.usage.facts.source import Source
+from fastroai.usage.facts.source import NamePattern, Source
 
 Maker = Literal["anthropic", "google", "openai", "xai"]
 
@@ -133,7 +134,7 @@ _UNSCALED: Final = Patches(
 
 _OPENAI: Final = (
     _line("openai", r"gpt-3\.5-turbo(-16k|-instruct|-0125|-0301|-0613|-1106)?|gpt-3\.5-0301", output=4_096),
-    _line("openai", r"gpt-4(-32k)?(-0314|-0613)?"),
+    _line("openai", r"gpt-4(-32k)?(-0314|-0613)?", unknown="its limits could not be checked"),
     _line("openai", r"gpt-4-turbo(-preview)?", output=4_096, images=_tiles(85, 170)),
     _line("openai", r"gpt-4-vision-preview", output=4_096),
     _line("openai", r"gpt-4o|chatgpt-4o|gpt-4\.5-preview", output=16_384, images=_tiles(85, 170)),
@@ -295,14 +296,18 @@ _ANTHROPIC: Final = (
 # --- xAI ---
 
 _XAI: Final = (
-    _line("xai", r"grok-[234](-.*)?|grok-4\.\d+(-.*)?|grok-build-0\.1|grok-code-fast-1|grok-latest"),
+    _line(
+        "xai",
+        r"grok-[234](-.*)?|grok-4\.\d+(-.*)?|grok-build-0\.1|grok-code-fast-1|grok-latest",
+        unknown="there is no limit on the length of an answer, and no rule for images",
+    ),
     _line("xai", r"grok-voice-.*", unknown="not asked for text"),
 )
 
 MODELS: Final = (*_OPENAI, *_GOOGLE, *_ANTHROPIC, *_XAI)
 """By maker and name; the first line that fits counts."""
 
-_MAKERS: Final[dict[str, tuple[Maker, ...]]] = {
+MAKERS: Final[dict[str, tuple[Maker, ...]]] = {
     "anthropic": ("anthropic",),
     "azure": ("openai",),
     "google": ("google",),
@@ -313,44 +318,13 @@ _MAKERS: Final[dict[str, tuple[Maker, ...]]] = {
 }
 """Whose models a provider serves under the names that their makers give them."""
 
-PROVIDERS_OF_MANY: Final = {
-    "alibaba": "serves open models",
-    "bedrock": "names models in its own way",
-    "bedrock-mantle": "names models in its own way",
-    "cerebras": "serves open models",
-    "cohere": "could not be checked",
-    "crusoe": "serves open models",
-    "deepseek": "could not be checked",
-    "elevenlabs": "not asked for text",
-    "fireworks": "serves open models",
-    "github": "a gateway",
-    "github-copilot": "a gateway",
-    "groq": "serves open models",
-    "heroku": "a gateway",
-    "huggingface": "a gateway",
-    "litellm": "a gateway",
-    "meta": "could not be checked",
-    "mistral": "could not be checked",
-    "moonshotai": "could not be checked",
-    "nebius": "serves open models",
-    "ollama": "serves open models",
-    "openai-chatgpt": "billed by subscription",
-    "openai-codex": "billed by subscription",
-    "openai-decisions": "not asked for text",
-    "openrouter": "a gateway",
-    "ovhcloud": "serves open models",
-    "sambanova": "serves open models",
-    "sentence-transformers": "not asked for text",
-    "snowflake": "a gateway",
-    "system-one": "not asked for text",
-    "together": "serves open models",
-    "typesafe": "a gateway",
-    "vercel": "a gateway",
-    "vllm": "serves open models",
-    "voyageai": "not asked for text",
-    "zai": "could not be checked",
+FIRST_PARTY: Final[dict[Maker, NamePattern]] = {
+    # gpt-oss is open: others serve it
+    "openai": NamePattern(re.compile(r"(gpt|chatgpt)-(?!oss)|o\d+(-|$)"), (_PAGES["openai"],)),
+    "anthropic": NamePattern(re.compile(r"claude-"), (_PAGES["anthropic"],)),
+    "google": NamePattern(re.compile(r"gemini-"), (_PAGES["google"],)),
 }
-"""Providers of whose models nothing is said here, and why: their models have only their context windows."""
+"""How the names of models begin that their makers serve themselves."""
 
 
 @lru_cache(maxsize=1_024)
@@ -365,5 +339,5 @@ def model_facts(provider: str, model: str) -> ModelFacts | None:
 
 
 def _lines(provider: str) -> Iterator[ModelFacts]:
-    makers = _MAKERS.get(provider, ())
+    makers = MAKERS.get(provider, ())
     return (line for line in MODELS if line.maker in makers)

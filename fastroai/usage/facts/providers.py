@@ -1,144 +1,46 @@
-"""What providers document of their APIs: hosts, tokens around messages, service tiers, searches."""
+"""What providers document of their APIs: hosts, service tiers, searches, caches."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
+from fastroai.usage.facts.allowances import ANTHROPIC, GATEWAY, OPENAI, Allowances
 from fastroai.usage.facts.source import Source
 
 _CHECKED: Final = date(2026, 11, 22)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Allowances:
-    """Input tokens that are billed besides the texts themselves: what delimits them, and hidden prompts.
-
-    Every number covers what is documented or was measured, with a margin; it is part of bounds.
-    """
-
-    request: int
-    """Once."""
-    tools: int
-    """Once, if there are any tools."""
-    output_format: int
-    """Once, if the answer has a schema."""
-    message: int
-    """For each text that is sent as a message, or as a part of one."""
-    call: int
-    """For each tool call of the history, besides its name and arguments."""
-    result: int
-    """For each result of a tool, besides the name of the tool."""
-    tool: int
-    """For each tool, besides its definition as JSON."""
-    names_calls: bool = True
-    """Whether the ids of tool calls may be part of what the model reads."""
-    tells_reasoning: bool = False
-    """Whether responses tell how much of their output was reasoning."""
-    sources: tuple[Source, ...] = ()
-
-
-OPENAI: Final = Allowances(
-    request=16,
-    message=8,
-    call=24,
-    result=12,
-    tool=16,
-    tools=256,
-    output_format=64,
-    names_calls=False,
-    tells_reasoning=True,
-    sources=(
-        Source(
-            "https://github.com/openai/openai-cookbook/blob/main/examples/"
-            "How_to_count_tokens_with_tiktoken.ipynb",
-            _CHECKED,
-            "3 tokens for each message, 1 for its role, 3 that prime the answer; 10 and 12 for the first and "
-            "the last of some functions",
-        ),
-        Source(
-            "https://github.com/pydantic/pydantic-ai/tree/main/tests/models/cassettes",
-            _CHECKED,
-            "requests on record, gpt-4o to gpt-5.6, Chat and Responses: 6 or 7 tokens besides the text of a "
-            "message; 14 to 16 for a call and its result, 25 for each pair where calls are parallel; with "
-            "tools, instructions on parallel calls of 194 tokens, in March 2025",
-        ),
-    ),
-)
-ANTHROPIC: Final = Allowances(
-    request=64,
-    message=16,
-    call=64,
-    result=64,
-    tool=32,
-    tools=1_024,
-    output_format=1_024,
-    sources=(
-        Source(
-            "https://platform.claude.com/docs/en/build-with-claude/token-counting",
-            _CHECKED,
-            "prompts that Anthropic adds are not billed, but for those of tools; 8 tokens were measured for "
-            "a message of one word",
-        ),
-        Source(
-            "https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview#pricing",
-            _CHECKED,
-            "the largest prompt for tools is 804 tokens, of Claude Opus 4.7 with a forced tool",
-        ),
-        Source(
-            "https://platform.claude.com/docs/en/build-with-claude/structured-outputs",
-            _CHECKED,
-            "a system prompt explains the output format; its size is not documented",
-        ),
-    ),
-)
-GATEWAY: Final = Allowances(
-    # OpenAI's, Anthropic's or Google's models under their name, but not at their address, or not documented;
-    # or an open model behind their API, whose template tells it of tools in some hundred tokens. With tools,
-    # both together are twice the largest prompt that is documented, see above.
-    request=1_024,
-    message=32,
-    call=64,
-    result=64,
-    tool=64,
-    tools=512,
-    output_format=512,
-)
-OTHER: Final = Allowances(
-    # A chat template can hold a default system prompt: that of gpt-oss has 70 tokens, others have hundreds.
-    request=4_096,
-    message=32,
-    call=64,
-    result=64,
-    tool=64,
-    tools=1_024,
-    output_format=1_024,
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceTiers:
     """Names that a provider gives to its service tiers."""
 
-    standard: frozenset[str]
-    """Service tiers that the provider never bills above its list prices."""
-    others: frozenset[str]
+    listed: frozenset[str]
+    """Billed at plain list prices."""
+    flexible: frozenset[str] = frozenset()
+    """Billed at list prices at most."""
+    dearer: frozenset[str]
     source: Source
+
+    @property
+    def standard(self) -> frozenset[str]:
+        """Service tiers that the provider never bills above its list prices."""
+        return self.listed | self.flexible
 
 
 _OPENAI_TIERS: Final = ServiceTiers(
-    standard=frozenset({"default", "flex"}),
-    others=frozenset({"fast", "priority", "scale", "ultrafast"}),
+    listed=frozenset({"default"}),
+    flexible=frozenset({"flex"}),
+    dearer=frozenset({"fast", "priority", "scale", "ultrafast"}),
     source=Source(
         "https://developers.openai.com/api/docs/api-reference/responses/create#service_tier", _CHECKED
     ),
 )
 TIERS_BY_PROVIDER: Final = {
     "anthropic": ServiceTiers(
-        standard=frozenset({"standard", "standard_only"}),
-        others=frozenset({"priority"}),
+        listed=frozenset({"standard", "standard_only"}),
+        dearer=frozenset({"priority"}),
         source=Source(
             "https://platform.claude.com/docs/api/service-tiers",
             _CHECKED,
@@ -146,20 +48,23 @@ TIERS_BY_PROVIDER: Final = {
         ),
     ),
     "bedrock": ServiceTiers(
-        standard=frozenset({"default", "flex"}),
-        others=frozenset({"priority", "reserved"}),
+        listed=frozenset({"default"}),
+        flexible=frozenset({"flex"}),
+        dearer=frozenset({"priority", "reserved"}),
         source=Source(
             "https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ServiceTier.html", _CHECKED
         ),
     ),
     "google": ServiceTiers(
-        standard=frozenset({"flex", "standard"}),
-        others=frozenset({"priority"}),
+        listed=frozenset({"standard"}),
+        flexible=frozenset({"flex"}),
+        dearer=frozenset({"priority"}),
         source=Source("https://github.com/googleapis/python-genai/blob/main/google/genai/types.py", _CHECKED),
     ),
     "groq": ServiceTiers(
-        standard=frozenset({"flex", "on_demand"}),
-        others=frozenset({"performance"}),
+        listed=frozenset({"on_demand"}),
+        flexible=frozenset({"flex"}),
+        dearer=frozenset({"performance"}),
         source=Source("https://console.groq.com/docs/service-tiers", _CHECKED),
     ),
     "openai": _OPENAI_TIERS,
@@ -169,7 +74,10 @@ TIERS_BY_PROVIDER: Final = {
 STANDARD_TIERS: Final = frozenset[str]().union(*(tiers.standard for tiers in TIERS_BY_PROVIDER.values()))
 """Service tiers that no provider prices above its list prices."""
 
-SERVICE_TIERS: Final = STANDARD_TIERS.union(*(tiers.others for tiers in TIERS_BY_PROVIDER.values()))
+LISTED_TIERS: Final = frozenset[str]().union(*(tiers.listed for tiers in TIERS_BY_PROVIDER.values()))
+"""Service tiers that a provider bills at its plain list prices."""
+
+SERVICE_TIERS: Final = STANDARD_TIERS.union(*(tiers.dearer for tiers in TIERS_BY_PROVIDER.values()))
 """Names that providers give to service tiers."""
 
 
@@ -187,7 +95,10 @@ class ProviderFacts:
     search_rounds: int | None = None
     """How often, at most, the model is asked in one request that has tools of the provider's own; `None` if
     nothing limits it. Each time it may read a full context window."""
-    search_source: Source | None = None
+    search_sources: tuple[Source, ...] = ()
+    cache_writes: Source | None = None
+    """Where it is documented that only searches write to the cache unasked, and that an entry lasts 5 minutes
+    unless the request asks for an hour."""
     same_prefix: Source | None = None
     """Where it is documented that the tokens of what a request begins with are the same in each request."""
 
@@ -200,10 +111,23 @@ PROVIDERS: Final = {
         hosts=("api.anthropic.com",),
         allowances=ANTHROPIC,
         search_rounds=10,
-        search_source=Source(
-            "https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons#pause-turn",
+        search_sources=(
+            Source(
+                "https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons#pause-turn",
+                _CHECKED,
+                "10 iterations; attempts beyond max_uses are errors that the model reads, not an end",
+            ),
+            Source(
+                "https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool"
+                "#usage-and-pricing",
+                _CHECKED,
+                "in its examples, a search is written to the cache for 5 minutes unasked",
+            ),
+        ),
+        cache_writes=Source(
+            "https://platform.claude.com/docs/en/build-with-claude/prompt-caching",
             _CHECKED,
-            "10 iterations; attempts beyond max_uses are errors that the model reads, not an end",
+            "caching is asked for with cache_control, whose time to live is 5 minutes or an hour",
         ),
         same_prefix=Source(
             "https://platform.claude.com/docs/en/build-with-claude/prompt-caching#tracking-cache-performance",
@@ -238,39 +162,3 @@ PROVIDERS: Final = {
     ),
 }
 """Providers with documented rules, by the name that PydanticAI gives them."""
-
-
-@dataclass(frozen=True, slots=True)
-class NamedModels:
-    """Models that share a property, identified by their names."""
-
-    names: re.Pattern[str]
-    sources: tuple[Source, ...]
-
-
-SEARCHES_UNASKED: Final = NamedModels(
-    re.compile(r".*(search|sonar|:online)"),
-    (
-        Source("https://openrouter.ai/openai/gpt-4o-search-preview/api", _CHECKED, "gpt-…-search-…"),
-        Source(
-            "https://github.com/pydantic/genai-prices/blob/main/prices/providers/perplexity.yml",
-            _CHECKED,
-            "sonar…",
-        ),
-        Source("https://openrouter.ai/docs/features/web-search", _CHECKED, "…:online"),
-    ),
-)
-"""Models that search the web without being given a tool for it, for fees that no token count bounds."""
-
-THINKS_BESIDES: Final = NamedModels(
-    re.compile(r"(?:.*/)?grok-"),
-    (
-        Source(
-            "https://docs.x.ai/developers/rest-api-reference/inference/chat",
-            _CHECKED,
-            "max_completion_tokens only applies to visible output tokens; max_output_tokens of Responses "
-            "includes reasoning; there is no limit on the length of an answer",
-        ),
-    ),
-)
-"""Models whose thinking may exceed `max_tokens`, which limits only the visible answer."""

@@ -18,204 +18,74 @@ Not here, on purpose, with what each can do:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
-from fastroai.usage.facts.source import Source
+from fastroai.usage.facts.source import Names, Source
 
 _CHECKED: Final = date(2026, 11, 22)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Settings, or keys of a request's body, that one page documents."""
-
-    names: frozenset[str]
-    source: Source
-
-
 _DOCUMENTED: Final = "says what each does, and links the pages of the API that it is sent to"
 _OF_ALL_MODELS: Final = Source("https://ai.pydantic.dev/api/settings/", _CHECKED, _DOCUMENTED)
 
 
-def _settings_of(provider: str) -> Source:
-    return Source(f"https://ai.pydantic.dev/api/models/{provider}/", _CHECKED, _DOCUMENTED)
+def _settings(names: str, of: str | Source) -> Names:
+    """Settings that a page documents: PydanticAI's about the models of a provider, if that is named."""
+    if isinstance(of, str):
+        of = Source(f"https://ai.pydantic.dev/api/models/{of}/", _CHECKED, _DOCUMENTED)
+    return Names(frozenset(names.split()), (of,))
 
-
-_OPENAI: Final = _settings_of("openai")
-_ANTHROPIC: Final = _settings_of("anthropic")
-_GOOGLE: Final = _settings_of("google")
-_BEDROCK: Final = _settings_of("bedrock")
-_OPENROUTER: Final = _settings_of("openrouter")
-_GROQ: Final = _settings_of("groq")
-_MISTRAL: Final = _settings_of("mistral")
-_CEREBRAS: Final = _settings_of("cerebras")
-_ZAI: Final = _settings_of("zai")
-_XAI: Final = _settings_of("xai")
 
 _HARMLESS: Final = (
-    Settings(
-        frozenset(
-            {
-                "cache",
-                "extra_headers",
-                "frequency_penalty",
-                "logit_bias",
-                "max_retries",
-                "max_tokens",
-                "parallel_tool_calls",
-                "presence_penalty",
-                "request_timeout",
-                "seed",
-                "service_tier",
-                "stop_sequences",
-                "temperature",
-                "thinking",
-                "timeout",
-                "tool_choice",
-                "top_k",
-                "top_p",
-            }
-        ),
+    _settings(
+        "cache extra_headers frequency_penalty logit_bias max_retries max_tokens parallel_tool_calls "
+        "presence_penalty request_timeout seed service_tier stop_sequences temperature thinking timeout "
+        "tool_choice top_k top_p",
         _OF_ALL_MODELS,
     ),
-    Settings(
-        frozenset(
-            {
-                "openai_background",
-                "openai_cache_instructions",
-                "openai_continuous_usage_stats",
-                "openai_include_raw_annotations",
-                "openai_logprobs",
-                "openai_prediction",
-                "openai_prompt_cache_diagnostics",
-                "openai_prompt_cache_key",
-                "openai_prompt_cache_options",
-                "openai_prompt_cache_retention",
-                "openai_reasoning_context",
-                "openai_reasoning_effort",
-                "openai_reasoning_summary",
-                "openai_send_reasoning_ids",
-                "openai_service_tier",
-                "openai_store",
-                "openai_text_verbosity",
-                "openai_top_logprobs",
-                "openai_truncation",
-                "openai_user",
-            }
-        ),
-        _OPENAI,
+    _settings(
+        "openai_background openai_cache_instructions openai_continuous_usage_stats "
+        "openai_include_raw_annotations openai_logprobs openai_prediction openai_prompt_cache_diagnostics "
+        "openai_prompt_cache_key openai_prompt_cache_options openai_prompt_cache_retention "
+        "openai_reasoning_context openai_reasoning_effort openai_reasoning_summary "
+        "openai_send_reasoning_ids openai_service_tier openai_store openai_text_verbosity "
+        "openai_top_logprobs openai_truncation openai_user",
+        "openai",
     ),
-    Settings(
-        frozenset(
-            {
-                "anthropic_cache",
-                "anthropic_cache_diagnostics",
-                "anthropic_cache_instructions",
-                "anthropic_cache_messages",
-                "anthropic_cache_tool_definitions",
-                "anthropic_eager_input_streaming",
-                "anthropic_effort",
-                "anthropic_metadata",
-                "anthropic_service_tier",
-                "anthropic_speed",
-                "anthropic_thinking",
-            }
-        ),
-        _ANTHROPIC,
+    _settings(
+        "anthropic_cache anthropic_cache_diagnostics anthropic_cache_instructions "
+        "anthropic_cache_messages anthropic_cache_tool_definitions anthropic_eager_input_streaming "
+        "anthropic_effort anthropic_metadata anthropic_service_tier anthropic_speed anthropic_thinking",
+        "anthropic",
     ),
-    Settings(
-        frozenset(
-            {
-                "google_cloud_service_tier",
-                "google_labels",
-                "google_logprobs",
-                "google_safety_settings",
-                "google_thinking_config",
-                "google_top_logprobs",
-                "google_video_resolution",
-            }
-        ),
-        _GOOGLE,
+    _settings(
+        "google_cloud_service_tier google_labels google_logprobs google_safety_settings "
+        "google_thinking_config google_top_logprobs google_video_resolution",
+        "google",
     ),
-    Settings(
-        frozenset(
-            {
-                "bedrock_cache_instructions",
-                "bedrock_cache_messages",
-                "bedrock_cache_tool_definitions",
-                "bedrock_request_metadata",
-                "bedrock_service_tier",
-            }
-        ),
-        _BEDROCK,
+    _settings(
+        "bedrock_cache_instructions bedrock_cache_messages bedrock_cache_tool_definitions "
+        "bedrock_request_metadata bedrock_service_tier",
+        "bedrock",
     ),
-    Settings(
-        frozenset(
-            {
-                "openrouter_cache_instructions",
-                "openrouter_cache_messages",
-                "openrouter_cache_tool_definitions",
-                "openrouter_reasoning",
-                "openrouter_transforms",
-                "openrouter_usage",
-            }
-        ),
-        _OPENROUTER,
+    _settings(
+        "openrouter_cache_instructions openrouter_cache_messages openrouter_cache_tool_definitions "
+        "openrouter_reasoning openrouter_transforms openrouter_usage",
+        "openrouter",
     ),
-    Settings(
-        frozenset(
-            {
-                "groq_reasoning_effort",
-                "groq_reasoning_format",
-            }
-        ),
-        _GROQ,
-    ),
-    Settings(
-        frozenset(
-            {
-                "mistral_prompt_cache_key",
-            }
-        ),
-        _MISTRAL,
-    ),
-    Settings(
-        frozenset(
-            {
-                "cerebras_clear_thinking",
-                "cerebras_disable_reasoning",
-            }
-        ),
-        _CEREBRAS,
-    ),
-    Settings(
-        frozenset(
-            {
-                "zai_clear_thinking",
-            }
-        ),
-        _ZAI,
-    ),
-    Settings(
-        frozenset(
-            {
-                "xai_include_encrypted_content",
-                "xai_logprobs",
-                "xai_reasoning_effort",
-                "xai_store_messages",
-                "xai_top_logprobs",
-                "xai_user",
-            }
-        ),
-        _XAI,
+    _settings("groq_reasoning_effort groq_reasoning_format", "groq"),
+    _settings("mistral_prompt_cache_key", "mistral"),
+    _settings("cerebras_clear_thinking cerebras_disable_reasoning", "cerebras"),
+    _settings("zai_clear_thinking", "zai"),
+    _settings(
+        "xai_include_encrypted_content xai_logprobs xai_reasoning_effort xai_store_messages "
+        "xai_top_logprobs xai_user",
+        "xai",
     ),
 )
 _SERVER_SIDE_INPUT: Final = (
-    Settings(frozenset({"openai_conversation_id", "openai_previous_response_id"}), _OPENAI),
-    Settings(frozenset({"google_cached_content"}), _GOOGLE),
-    Settings(frozenset({"xai_previous_response_id"}), _XAI),
+    _settings("openai_conversation_id openai_previous_response_id", "openai"),
+    _settings("google_cached_content", "google"),
+    _settings("xai_previous_response_id", "xai"),
 )
 
 HARMLESS_SETTINGS: Final = frozenset[str]().union(*(group.names for group in _HARMLESS))
@@ -227,21 +97,20 @@ SERVER_SIDE_INPUT_SETTINGS: Final = frozenset[str]().union(*(group.names for gro
 """Settings that add input which is at the provider already, and not in the body."""
 
 HARMLESS_IN_BODY: Final = {
-    "anthropic": Settings(
-        frozenset({"inference_geo"}),
-        Source("https://platform.claude.com/docs/en/manage-claude/data-residency", _CHECKED),
+    "anthropic": _settings(
+        "inference_geo", Source("https://platform.claude.com/docs/en/manage-claude/data-residency", _CHECKED)
     ),
-    "cerebras": Settings(frozenset({"clear_thinking"}), _CEREBRAS),
-    "openrouter": Settings(frozenset({"reasoning", "transforms", "usage"}), _OPENROUTER),
-    "snowflake": Settings(
-        frozenset({"reasoning"}),
-        _settings_of("snowflake"),
-    ),
-    "zai": Settings(frozenset({"reasoning_effort", "thinking"}), _ZAI),
+    "cerebras": _settings("clear_thinking", "cerebras"),
+    "openrouter": _settings("reasoning transforms usage", "openrouter"),
+    "snowflake": _settings("reasoning", "snowflake"),
+    "zai": _settings("reasoning_effort thinking", "zai"),
 }
 """Keys of `extra_body` that add nothing but tokens of the answer, by provider; PydanticAI puts most of them
 there itself. `inference_geo` changes the price (`regions`).
 """
 
-SETTINGS: Final = (*_HARMLESS, *_SERVER_SIDE_INPUT, *HARMLESS_IN_BODY.values())
-"""All lines of this table."""
+SAY_NO_INPUT: Final = _settings("max_tokens timeout temperature top_p seed", _OF_ALL_MODELS)
+"""Settings that change nothing about the input."""
+
+DROP_INPUT: Final = _settings("openai_truncation", "openai")
+"""Settings with which a provider may read less than it is sent."""

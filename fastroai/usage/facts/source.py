@@ -1,7 +1,9 @@
-"""Where a fact about a provider was read, and when."""
+"""Where a fact about a provider was read, and when; and the shapes that facts have."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 
@@ -15,3 +17,36 @@ class Source:
     """The day on which the page, or a copy of it, was last read."""
     note: str = ""
     """What the page says, where the fact is not a plain copy of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names that an API gives to settings, tools, headers or the like."""
+
+    names: frozenset[str]
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NamePattern:
+    """Models or URLs that share a property, identified by their names."""
+
+    names: re.Pattern[str]
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """The units by which things are sold, by the names that an API gives to these things."""
+
+    of: Mapping[str, str]
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCount:
+    """A number of tokens."""
+
+    tokens: int
+    source: Source | None = None
+    """Without one, no page documents the number, and it is larger than all that was seen."""

@@ -58,14 +58,17 @@ class TestStatedCosts:
         response = await FastroAgent("openai:gpt-4o").run("?")
         assert response.records[0].cost_source == "priced"
 
+    @pytest.mark.parametrize("stated", ["0.000001", "0", "0.0"])
     async def test_a_stream_is_priced_for_its_header_came_before_its_answer(
-        self, server: ModelServer
+        self, server: ModelServer, stated: str
     ) -> None:
-        server.script(Reply("hello", usage=USAGE, headers={COST: "0.000001"}))
+        server.script(Reply("hello", usage=USAGE, headers={COST: stated}))
         chunks = [chunk async for chunk in FastroAgent("openai:gpt-4o").run_stream("?")]
         response = chunks[-1].usage_data
         assert response is not None
-        assert response.records[0].cost_source == "priced"
+        (record,) = response.records
+        list_price = 100 * Decimal("2.5e-6") + 20 * Decimal("10e-6")
+        assert (record.cost_usd, record.cost_source, record.stated_usd) == (list_price, "priced", None)
 
     async def test_so_is_claude_whose_answers_pydantic_ai_always_streams(self, server: ModelServer) -> None:
         server.script(Reply("hello", usage=USAGE, headers={COST: "0.000001"}))

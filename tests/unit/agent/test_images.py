@@ -100,6 +100,26 @@ def openai(
 # --- the account ---
 
 
+async def test_the_bill_that_a_gateway_states_counts_in_models_that_are_built_from_a_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    provider = OpenAI()
+
+    async def answer(transport: object, request: httpx2.Request) -> httpx2.Response:
+        response = provider(request)
+        response.headers["x-litellm-response-cost"] = "0.0091"
+        return response
+
+    monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", answer)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://litellm.internal/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    async with budget_scope(Budget(usd=1)) as scope:
+        await ImageGenerator(Metered().image_model("openai:gpt-image-1", most_usd="0.1")).generate("a map")
+    [record] = scope.records
+    assert (record.cost_usd, record.cost_source) == (Decimal("0.0091"), "stated")
+    assert record.priced_usd == provider.billed_usd
+
+
 async def test_an_image_costs_what_its_tokens_cost() -> None:
     provider = OpenAI()
     async with budget_scope(Budget(usd=1)) as scope:

@@ -43,12 +43,12 @@ from fastroai.runtime import (
 )
 from fastroai.runtime.flow import STALLED_AFTER, Flow, current_flow
 from fastroai.usage import Budget, ModelFallback, RequestBound, SpendLimit
+from fastroai.usage.flat_prices import FlatPrices
 from fastroai.usage.limits import Limits
 from fastroai.usage.memory_spend_store import MemorySpendStore
-from fastroai.usage.upper_prices import UpperPrices
 
 MICROCENT = Decimal("0.000001")
-TOKEN_IS_MICROCENT = UpperPrices(input_per_mtok=Decimal(1), output_per_mtok=Decimal(1))
+TOKEN_IS_MICROCENT = FlatPrices(input_per_mtok=Decimal(1), output_per_mtok=Decimal(1))
 INPUT = 10
 """Tokens of every request."""
 

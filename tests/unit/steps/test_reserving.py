@@ -82,7 +82,7 @@ async def test_where_nobody_says_what_it_cost_it_counts_at_the_most(error: BaseE
                 raise error
     [record] = scope.records
     assert (record.outcome, record.bound_usd, record.cost_usd) == ("unmeasured", Decimal("0.60"), None)
-    unsaid = "whoever reserved it did not say what it cost"
+    unsaid = "it was neither settled nor released"
     assert record.error == (unsaid if error is None else error_summary(error))
     assert (scope.usage.committed_usd, scope.usage.cost_complete) == (Decimal("0.60"), False)
 
@@ -225,11 +225,15 @@ async def test_it_ends_once_and_is_used_once() -> None:
     with pytest.raises(ConfigurationError, match="a new one for each time"):
         async with purchase:
             pass
-    with pytest.raises(ConfigurationError, match="nothing beside units="):
-        async with spend("0.1") as other:
-            other.settle("0.1", units={"queries": 1})
     with pytest.raises(ConfigurationError, match="`async with`"), spend("0.1"):
         pass
+
+
+async def test_a_bill_counts_before_the_price_of_its_units() -> None:
+    async with spend(model="openai:text-embedding-3-small", units={"input_tokens": 8_000}) as embedding:
+        record = embedding.settle("0.0001", units={"input_tokens": 6_000})
+    assert (record.cost_usd, record.cost_source) == (Decimal("0.0001"), "stated")
+    assert (record.tokens.input_tokens, record.priced_usd) == (6_000, Decimal("0.00012"))
 
 
 async def test_a_bill_above_the_most_is_charged_and_stops_what_it_crosses() -> None:

@@ -43,8 +43,8 @@ from support.cookbook import tokens
 
 from fastroai.usage import CostCalculator, Endpoint, RequestBound, request_bound, tokenizers
 from fastroai.usage.bounds import prepare_bound
-from fastroai.usage.facts import ANTHROPIC, GATEWAY, OPENAI
-from fastroai.usage.upper_prices import UpperPrices
+from fastroai.usage.facts.allowances import ANTHROPIC, GATEWAY, OPENAI
+from fastroai.usage.flat_prices import FlatPrices
 
 GPT = responses_model()
 CLAUDE = claude_model()
@@ -476,7 +476,7 @@ class TestLowering:
 
 amounts = st.decimals(0, 100, places=6)
 prices = st.builds(
-    UpperPrices,
+    FlatPrices,
     input_per_mtok=amounts,
     output_per_mtok=st.just(Decimal(0)) | amounts,
     per_request=st.just(Decimal(0)) | st.decimals(0, 1, places=6),

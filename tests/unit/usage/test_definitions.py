@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from support.cookbook import FUNCTIONS_END, function_tokens, tokens, typescript
 
 from fastroai.usage.definitions import definition_tokens
-from fastroai.usage.facts import OPENAI
+from fastroai.usage.facts.allowances import OPENAI
 from fastroai.usage.tokenizers import bytes_of
 
 words = st.sampled_from(

@@ -9,7 +9,7 @@ from pydantic_ai.providers.azure import AzureProvider
 from pydantic_ai.providers.ollama import OllamaProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from fastroai.usage.facts import ANTHROPIC, GATEWAY, OPENAI, OTHER, Allowances
+from fastroai.usage.facts.allowances import ANTHROPIC, GATEWAY, OPENAI, OTHER, Allowances
 from fastroai.usage.hosts import Host, base_url_of, is_first_party
 
 OWN = "https://api.openai.com/v1"

@@ -46,7 +46,7 @@ from support.cookbook import function_tokens, message_tokens, tokens
 from support.documents import pdf
 from support.pictures import jpeg
 
-from fastroai.usage.facts import ANTHROPIC, GATEWAY, OPENAI, OTHER
+from fastroai.usage.facts.allowances import ANTHROPIC, GATEWAY, OPENAI, OTHER
 from fastroai.usage.hosts import Host
 from fastroai.usage.input_bounds import InputRules, most_input
 from fastroai.usage.pdf_sizes import read_pdf

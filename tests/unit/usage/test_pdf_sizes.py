@@ -5,7 +5,7 @@ import pytest
 from pypdf import PdfWriter
 from support.documents import pdf
 
-from fastroai.usage.facts import PdfSize
+from fastroai.usage.facts.documents import PdfSize
 from fastroai.usage.pdf_sizes import PdfSizes, read_pdf
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fastroai.errors import ConfigurationError
 from fastroai.records import Tokens
 from fastroai.usage import Budget, CostCalculator, Quote
-from fastroai.usage.lower_prices import LowerPrices
+from fastroai.usage.flat_prices import FlatPrices
 
 usd = st.decimals(min_value=0, max_value=10_000, places=9)
 
@@ -234,20 +234,20 @@ def calculator() -> CostCalculator:
     [
         (
             "openai:ours",
-            LowerPrices(input_per_mtok=Decimal("0.5"), output_per_mtok=Decimal(8), per_request=Decimal(1)),
+            FlatPrices(input_per_mtok=Decimal("0.5"), output_per_mtok=Decimal(8), per_request=Decimal(1)),
         ),
         # an answer may come from a snapshot, for which there is an override
-        ("openai:gpt-plain", LowerPrices(input_per_mtok=Decimal("0.1"), output_per_mtok=Decimal(8))),
-        ("openai:gpt-tiered", LowerPrices(input_per_mtok=Decimal(2), output_per_mtok=Decimal(8))),
-        ("openai:gpt-variants", LowerPrices(input_per_mtok=Decimal("0.5"), output_per_mtok=Decimal(4))),
-        ("openai:gpt-dated", LowerPrices(input_per_mtok=Decimal("0.5"), output_per_mtok=Decimal(7))),
-        ("openai:gpt-pages", LowerPrices(input_per_mtok=Decimal(2))),
-        ("test:test", LowerPrices()),
+        ("openai:gpt-plain", FlatPrices(input_per_mtok=Decimal("0.1"), output_per_mtok=Decimal(8))),
+        ("openai:gpt-tiered", FlatPrices(input_per_mtok=Decimal(2), output_per_mtok=Decimal(8))),
+        ("openai:gpt-variants", FlatPrices(input_per_mtok=Decimal("0.5"), output_per_mtok=Decimal(4))),
+        ("openai:gpt-dated", FlatPrices(input_per_mtok=Decimal("0.5"), output_per_mtok=Decimal(7))),
+        ("openai:gpt-pages", FlatPrices(input_per_mtok=Decimal(2))),
+        ("test:test", FlatPrices()),
         ("openai:unheard-of", None),
     ],
 )  # fmt: skip
 def test_lower_prices_are_below_every_price_that_can_apply(
-    calculator: CostCalculator, model: str, lowest: LowerPrices | None
+    calculator: CostCalculator, model: str, lowest: FlatPrices | None
 ) -> None:
     assert calculator.lower_prices(model) == lowest
 

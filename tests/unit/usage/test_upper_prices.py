@@ -11,7 +11,8 @@ from pydantic_ai.usage import RequestUsage
 
 from fastroai.usage import CostCalculator, PricingOverride
 from fastroai.usage import upper_prices as module
-from fastroai.usage.upper_prices import ANY_PRICE, PriceConditions, UpperPrices
+from fastroai.usage.flat_prices import FlatPrices
+from fastroai.usage.upper_prices import ANY_PRICE, PriceConditions
 
 
 def upper(
@@ -20,8 +21,8 @@ def upper(
     per_request: object = 0,
     *,
     per_web_search: str | None = None,
-) -> UpperPrices:
-    return UpperPrices(
+) -> FlatPrices:
+    return FlatPrices(
         input_per_mtok=Decimal(str(input_per_mtok)),
         output_per_mtok=Decimal(str(output_per_mtok)),
         per_request=Decimal(str(per_request)),
@@ -52,7 +53,7 @@ def upper(
     ],
 )
 def test_the_highest_list_price_that_can_apply_counts(
-    model: str, input_tokens: int | None, expected: UpperPrices | None
+    model: str, input_tokens: int | None, expected: FlatPrices | None
 ) -> None:
     assert CostCalculator().upper_prices(model, "openai", None, input_tokens) == expected
 
@@ -101,7 +102,7 @@ class TestConditions:
         ("tiers", "expected"),
         [({"default", "flex"}, upper(2, 8)), ({"priority"}, upper(5, 8)), ((), upper(2, 8))],
     )
-    def test_service_tiers(self, tiers: set[str], expected: UpperPrices) -> None:
+    def test_service_tiers(self, tiers: set[str], expected: FlatPrices) -> None:
         conditions = PriceConditions(service_tiers=frozenset(tiers))
         assert CostCalculator().upper_prices("gpt-variants", "openai", conditions=conditions) == expected
 
@@ -163,7 +164,7 @@ class TestRemembering:
 
 @pytest.mark.parametrize("provider", ["test", "function"])
 def test_local_models_cost_nothing_at_most(provider: str) -> None:
-    assert CostCalculator().upper_prices("anything", provider) == UpperPrices()
+    assert CostCalculator().upper_prices("anything", provider) == FlatPrices()
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ def test_local_models_cost_nothing_at_most(provider: str) -> None:
     ],
 )
 def test_a_count_that_is_not_known_matters_only_if_it_costs_something(
-    prices: UpperPrices, input_tokens: int | None, output_tokens: int | None, cost: str | None
+    prices: FlatPrices, input_tokens: int | None, output_tokens: int | None, cost: str | None
 ) -> None:
     assert prices.cost(input_tokens, output_tokens) == (cost and Decimal(cost))
 

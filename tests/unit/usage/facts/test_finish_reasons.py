@@ -25,7 +25,7 @@ from pydantic_ai.usage import RequestUsage
 from xai_sdk.proto import sample_pb2
 
 from fastroai.agent.answers import is_measured
-from fastroai.usage.facts import FINISH_REASONS, WITHOUT_FINISH_REASONS, has_ended
+from fastroai.usage.facts.finish_reasons import FINISH_REASONS, WITHOUT_FINISH_REASONS, has_ended
 
 
 def reasons_of(provider: str) -> set[str]:

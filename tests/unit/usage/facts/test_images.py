@@ -7,7 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fastroai.usage.facts import ImageRule, Size, model_facts
+from fastroai.usage.facts.images import ImageRule, Size
+from fastroai.usage.facts.models import model_facts
 
 sides = st.one_of(st.integers(1, 3_000), st.integers(1, 60_000))
 

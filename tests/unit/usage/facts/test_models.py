@@ -1,98 +1,79 @@
 """Whether the table has a line for everything that it should have one for."""
 
 import pkgutil
-from datetime import date
+import tomllib
+from collections.abc import Collection, Mapping
+from pathlib import Path
 
 import pydantic_ai.providers
 import pytest
 from genai_prices.data_snapshot import get_snapshot
 from pydantic_ai.models import known_model_names
 
-from fastroai.usage.facts import (
-    FINISH_REASONS,
-    MODELS,
-    PROVIDERS,
-    PROVIDERS_OF_MANY,
-    REGIONAL_PRICES,
-    SEARCHES_UNASKED,
-    SETTINGS,
-    THINKS_BESIDES,
-    TIERS_BY_PROVIDER,
-    Source,
-    model_facts,
-)
-from fastroai.usage.facts.models import _MAKERS
+from fastroai.usage.facts.models import MAKERS, MODELS, model_facts
 
-PRICED_AS = {
-    "anthropic": "anthropic",
-    "aws": "bedrock",
-    "azure": "azure",
-    "cerebras": "cerebras",
-    "cohere": "cohere",
-    "deepseek": "deepseek",
-    "elevenlabs": "elevenlabs",
-    "fireworks": "fireworks",
-    "github-copilot": "github-copilot",
-    "google": "google-cloud",
-    "groq": "groq",
-    "meta": "meta",
-    "mistral": "mistral",
-    "moonshotai": "moonshotai",
-    "openai": "openai",
-    "openai-decisions": "openai-decisions",
-    "openrouter": "openrouter",
-    "ovhcloud": "ovhcloud",
-    "together": "together",
-    "typesafe": "typesafe",
-    "voyageai": "voyageai",
-    "x-ai": "xai",
-    "zai": "zai",
-    "zhipuai": "zai",
+UNKNOWN_MODELS = Path(__file__).with_name("unknown_models.toml")
+UNKNOWN = {
+    provider: [model for models in by_reason.values() for model in models]
+    for provider, by_reason in tomllib.loads(UNKNOWN_MODELS.read_text()).items()
 }
-"""Providers of genai-prices that PydanticAI can talk to, and how it names them."""
-OTHERS = {
-    "arcee", "avian", "baseten", "cloudflare", "cursor", "databricks", "doubleword", "minimax", "modal",
-    "novita", "perplexity", "quicksilverpro",
-}  # fmt: skip
-"""Those that PydanticAI has no class for."""
-NOT_OPENAIS = ("mai-", "phi-", "wizardlm-")
-"""Models that Azure serves, and OpenAI does not make."""
+NAMED = {"google": "google-cloud", "x-ai": "xai"}
+"""Providers of genai-prices with lines in the table under another name, which is PydanticAI's."""
 
 
-def described(provider: str, model: str) -> bool:
-    return provider in PROVIDERS_OF_MANY or model_facts(provider, model) is not None
-
-
-def test_every_provider_of_genai_prices_is_sorted() -> None:
-    known = PRICED_AS.keys() | OTHERS
-    assert {each.id for each in get_snapshot().providers if not each.id.startswith("huggingface_")} == known
-
-
-@pytest.mark.parametrize("priced", PRICED_AS)
-def test_every_model_with_a_price_has_a_line(priced: str) -> None:
-    (provider,) = [each for each in get_snapshot().providers if each.id == priced]
-    names = [
-        model.id
-        for model in provider.models
-        if not model.id.startswith(NOT_OPENAIS) and not model.id.endswith("-")  # how a fine-tuned one begins
-    ]
-    missing = [name for name in names if not described(PRICED_AS[priced], name)]
-    assert not missing, f"add lines to fastroai/usage/facts/models.py for {missing}"
-
-
-def test_every_model_that_pydantic_ai_names_has_a_line() -> None:
-    missing = []
+def known_models() -> dict[str, set[str]]:
+    """The models of each provider that genai-prices has a price for, or PydanticAI knows by name."""
+    known = {provider.id: {model.id for model in provider.models} for provider in get_snapshot().providers}
     for reference in known_model_names():
         provider, colon, model = reference.partition(":")
-        if colon and not provider.startswith("gateway/") and not described(provider, model):
-            missing.append(reference)
-    assert not missing, f"add lines to fastroai/usage/facts/models.py for {missing}"
+        if colon and not provider.startswith("gateway/"):
+            known.setdefault(provider, set()).add(model)
+    return known
+
+
+def has_a_line(provider: str, model: str) -> bool:
+    return model_facts(NAMED.get(provider, provider), model) is not None
+
+
+def unsorted(known: Mapping[str, Collection[str]]) -> list[str]:
+    """The models that neither the table nor the list of unknown ones has."""
+    return [
+        f"{provider}:{model}"
+        for provider, models in known.items()
+        for model in sorted(models)
+        if model not in UNKNOWN.get(provider, ()) and not has_a_line(provider, model)
+    ]
+
+
+def test_every_model_that_has_a_price_or_a_name_has_a_line_or_is_unknown() -> None:
+    missing = unsorted(known_models())
+    assert not missing, (
+        f"{len(missing)} models are new: {', '.join(missing)}. For each, look at the page of its provider. "
+        "If it documents limits, add a line to fastroai/usage/facts/models.py; if it documents none, add the "
+        f"model to {UNKNOWN_MODELS.name}, with the reason"
+    )
+
+
+@pytest.mark.parametrize("provider", [*known_models(), "a-new-provider"])
+def test_a_new_model_of_any_provider_is_noticed(provider: str) -> None:
+    assert unsorted({provider: ["brand-new-1"]}) == [f"{provider}:brand-new-1"]
+
+
+def test_no_unknown_model_is_gone_or_has_a_line_meanwhile() -> None:
+    known = known_models()
+    outdated = [
+        f"{provider}:{model}"
+        for provider, models in UNKNOWN.items()
+        for model in models
+        if model not in known.get(provider, ()) or has_a_line(provider, model)
+    ]
+    assert not outdated, f"take these out of {UNKNOWN_MODELS.name}: {', '.join(outdated)}"
 
 
 def test_every_provider_of_pydantic_ai_is_sorted() -> None:
     modules = {module.name for module in pkgutil.iter_modules(pydantic_ai.providers.__path__)}
     providers = {name.replace("_", "-") for name in modules if not name.startswith("_")} - {"gateway"}
-    assert providers <= PROVIDERS_OF_MANY.keys() | _MAKERS.keys()
+    assert providers <= UNKNOWN.keys() | MAKERS.keys()
 
 
 def test_no_model_has_two_lines() -> None:
@@ -105,37 +86,9 @@ def test_no_model_has_two_lines() -> None:
 
 
 def test_a_line_says_something_or_why_it_does_not() -> None:
-    silent = {line.names.pattern for line in MODELS if line.unknown is None and line.maker != "xai"}
     for line in MODELS:
-        if line.unknown is not None:
-            assert (line.window, line.output_tokens, line.images, line.pdf) == (None,) * 4
-            assert line.names.pattern not in silent
-
-
-def sources() -> list[Source]:
-    found = [line.source for line in MODELS]
-    found += [line.images.source for line in MODELS if line.images is not None]
-    found += [line.pdf.source for line in MODELS if line.pdf is not None]
-    found += [price.source for price in REGIONAL_PRICES]
-    for provider in PROVIDERS.values():
-        found += provider.allowances.sources
-        named = (provider.search_source, provider.same_prefix)
-        found += [source for source in named if source is not None]
-    found += [api.source for apis in FINISH_REASONS.values() for api in apis]
-    found += [tiers.source for tiers in TIERS_BY_PROVIDER.values()]
-    found += [settings.source for settings in SETTINGS]
-    return [*found, *SEARCHES_UNASKED.sources, *THINKS_BESIDES.sources]
-
-
-def test_every_fact_has_a_page_and_a_day() -> None:
-    for source in sources():
-        assert source.url.startswith("https://")
-        assert date(2026, 11, 1) <= source.checked <= date.today()
-
-
-def test_rounds_have_their_sources() -> None:
-    for provider in PROVIDERS.values():
-        assert (provider.search_rounds is None) == (provider.search_source is None)
+        says = any(fact is not None for fact in (line.window, line.output_tokens, line.images, line.pdf))
+        assert says != bool(line.unknown), line.names.pattern
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@ from decimal import Decimal
 
 import pytest
 
-from fastroai.usage.facts import most_regional_factor, regional_factor
-from fastroai.usage.facts.regions import REGIONAL_PRICES
+from fastroai.usage.facts.regions import REGIONAL_PRICES, most_regional_factor, regional_factor
 
 OPENAI_EU = "https://eu.api.openai.com/v1/"
 VERTEX_EU = "https://europe-west1-aiplatform.googleapis.com/"

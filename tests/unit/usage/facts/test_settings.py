@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fastroai.usage.facts import HARMLESS_SETTINGS, SERVER_SIDE_INPUT_SETTINGS
+from fastroai.usage.facts.settings import HARMLESS_SETTINGS, SERVER_SIDE_INPUT_SETTINGS
 
 SORTED = HARMLESS_SETTINGS | SERVER_SIDE_INPUT_SETTINGS
 PROVIDERS = (

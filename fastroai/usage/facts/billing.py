@@ -1,0 +1,200 @@
+"""What providers bill besides tokens, what they do not bill, and where they state their bill.
+
+Units have the names of genai-prices where it has any.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Final
+
+from fastroai.usage.facts.source import NamePattern, Names, Source, Units
+
+_CHECKED: Final = date(2026, 11, 22)
+_GENAI_PRICES: Final = "https://github.com/pydantic/genai-prices/blob/main/prices/providers"
+_PYDANTIC_AI: Final = "https://github.com/pydantic/pydantic-ai/blob/main/pydantic_ai_slim/pydantic_ai/models"
+_OPENAI_PRICES: Final = "https://developers.openai.com/api/docs/pricing"
+_COHERE: Final = (
+    Source("https://docs.cohere.com/docs/rate-limits", _CHECKED),
+    Source(
+        "https://docs.cohere.com/v2/reference/chat", _CHECKED, "billed_units, which are fewer than the tokens"
+    ),
+)
+
+# --- Tools of providers ---
+
+_UNITS: Final = Source(
+    "https://github.com/pydantic/genai-prices",
+    _CHECKED,
+    "the names of units; advisor tokens are not among them",
+)
+UNITS_OF_TOOLS: Final = Units(
+    {
+        "advisor": "advisor tokens",
+        "code_execution": "code_executions",
+        "file_search": "storage_searches",
+        "web_search": "web_searches",
+        "x_search": "social_searches",
+    },
+    (_UNITS,),
+)
+"""By PydanticAI's names of the tools. A tool that is not here is sold by the call, under its own name."""
+
+IN_THE_TOKENS: Final = Names(
+    frozenset(
+        {"mcp_server", "memory", "tool_search", "url_context", "view_image", "view_x_video", "web_fetch"}
+    ),
+    (
+        Source(
+            "https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-fetch-tool#usage-and-pricing",
+            _CHECKED,
+        ),
+        Source("https://ai.google.dev/gemini-api/docs/url-context", _CHECKED),
+        Source("https://developers.openai.com/api/docs/guides/tools-connectors-mcp", _CHECKED),
+        Source(
+            "https://docs.x.ai/developers/pricing",
+            _CHECKED,
+            "visual content analysis is billed as image tokens",
+        ),
+    ),
+)
+"""Tools that cost nothing besides tokens."""
+
+FREE_TOOLS: Final = dict.fromkeys(
+    (("google", "code_execution"), ("google-cloud", "code_execution")),
+    Source("https://ai.google.dev/gemini-api/docs/code-execution#billing", _CHECKED),
+)
+"""Tools that cost nothing besides tokens at a provider, and are sold by others."""
+
+COUNTED_SEARCHES: Final = Names(
+    frozenset({"anthropic", "azure", "google", "google-cloud", "openai"}),
+    (
+        Source(
+            _PYDANTIC_AI,
+            _CHECKED,
+            "billed searches are web_searches of the usage",
+        ),
+    ),
+)
+"""Providers of which PydanticAI counts the web searches that are billed."""
+
+SEARCHES_UNASKED: Final = NamePattern(
+    re.compile(r".*(search|sonar|:online)"),
+    (
+        Source("https://openrouter.ai/openai/gpt-4o-search-preview/api", _CHECKED, "gpt-…-search-…"),
+        Source(f"{_GENAI_PRICES}/perplexity.yml", _CHECKED, "sonar…"),
+        Source("https://openrouter.ai/docs/features/web-search", _CHECKED, "…:online"),
+    ),
+)
+"""Models that search the web without being given a tool for it, for fees that no token count bounds."""
+
+SEARCHES_UNTOLD: Final = NamePattern(re.compile(r"gpt-.*-search-"), (Source(_OPENAI_PRICES, _CHECKED),))
+"""OpenAI's models that search the web for every request, at a fee that no answer tells."""
+
+# --- Usage ---
+
+BILLED_DETAILS: Final = Units(
+    {
+        "advisor_iterations": "advisor tokens",
+        "search_units": "search_units",
+        "classifications": "classifications",
+    },
+    (_UNITS, *_COHERE),
+)
+"""Details of usage that are billed and that no first-class count includes: Claude's advisor is another model
+at prices of its own, and Cohere bills searches and classifications.
+"""
+
+XAI_TOOLS: Final = NamePattern(
+    re.compile("server_side_tools_(.+)"), (Source(f"{_PYDANTIC_AI}/xai.py", _CHECKED, "_extract_usage"),)
+)
+"""Details of xAI's usage that count calls of its tools, and the names of these tools."""
+
+BILLED_UNITS: Final = {"cohere": Names(frozenset({"input_tokens", "output_tokens"}), _COHERE)}
+"""Providers that bill by these details of the usage, and not by its tokens."""
+
+HIDES_THINKING: Final = NamePattern(
+    re.compile(r"https://generativelanguage\.googleapis\.com/.*/openai"),
+    (Source("https://ai.google.dev/gemini-api/docs/openai", _CHECKED),),
+)
+"""Google's endpoint in OpenAI's format, whose answers leave thoughts out of the output that is billed."""
+
+IMAGES_AT_ONE_PRICE: Final = Names(
+    frozenset({"azure", "openai"}), (Source(f"{_OPENAI_PRICES}#image-generation", _CHECKED),)
+)
+"""Providers whose models with a single output price sell images at that price: they make only images."""
+
+FREE_MODELS: Final = {
+    "*": NamePattern(re.compile(r".*:free$"), (Source(f"{_GENAI_PRICES}/openrouter.yml", _CHECKED),)),
+    "github-copilot": NamePattern(
+        re.compile(""), (Source(f"{_GENAI_PRICES}/github_copilot.yml", _CHECKED, "included in the plan"),)
+    ),
+    "google": NamePattern(re.compile("gemma"), (Source(f"{_GENAI_PRICES}/google.yml", _CHECKED),)),
+}
+"""Models that genai-prices lists without prices because they are free, by provider; `*` is any. Others
+without prices were taken off the market.
+"""
+
+# --- Batches ---
+
+UNBILLED_IN_BATCHES: Final = Names(
+    frozenset({"canceled", "expired"}),
+    (
+        Source("https://platform.claude.com/docs/en/build-with-claude/batch-processing", _CHECKED),
+        Source("https://developers.openai.com/api/docs/guides/batch#batch-expiration", _CHECKED),
+        Source(
+            "https://ai.google.dev/gemini-api/docs/batch-api",
+            _CHECKED,
+            "of a batch as a whole that failed, expired or was cancelled, whose results name no request",
+        ),
+    ),
+)
+"""Results of requests that the provider did not run, and does not bill."""
+
+BATCH_LIMITS: Final = (
+    Source("https://developers.openai.com/api/docs/guides/batch", _CHECKED),
+    Source("https://platform.claude.com/docs/en/api/rate-limits", _CHECKED),
+)
+"""Where it is documented that batches have limits of their own, besides what is allowed in a minute."""
+
+# --- Where the bill is stated ---
+
+
+@dataclass(frozen=True, slots=True)
+class StatedBill:
+    """Where a provider or a gateway states what a request cost."""
+
+    name: str
+    """The header of the response, or the field of its usage."""
+    source: Source
+    usd: Decimal = Decimal(1)
+    """US dollars for one of what is stated."""
+
+
+XAI_BILL: Final = StatedBill(
+    "cost_in_usd_ticks",
+    Source("https://docs.x.ai/developers/cost-tracking", _CHECKED, "1 USD = 10,000,000,000 ticks"),
+    Decimal("1e-10"),
+)
+OPENROUTER_BILL: Final = StatedBill(
+    "cost",
+    Source(
+        "https://openrouter.ai/docs/use-cases/usage-accounting",
+        _CHECKED,
+        "what is charged to the account; with is_byok, the provider whose key the user has brought bills "
+        "upstream_inference_cost to the user besides",
+    ),
+)
+BILLING_HEADERS: Final = (
+    StatedBill(
+        "x-litellm-response-cost", Source("https://docs.litellm.ai/docs/proxy/response_headers", _CHECKED)
+    ),
+    StatedBill(
+        "x-aimlapi-usd-spent",
+        Source("https://docs.aimlapi.com/capabilities/request-tracing-and-cost", _CHECKED),
+    ),
+)
+"""Headers of gateways."""
