@@ -239,13 +239,12 @@ class DurableRun:
 
     async def _renew_once(self, found: StoredValues) -> None:
         usage = Usage() if self.scope is None else self.scope.spent()
-        before = self._header
-        renewed = replace(before, requests=usage.request_count, cost_usd=usage.cost_usd)
-        self._header = _leased(renewed, found.now)
-        await add_to_index(self.store, self._header, before=before)
-        await _replace(self.store, self._header, found.revision)
-        # The process that had the run before may have removed some entries late.
-        await add_to_index(self.store, self._header)
+        renewed = replace(self._header, requests=usage.request_count, cost_usd=usage.cost_usd)
+        header = _leased(renewed, found.now)
+        # All entries, because the process that had the run before may have removed some late.
+        await add_to_index(self.store, header)
+        self._header = header
+        await _replace(self.store, header, found.revision)
 
 
 async def new_header(
