@@ -1,10 +1,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests start Python many times, so it compiles each module once, whatever this machine's default is.
+export PYTHONDONTWRITEBYTECODE =
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit bench docs format soak fuzz kill-sweep clean
+.PHONY: help demo test quick check unit bench docs format soak fuzz kill-sweep clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,17 +28,20 @@ demo: $(VENV)/demo.stamp ## the main job on the shipped documents; DOCS=folder O
 
 test: check unit docs ## everything that CI runs: format, lint, types, layers, tests, docs
 
+quick: check ## before each commit: the checks, and the tests of single modules but the slow ones
+	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=quick -m 'not slow' tests/unit
+
 check: $(VENV)/dev.stamp ## formatting, lint, types, import layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy examples tests/typing
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
 unit: $(VENV)/dev.stamp ## the tests, with branch coverage
 	$(BIN)/coverage erase
-	@# two halves side by side: most of them wait for servers, processes and clocks
-	printf '%s\n' 'tests/unit tests/graphs tests/properties' 'tests --ignore=tests/unit --ignore=tests/graphs --ignore=tests/properties' | xargs -P 2 -L 1 $(BIN)/coverage run -m pytest -q
+	$(BIN)/coverage run -m pytest -q -n auto
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

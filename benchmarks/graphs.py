@@ -60,7 +60,7 @@ def loop(visits: int, config: PipelineConfig | None = None) -> Graph:
         nodes={"count": Node(counted, reads=["n"], writes=["n"]), "tell": told},
         edges=[
             Edge("count", "count", when="conditional", condition=f"n < {visits}"),
-            Edge("count", "tell"),
+            Edge("count", "tell", "always"),
         ],
         entry="count",
         max_steps=visits + 1,

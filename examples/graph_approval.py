@@ -36,7 +36,7 @@ def refunds() -> Graph[None, str]:
             "refund": close,
             "reject": close,
         },
-        edges=[Edge("ask", "refund", "conditional", "approved"), Edge("ask", "reject")],
+        edges=[Edge("ask", "refund", "conditional", "approved"), Edge("ask", "reject", "always")],
         pause_nodes=["ask"],
     )
 

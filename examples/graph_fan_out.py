@@ -44,7 +44,7 @@ graph = Graph[None, str](
     },
     edges=[
         *(Edge("plan", source) for source in SOURCES),
-        *(Edge(source, "combine", when="on_success") for source in SOURCES),
+        *(Edge(source, "combine") for source in SOURCES),
     ],
     on_branch_failure="wait_all",
 )

@@ -42,9 +42,9 @@ graph = Graph[None, str](
         "publish": publish,
     },
     edges=[
-        Edge("write", "read", when="on_success"),
+        Edge("write", "read"),
         Edge("read", "publish", when="conditional", condition="likes_it or round >= 3"),
-        Edge("read", "write"),
+        Edge("read", "write", when="always"),
     ],
     entry="write",
 )

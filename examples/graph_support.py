@@ -42,7 +42,7 @@ graph = Graph[None, str](
     },
     edges=[
         Edge("classify", "reply", when="conditional", condition="confidence >= 0.8"),
-        Edge("classify", "escalate"),
+        Edge("classify", "escalate", when="always"),
     ],
 )
 

@@ -11,10 +11,24 @@ import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-CALLING_THREAD: Final[ContextVar[int | None]] = ContextVar("fastroai_calling_thread", default=None)
-"""The thread that waits for this one: the event loop of another thread runs a sync call."""
+
+class Caller(NamedTuple):
+    """The thread whose sync call the running code is, on the event loop of another thread."""
+
+    thread: int = 0
+    """Its identifier."""
+    depth: int = 0
+    """How many threads, one inside the other, wait for the running code."""
+    loop: asyncio.AbstractEventLoop | None = None
+    """The loop that the call was handed to."""
+    process: int = 0
+    """The process of that loop."""
+
+
+_NOBODY: Final = Caller()
+CALLER: Final[ContextVar[Caller]] = ContextVar("fastroai_caller", default=_NOBODY)
 
 _LIBRARIES: Final = sys.stdlib_module_names | {"anyio", "fastroai", "pydantic_ai", "pydantic_graph"}
 
@@ -43,7 +57,7 @@ def _frames_outward() -> Iterator[FrameType]:
         rest = rest.f_back
     for task in _tasks_around():
         yield from reversed(list(_suspended(task.get_coro())))
-    yield from _stack(sys._current_frames().get(CALLING_THREAD.get() or 0))
+    yield from _stack(sys._current_frames().get(CALLER.get().thread))
     yield from _stack(rest)
 
 

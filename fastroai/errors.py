@@ -879,7 +879,10 @@ class RunStoreUnavailable(StoreUnavailable):
     retryable = False  # writing is retried by itself; what was to be written must not be done again
 
     def __str__(self) -> str:
-        return f"run {super().__str__()}. Nothing is half written: resume the run afterwards"
+        return (
+            f"run {super().__str__()}. Nothing is half written. Afterwards repeat a call that only reads, "
+            "and resume a run that was stopped"
+        )
 
 
 class RevisionConflict(FastroAIError):
@@ -988,16 +991,17 @@ class RunDefinitionChanged(FastroAIError):
 
 
 class RunCorrupt(FastroAIError):
-    """The record of a run cannot be read."""
+    """The record of a run cannot be read: the entry at `position` of its log; 0 where it is another part."""
 
     def __init__(self, run_id: str, position: int, reason: str) -> None:
         super().__init__(run_id, position, reason)
         self.run_id, self.position, self.reason = run_id, position, reason
 
     def __str__(self) -> str:
+        what = f"entry {self.position}" if self.position else "the record"
         return (
-            f"entry {self.position} of run {self.run_id!r} cannot be read: {self.reason}; nothing was run. "
-            "Start a new run, or fork this one before that step"
+            f"{what} of run {self.run_id!r} cannot be read: {self.reason}. Start a new run; "
+            f"RunHistory(store).delete({self.run_id!r}, force=True) deletes this one"
         )
 
 

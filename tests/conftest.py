@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -30,7 +31,12 @@ __all__ = ["postgres_dsn", "redis_url"]
 
 # A busy machine makes any example slow: no test is timed.
 settings.register_profile("suite", deadline=None)
+settings.register_profile("quick", max_examples=10, deadline=None)
 settings.load_profile("suite")
+
+# Coverage is that of the tests' own processes: the programs that they start need not be slowed down.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
 
 
 @pytest.fixture(scope="session", autouse=True)

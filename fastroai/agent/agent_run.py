@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from fastroai.agent.meter import Meter
 from fastroai.runtime import (
@@ -13,6 +12,7 @@ from fastroai.runtime import (
     CircuitBreaker,
     Classifier,
     RetryPolicies,
+    Scope,
 )
 from fastroai.runtime.tasks import end_task
 
@@ -73,5 +73,7 @@ class AgentRun:
                 await end_task(task)
 
 
-current_agent_run: Final[ContextVar[AgentRun | None]] = ContextVar("fastroai_agent_run", default=None)
-"""The innermost `FastroAgent` run; plain agents in its tools share it, so readers compare the meter."""
+def agent_run_of(scope: Scope | None) -> AgentRun | None:
+    """The innermost `FastroAgent` run; plain agents in its tools share it, so readers compare the meter."""
+    run = None if scope is None else scope.agent_run
+    return run if isinstance(run, AgentRun) else None

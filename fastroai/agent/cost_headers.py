@@ -59,6 +59,7 @@ class StatedInHeaders:
 
 
 _listening: Final[ContextVar[StatedInHeaders | None]] = ContextVar("fastroai_cost_headers", default=None)
+"""Of a task, as several requests go on at once under one scope."""
 
 
 async def _read_headers(response: httpx.Response | httpx2.Response) -> None:

@@ -25,7 +25,7 @@ from pydantic_ai.result import StreamedRunResult
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import AgentDepsT
 
-from fastroai.agent.agent_run import AgentRun, current_agent_run
+from fastroai.agent.agent_run import AgentRun, agent_run_of
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch, Dispatch, call_hook
 from fastroai.agent.learned import Learned
 from fastroai.agent.metering import Metered
@@ -108,7 +108,7 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
             step_id=scope.step_id,
         )
         retries = call.request_retries
-        self.run = AgentRun(
+        self.run = scope.agent_run = AgentRun(
             dispatcher.meter,
             dispatcher.request_retries if retries is None else retries,
             retry_delay=call.request_retry_delay,
@@ -124,7 +124,6 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
     async def __aenter__(self) -> Self:
         scope, dispatcher = self.scope, self._dispatcher
         await scope.__aenter__()
-        self._outer_run = current_agent_run.set(self.run)
         # PydanticAI calls functions that are not async in these threads: they may wait for other agents.
         self._with_threads = Agent.using_thread_executor(_threads)
         self._with_threads.__enter__()
@@ -210,7 +209,6 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
                 error.stopped_runs.append(self._stopped())
         finally:
             self._with_threads.__exit__(None, None, None)
-            current_agent_run.reset(self._outer_run)
 
     def _stopped(self) -> StoppedRun:
         return StoppedRun(self._dispatcher.name, _to_go_on_with(self.run.messages))
@@ -341,7 +339,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             return {"call": call.call, "attempt": call.attempt}
         if parent is None or run_of(parent) is None:
             return {"call": "", "attempt": call.attempt}
-        outer = current_agent_run.get()
+        outer = agent_run_of(parent)
         own = f"{self.name}#{parent.count_inside(self.name)}"
         if outer is None or not outer.call:
             return {"call": own, "attempt": 1}

@@ -46,7 +46,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from fastroai.agent import batches
-from fastroai.agent.agent_run import AgentRun, current_agent_run
+from fastroai.agent.agent_run import AgentRun, agent_run_of
 from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, REQUEST_RETRY_DELAY
 from fastroai.agent.models import ModelCache, note_loop, providers_of
 from fastroai.agent.replay import KnownResponse, RequestOnRecord, execute_tool
@@ -229,7 +229,7 @@ class Metered(AbstractCapability[Any]):
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Note the task of the hooks around a run; at its end, leave what a plain agent has not collected."""
-        run = current_agent_run.get()
+        run = agent_run_of(current_scope())
         if run is not None and run.meter is self:
             run.follow(ctx)
             return await handler()
@@ -248,7 +248,7 @@ class Metered(AbstractCapability[Any]):
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Meter the model; note the task that a stream is in, and whether an answer is asked for again."""
-        run = current_agent_run.get()
+        run = agent_run_of(current_scope())
         if run is not None and run.meter is self:
             run.follow(ctx)
             if run.last is not None or run.call:  # else no batch is known, neither in this run nor on record
@@ -299,7 +299,8 @@ class Metered(AbstractCapability[Any]):
         handler: WrapToolExecuteHandler,
     ) -> Any:
         """Put results of tools on record, in runs that are; those that are there need no call."""
-        scope, run = current_scope(), current_agent_run.get()
+        scope = current_scope()
+        run = agent_run_of(scope)
         if scope is not None and scope.receiving:
             scope.hand_on()
         if scope is None or (durable := run_of(scope)) is None:
@@ -707,7 +708,7 @@ class MeteredModel(OwnedModel):
         durable = run_of(scope)
         if durable is None:
             return None
-        run = current_agent_run.get()
+        run = agent_run_of(scope)
         call = "" if run is None else run.call
         if run is not None and run.meter is not self.meter:
             call = f"{call}/"  # a plain agent, called by a tool
@@ -733,7 +734,7 @@ class MeteredModel(OwnedModel):
         return known.response
 
     def _run(self) -> AgentRun | None:
-        run = current_agent_run.get()
+        run = agent_run_of(current_scope())
         return run if run is not None and run.meter is self.meter else None
 
     def _retry_rules(self) -> RetryRules:

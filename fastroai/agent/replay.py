@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -38,7 +37,7 @@ from fastroai.runtime.facts import (
     RequestSent,
     ToolEnded,
 )
-from fastroai.runtime.scope import current_tool_call
+from fastroai.runtime.scope import ToolCalls, current_tool_calls
 from fastroai.store.log import run_of
 from fastroai.store.payloads import seal, unseal
 from fastroai.store.recorded import Exchange
@@ -46,9 +45,6 @@ from fastroai.store.runs import DurableRun
 
 _VOLATILE: Final = frozenset({"timestamp", "run_id", "conversation_id", "metadata"})
 """Fields of messages that are not sent to a provider, and differ each time."""
-
-_tool_calls: Final[ContextVar[tuple[str, ...]]] = ContextVar("fastroai_tool_calls", default=())
-"""The calls of tools that the running code is in, outermost first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +96,7 @@ class RequestOnRecord:
             attempt=attempt,
             model=model,
             fingerprint=_fingerprint(messages, settings, parameters, asked_for),
-            tools=_tool_calls.get(),
+            tools=current_tool_calls.get().names,
         )
         return cls(run, scope, request, rejects)
 
@@ -174,7 +170,9 @@ class RequestOnRecord:
 def count_agent_call(scope: Scope, call: str, attempt: int) -> None:
     """Count the start of an agent run; one that is on record counts already in the steps around it."""
     run = run_of(scope)
-    if run is not None and run.recorded.comes_by(run.place(scope), call, attempt, _tool_calls.get()):
+    if run is not None and run.recorded.comes_by(
+        run.place(scope), call, attempt, current_tool_calls.get().names
+    ):
         scope.recount((), 1)
     else:
         scope.count_agent_call()
@@ -206,7 +204,6 @@ async def execute_tool(
     """
     key = _tool_call_key(scope, agent_call, attempt, call)
     place, name = run.place(scope), _tool_call_name(call, key)
-    outer = _tool_calls.get()
     repeatable = bool((tool.metadata or {}).get("repeatable"))
     known = None if repeatable else run.recorded.take_tool(place, name)
     if known is not None:
@@ -215,7 +212,7 @@ async def execute_tool(
         if ended.retry is not None:
             raise (ToolFailed if ended.is_final else ModelRetry)(str(unseal(ended.retry, run.codec)))
         return _tool_result(run, ended)
-    token, key_token = _tool_calls.set((*outer, name)), current_tool_call.set(key)
+    token = current_tool_calls.set(ToolCalls(key, (*current_tool_calls.get().names, name)))
     try:
         result = await handler(args)
     except (ModelRetry, ToolFailed, ToolRetryError, ToolFailedError) as error:
@@ -225,8 +222,7 @@ async def execute_tool(
             await run.journal.commit(ToolEnded(place=place, tool=name, retry=retry, is_final=is_final))
         raise
     finally:
-        current_tool_call.reset(key_token)
-        _tool_calls.reset(token)
+        current_tool_calls.reset(token)
     if not repeatable:
         stored = _stored_result(call.tool_name, result)
         await run.journal.commit(ToolEnded(place=place, tool=name, result=seal(stored, run.codec)))
@@ -241,7 +237,7 @@ def _told(error: Exception) -> ModelRetry | ToolFailed | None:
 
 def _tool_call_key(scope: Scope, agent_call: str, attempt: int, call: ToolCallPart) -> str:
     """What tells this call of a tool from others; not by its id alone, which some models repeat."""
-    what = [current_tool_call.get(), agent_call, attempt, call.tool_name, call.args_as_dict()]
+    what = [current_tool_calls.get().key, agent_call, attempt, call.tool_name, call.args_as_dict()]
     key = hashlib.sha256(to_json(what)).hexdigest()[:8]
     number = scope.count_child(key)
     return key if number == 1 else f"{key}.{number}"

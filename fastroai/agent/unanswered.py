@@ -18,7 +18,9 @@ from pydantic_ai.models import Model
 from fastroai.agent.request_attempt import RequestAttempt
 
 current_plain_run: Final[ContextVar[object | None]] = ContextVar("fastroai_plain_run", default=None)
-"""What stands for the run of a plain agent with a meter; a `FastroAgent` run has its `AgentRun`."""
+"""What stands for the run of a plain agent with a meter; a `FastroAgent` run has its `AgentRun`.
+
+It opens no scope that this could hang on."""
 
 
 def works_on(model: Model, response: ModelResponse) -> bool:

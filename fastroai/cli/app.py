@@ -117,7 +117,7 @@ def resume(
     force: Annotated[bool, typer.Option("--force", help="Although the pipeline has changed.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a run that was interrupted, failed, or waits."""
+    """Go on with a run that was interrupted, failed, or paused."""
     from fastroai.cli import running
 
     perform(running.resume(run, store, pipeline, deps, inputs, answer, node, force, as_json))

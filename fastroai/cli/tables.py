@@ -24,7 +24,7 @@ _COLORS: Final = {
     "succeeded": "green",
     "reused": "green",
     "running": "cyan",
-    "waiting": "yellow",
+    "paused": "yellow",
     "incomplete": "yellow",
     "retried": "yellow",
     "interrupted": "magenta",

@@ -65,7 +65,7 @@ class Graph(Generic[DepsT, OutputT]):
             nodes={"classify": Node(classify, writes=["category", "confidence"]), "reply": reply, "ask": ask},
             edges=[
                 Edge("classify", "reply", when="conditional", condition="confidence >= 0.8"),
-                Edge("classify", "ask"),
+                Edge("classify", "ask", when="always"),
             ],
         )
         result = await graph.run({"ticket": "..."}, deps=deps)
@@ -489,7 +489,7 @@ class Graph(Generic[DepsT, OutputT]):
         """
         result = await self.run(inputs, context.deps, context=context.shared)
         context.scope.degraded |= result.quality != "clean"
-        if result.status == "completed":
+        if result.ok:
             return result.output  # type: ignore[return-value]  # OutputT may itself include None
         raise result.error or GraphStopped(self.name, result.status, result.reason)
 

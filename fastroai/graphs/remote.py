@@ -26,8 +26,10 @@ async def signal_elsewhere(store: RunStore | None, run_id: str, signal: Signal) 
         await send_signal(store, header, signal)
         return True
     if signal == "pause" or header.status in ("finished", "cancelled"):
-        status = "interrupted" if header.status == "running" else header.status
-        raise ConfigurationError("run_id", run_id, f"a run that is running; it is {status}")
+        is_driven = header.owner is None
+        nobody = "driven from outside: report PauseRequested()" if is_driven else "interrupted"
+        status = nobody if header.status == "running" else header.status
+        raise ConfigurationError("run_id", run_id, f"a run that a process is running; it is {status}")
     return False
 
 

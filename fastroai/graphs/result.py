@@ -112,7 +112,7 @@ class GraphResult(Generic[OutputT]):
     @property
     def ok(self) -> bool:
         """Whether a terminal was reached."""
-        return self.status == "completed"
+        return self.status == "finished"
 
     @property
     def trace(self) -> RunTrace:

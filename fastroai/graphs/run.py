@@ -54,7 +54,6 @@ class GraphRun:
             calculator=calculator,
             shared=Shared.of(request.context),
             declared=setup.declared,
-            once=opened.once,
         )
         work = GraphWork(
             setup, self.machine, replay.threads, facts=facts, deps=request.deps, part=part, log=opened.log
@@ -80,7 +79,7 @@ class GraphRun:
             run_id=scope.run_id,
             status=ending,
             quality=self._quality(ending),
-            output=machine.reached[next(reached)] if ending == "completed" else None,
+            output=machine.reached[next(reached)] if ending == "finished" else None,
             outputs=dict(machine.root.outputs),
             memory=dict(machine.root.memory),
             path=machine.root.path,
@@ -107,7 +106,7 @@ class GraphRun:
         return visits, decisions
 
     def _quality(self, ending: Ending) -> GraphQuality:
-        if ending not in ("completed", "paused"):
+        if ending not in ("finished", "paused"):
             return "failed"
         if self.machine.timed_out:
             return "degraded"

@@ -157,7 +157,6 @@ class GraphWork:
             calculator=of_run.calculator,
             shared=of_run.shared,
             declared=of_run.declared,
-            once=of_run.once,
             visit=node_visit,
         )
 
@@ -293,7 +292,7 @@ class GraphWork:
     def follow(self, change: Changed | EdgesResolved) -> None:
         """Bring conversations and time limits of branches along; warn of what is hardly meant."""
         if isinstance(change, EdgesResolved):
-            warn_of(self._setup.name, change, self._machine.failures)
+            warn_of(self._setup.name, change)
             return
         match change.what:
             case Forked(fork):

@@ -24,7 +24,7 @@ from fastroai.pipelines import Pipeline, PipelineResult
 from fastroai.records import NOT_GIVEN, NotGiven
 from fastroai.runtime import FailureClass, FailureContext, current_scope
 from fastroai.runtime.failures import may_retry
-from fastroai.runtime.scope import RUNS, current_tool_call
+from fastroai.runtime.scope import RUNS, current_tool_calls
 from fastroai.steps import BaseStep, ConversationState, PipelineConfig, StepConfig, StepContext
 
 if TYPE_CHECKING:
@@ -247,11 +247,12 @@ def _visit() -> Iterator[None]:
     visit = execution.task_id
     if execution.thread_id is None and "|" not in execution.checkpoint_ns:
         visit = _step_of_graph()
-    token = current_tool_call.set(".".join(filter(None, (current_tool_call.get(), visit))))
+    calls = current_tool_calls.get()
+    token = current_tool_calls.set(calls._replace(key=".".join(filter(None, (calls.key, visit)))))
     try:
         yield
     finally:
-        current_tool_call.reset(token)
+        current_tool_calls.reset(token)
 
 
 def _step_of_graph() -> str:

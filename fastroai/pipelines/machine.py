@@ -115,7 +115,7 @@ class PipelineMachine:
         step_id = fact.step_id
         self._leave(step_id)
         if fact.conversation == "incomplete" and self._stop is None:
-            self._stop = self._ending("waiting", f"{step_id!r} needs more from the user")
+            self._stop = self._ending("paused", f"{step_id!r} needs more from the user")
         missing = self._missing
         for after in self.plan.dependents[step_id]:
             missing[after] -= 1
@@ -184,7 +184,7 @@ class PipelineMachine:
         is_for_budget: bool = False,
     ) -> None:
         """Stop before the time: nothing starts, and what runs is cancelled."""
-        if self._stop is None or self._stop.status == "waiting":
+        if self._stop is None or self._stop.status == "paused":
             self._stop = self._ending(status, reason, step_id, failure, raised)
             if self.running:
                 units = [(step, 1) for step in self.running]
@@ -201,7 +201,7 @@ class PipelineMachine:
             finish = self._ending(stop.status, stop.reason, stop.step_id, stop.failure, stop.raised)
             self._decisions.append(finish)
         elif self._ready:
-            finish = self._ending("waiting", "a pause was requested")
+            finish = self._ending("paused", "a pause was requested")
             finish.resume_at = tuple(step_id for step_id, _, _ in self._ready)
             self._decisions.append(finish)
         else:

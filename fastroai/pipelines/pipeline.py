@@ -246,7 +246,7 @@ class Pipeline(Generic[DepsT, OutputT]):
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
     ) -> PipelineResult[OutputT]:
-        """Go on with a run that was interrupted, has failed, or waits for more from the user.
+        """Go on with a run that was interrupted, has failed, or is paused.
 
         What has finished is not run again, and responses and tool results that are on record are not paid
         for again. Budgets, usage, retries and conversations go on from where they were.

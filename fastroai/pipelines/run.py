@@ -38,7 +38,6 @@ class PipelineRun:
             calculator=setup.calculator,
             shared=Shared.of(request.context),
             declared={} if kept is None else setup.declared,
-            once=opened.once,
         )
         self.outputs: Mapping[str, object] = facts.outputs.values
         """By step id, of those that have finished."""

@@ -83,7 +83,7 @@ class DrivenState:
     decided: tuple[AnyFact, ...]
     """Decisions that the call has put on record, in order; empty if the call only reads."""
     finish: RunFinished | None
-    """The fact that says how the run ended, or why it waits; `None` while something is due."""
+    """The fact that says how the run ended, or why it is paused; `None` while something is due."""
 
 
 class Retold(Protocol):
@@ -166,8 +166,7 @@ class DrivenRuns:
         opened = keeper.opened(run_id, given)
         retold = self._retold(RecordedRun(run_id, [opened]))
         decided = _as_facts(retold.decided, opened.part)
-        # No process has it, so it waits.
-        header, _ = await new_header(keeper.store, opened, status="waiting")
+        header, _ = await new_header(keeper.store, opened)
         await begin_record(keeper.store, header, [opened, *decided])
         return _state(run_id, 1 + len(decided), retold, decided)
 
@@ -227,7 +226,7 @@ class DrivenRuns:
     async def resume(
         self, run_id: str, inputs: Mapping[str, Any] | None = None, *, expecting: int
     ) -> DrivenState:
-        """Go on with a run that has failed, was cancelled, or waits; due steps start anew.
+        """Go on with a run that has failed, was cancelled, or is paused; due steps start anew.
 
         `inputs` replace those of the same names. A run that has finished stays as it is. Raises the same
         errors as `report`.
@@ -302,9 +301,8 @@ class DrivenRuns:
         The header of a run whose process died in the middle says so until somebody goes on with the run.
         """
         questions = positions_of(retold.questions, recorded.entries)
-        header = self._header(found, recorded.ended, questions)
-        is_right = (found.header.status, found.header.questions) == (header.status, header.questions)
-        if not is_right and (recorded.ended is not None or found.header.status != "running"):
+        held, header = found.header, self._header(found, recorded.ended, questions)
+        if held.status != header.status or (held.owner is None and held.questions != header.questions):
             await self._write_header(found, recorded.ended, questions)
 
     async def _write_header(
@@ -330,14 +328,13 @@ class DrivenRuns:
 
     def _header(self, found: FoundHeader, ended: RunFinished | None, questions: tuple[int, ...]) -> RunHeader:
         why = None if ended is None else ended.failure
-        status = "waiting" if ended is None else ended.status  # no process has it
         return replace(
             found.header,
-            status=status,
+            status="running" if ended is None else ended.status,
             owner=None,
             lease_until=None,
             error=None if why is None else f"{why.error_type}: {seal_text(why.message, self._keeper.codec)}",
-            questions=questions if status == "waiting" else (),
+            questions=questions if ended is None or ended.status == "paused" else (),
             updated_at=found.now,
         )
 

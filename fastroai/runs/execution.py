@@ -41,7 +41,6 @@ class OpenRun:
     part: Part
     inputs: Mapping[str, object]
     log: Log
-    once: OnceRegister
     live: LiveRun
     started: RunStarted
     """That it began in this process."""
@@ -135,12 +134,12 @@ class Execution:
             inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)
             started = RunStarted(part=scope.part, definition=dict(definition), inputs=inputs)
             log = await self._log(stack, request, scope, started)
-            once = stack.enter_context(OnceRegister.of_run())
+            OnceRegister.of(scope)  # one for all that is nested here
             if log.run is not None and request.opening is not None:
                 after = request.opening.last_signal
                 heeding = heeding_signals(log.run.store, log.run.header, live.heed, after=after)
                 await stack.enter_async_context(heeding)
-            yield OpenRun(scope, scope.part, inputs, log, once, live, started)
+            yield OpenRun(scope, scope.part, inputs, log, live, started)
 
     async def _log(
         self,

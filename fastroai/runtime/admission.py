@@ -100,7 +100,9 @@ _NOTHING: Final = Amounts()
 TermsT = TypeVar("TermsT", bound=RequestTerms)
 
 _around: Final[ContextVar[tuple[Reservation[Any], ...]]] = ContextVar("fastroai_requests", default=())
-"""The requests inside of which the running code is: of a stream, for the code that handles its events."""
+"""The requests inside of which the running code is: of a stream, for the code that handles its events.
+
+Of a task, as several requests go on at once under one scope."""
 
 
 class Reservation(Generic[TermsT]):

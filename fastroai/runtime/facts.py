@@ -36,8 +36,8 @@ from fastroai.runtime.retry import RetriesUsed
 FORMAT: Final = 2
 """Version of the format of logs; a reader refuses all others."""
 
-RunStatus = Literal["running", "finished", "waiting", "failed", "cancelled"]
-"""Status of a run. A `waiting` run goes on when somebody answers its question or resumes it."""
+RunStatus = Literal["running", "finished", "paused", "failed", "cancelled"]
+"""Status of a run. A `paused` run goes on when somebody answers its question or resumes it."""
 
 
 class Part:
@@ -222,14 +222,14 @@ class RunResumed(Fact):
 
 @dataclass(slots=True, kw_only=True)
 class RunFinished(Fact):
-    """A run ended or waits. It can be resumed unless it is `finished`."""
+    """A run ended or paused. It can be resumed unless it is `finished`."""
 
     kind: ClassVar[str] = "run_finished"
     status: RunStatus
     reason: str = ""
     """The reason, for people."""
     resume_at: tuple[str, ...] = ()
-    """The nodes at which a waiting graph goes on."""
+    """The nodes at which a paused graph goes on."""
     questions: tuple[tuple[str, int], ...] = ()
     """The questions that wait for an answer, first asked first: the node and the number of the visit."""
     step_id: str = ""

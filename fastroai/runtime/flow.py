@@ -89,4 +89,4 @@ def read_around() -> tuple[Flow, ...]:
 _read_here: Final[ContextVar[tuple[Flow, ...]]] = ContextVar("fastroai_flows_read", default=())
 
 current_flow: Final[ContextVar[Flow | None]] = ContextVar("fastroai_flow", default=None)
-"""The innermost stream that the running code produces items for."""
+"""The innermost stream that the running code produces items for. Of a task, as is what it reads."""

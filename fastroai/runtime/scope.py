@@ -46,11 +46,22 @@ Closer = Callable[[], Awaitable[None]]
 
 _current: Final[ContextVar[Scope | None]] = ContextVar("fastroai_scope", default=None)
 
-current_tool_call: Final[ContextVar[str]] = ContextVar("fastroai_tool_call", default="")
-"""The call of a tool, or the visit to a node of LangGraph, that the running code is in; empty outside of any.
 
-It is known where the run is on record, and is the same in every process.
-"""
+class ToolCalls(NamedTuple):
+    """The calls of tools, and visits to nodes of LangGraph, that the running code is in.
+
+    They are known where the run is on record, and are the same in every process.
+    """
+
+    key: str = ""
+    """What tells the innermost from others; empty outside of any."""
+    names: tuple[str, ...] = ()
+    """Those of tools, outermost first."""
+
+
+_NO_CALLS: Final = ToolCalls()
+current_tool_calls: Final[ContextVar[ToolCalls]] = ContextVar("fastroai_tool_calls", default=_NO_CALLS)
+"""Of a task, not of a scope: several calls of tools go on at once under one."""
 
 
 def current_scope() -> Scope | None:
@@ -108,11 +119,13 @@ class Scope:
         "_usage",
         "_when_handed_on",
         "account",
+        "agent_run",
         "attempt",
         "budget",
         "ceilings",
         "closed",
         "degraded",
+        "estimated",
         "forked",
         "kind",
         "listener",
@@ -121,6 +134,7 @@ class Scope:
         "loop",
         "name",
         "on_record",
+        "once",
         "ordinal",
         "parent",
         "process",
@@ -146,7 +160,6 @@ class Scope:
         deps: object = None,
         tracer: Tracer | None = None,
         run_id: str | None = None,
-        attempt: int = 1,
         listener: Listener | None = None,
         ordinal: int | None = None,
         provider_limits: ProviderLimits | None = None,
@@ -163,9 +176,9 @@ class Scope:
         self.name = name
         self.parent = parent
         self._above: tuple[Scope, ...] = () if parent is None else parent.lineage()
-        self.attempt = attempt
+        self.attempt = 1
         self._children: dict[tuple[str, int], int] | None = None
-        self.tool_call = current_tool_call.get()
+        self.tool_call = current_tool_calls.get().key
         self.ordinal: int = ordinal or (
             parent.count_inside(name) if parent is not None and kind in RUNS else 1
         )
@@ -199,6 +212,12 @@ class Scope:
         self._part: Part | None = None
         self.on_record: bool = parent is not None and parent.on_record
         """Whether a store keeps the run that it is a part of."""
+        self.once: object = None if parent is None else parent.once
+        """The register of side effects of the run that it is a part of."""
+        self.agent_run: object = None if parent is None else parent.agent_run
+        """What the meter knows of the innermost run of an agent that it is a part of."""
+        self.estimated: tuple[Budget, ...] | None = None if parent is None else parent.estimated
+        """The budgets around what is only estimated here; `None` where something runs."""
         self.forked: LeftBehind | None = None if parent is None else parent.forked
         """Why nothing may be spent here: what it counts against is in the process that forked this one."""
         self.loop: asyncio.AbstractEventLoop | None
@@ -277,7 +296,7 @@ class Scope:
     def count_inside(self, name: str) -> int:
         """How many of this name were opened in this attempt at a step, by the same call of a tool."""
         around = next((scope for scope in self.lineage() if scope.kind in _PLACES), self.root)
-        return around.count_child(f"{name}#{current_tool_call.get()}")
+        return around.count_child(f"{name}#{current_tool_calls.get().key}")
 
     def count_child(self, name: str) -> int:
         """How many of this name were opened in this attempt, with this one."""
@@ -626,6 +645,7 @@ class Scope:
         scope = Scope("budget", self.root.name, parent=None, tracer=self.tracer, run_id=self.run_id)
         scope.step_id = self.step_id
         scope.ceilings, scope.provider_limits = self.ceilings, self.provider_limits
+        scope.agent_run = self.agent_run
         if self.account is not None or self.on_record:
             path = self.path if self.account is None else self.account.path
             scope.forked = LeftBehind("run" if self.on_record else "budget", path, self.root.process)

@@ -12,14 +12,13 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from fastroai.callers import CALLING_THREAD
+from fastroai.callers import CALLER, Caller
 from fastroai.errors import RunningLoopError, attach_usage, records_of, usage_of
 from fastroai.runtime.process import this_process
 from fastroai.runtime.scope import Scope, current_scope
-from fastroai.runtime.threads import depth, go_deeper, loop_of_this_thread, mark_thread
+from fastroai.runtime.threads import depth, loop_of_this_thread, mark_thread
 from fastroai.runtime.wakeup import running_loop
 
 S = TypeVar("S")
@@ -147,16 +146,13 @@ def background_loop() -> asyncio.AbstractEventLoop:
     return _loops.for_chores()
 
 
-_called_on: Final[ContextVar[tuple[asyncio.AbstractEventLoop, int] | None]] = ContextVar(
-    "fastroai_called_on", default=None
-)
-"""The background loop that the running code was handed to, if it was, and its process."""
-
-
 def _loop_called_on() -> asyncio.AbstractEventLoop | None:
-    """That loop; none in a process that was forked since, where it seems to run and does not."""
-    loop, process = _called_on.get() or (None, 0)
-    return loop if process == this_process() else None
+    """The background loop that the running code was handed to, if it was.
+
+    None in a process that was forked since, where it seems to run and does not.
+    """
+    caller = CALLER.get()
+    return caller.loop if caller.process == this_process() else None
 
 
 def run_blocking(
@@ -211,6 +207,10 @@ def blocking(
     @functools.wraps(method)
     def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         own: Callable[P, Coroutine[Any, Any, T]] = getattr(self, name)  # perhaps that of a subclass
+        try:
+            inspect.signature(own).bind(*args, **kwargs)
+        except TypeError as error:  # which would name the async method
+            raise TypeError(f"{type(self).__name__}.{name}_sync() {error}") from None
         return run_blocking(
             lambda: own(*args, **kwargs),
             called=f"{of}.{name}_sync",
@@ -300,9 +300,7 @@ class _Handover(Generic[T]):
     async def _carry(self) -> T | _Exit:
         """Hand an exit over as a value: a task that raises it stops its loop, and nobody would be told."""
         self._task = asyncio.current_task()
-        go_deeper(self._depth)
-        _called_on.set((self._loop, this_process()))
-        CALLING_THREAD.set(self._thread)
+        CALLER.set(Caller(self._thread, self._depth + 1, self._loop, this_process()))
         holder = self._holder()
         if holder is not None:
             holder.on_close(self._end)

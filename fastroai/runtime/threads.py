@@ -14,13 +14,13 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from contextvars import ContextVar
 from typing import Any, Final, ParamSpec, TypeVar
 
 import anyio.to_thread
 from anyio import CapacityLimiter
 from anyio.lowlevel import RunVar
 
+from fastroai.callers import CALLER
 from fastroai.runtime.scope import current_scope
 
 P = ParamSpec("P")
@@ -32,7 +32,6 @@ THREADS_AT_EACH_DEPTH: Final = 40
 """How many worker threads an event loop has at each depth; anyio's own number for all."""
 
 _limiters: Final[RunVar[dict[int, CapacityLimiter]]] = RunVar("fastroai_threads")
-_depth: Final[ContextVar[int]] = ContextVar("fastroai_thread_depth", default=0)
 
 
 class _ThisThread(threading.local):
@@ -58,12 +57,7 @@ if hasattr(os, "register_at_fork"):
 
 def depth() -> int:
     """How many threads, one inside the other, wait for the running code."""
-    return max(_depth.get(), _this_thread.depth)
-
-
-def go_deeper(waiting: int) -> None:
-    """Note that a thread at depth `waiting` waits for the running task."""
-    _depth.set(waiting + 1)
+    return max(CALLER.get().depth, _this_thread.depth)
 
 
 def mark_thread(at_depth: int) -> None:

@@ -94,7 +94,6 @@ class RunFacts:
     shared: Shared = field(default_factory=Shared)
     declared: Mapping[str, Any] = field(default_factory=dict)
     """Declared types of outputs, by step id; of those that have any."""
-    once: OnceRegister = field(default_factory=OnceRegister)
     reader: str | None = None
     """The step whose place a mapped step has: it may read what that one may read."""
     visit: NodeVisit[StepContext[Any]] | None = None
@@ -567,7 +566,7 @@ class StepContext(Generic[DepsT_co]):
             ValueNotStorable: the result cannot be stored.
         """
         self._check_open()
-        return await self._facts.once.run(
+        return await OnceRegister.of(self.scope).run(
             effect,
             durable=run_of(self._scope),
             run_id=self.run_id,

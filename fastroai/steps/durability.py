@@ -195,7 +195,10 @@ def stored_output(
     except ValueError as error:
         if entry.conversation == "incomplete" and declared is not ConversationState:
             return stored_output(recorded, entry, None, codec)
-        reason = f"the output of {entry.place!r} is not of the type that it declares: {error}"
+        reason = (
+            f"the output of {entry.place!r} is not of the type that it declares: {error}; declare the type "
+            "that it had, or fork the run before that step"
+        )
         raise RunCorrupt(recorded.opened.run_id, recorded.position_of(entry), reason) from error
 
 

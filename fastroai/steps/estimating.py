@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
 
 from fastroai.runtime import Scope, current_scope
 from fastroai.steps.outputs import Outputs
@@ -85,17 +84,14 @@ class InputsToCome(Mapping[str, object]):
         return len({**self._known, **self._to_come})
 
 
-_around: Final[ContextVar[tuple[Budget, ...] | None]] = ContextVar("fastroai_estimate", default=None)
-
-
 def budgets_around() -> tuple[Budget, ...]:
     """The budgets under which what is estimated will run, as far as they are known here."""
-    around = _around.get()
-    if around is not None:
-        return around
     scope = current_scope()
-    scopes = () if scope is None else scope.lineage()
-    return tuple(scope.budget for scope in scopes if scope.budget is not None)
+    if scope is None:
+        return ()
+    if scope.estimated is not None:
+        return scope.estimated
+    return tuple(each.budget for each in scope.lineage() if each.budget is not None)
 
 
 @asynccontextmanager
@@ -106,10 +102,8 @@ async def nothing_paid(limits: Limits | None = None) -> AsyncGenerator[Scope]:
     is estimated.
     """
     own = () if limits is None or limits.budget is None else (limits.budget,)
-    token = _around.set((*own, *budgets_around()))
-    try:
-        async with Scope("call", "estimate", parent=None) as scope:
-            scope.close()
-            yield scope
-    finally:
-        _around.reset(token)
+    scope = Scope("call", "estimate", parent=None)
+    scope.estimated = (*own, *budgets_around())
+    async with scope:
+        scope.close()
+        yield scope

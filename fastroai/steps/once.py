@@ -8,10 +8,9 @@ import hashlib
 import inspect
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from dataclasses import dataclass
 from types import CoroutineType
 from typing import Any, Final, Literal, TypeVar, cast
@@ -24,14 +23,13 @@ from fastroai.runtime.facts import (
     OnceFailed,
     OnceStarted,
 )
+from fastroai.runtime.scope import Scope
 from fastroai.runtime.threads import depth, work_for
 from fastroai.store.payloads import seal, unseal
 from fastroai.store.runs import DurableRun
 from fastroai.store.values import value_from_json, value_to_json
 
 T = TypeVar("T")
-
-_current: Final[ContextVar[OnceRegister | None]] = ContextVar("fastroai_once", default=None)
 
 _threads: Final[dict[int, ThreadPoolExecutor]] = {}
 """Its own, since what is left running here has to come to its end: nobody may do it again meanwhile. By the
@@ -59,17 +57,11 @@ class OnceRegister:
         self._interrupted: set[tuple[str, str, str]] = set()
 
     @classmethod
-    @contextmanager
-    def of_run(cls) -> Iterator[OnceRegister]:
-        """That of the run around this one, else a new one: what is nested may be repeated, effects not."""
-        if (around := _current.get()) is not None:
-            yield around
-            return
-        token = _current.set(register := cls())
-        try:
-            yield register
-        finally:
-            _current.reset(token)
+    def of(cls, scope: Scope) -> OnceRegister:
+        """That of the run around a scope, else a new one: what is nested may be repeated, effects not."""
+        if not isinstance(scope.once, cls):
+            scope.once = cls()
+        return scope.once
 
     async def run(
         self,

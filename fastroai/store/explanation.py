@@ -40,7 +40,7 @@ _Interrupted: TypeAlias = Mapping[str, deque[StepAttempt]]
 
 _ENDINGS: Final = {
     "finished": "the run finished",
-    "waiting": "the run waits to be resumed",
+    "paused": "the run paused",
     "failed": "the run failed",
     "cancelled": "the run was cancelled",
 }

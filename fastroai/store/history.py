@@ -97,7 +97,7 @@ class RunSummary:
     @classmethod
     def of(cls, header: RunHeader, now: datetime) -> RunSummary:
         """What a header says at a time of the store's own clock."""
-        interrupted = header.status == "running" and not is_running(header, now)
+        interrupted = header.status == "running" and header.owner is not None and not is_running(header, now)
         return cls(
             run_id=header.run_id,
             pipeline=header.pipeline,
@@ -152,7 +152,7 @@ class RunHistory:
         With a filter or a `limit`, it looks runs up in indexes, and reads only those that it returns.
 
         Args:
-            status: Return only runs with this status: `running`, `waiting`, `finished`, `failed`,
+            status: Return only runs with this status: `running`, `paused`, `finished`, `failed`,
                 `cancelled`, `interrupted` or `unreadable`.
             pipeline: Return only runs of the pipeline or graph with this name.
             tag: Return only runs with this tag.
@@ -219,7 +219,7 @@ class RunHistory:
                     case StepFinished(step_id=step_id, output=output): ...
 
         It ends after the `RunFinished` that is the last fact: the run has ended, or waits for a person (its
-        status is `waiting`). A run that is driven from outside has no such fact while something is due, so
+        status is `paused`). A run that is driven from outside has no such fact while something is due, so
         the iteration waits for the next report. If the process of the run has died, the iteration waits until
         another process takes the run up. Partial text is not a fact: there is `RequestSent`, and
         `RequestEnded` with the whole response.
@@ -258,7 +258,7 @@ class RunHistory:
                 print(asked.run_id, asked.node, asked.question)
 
         `graph.resume(run_id, input=..., node=...)` answers one. A run asks when nothing else in it can go on,
-        so a question is listed when the run halts. It looks these runs up in an index, and reads their logs
+        so a question is listed when the run is paused. It looks these runs up in an index, and reads their logs
         only from the first open question on. A run whose header cannot be read is left out: `list` names it.
 
         Args:
@@ -357,7 +357,8 @@ class RunHistory:
 
         Args:
             older_than: The age.
-            status: Only those that are there; by default all, interrupted and waiting ones included.
+            status: Only those that are there; by default all, interrupted, paused and driven
+                ones included.
             dry_run: Only tell which.
 
         Raises:
@@ -378,7 +379,8 @@ class RunHistory:
                     await self._forget_remains(entry)
                 continue
             is_old = run.updated_at is not None and run.updated_at <= end
-            is_wanted = run.status != "running" and (wanted is None or run.status in wanted)
+            is_held = run.status == "running" and run.owner is not None
+            is_wanted = not is_held and (wanted is None or run.status in wanted)
             if is_old and is_wanted and (dry_run or await self._purge(run.run_id)):
                 deleted.append(run.run_id)
         return tuple(deleted)

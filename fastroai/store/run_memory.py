@@ -90,6 +90,9 @@ class MemoryRunStore(ReadsRuns):
                 del self._keys[bisect_left(self._keys, name)]
         self._waiters.wake(name)
 
+    async def aclose(self) -> None:
+        """Do nothing, as there is nothing to close. Its runs stay."""
+
     async def changed(self, key: str, *, revision: int, timeout: float) -> None:
         """See `HintsChanges`."""
         with self._waiters.waiting(key_bytes(key)) as woken:

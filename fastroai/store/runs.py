@@ -24,7 +24,6 @@ from fastroai.runtime.facts import (
     RunFinished,
     RunResumed,
     RunStarted,
-    RunStatus,
 )
 from fastroai.runtime.owner import new_owner, release_owner
 from fastroai.runtime.tasks import end_task
@@ -251,7 +250,6 @@ async def new_header(
     store: RunStore,
     opened: RunStarted,
     *,
-    status: RunStatus = "running",
     tags: Collection[str] = (),
     tenant: str | None = None,
 ) -> tuple[RunHeader, datetime]:
@@ -267,7 +265,7 @@ async def new_header(
         run_id=opened.run_id,
         epoch=new_epoch(),
         pipeline=opened.pipeline,
-        status=status,
+        status="running",
         started_at=found.now,
         updated_at=found.now,
         forked_from=opened.forked_from,

@@ -48,7 +48,7 @@ PRINTS = {
     "graph_approval": [
         r"^working out the question\norder-1182 waits: Refund order 1182\?$",
         r"^input=.* expected what node 'ask' asks for: approved: Input should be a valid boolean",
-        r"^completed: refunded by Mia, \['ask', 'refund'\]$",
+        r"^finished: refunded by Mia, \['ask', 'refund'\]$",
     ],
     "graph_conversation": [
         r"^compaction: The story is in a barn, at night\.$",

@@ -133,7 +133,7 @@ def loop() -> Parts:
         "ask": talk("ask", "count"),
         "end": says("end", of="count"),
     }
-    edges = [Edge("count", "ask", **MORE), Edge("count", "end"), Edge("ask", "count")]
+    edges = [Edge("count", "ask", **MORE), Edge("count", "end", "always"), Edge("ask", "count")]
     return nodes, edges, {}
 
 
@@ -150,7 +150,7 @@ def visit_limit() -> Parts:
         Edge("ask", "end", when="conditional", condition="count > 1 and has(third)"),
     ]
     nodes["third"] = says("third")
-    edges += [Edge("ask", "third", when="conditional", condition="count > 1"), Edge("ask", "count")]
+    edges += [Edge("ask", "third", when="conditional", condition="count > 1"), Edge("ask", "count", "always")]
     return nodes, [*edges, Edge("third", "count")], {}
 
 
@@ -369,7 +369,7 @@ def pipeline_node() -> Parts:
         "count": Node(counts(2), writes=["count", "more"]),
         "end": talk("end", "inner"),
     }
-    return nodes, [Edge("inner", "count"), Edge("count", "inner", **MORE), Edge("count", "end")], {}
+    return nodes, [Edge("inner", "count"), Edge("count", "inner", **MORE), Edge("count", "end", "always")], {}
 
 
 def inner_graph(name: str) -> Graph[Any, Any]:
@@ -380,7 +380,11 @@ def inner_graph(name: str) -> Graph[Any, Any]:
         "mend": says("mend"),
         "end": joins("left", "mend"),
     }
-    edges = [Edge("count", "count", **MORE), Edge("count", "left"), Edge("count", "right")]
+    edges = [
+        Edge("count", "count", **MORE),
+        Edge("count", "left", "always"),
+        Edge("count", "right", "always"),
+    ]
     edges += [Edge("left", "end"), Edge("right", "end", "on_success"), Edge("right", "mend", "on_failure")]
     return Graph(name, nodes=nodes, edges=[*edges, Edge("mend", "end")], entry="count")
 
@@ -393,7 +397,7 @@ def graph_node() -> Parts:
         "again": Node(counts(2), writes=["count", "more"]),
         "end": talk("end", "inner"),
     }
-    return nodes, [Edge("inner", "again"), Edge("again", "inner", **MORE), Edge("again", "end")], {}
+    return nodes, [Edge("inner", "again"), Edge("again", "inner", **MORE), Edge("again", "end", "always")], {}
 
 
 def graph_in_pipeline(config: PipelineConfig) -> Shape:
@@ -436,7 +440,7 @@ def compacted() -> Parts:
         "tell": talk("tell", "count"),
         "end": talk("end", "tell"),
     }
-    edges = [Edge("count", "tell"), Edge("tell", "count", **MORE), Edge("tell", "end")]
+    edges = [Edge("count", "tell"), Edge("tell", "count", **MORE), Edge("tell", "end", "always")]
     return nodes, edges, {"conversation": conversation}
 
 

@@ -47,8 +47,6 @@ TIMES = int(os.environ.get("FASTROAI_KILL_SWEEP", "0"))
 """How many times everything is swept; 0 for a few kills of each kind."""
 MOST_KILLS = 4
 """Of one run; then it is left alone."""
-ENDS = {"completed": "finished", "failed": "failed"}
-"""What is on record of how a run ended."""
 AGAIN = 0.85
 """How probable it is that a run which was killed will be again."""
 
@@ -306,7 +304,7 @@ class Run:
             return
         ends = log.of(RunFinished)
         assert log.entries[-1] is ends[-1]
-        assert ends[-1].status == ENDS[outcome.get("status", "completed")]
+        assert ends[-1].status == outcome.get("status", "finished")
         self._check_money(outcome, log, billed)
         self._check_effects()
         assert not log.of(ReplayDiverged), "a request was not the same again"
@@ -328,7 +326,7 @@ class Run:
         if self.durability == "sync":
             assert billed <= committed, "more was billed than is committed"
         header = self.lane.header(self.run_id)
-        status = ENDS[outcome.get("status", "completed")]
+        status = outcome.get("status", "finished")
         assert (header.status, header.owner, header.cost_usd) == (status, None, cost)
         assert header.requests == outcome["requests"]
 

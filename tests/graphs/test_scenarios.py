@@ -127,11 +127,11 @@ def assert_as_expected(
     outcome: Outcome, expect: Mapping[str, Any], result: GraphResult[Any] | None = None
 ) -> None:
     """Of what the table says, `attempts` and `seconds` are only true of a run in one process."""
-    assert outcome.status == expect.get("status", "completed"), result and result.reason
+    assert outcome.status == expect.get("status", "finished"), result and result.reason
     for name in ("quality", "path", "memory", "output", "visits", "errors"):
         if name in expect:
             assert getattr(outcome, name) == expect[name], name
-    if "quality" not in expect and outcome.status == "completed":
+    if "quality" not in expect and outcome.status == "finished":
         assert outcome.quality == "clean"
     if expect.get("cost") is not None:
         assert outcome.cost == Decimal(str(expect["cost"]))

@@ -79,7 +79,7 @@ KNOWN = {
     "response": VALUES,
     "result": VALUES,
     "retry": st.none() | TEXTS,
-    "status": st.sampled_from(["finished", "waiting", "failed", "cancelled"]),
+    "status": st.sampled_from(["finished", "paused", "failed", "cancelled"]),
     "inputs": st.dictionaries(TEXTS, VALUES, max_size=2),
     "definition": st.just(definition({"a": [], "b": ["a"]})) | VALUES,
     "tool": TEXTS,

@@ -97,7 +97,7 @@ def ticking(place: Place) -> Graph[Any, Any]:
     return Graph(
         "ticking",
         nodes={"tick": Node(tick, reads=["turn"], writes=["turn", "goes_on"]), "end": end},
-        edges=[Edge("tick", "tick", when="conditional", condition="goes_on"), Edge("tick", "end")],
+        edges=[Edge("tick", "tick", when="conditional", condition="goes_on"), Edge("tick", "end", "always")],
         entry="tick",
         max_steps=100_000,
     )

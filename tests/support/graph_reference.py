@@ -321,7 +321,7 @@ class Interpreter:
         outcome.path = root.path
         outcome.memory = root.memory.values()
         outcome.visits = dict(self.executed)
-        if outcome.status == "completed":
+        if outcome.status == "finished":
             outcome.quality = "degraded" if self.failed_somewhere else "clean"
             first = next(name for name in self.design.terminals if name in self.reached)
             outcome.output = self.reached[first]
@@ -611,7 +611,7 @@ class Interpreter:
         if root.state == "failed":
             self.stop("failed", root.reason)
         elif self.reached:
-            self.stop("completed")
+            self.stop("finished")
         else:
             self.stop("failed", "no terminal")
 

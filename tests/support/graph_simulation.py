@@ -224,7 +224,7 @@ class Simulation:
         if isinstance(finish.raised, MemoryConflict):
             outcome.conflicts = {finish.raised.args}
         outcome.reason = reason_of(machine.ending, finish.reason)
-        if machine.ending == "completed":
+        if machine.ending == "finished":
             outcome.quality = "degraded" if machine.failures or machine.timed_out else "clean"
             first = next(name for name in self.design.terminals if name in machine.reached)
             outcome.output = machine.reached[first]
@@ -252,7 +252,7 @@ REASONS = {
 
 def reason_of(status: str, text: str) -> str:
     """In the words of the reference."""
-    if status == "completed":
+    if status == "finished":
         return ""
     return next((reason for part, reason in REASONS.items() if part in text), "node")
 

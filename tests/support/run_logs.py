@@ -213,6 +213,8 @@ class Log:
         if self.trace.failure is not None:
             why = self.trace.failure
             header = replace(header, error=f"{why.error_type}: {why.message}")
+        if header.status == "running":  # and its process has died
+            header = replace(header, owner="elsewhere pid 1 (gone)", lease_until=last.at)
         header = replace(header, **changes)
         await add_to_index(store, header)
         await store.compare_and_set(header_key(self.run_id), encode_header(header), revision=0)

@@ -166,7 +166,7 @@ async def streams() -> None:
                         assert_type(one.taken, bool)
                 case StepSkipped(cause=reason):
                     assert_type(reason, str)
-                case RunFinished(status="waiting", resume_at=nodes):
+                case RunFinished(status="paused", resume_at=nodes):
                     assert_type(nodes, tuple[str, ...])
                 case _:
                     pass

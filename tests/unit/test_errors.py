@@ -188,7 +188,8 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (StoreUnavailable("a.db", "it is full", "make room"), "store a.db is unavailable: it is full; make room"),
     (
         RunStoreUnavailable("a.db", "it is full", "make room"),
-        "run store a.db is unavailable: it is full; make room. Nothing is half written: resume the run",
+        "run store a.db is unavailable: it is full; make room. Nothing is half written. Afterwards repeat a "
+        "call that only reads, and resume a run that was stopped",
     ),
     (RevisionConflict("run/1", 2, 3), "key 'run/1' is at revision 3, not 2: another writer was there"),
     (RunExists("r", "failed"), "there is a run 'r' in the store already (failed); go on with it by"),
@@ -214,7 +215,11 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         "pipeline has changed since run 'r' was started:\n  - step 'a' is new\n  - step 'b' was removed\n",
     ),
     (RunDefinitionChanged("r", ("entry is 'b'",), "graph"), "Resume it with the graph as it was, or take"),
-    (RunCorrupt("r", 3, "it is not JSON"), "entry 3 of run 'r' cannot be read: it is not JSON; nothing was"),
+    (
+        RunCorrupt("r", 3, "it is not JSON"),
+        "entry 3 of run 'r' cannot be read: it is not JSON. Start a new run; Run",
+    ),
+    (RunCorrupt("r", 0, "its header is damaged"), "the record of run 'r' cannot be read: its header is"),
     (
         RunFromNewerVersion("r", 2, 1),
         "run 'r' is written in format 2, and this version of fastroai reads up to 1; nothing was run. Update",

@@ -125,7 +125,7 @@ class _Comparison(LogReader):
         last = len(trace.entries)
         if ended is None or ended.status in ("cancelled", "failed"):
             if ended is not None and finish is not None and finish.status == "finished":
-                return Divergence(last, f"the run completed, because it {finish.reason}", in_short(ended))
+                return Divergence(last, f"the run finished, because it {finish.reason}", in_short(ended))
             return None
         for node, _ in (*self._skips, *self._routes):
             return Divergence(last, f"a decision on {node!r}", in_short(ended))

@@ -15,7 +15,7 @@ from fastroai.places import quoted
 if TYPE_CHECKING:
     from fastroai.graphs.machine.branches import Fork
 
-Ending: TypeAlias = Literal["completed", "failed", "paused", "cancelled", "budget_exceeded"]
+Ending: TypeAlias = Literal["finished", "failed", "paused", "cancelled", "budget_exceeded"]
 """How a run of a graph ends; a paused one can be resumed."""
 
 

@@ -30,7 +30,6 @@ from fastroai.runtime.facts import (
     RunFinished,
     RunResumed,
     RunStarted,
-    RunStatus,
     StepCancelled,
     StepFact,
     StepFailed,
@@ -42,14 +41,6 @@ from fastroai.runtime.facts import (
 from fastroai.tracing.attributes import error_summary
 
 _OVER: Final = ("arrived", "ended")
-
-_STATUS: Final[Mapping[Ending, RunStatus]] = {
-    "completed": "finished",
-    "paused": "waiting",
-    "failed": "failed",
-    "budget_exceeded": "failed",
-    "cancelled": "cancelled",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -548,7 +539,7 @@ class GraphMachine:
             salvage(self.root, self.plan.on_conflict)
             self._finish(self.stopped.ending, self.stopped.reason, self.stopped.error)
         elif self.root.state == "ended" and self.reached:
-            self._finish("completed", f"reached {', '.join(map(repr, self.reached))}")
+            self._finish("finished", f"reached {', '.join(map(repr, self.reached))}")
         elif self.root.state == "ended":
             where = ", ".join(map(repr, self._dead_ends))
             self._finish("failed", f"no terminal was reached: no edge was taken after {where}")
@@ -571,7 +562,7 @@ class GraphMachine:
         failed = next((node for node, failure in self.failures.items() if failure is error), "")
         self._decided.append(
             RunFinished(
-                status=_STATUS[ending],
+                status="failed" if ending == "budget_exceeded" else ending,
                 reason=reason,
                 resume_at=waiting,
                 questions=tuple(self.questions) if ending == "paused" else (),

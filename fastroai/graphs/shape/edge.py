@@ -17,15 +17,15 @@ class Edge:
 
         Edge("classify", "reply", when="conditional", condition="confidence >= 0.8")
 
-    After a node that succeeded: all `on_success` edges, the first `conditional` edge whose condition holds,
-    the target that the decider names among those of the `llm_decide` edges, and, if no condition held, all
-    `always` edges. After one that failed, its retries used up: all `on_failure` and all `always` edges.
-    Several edges at once are a fork; to one target they are one.
+    After a node that succeeded: all `on_success` edges, which is what an edge is by default; the first
+    `conditional` edge whose condition holds; the target that the decider names among those of the
+    `llm_decide` edges; and, if no condition held, all `always` edges. After one that failed, its retries used
+    up: all `on_failure` and all `always` edges. Several edges at once are a fork; to one target they are one.
     """
 
     source: str
     target: str
-    when: When = "always"
+    when: When = "on_success"
     condition: str | None = None
     """An expression (`fastroai.expressions`) over the output's fields, then memory; with
     `when="conditional"`."""

@@ -73,7 +73,7 @@ def _state(node: str, result: GraphResult[Any]) -> NodeState:
 
 
 def _edge(edge: Edge, taken: Counter[tuple[str, str, str]]) -> DrawnEdge:
-    label = edge.condition if edge.when == "conditional" else None if edge.when == "always" else edge.when
+    label = edge.condition if edge.when == "conditional" else None if edge.when == "on_success" else edge.when
     if edge.fallback:
         label = "llm_decide (fallback)"
     return DrawnEdge(

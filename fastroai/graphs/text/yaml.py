@@ -145,7 +145,7 @@ class _NodePart(_Part):
 class _EdgePart(_Part):
     source: str
     target: str
-    when: str = "always"
+    when: str = "on_success"
     condition: str | None = None
     fallback: bool = False
 

@@ -95,7 +95,7 @@ def _edge_part(edge: Edge) -> dict[str, JsonValue]:
         {
             "source": edge.source,
             "target": edge.target,
-            "when": None if edge.when == "always" else edge.when,
+            "when": None if edge.when == "on_success" else edge.when,
             "condition": edge.condition,
             "fallback": edge.fallback or None,
         }

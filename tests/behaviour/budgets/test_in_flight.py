@@ -201,7 +201,7 @@ async def test_a_node_of_a_graph_leaves_a_request_to_its_graph(
         "g", nodes={"leave": Node(leave), "wait": Node(wait)}, edges=[Edge("leave", "wait")], entry="leave"
     )
     result = await graph.run()
-    assert result.status == "completed"
+    assert result.status == "finished"
     total = result.usage.total
     assert (total.request_count, total.unmeasured_requests) == (2, 1)
     assert_account_matches(server.ledger, result.usage.records, total)

@@ -47,6 +47,11 @@ async def slow(ctx: StepContext) -> str:
     return ctx.step_id
 
 
+@step
+async def sleeps(ctx: StepContext) -> None:
+    await asyncio.sleep(1)
+
+
 @step(retries=0)
 async def failing(ctx: StepContext) -> None:
     await asyncio.sleep(0.5)
@@ -61,7 +66,7 @@ def all_of_it(**options: Any) -> Graph[Any, Any]:
     """A fork, an agent, a failure that is handled, and a graph in a pipeline."""
     inner = Graph("inner", nodes={"x": slow, "y": quick, "z": slow}, edges=[Edge("x", "y"), Edge("x", "z")])
     pipeline: Pipeline[Any, Any] = Pipeline(
-        "p", {"first": slow, "second": inner.as_step()}, {"second": ["first"]}
+        "p", {"first": sleeps, "second": inner.as_step()}, {"second": ["first"]}
     )
     agent = paid_agent(10, before=lambda prompt: asyncio.sleep(0.3))
     nodes: dict[str, Any] = {
@@ -260,13 +265,18 @@ async def test_cancelling_nested_graphs_fails_the_nodes_that_they_are() -> None:
     inner = Graph("inner", nodes={"slow": slow})
     nodes: dict[str, Any] = {"begin": quick, "a": inner, "b": inner, "join": quick}
     graph = Graph(
-        "g", nodes=nodes, edges=[Edge("begin", "a"), Edge("begin", "b"), Edge("a", "join"), Edge("b", "join")]
+        "g",
+        nodes=nodes,
+        edges=[
+            *(Edge("begin", node) for node in ("a", "b")),
+            *(Edge(node, "join", "always") for node in ("a", "b")),
+        ],
     )
     run = asyncio.create_task(graph.run(run_id="r"))
     await asyncio.sleep(0.5)
     await inner.cancel("r")
     result = await run
-    assert (result.status, result.quality, set(result.errors)) == ("completed", "degraded", {"a", "b"})
+    assert (result.status, result.quality, set(result.errors)) == ("finished", "degraded", {"a", "b"})
 
 
 async def test_a_run_in_another_thread_is_cancelled_from_here() -> None:
@@ -349,9 +359,9 @@ async def test_a_node_whose_own_task_was_cancelled_has_failed(policy: Any) -> No
         await inside
 
     nodes: dict[str, Any] = {"begin": quick, "leaves": leaves, "beside": slow, "handler": quick}
-    edges = [Edge("begin", "leaves"), Edge("begin", "beside"), Edge("leaves", "handler")]
+    edges = [Edge("begin", "leaves"), Edge("begin", "beside"), Edge("leaves", "handler", "always")]
     result = await Graph("g", nodes=nodes, edges=edges, on_branch_failure=policy).run()
-    assert (result.status, result.quality, attempts) == ("completed", "degraded", [1, 2, 3])
+    assert (result.status, result.quality, attempts) == ("finished", "degraded", [1, 2, 3])
     assert isinstance(result.errors["leaves"], CancelledInside)
     assert_no_task_is_left()
 
@@ -373,7 +383,7 @@ def test_what_ends_the_process_ends_the_run_whatever_its_edges_say(raised: BaseE
             cleaned_up = True
 
     nodes: dict[str, Any] = {"begin": quick, "beside": beside, "ends": ends, "handler": quick}
-    edges = [Edge("begin", "beside"), Edge("begin", "ends"), Edge("ends", "handler")]
+    edges = [Edge("begin", "beside"), Edge("begin", "ends"), Edge("ends", "handler", "always")]
     with pytest.raises(type(raised)):
         Graph("g", nodes=nodes, edges=edges).run_sync()
     assert cleaned_up

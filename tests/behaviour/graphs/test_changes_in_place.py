@@ -173,7 +173,7 @@ async def test_a_condition_reads_large_data_where_it_is() -> None:
     edges = [
         Edge("make", "turn"),
         Edge("turn", "turn", "conditional", condition="len(many) > 3 and n < 5"),
-        Edge("turn", "end"),
+        Edge("turn", "end", "always"),
     ]
     result = await Graph("g", nodes=nodes, edges=edges, entry="make").run()
     assert (result.visits["turn"], reads) == (5, 0)

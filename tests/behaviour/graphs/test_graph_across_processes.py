@@ -66,7 +66,7 @@ async def test_a_run_is_paused_from_another_process_and_resumed_in_a_third(
     assert len(turns) == paused["memory"]["turn"] == paused["visits"]["tick"]
     place.let("end")
     ended = await elsewhere.perform(Call(place, "ticking", "resume", "r"))
-    assert (ended["status"], ended["output"]) == ("completed", len(turns) + 1)
+    assert (ended["status"], ended["output"]) == ("finished", len(turns) + 1)
     assert place.notes() == [f"tick {number}" for number in range(1, len(turns) + 2)] + ["end"]
 
 
@@ -85,7 +85,7 @@ async def test_a_run_is_cancelled_from_another_process_keeps_its_partial_work_an
     assert cancelled["memory"] == {"top": "top", "partial": "by attempt 1", "quick": "quick"}
     place.let("go on")
     ended = await elsewhere.perform(Call(place, "hanging", "resume", "r"))
-    assert (ended["status"], ended["output"]) == ("completed", "hung quick")
+    assert (ended["status"], ended["output"]) == ("finished", "hung quick")
     assert place.notes() == ["top", "hang", "quick", "hang", "end"]
 
 
@@ -101,7 +101,7 @@ async def test_a_run_that_another_process_has_is_not_resumed(
     place.let("go on")
     assert (await graph.resume("r", store=store)).output == "hung quick"
     assert place.notes().count("top") == 1
-    with pytest.raises(ConfigurationError, match="a run that is running; it is finished"):
+    with pytest.raises(ConfigurationError, match="a run that a process is running; it is finished"):
         await graph.pause("r", store=store)
     with pytest.raises(RunNotFound):
         await graph.cancel("another", store=store)
@@ -125,7 +125,7 @@ async def test_a_question_outlives_its_process_and_its_lease_and_is_answered_in_
     assert paused["questions"] == [("ask", question, Approval.model_json_schema())]
     answer = {"input": {"approved": True, "by": "the boss"}}
     ended = await elsewhere.perform(Call(place, "asking", "resume", "r", answer))
-    assert (ended["status"], ended["output"]) == ("completed", "True by the boss, worked")
+    assert (ended["status"], ended["output"]) == ("finished", "True by the boss, worked")
     assert sorted(place.notes()) == ["ask", "end the boss", "top", "work", "work"]
 
 

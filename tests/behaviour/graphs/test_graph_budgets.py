@@ -81,7 +81,7 @@ async def test_a_budget_holds_in_the_middle_of_a_fan_out_and_what_was_done_is_in
     server.rule(answer=lambda request: Reply("word " * 20, usage=Usage(30, 30)))
     agent = FastroAgent(server.model(reference), max_tokens=40)
     whole = await fan(agent, max_concurrency=places).run()
-    assert whole.status == "completed"
+    assert whole.status == "finished"
     assert whole.usage.request_count == WIDTH + 3
     assert_account_matches(server.ledger, whole.usage.records, whole.usage.total)
     refused = await fan(agent, budget=Budget(microcents=1)).run()
@@ -116,7 +116,7 @@ async def test_every_attempt_is_in_the_usage_of_its_visit(server: ModelServer) -
     )
     result = await graph.run()
     assert result.path == ["a", "b", "c"]
-    assert (result.status, result.quality) == ("completed", "degraded")
+    assert (result.status, result.quality) == ("finished", "degraded")
     assert len(server.ledger.entries) == 4
     assert [usage.failed_requests for usage in result.usage.by_visit.values()] == [1, 1, 0]
     assert_account_matches(server.ledger, result.usage.records, result.usage.total)
@@ -152,7 +152,7 @@ async def test_the_time_of_a_graph_ends_it_and_that_of_a_node_is_the_nodes_own()
     assert result.outputs == {"begin": "begun"}
     nodes["slow"] = step(budget=Budget(ms=3000))(sleep_long)
     result = await Graph("g", nodes=nodes, edges=edges).run()
-    assert (result.status, result.path, now()) == ("completed", ["begin", "slow", "end"], 5)
+    assert (result.status, result.path, now()) == ("finished", ["begin", "slow", "end"], 5)
 
 
 # --- whose budget it is ---
@@ -173,7 +173,7 @@ async def test_a_nodes_own_budget_is_a_failure_that_its_edges_handle(where: str)
     )
     graph = Graph("g", nodes={"a": node, "end": end}, edges=[Edge("a", "end", when="on_failure")])
     result = await graph.run()
-    assert (result.status, result.path) == ("completed", ["a", "end"])
+    assert (result.status, result.path) == ("finished", ["a", "end"])
     assert isinstance(result.errors["a"], CostBudgetExceeded)
 
 
@@ -302,7 +302,7 @@ def loop(usd: str, *, reserves: bool) -> Graph[Any, Any]:
     return Graph(
         "loop",
         nodes={"search": Node(search, writes=["n"]), "end": end},
-        edges=[Edge("search", "search", "conditional", condition="n < 25"), Edge("search", "end")],
+        edges=[Edge("search", "search", "conditional", condition="n < 25"), Edge("search", "end", "always")],
         entry="search",
         budget=Budget(usd="0.10"),
     )
@@ -332,5 +332,5 @@ async def test_a_node_s_own_budget_is_its_own_failure_whatever_it_spends_on() ->
         "g", nodes={"search": search, "other": other}, edges=[Edge("search", "other", "on_failure")]
     )
     result = await graph.run()
-    assert (result.status, result.output) == ("completed", "did without")
+    assert (result.status, result.output) == ("finished", "did without")
     assert result.usage.total_cost_usd == Decimal("0.04")

@@ -76,7 +76,7 @@ async def test_a_failed_fork_tries_what_failed_again_and_nothing_else(
     assert counted.take() == {"top": 1, "a": 1, "b": 1, "b2": 1}
     counted.failing = set()
     again = await graph.resume("r")
-    assert (again.status, again.path) == ("completed", ["top", {"a": ["a"], "b": ["b", "b2"]}, "join"])
+    assert (again.status, again.path) == ("finished", ["top", {"a": ["a"], "b": ["b", "b2"]}, "join"])
     failed = {"a", "b2"} if policy == "continue_others" else {"b2"}
     assert counted.take() == {**dict.fromkeys(failed, 1), "join": 1}
     assert again.errors == {}
@@ -93,7 +93,7 @@ async def test_of_a_fork_that_waits_for_all_only_the_join_is_tried_again(
     counted.failing = set()
     again = await graph.resume("r")
     assert counted.take() == {"join": 1}
-    assert again.status == "completed"
+    assert again.status == "finished"
     assert set(again.errors) == {"a", "b"}, "the join has made something of these"
     assert again.quality == "degraded"
 
@@ -133,7 +133,7 @@ async def test_a_run_that_fails_again_and_again_is_tried_again_each_time(
         assert {"a", "b2"} <= set(counted.take())
     counted.failing = {"a"}
     again = await graph.resume("r")
-    assert (again.status, again.quality) == ("completed", "degraded")
+    assert (again.status, again.quality) == ("finished", "degraded")
     assert set(again.errors) == {"a"}
     assert counted.take() == {"a": 1, "b2": 1, "join": 1}
 
@@ -148,7 +148,7 @@ async def test_a_branch_that_was_left_out_stays_so_when_a_later_node_fails(
     counted.failing = set()
     again = await graph.resume("r")
     assert counted.take() == {"join": 1}
-    assert (again.status, set(again.errors)) == ("completed", {"a"})
+    assert (again.status, set(again.errors)) == ("finished", {"a"})
 
 
 async def test_max_steps_may_be_raised_when_a_run_has_reached_it(
@@ -167,9 +167,9 @@ async def test_max_steps_may_be_raised_when_a_run_has_reached_it(
     assert first.status == "failed"
     assert "max_steps=2" in first.reason
     counted.take()
-    assert (await chain(3).resume("r")).status == "completed"
+    assert (await chain(3).resume("r")).status == "finished"
     assert counted.take() == {"c": 1}
-    assert (await chain(1).resume("r")).status == "completed", "what is done is done"
+    assert (await chain(1).resume("r")).status == "finished", "what is done is done"
 
 
 def looped(counted: Counted, store: Any, max_visits: int) -> Graph[Any, Any]:
@@ -183,7 +183,7 @@ def looped(counted: Counted, store: Any, max_visits: int) -> Graph[Any, Any]:
     edges = [
         Edge("a", "check"),
         Edge("check", "a", when="conditional", condition="turn < 4"),
-        Edge("check", "end"),
+        Edge("check", "end", "always"),
     ]
     return Graph("looped", nodes=nodes, edges=edges, entry="a", config=PipelineConfig(store=store))
 
@@ -199,7 +199,7 @@ async def test_limits_of_visits_may_change_although_nodes_were_skipped_for_them(
     counted.take()
     counted.failing = set()
     again = await looped(counted, store, after).resume("r")
-    assert (again.status, again.path, again.visits) == ("completed", first.path, first.visits)
+    assert (again.status, again.path, again.visits) == ("finished", first.path, first.visits)
     assert counted.take() == {"end": 1}
 
 
@@ -219,7 +219,7 @@ async def test_max_concurrency_may_change_while_branches_go_on(
     assert (await fork(before).run(run_id="r")).status == "failed"
     counted.failing = set()
     again = await fork(after).resume("r")
-    assert again.status == "completed"
+    assert again.status == "finished"
     assert again.visits == dict.fromkeys(["top", *names, "join"], 1)
     assert again.path == ["top", {name: [name] for name in names}, "join"]
 
@@ -256,7 +256,7 @@ async def test_a_run_that_its_budget_stopped_goes_on_with_a_larger_one_and_pays_
     still = await chain(200).resume("r")
     assert (still.status, still.usage.total.cost_microcents) == ("budget_exceeded", 200)
     again = await chain(400).resume("r")
-    assert again.status == "completed"
+    assert again.status == "finished"
     assert again.usage.total.cost_microcents == 400
     assert sorted(asked) == ["a", "b", "c", "d"]
     assert {name: usage.cost_microcents for name, usage in again.usage.by_node.items()} == dict.fromkeys(
@@ -276,7 +276,7 @@ async def test_a_node_that_its_own_budget_stopped_and_that_an_edge_handled_stays
     counted.take()
     counted.failing = set()
     again = await graph.resume("r")
-    assert (again.status, again.path, counted.take()) == ("completed", ["poor", "mend", "end"], {"end": 1})
+    assert (again.status, again.path, counted.take()) == ("finished", ["poor", "mend", "end"], {"end": 1})
 
 
 # --- questions ---
@@ -314,7 +314,7 @@ async def test_an_answer_of_the_declared_type_is_given_once(counted: Counted, st
     assert [(one.node, one.question) for one in first.questions] == [("ask", "is it fine?")]
     counted.take()
     again = await graph.resume("r", input={"approved": True, "limit": 3})
-    assert (again.status, again.output) == ("completed", "True 3")
+    assert (again.status, again.output) == ("finished", "True 3")
     assert counted.take() == {"use": 1}
     with pytest.raises(ConfigurationError, match="waits for no answer"):
         await graph.resume("r", input={"approved": True})
@@ -382,7 +382,7 @@ async def test_a_decision_that_a_branch_timeout_cut_off_is_over_in_later_process
     counted.take()
     counted.failing = set()
     again = await graph.resume("r")
-    assert (again.status, again.quality) == ("completed", "degraded")
+    assert (again.status, again.quality) == ("finished", "degraded")
     assert counted.take() == {"join": 1}
     assert "llm_decide(slow): cancelled" in again.explain()
     assert "\nslow: cancelled" not in again.explain()

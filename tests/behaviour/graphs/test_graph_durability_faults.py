@@ -48,7 +48,7 @@ async def test_a_store_that_fails_for_a_while_is_tried_again_and_no_node_runs_ag
     counted = Counted()
     store = FaultyStore(before=fails_at(number, number + 1))
     result = await forked(counted, store).run(run_id="r")
-    assert (result.status, result.quality) == ("completed", "clean")
+    assert (result.status, result.quality) == ("finished", "clean")
     assert set(counted.take().values()) == {1}
     assert len(store.writes) > number
     assert_no_task_is_left()
@@ -73,7 +73,7 @@ async def test_a_store_that_is_gone_stops_the_run_whatever_the_edges_say_and_it_
         with pytest.raises(RunNotFound):
             await graph.resume("r")
         again = await graph.run(run_id="r")
-    assert (again.status, again.quality) == ("completed", "clean")
+    assert (again.status, again.quality) == ("finished", "clean")
     assert again.path == ["top", {name: [name, f"{name}+"] for name in WHERE}, "join"]
     assert_no_task_is_left()
 
@@ -96,7 +96,7 @@ async def test_a_run_that_is_taken_over_in_a_fork_stops_and_writes_nothing_more(
     await expire_lease(store, "r")
     other = Counted()
     second = await forked(other, store, go_on).resume("r")
-    assert second.status == "completed"
+    assert second.status == "finished"
     assert "top" not in other.take()
     log = await raw_log(store, "r")
     released.set()

@@ -36,8 +36,8 @@ def looped(counted: Counted, store: Any = None, turns: int = 3, **options: Any) 
     )
     edges = [
         Edge("turn", "turn", "conditional", f"early < {turns} and turn == early"),
-        Edge("turn", "left"),
-        Edge("turn", "right"),
+        Edge("turn", "left", "always"),
+        Edge("turn", "right", "always"),
         Edge("left", "join"),
         Edge("right", "mend", "on_failure"),
         Edge("right", "join", "on_success"),
@@ -101,11 +101,11 @@ async def test_a_run_that_failed_was_resumed_paused_and_answered_is_decided_agai
     assert (await graph.resume("r")).trace.replay(graph) is None, "it has failed twice"
     counted.failing = set()
     ended = await graph.resume("r")
-    assert ended.status == "completed"
+    assert ended.status == "finished"
     assert ended.trace.replay(graph) is None
     assert ended.trace.output == "end"
     assert "a person has answered" in ended.trace.explain()
-    assert "ask: the always edge to 'end' is taken" in ended.trace.explain()
+    assert "ask: the on_success edge to 'end' is taken" in ended.trace.explain()
 
 
 async def test_two_runs_are_compared_visit_by_visit(counted: Counted) -> None:
@@ -193,11 +193,11 @@ def test_runs_of_graphs_are_listed_shown_traced_compared_and_gone_on_with(user: 
     asyncio.run(begin())
     listed = command("list")
     assert listed.exit_code == 0, listed.output
-    assert "waiting" in listed.output
+    assert "paused" in listed.output
     assert "failed" in listed.output
     shown = command("show", "asks")
     assert shown.exit_code == 0, shown.output
-    assert "of graph desk: waiting" in shown.output
+    assert "of graph desk: paused" in shown.output
     assert "work#2" in shown.output
     assert "asks a person" in command("trace", "asks").output
     compared = command("diff", "asks", "fails")
@@ -224,7 +224,7 @@ def test_runs_of_graphs_are_listed_shown_traced_compared_and_gone_on_with(user: 
     assert "no way" in again.output
     asking = command("resume", "fails", "--pipeline", "graph_app:desk", "--json")
     assert asking.exit_code == 0, asking.output
-    assert json.loads(asking.stdout)["status"] == "waiting"
+    assert json.loads(asking.stdout)["status"] == "paused"
     told = command("fork", "asks", "--pipeline", "graph_app:desk", "--at", "end")
     assert told.exit_code == 2
     assert "a Pipeline" in told.output

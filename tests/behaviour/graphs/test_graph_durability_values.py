@@ -59,7 +59,7 @@ async def test_a_node_whose_values_cannot_be_stored_fails_at_once_and_its_edges_
 ) -> None:
     graph = mended(counted, counted.node("bad", does, retries=3, retry_delay=0.0))
     result = await graph.run(store=MemoryRunStore())
-    assert (result.status, result.quality, result.path) == ("completed", "degraded", ["bad", "mend", "end"])
+    assert (result.status, result.quality, result.path) == ("finished", "degraded", ["bad", "mend", "end"])
     assert counted.take() == {"bad": 1, "mend": 1, "end": 1}, "trying again would not change it"
     assert isinstance(result.errors["bad"], ValueNotStorable)
     assert says in str(result.errors["bad"])

@@ -67,7 +67,7 @@ async def test_a_run_that_goes_on_has_in_memory_what_its_result_had(how: str) ->
     reading.is_over = True
     for _ in range(2):
         result = await reading.graph(how).resume("r")
-        assert (result.status, result.memory["pages"], result.output) == ("completed", PAGES, PAGES)
+        assert (result.status, result.memory["pages"], result.output) == ("finished", PAGES, PAGES)
     assert reading.found == [None, PAGES]
 
 

@@ -81,7 +81,7 @@ async def test_a_person_has_all_the_time_they_need(policy: Any) -> None:
     assert set(result.errors) == {"b"}
     assert now() == 5
     result = await graph().resume("r", store=store, input="yes")
-    assert (result.status, result.memory["answer"], set(result.output)) == ("completed", "yes", {"b"})
+    assert (result.status, result.memory["answer"], set(result.output)) == ("finished", "yes", {"b"})
 
 
 @in_virtual_time

@@ -78,10 +78,10 @@ async def test_a_condition_on_what_is_no_json_does_not_hold_and_says_why(output:
     graph = Graph(
         "g",
         nodes={"a": giving(output), "large": giving(1), "small": giving(2)},
-        edges=[Edge("a", "large", when="conditional", condition="x > 2"), Edge("a", "small")],
+        edges=[Edge("a", "large", when="conditional", condition="x > 2"), Edge("a", "small", "always")],
     )
     result = await graph.run()
-    assert (result.status, result.path) == ("completed", ["a", "small"])
+    assert (result.status, result.path) == ("finished", ["a", "small"])
     assert result.outputs["a"] is output
     [line] = [line for line in result.explain().splitlines() if "conditional edge" in line]
     assert why in line
@@ -92,7 +92,7 @@ async def test_conditions_and_writes_see_every_field_that_an_output_has(output: 
     graph = Graph(
         "g",
         nodes={"a": Node(giving(output), writes=["y"]), "five": giving(1), "other": giving(2)},
-        edges=[Edge("a", "five", when="conditional", condition="y == 5"), Edge("a", "other")],
+        edges=[Edge("a", "five", when="conditional", condition="y == 5"), Edge("a", "other", "always")],
     )
     result = await graph.run()
     assert (result.path, result.memory["y"]) == (["a", "five"], 5)
@@ -132,7 +132,7 @@ async def test_a_conversation_that_is_not_complete_is_no_output_of_a_node() -> N
     pipeline: Pipeline[Any, Any] = Pipeline("p", {"a": incomplete, "b": giving(1)}, {"b": ["a"]})
     for node in (incomplete, pipeline):
         result = await Graph("g", nodes={"a": node}).run()
-        assert "a node among pause_nodes asks a person" in str(result.errors["a"])
+        assert "only a node listed in pause_nodes can ask a person" in str(result.errors["a"])
 
 
 @pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
@@ -149,7 +149,7 @@ async def test_a_copy_of_a_result_says_all_that_it_said(clone: Callable[[Any], A
     assert copied.explain() == result.explain()
     assert copied.usage.by_visit == result.usage.by_visit
     assert copied.usage.by_node["a"].cost_microcents == 10
-    assert (copied.path, copied.status, copied.quality) == (["a", "fail", "b"], "completed", "degraded")
+    assert (copied.path, copied.status, copied.quality) == (["a", "fail", "b"], "finished", "degraded")
     assert str(copied.errors["fail"]) == "no"
 
 

@@ -202,12 +202,12 @@ def test_list_refuses_filters_that_cannot_be_meant(store: SQLiteRunStore) -> Non
 # --- questions ---
 
 
-def waiting(run_id: str, question: Any, visit: int = 1) -> Log:
-    return Log(SHAPE, run_id=run_id).start("a").add(QuestionAsked("a", question, visit=visit)).end("waiting")
+def paused(run_id: str, question: Any, visit: int = 1) -> Log:
+    return Log(SHAPE, run_id=run_id).start("a").add(QuestionAsked("a", question, visit=visit)).end("paused")
 
 
 def test_questions_shows_what_waits_for_an_answer(store: SQLiteRunStore) -> None:
-    write(store, waiting("r1", "May we\x1b[31m\npay?"), waiting("r2", {"amount": 3}, 2), questions=(3,))
+    write(store, paused("r1", "May we\x1b[31m\npay?"), paused("r2", {"amount": 3}, 2), questions=(3,))
     lines = [line.rstrip() for line in call("questions").stdout.splitlines()]
     assert lines[0].split() == ["run", "graph", "node", "asked", "question"]
     assert lines[1].split()[:3] == ["r1", "desk", "a"]
@@ -220,7 +220,7 @@ def test_questions_shows_what_waits_for_an_answer(store: SQLiteRunStore) -> None
 
 
 def test_questions_prints_json_for_programs(store: SQLiteRunStore) -> None:
-    write(store, waiting("r1", {"amount": 3}), questions=(3,), tags=("eu",), tenant="acme")
+    write(store, paused("r1", {"amount": 3}), questions=(3,), tags=("eu",), tenant="acme")
     assert json_of("questions") == [
         {
             "run_id": "r1",
@@ -477,7 +477,7 @@ def test_a_run_that_fails_again_exits_with_1(store: SQLiteRunStore, user_code: s
 
 def test_a_run_that_waits_exits_with_0(store: SQLiteRunStore, user_code: str) -> None:
     start(store, user_code, pipeline="asking")
-    assert json_of("resume", "one", "--pipeline", f"{user_code}:asking")["status"] == "waiting"
+    assert json_of("resume", "one", "--pipeline", f"{user_code}:asking")["status"] == "paused"
 
 
 def test_resume_takes_inputs_from_a_file(store: SQLiteRunStore, user_code: str, tmp_path: Path) -> None:

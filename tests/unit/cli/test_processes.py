@@ -62,6 +62,7 @@ def fastroai(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_run_whose_process_was_killed_is_seen_resumed_and_deleted(folder: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "app.py"], cwd=folder, env={**os.environ, "HANG": "1"}, stdout=subprocess.PIPE

@@ -39,7 +39,11 @@ def turning(limit: int | None = None, **options: Any) -> Graph[Any, Any]:
         "count": Node(counted.node("count", count), writes=["count"]),
         **counted.nodes("end"),
     }
-    edges = [Edge("turn", "count"), Edge("count", "turn", "conditional", "count < 3"), Edge("count", "end")]
+    edges = [
+        Edge("turn", "count"),
+        Edge("count", "turn", "conditional", "count < 3"),
+        Edge("count", "end", "always"),
+    ]
     return Graph("turning", nodes=nodes, edges=edges, entry="turn", **options)
 
 
@@ -81,10 +85,10 @@ async def test_ends_that_are_not_those_of_the_run() -> None:
     assert isinstance(ended, RunFinished)
     assert told(turning(), entries) == "None", "it goes on"
     assert told(turning(), [*entries, replace(ended, status="cancelled")]).endswith("is the run cancelled")
-    assert "the run completed" in told(turning(), [*entries, replace(ended, status="failed")])
+    assert "the run finished" in told(turning(), [*entries, replace(ended, status="failed")])
     cut = [entry for entry in entries if not (isinstance(entry, StepFinished) and entry.place == "end")]
     assert "the run going on with 'end'; on record is the run finished" in told(turning(), [*cut, ended])
-    assert told(turning(), [*cut, replace(ended, status="waiting")]) == "None", "it was paused"
+    assert told(turning(), [*cut, replace(ended, status="paused")]) == "None", "it was paused"
 
 
 async def test_edges_that_are_resolved_although_nothing_ended() -> None:

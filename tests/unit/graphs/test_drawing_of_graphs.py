@@ -42,7 +42,7 @@ def graph() -> Graph[Any, Any]:
         },
         edges=[
             Edge("turn", "turn", when="conditional", condition="n < 3"),
-            Edge("turn", "fails"),
+            Edge("turn", "fails", "always"),
             Edge("fails", "paid", when="on_failure"),
             Edge("fails", "never", when="on_success"),
             Edge("paid", "inner"),
@@ -74,7 +74,8 @@ def test_a_graph_is_drawn_with_what_its_edges_say() -> None:
         ("never", "step", "plain", None),
     ]
     assert DrawnEdge("turn", "turn", label="n < 3") in drawing.edges
-    assert DrawnEdge("turn", "fails") in drawing.edges
+    assert DrawnEdge("turn", "fails", label="always") in drawing.edges
+    assert DrawnEdge("paid", "inner") in drawing.edges
     assert DrawnEdge("fails", "paid", label="on_failure", style="dashed") in drawing.edges
 
 

@@ -65,5 +65,5 @@ def test_nodes_and_edges_are_values() -> None:
     assert hash(node) == hash(Node(work, ("a",), ("b",), 2, "f", bool))
     with pytest.raises(FrozenInstanceError):
         node.focus = "g"  # type: ignore[misc]
-    assert {Edge("a", "b"), Edge("a", "b")} == {Edge("a", "b", "always", None, False)}
+    assert {Edge("a", "b"), Edge("a", "b")} == {Edge("a", "b", "on_success", None, False)}
     assert str(Edge("a", "b", "on_failure")) == "'a' -> 'b'"

@@ -56,7 +56,7 @@ def when(condition: Any, source: str = "a", target: str = "b") -> Edge:
 
 
 def test_a_plan_has_what_the_machine_needs() -> None:
-    edges = [Edge("a", "b"), when("x > 1", "a", "c"), Edge("b", "c", "on_failure")]
+    edges = [Edge("a", "b", "always"), when("x > 1", "a", "c"), Edge("b", "c", "on_failure")]
     nodes = {"a": Node(work, writes=["x"]), "b": Node(work, reads=["x"], max_visits=2), "c": work}
     plan = built(
         nodes, edges, terminals=["c", "b", "c"][:1], pause_nodes={"c"}, max_steps=7, max_concurrency=3
@@ -355,7 +355,7 @@ def test_under_fail_all_branches_of_a_fork_reach_a_terminal_without_failing(
 
 def test_two_edges_to_one_node_are_no_fork() -> None:
     edges = [
-        Edge("a", "spin"),
+        Edge("a", "spin", "always"),
         Edge("a", "spin", "on_success"),
         _LOOP,
         Edge("spin", "ok", "on_failure"),
@@ -376,7 +376,7 @@ def test_the_same_edge_is_there_once() -> None:
         when("a > 2"),
     ]
     assert problems("a b", edges) == [
-        "edge 'a' -> 'b' (always) is there more than once; leave one of them",
+        "edge 'a' -> 'b' (on_success) is there more than once; leave one of them",
         "edge 'a' -> 'b' (conditional with the condition 'a > 1') is there more than once; leave one of them",
     ]
 

@@ -46,6 +46,7 @@ edges:
 - {source: classify, target: reply, when: conditional, condition: confidence >= 0.8}
 - source: classify
   target: hand_over
+  when: always
 - {source: classify, target: reply, when: llm_decide, fallback: true}
 """
 
@@ -87,7 +88,7 @@ def test_a_document_says_what_graph_takes() -> None:
         },
         "edges": [
             Edge("classify", "reply", "conditional", "confidence >= 0.8"),
-            Edge("classify", "hand_over"),
+            Edge("classify", "hand_over", "always"),
             Edge("classify", "reply", "llm_decide", fallback=True),
         ],
     }

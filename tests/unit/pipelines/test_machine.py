@@ -205,7 +205,7 @@ def test_a_step_that_needs_more_from_the_user_stops_the_run_and_what_runs_may_fi
     assert brief(run.handle(finished("b"))) == [
         "skip c: 'a' needs more from the user",
         "skip d: 'a' needs more from the user",
-        "waiting: 'a' needs more from the user",
+        "paused: 'a' needs more from the user",
     ]
 
 
@@ -213,7 +213,7 @@ def test_of_two_that_need_more_the_first_to_say_so_is_the_cause() -> None:
     run = machine({"a": "", "b": ""})
     run.handle(RunStarted())
     run.handle(finished("b", incomplete=True))
-    assert brief(run.handle(finished("a", incomplete=True))) == ["waiting: 'b' needs more from the user"]
+    assert brief(run.handle(finished("a", incomplete=True))) == ["paused: 'b' needs more from the user"]
 
 
 def test_a_failure_after_an_early_stop_still_cancels_what_runs() -> None:
@@ -239,7 +239,7 @@ def test_after_a_pause_what_runs_may_finish_and_nothing_starts() -> None:
     assert run.handle(PauseRequested()) == []
     [finish] = run.handle(finished("a"))
     assert isinstance(finish, RunFinished)
-    assert (finish.status, finish.resume_at) == ("waiting", ("b",))
+    assert (finish.status, finish.resume_at) == ("paused", ("b",))
 
 
 def test_a_pause_when_all_has_started_changes_nothing() -> None:

@@ -278,7 +278,7 @@ def test_records_that_no_machine_would_have_written() -> None:
     assert divergence_of(Log(shape).start("a", "z")) == "'a' started, because it needs no other step"
     assert divergence_of(Log(shape).start("a").end()) == "the run waiting for 'a'"
     assert divergence_of(Log(shape).end()) == "'a' started, because it needs no other step"
-    assert divergence_of(Log(shape).start("a").output("a").end("waiting")) == (
+    assert divergence_of(Log(shape).start("a").output("a").end("paused")) == (
         "the run finished, because every step has run"
     )
     assert divergence_of(Log(shape).start("a").fail("a").end()) == "the run failed, because 'a' failed"

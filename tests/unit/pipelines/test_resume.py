@@ -287,7 +287,7 @@ async def test_a_conversation_goes_on_over_several_resumes(counted: Counted, sto
     }
     pipeline: Pipeline[Any, Any] = Pipeline("p", steps, {"ask": ["first"], "reply": ["ask"]})
     result = await pipeline.execute({"text": "a"}, run_id="r", store=store)
-    assert (result.stopped_early, await status(store)) == (True, "waiting")
+    assert (result.stopped_early, await status(store)) == (True, "paused")
     result = await pipeline.resume("r", store=store, inputs={"text": "b"})
     assert result.conversation_state == ConversationState(INCOMPLETE, ["a", "b"])
     result = await pipeline.resume("r", store=store, inputs={"text": "c"})
@@ -616,7 +616,7 @@ async def test_ids_that_look_odd_are_only_ids(run_id: str, counted: Counted, sto
 async def test_without_a_store_a_run_has_its_id_and_cannot_be_resumed(counted: Counted) -> None:
     pipeline = counted.pipeline("p", DIAMOND)
     assert (await pipeline.execute(run_id="mine")).run_id == "mine"
-    with pytest.raises(ConfigurationError, match="PipelineConfig"):
+    with pytest.raises(ConfigurationError, match="the store that has the run"):
         await pipeline.resume("mine")
 
 
@@ -658,7 +658,7 @@ async def test_an_entry_that_cannot_be_read(garbage: bytes, counted: Counted, st
     pipeline = await recorded(counted, store)
     log = await raw_log(store, "r")
     await replace_log(store, "r", [*log, garbage])
-    error = await refused(RunCorrupt, "nothing was run", pipeline, counted, store)
+    error = await refused(RunCorrupt, "Start a new run", pipeline, counted, store)
     assert error.position == len(log) + 1
 
 
@@ -1034,7 +1034,8 @@ async def test_a_run_whose_process_died_while_its_header_says_running(
 ) -> None:
     pipeline = await recorded(counted, store)
     held = await store.read(header_key("r"))
-    running = replace(decode_header("r", held.values[-1]), status="running", owner=None)
+    header = decode_header("r", held.values[-1])
+    running = replace(header, status="running", owner="elsewhere pid 1 (gone)", lease_until=header.updated_at)
     await store.compare_and_set(header_key("r"), encode_header(running), revision=held.revision)
     assert await status(store) == "interrupted"
     assert (await pipeline.resume("r", store=store)).ok

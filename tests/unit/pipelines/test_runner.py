@@ -381,6 +381,7 @@ class NotOurs(BaseException):
     """What is not an Exception is nobody's ordinary failure."""
 
 
+@pytest.mark.slow
 async def test_what_is_not_an_exception_ends_the_run_as_itself(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -408,6 +409,7 @@ async def test_what_is_not_an_exception_ends_the_run_as_itself(
     assert caplog.records == [], "and no task complains that nobody asked for its exception"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_in_a_step_ends_the_program_and_the_other_steps(
     interrupt: type[BaseException], caplog: pytest.LogCaptureFixture

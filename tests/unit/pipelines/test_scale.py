@@ -27,6 +27,7 @@ async def test_a_chain_of_five_thousand_steps() -> None:
     assert pipeline.to_mermaid().count("-->") == 5_001
 
 
+@pytest.mark.slow
 async def test_ten_thousand_steps_in_ten_levels() -> None:
     levels = [[f"{level}.{number}" for number in range(1_000)] for level in range(10)]
     dependencies = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +129,7 @@ async def test_a_run_is_driven_to_its_end_by_calls_of_any_client(open_store: Ope
     state = await one.report("r", StepFinished("c", ["C"]), expecting=state.revision)
     state = await other.report("r", StepFinished("b", ["B"]), expecting=state.revision)
     assert [(due.step_id, due.needs) for due in state.due] == [("d", {"b": ["B"], "c": ["C"]})]
-    assert (await RunHistory(mine).summary("r")).status == "waiting"
+    assert (await RunHistory(mine).summary("r")).status == "running"
 
     state = await one.report("r", StepFinished("d", ["D"]), expecting=state.revision)
     assert state.due == ()
@@ -138,7 +138,7 @@ async def test_a_run_is_driven_to_its_end_by_calls_of_any_client(open_store: Ope
     trace = await RunHistory(theirs).trace("r")
     assert diamond().replay(trace) is None
     assert [run.run_id for run in await RunHistory(mine).list(status="finished", limit=1)] == ["r"]
-    assert await RunHistory(mine).list(status="waiting", limit=1) == ()
+    assert await RunHistory(mine).list(status="running", limit=1) == ()
     await closed(mine, theirs)
 
 
@@ -154,7 +154,7 @@ async def test_a_question_of_a_graph_is_answered(open_store: OpenStore) -> None:
     state = await runs.report("r", QuestionAsked("ask", "sure?"), expecting=state.revision)
     assert state.questions == {("ask", 1): "sure?"}
     assert state.finish is not None
-    assert state.finish.status == "waiting"
+    assert state.finish.status == "paused"
     assert [one.question for one in await graph.questions("r", store=store)] == ["sure?"]
     with pytest.raises(ConfigurationError, match="the answer to a question"):
         await runs.report("r", AnswerGiven("a", "yes"), expecting=state.revision)
@@ -259,7 +259,7 @@ async def test_a_look_at_a_run_whose_process_died_does_not_take_it_up() -> None:
     assert (await RunHistory(store).summary("r1")).status == "interrupted"
     state = await runs.report("r1", StepFinished("a", ["A"]), expecting=state.revision)
     assert [due.step_id for due in state.due] == ["b", "c"]
-    assert (await RunHistory(store).summary("r1")).status == "waiting"
+    assert (await RunHistory(store).summary("r1")).status == "running"
 
 
 async def test_a_fork_whose_process_died_is_driven_on() -> None:
@@ -480,3 +480,18 @@ async def test_values_go_through_the_codec() -> None:
     await runs.report("r", StepFailed("b", failure), expecting=state.revision)
     held = str(store._held)
     assert not any(word in held for word in ("secret", "hidden", "private"))
+
+
+async def test_a_driven_run_is_running_until_its_log_says_how_it_ended() -> None:
+    store, graph = MemoryRunStore(), asking()
+    history, runs = RunHistory(store), graph.driven(store=store)
+    state = await runs.begin({"x": 0}, run_id="r")
+    assert (await history.summary("r")).status == (await history.trace("r")).status == "running"
+    with pytest.raises(ConfigurationError, match="it is driven from outside: report PauseRequested"):
+        await graph.pause("r", store=store)
+    assert await history.list(status="interrupted") == ()
+    state = await runs.report("r", StepFinished("a", 7), expecting=state.revision)
+    await runs.report("r", QuestionAsked("ask", "sure?"), expecting=state.revision)
+    assert (await history.summary("r")).status == (await history.trace("r")).status == "paused"
+    await runs.begin({"x": 0}, run_id="left")
+    assert set(await history.purge(timedelta(0))) == {"r", "left"}

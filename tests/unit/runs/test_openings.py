@@ -34,7 +34,7 @@ def keeper(**options: Any) -> RunKeeper:
 async def test_what_is_given_with_a_resume_is_there_when_the_run_goes_on() -> None:
     kept = keeper()
     run = await kept.begin("r", {"x": 1}).open({"x": 1})
-    await run.end(RunFinished(status="waiting"), Usage())
+    await run.end(RunFinished(status="paused"), Usage())
     answer = StepFinished("ask", "yes")
     opening = await kept.take_up("r", None, force=False, also=lambda recorded, inputs: [answer])
     assert len(await entries_of(kept.store, "r")) == 2, "nothing is on record before it is opened"

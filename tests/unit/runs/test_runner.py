@@ -36,5 +36,5 @@ async def test_after_a_unit_that_was_cancelled_the_next_runs_in_a_task_that_nobo
         branch_timeout=0.02,
     )
     result = await graph.run({})
-    assert (result.status, result.output) == ("completed", "end")
+    assert (result.status, result.output) == ("finished", "end")
     assert cancelled == [0]

@@ -62,7 +62,10 @@ def printed(tmp_path: Path, script: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
+    pytest.mark.slow,
+]
 
 
 def test_a_budget_is_refused_in_a_forked_process_and_the_error_says_what_to_do(tmp_path: Path) -> None:

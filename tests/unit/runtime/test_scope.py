@@ -10,7 +10,7 @@ from fastroai.errors import TimeBudgetExceeded, usage_of
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import Charge, Clock, Listener, RunEvent, RunStarted, Scope, current_scope
 from fastroai.runtime.facts import Part
-from fastroai.runtime.scope import ScopeKind, current_tool_call
+from fastroai.runtime.scope import ScopeKind, ToolCalls, current_tool_calls
 from fastroai.steps.durability import step_place
 from fastroai.tracing import NoOpTracer
 from fastroai.usage import Budget
@@ -296,7 +296,8 @@ async def test_a_run_knows_its_loop_and_a_script_has_none() -> None:
 @pytest.mark.parametrize("kind", ["pipeline", "graph"])
 async def test_what_runs_steps_is_part_of_places_counted_and_named_by_events(kind: ScopeKind) -> None:
     outer = Scope(kind, "outer", parent=None)
-    step = Scope("step", "ask", parent=outer, attempt=2)
+    step = Scope("step", "ask", parent=outer)
+    step.attempt = 2
     agent = Scope("agent", "bot", parent=step)
     first, second = (Scope(kind, "inner", parent=agent) for _ in range(2))
     inside = Scope("step", "check", parent=second, ordinal=3)
@@ -305,9 +306,9 @@ async def test_what_runs_steps_is_part_of_places_counted_and_named_by_events(kin
     assert step_place(inside) == "ask@2/inner#2/check#3"
     assert inside.part == second.part
     assert (inside.part.run_id, inside.part.name, inside.part.path) == (outer.run_id, "inner", second.path)
-    token = current_tool_call.set("tool1")
+    token = current_tool_calls.set(ToolCalls("tool1"))
     in_tool = Scope(kind, "inner", parent=agent)
-    current_tool_call.reset(token)
+    current_tool_calls.reset(token)
     assert in_tool.own_place == "inner#tool1"
 
 

@@ -345,7 +345,7 @@ class Thing:
 def test_a_twin_takes_and_gives_what_the_async_method_does() -> None:
     assert Thing().add_sync(2) == 3
     assert Thing().add_sync(number=2, to=3) == Thing.add_sync(Thing(), 2, to=3) == 5
-    with pytest.raises(TypeError, match=r"Thing.add\(\) got an unexpected keyword argument 'two'"):
+    with pytest.raises(TypeError, match=r"Thing.add_sync\(\) got an unexpected keyword argument 'two'"):
         Thing().add_sync(2, two=3)  # type: ignore[call-arg]
 
 

@@ -210,6 +210,7 @@ def validated(annotation: Any, value: object, *, strict: bool) -> tuple[object, 
         return None, error
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(annotation=ANNOTATIONS, value=VALUES, strict=st.booleans())
 async def test_inputs_and_outputs_are_validated_exactly_as_pydantic_does(

@@ -283,6 +283,7 @@ async def test_closing_ends_the_idle_connections_and_new_ones_can_be_opened() ->
     assert [line.closed for line in driver.lines] == [True, False]
 
 
+@pytest.mark.slow
 async def test_a_store_that_nobody_has_any_more_leaves_neither_connections_nor_threads() -> None:
     driver = FakeDriver()
     connections = Connections(driver, limit=1)
@@ -324,6 +325,7 @@ async def spend(name):
 """
 
 
+@pytest.mark.slow
 def test_a_forked_process_uses_connections_of_its_own(tmp_path: Path) -> None:
     script = """
 print(asyncio.run(spend("parent")), flush=True)
@@ -339,6 +341,7 @@ else:
     assert run_script(tmp_path, script) == ["1", "2", "3"]
 
 
+@pytest.mark.slow
 def test_what_is_settled_while_python_exits_is_settled(tmp_path: Path) -> None:
     script = """
 loop = asyncio.new_event_loop()

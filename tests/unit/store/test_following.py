@@ -169,7 +169,7 @@ async def test_a_run_whose_process_has_died_is_waited_for(open_store: OpenStore)
 async def test_a_resumed_run_is_followed_from_its_first_end_on(open_store: OpenStore) -> None:
     """Where the header says another thing than the log, the log is right."""
     store, log = open_store(), Log()
-    header = await log.end("waiting").write(store)
+    header = await log.end("paused").write(store)
     history = RunHistory(store)
     assert [type(fact) for _, fact in await all_of(history.follow("r1"))] == [RunStarted, RunFinished]
     assert await all_of(history.follow("r1", after=2)) == []

@@ -378,11 +378,11 @@ async def test_a_purge_deletes_what_is_old_and_does_not_run(store: MemoryRunStor
 async def test_a_purge_can_be_of_some_statuses(store: MemoryRunStore) -> None:
     await at(3, "finished").end().write(store)
     await at(3, "failed").end("failed", failure()).write(store)
-    await at(3, "waiting").end("waiting").write(store)
+    await at(3, "paused").end("waiting").write(store)
     history = RunHistory(store)
     assert await history.purge(timedelta(1), status="failed") == ("failed",)
     assert await history.purge(timedelta(1), status={"finished", "failed"}) == ("finished",)
-    assert await ids(history) == ["waiting"]
+    assert await ids(history) == ["paused"]
 
 
 async def test_a_purge_deletes_runs_that_wait_and_those_that_are_driven_when_they_are_old() -> None:

@@ -124,7 +124,7 @@ async def test_the_newest_run_comes_first_and_its_questions_in_the_order_in_whic
 async def test_questions_are_chosen_by_tag_and_tenant(store: Any) -> None:
     for run_id, tags, tenant in (("a", ("eu",), "acme"), ("b", ("eu", "vip"), None)):
         log = Log(SHAPE, run_id=run_id).start("a").add(QuestionAsked("a", "sure?"))
-        finish = RunFinished(status="waiting", questions=(("a", 1),))
+        finish = RunFinished(status="paused", questions=(("a", 1),))
         await log.add(finish).write(store, questions=(3,), tags=tags, tenant=tenant)
     assert await inbox(store, tag="vip") == [("b", "a", 1)]
     assert await inbox(store, tenant="acme", tag="eu") == [("a", "a", 1)]
@@ -189,12 +189,12 @@ async def test_a_question_of_a_branch_that_ran_out_of_time_is_not_open_any_more(
 async def test_only_runs_that_ask_are_read_and_their_logs_from_the_question_on() -> None:
     store = Counting()
     for number in range(200):
-        status: Any = ("finished", "waiting", "failed")[number % 3]
+        status: Any = ("finished", "paused", "failed")[number % 3]
         await Log(SHAPE, run_id=f"r{number}").start("a").end(status).write(store)
     log = Log(SHAPE, run_id="long")
     for _ in range(300):
         log.start("a").output("a")
-    log.add(QuestionAsked("a", "sure?", visit=2)).end("waiting")
+    log.add(QuestionAsked("a", "sure?", visit=2)).end("paused")
     await log.write(store, questions=(len(log.entries) - 1,))
     store.reads.clear()
     store.values.clear()
@@ -248,7 +248,7 @@ async def test_a_process_that_dies_at_any_write_leaves_no_question_that_is_not_f
         run = await DurableRun.begin(dying, [opened], durability="sync", codec=None)
         run.journal.note(QuestionAsked("ask", "sure?"))
         await asyncio.wait_for(run.journal.flush(), 0.05)
-        ended = RunFinished(status="waiting", questions=(("ask", 1),))
+        ended = RunFinished(status="paused", questions=(("ask", 1),))
         await asyncio.wait_for(run.end(ended, Usage()), 1)
     except (RunStoreUnavailable, TimeoutError):
         pass

@@ -166,7 +166,7 @@ async def test_a_graph_with_values_that_look_like_envelopes_is_resumed_and_repla
         assert result.status == "failed"
         mended.append(1)
         result = await graph.resume("r", store=store)
-    assert (result.status, result.output) == ("completed", value)
+    assert (result.status, result.output) == ("finished", value)
     assert result.trace.inputs == {"form": value}
     assert graph.replay(result.trace) is None
 

@@ -11,6 +11,8 @@ from support.spend_worker import Place, Task, Workers
 from fastroai.runtime.owner import process_owner
 from fastroai.runtime.spend_desk import SpendDesk
 
+pytestmark = pytest.mark.slow
+
 PROCESSES = 4
 
 

@@ -37,7 +37,7 @@ def test_outputs_are_in_the_order_in_which_steps_finished() -> None:
 
 def test_inputs_and_definition_are_those_of_the_last_part() -> None:
     other = definition({"z": []})
-    run = recorded(Log(SHAPE, inputs={"a": 1, "b": 1}).end("waiting").resume(b=2).resume(other, c=3))
+    run = recorded(Log(SHAPE, inputs={"a": 1, "b": 1}).end("paused").resume(b=2).resume(other, c=3))
     assert (run.inputs, run.definition, run.ended) == ({"a": 1, "b": 2, "c": 3}, other, None)
     ended = recorded(Log(SHAPE).end("failed")).ended
     assert ended is not None
@@ -123,7 +123,7 @@ def test_spending_counts_in_each_step_and_pipeline_around_it() -> None:
 
 def test_the_time_that_a_run_has_taken_is_that_of_its_parts() -> None:
     assert recorded(Log(SHAPE)).seconds == 0
-    log = Log(SHAPE).start("a", seconds=2.0).output("a").end("waiting")  # 2 + 1 + 1
+    log = Log(SHAPE).start("a", seconds=2.0).output("a").end("paused")  # 2 + 1 + 1
     log.resume()  # a minute later
     log.start("b", seconds=3.0)
     assert recorded(log).seconds == 7

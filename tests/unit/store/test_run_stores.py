@@ -31,6 +31,17 @@ class Ours(RunStoreSuite):
     def open_store(self, data: OpenStore) -> OpenStore:
         return data
 
+    def test_what_is_used_after_it_was_closed_opens_again(self, open_store: OpenStore) -> None:
+        store = open_store()
+
+        async def use() -> tuple[bytes, ...]:
+            if not (found := await store.read("closed")).values:
+                await store.append("closed", [b"1"], revision=0)
+            await store.aclose()
+            return found.values
+
+        assert [asyncio.run(use()), asyncio.run(use())] == [(), (b"1",)]
+
 
 class TestMemoryRunStore(Ours):
     kind = "memory"

@@ -477,6 +477,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
             connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE".encode())
 
 
+@pytest.mark.slow
 async def test_of_two_processes_that_resume_a_run_at_once_one_goes_on_and_nothing_runs_twice(
     place: str, workers: ResumeWorkers, tmp_path: Path
 ) -> None:

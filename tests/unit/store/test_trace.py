@@ -360,13 +360,13 @@ def test_the_explanation_tells_of_everything_that_is_no_plain_sailing() -> None:
     log.once("a", "mail").retry("a", delay=0).request("a@2", None).output(
         "a", attempt=2, conversation="incomplete"
     )
-    explained = log.end("waiting").trace.explain()
+    explained = log.end("paused").trace.explain()
     assert "a@1: agent call 1, attempt 1, failed (recoverable)" in explained
     assert "a@1: agent call 1 sends another request than the one on record" in explained
     assert "a: does 'mail', once in this run" in explained
     assert "tried again at once" in explained
     assert "a: asked for more from the user at attempt 2 (1 request, $0 and what is not known)" in explained
-    assert "the run waits to be resumed; cancelled with it: b" in explained
+    assert "the run paused; cancelled with it: b" in explained
 
 
 def test_the_explanation_keeps_a_failure_on_one_line() -> None:

@@ -38,6 +38,7 @@ def running(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", dict[str
         process.stdout.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_logs_each_request_and_prints_the_totals(ending: signal.Signals) -> None:
     with running("--port", "0", "--latency", "0.01") as (process, environment):

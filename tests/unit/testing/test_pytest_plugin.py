@@ -34,6 +34,7 @@ def test_with_an_agent(model_server):
 """
 
 
+@pytest.mark.slow
 def test_the_fixture_works_without_an_asyncio_plugin_and_leaves_nothing_behind(
     pytester: pytest.Pytester,
 ) -> None:
@@ -46,6 +47,7 @@ def test_the_fixture_works_without_an_asyncio_plugin_and_leaves_nothing_behind(
     result.assert_outcomes(passed=3)
 
 
+@pytest.mark.slow
 def test_the_plugin_imports_nothing_heavy_before_it_is_used(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

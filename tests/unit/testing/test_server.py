@@ -202,6 +202,7 @@ async def test_the_environment_leads_plain_clients_to_the_server(
     assert len(model_server.ledger.entries) == 1
 
 
+@pytest.mark.slow
 async def test_two_hundred_requests_at_once_are_all_served_and_recorded(model_server: ModelServer) -> None:
     model_server.rule(None, lambda request: Reply(request.prompt, usage=Usage(int(request.prompt), 1)))
     count = 200

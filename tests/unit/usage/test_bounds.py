@@ -512,6 +512,7 @@ usd_limits = st.none() | st.decimals(0, 20, places=9)
 token_limits = st.none() | st.integers(0, 400_000)
 
 
+@pytest.mark.slow
 @given(bounds(), usd_limits, token_limits)
 @settings(max_examples=300)
 def test_a_lowered_request_has_the_longest_answer_that_fits(

@@ -413,6 +413,7 @@ def conversations(draw: st.DrawFn) -> list[ModelMessage]:
 slow = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
+@pytest.mark.slow
 @given(conversations(), tools, st.lists(some_text, max_size=2))
 @slow
 async def test_no_request_to_openai_has_more_tokens(
@@ -434,6 +435,7 @@ async def test_no_request_to_openai_has_more_tokens(
         assert found <= known(sent, prepared, model=model, count=bytes_of)
 
 
+@pytest.mark.slow
 @given(conversations(), tools, st.lists(some_text, max_size=2))
 @slow
 async def test_the_bound_covers_every_byte_that_is_sent_to_anthropic(

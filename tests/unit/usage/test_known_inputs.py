@@ -294,6 +294,7 @@ turns = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [CLAUDE, GEMINI])
 @given(plan=turns)
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
