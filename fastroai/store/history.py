@@ -258,8 +258,9 @@ class RunHistory:
                 print(asked.run_id, asked.node, asked.question)
 
         `graph.resume(run_id, input=..., node=...)` answers one. A run asks when nothing else in it can go on,
-        so a question is listed when the run is paused. It looks these runs up in an index, and reads their logs
-        only from the first open question on. A run whose header cannot be read is left out: `list` names it.
+        so a question is listed when the run is paused. It looks these runs up in an index, and reads their
+        logs only from the first open question on. A run whose header cannot be read is left out: `list` names
+        it.
 
         Args:
             pipeline: Return only questions of the graph with this name.

@@ -240,10 +240,11 @@ class DurableRun:
         usage = Usage() if self.scope is None else self.scope.spent()
         renewed = replace(self._header, requests=usage.request_count, cost_usd=usage.cost_usd)
         header = _leased(renewed, found.now)
-        # All entries, because the process that had the run before may have removed some late.
-        await add_to_index(self.store, header)
+        await add_to_index(self.store, header, before=self._header)
         self._header = header
         await _replace(self.store, header, found.revision)
+        # The process that had the run before may have removed some entries late.
+        await add_to_index(self.store, header)
 
 
 async def new_header(
