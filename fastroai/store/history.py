@@ -336,7 +336,7 @@ class RunHistory:
                 keys = await self._take_from_others(run_id, force)
             except RevisionConflict:
                 continue  # somebody has written: look again
-            # The header first, for without it there is no run; the indexes last, for a purge needs them.
+            # The header first, for without it there is no run; the index by start last, for a purge reads it.
             for key in (header_key(run_id), *keys):
                 await self._store.delete(key)
             return
@@ -455,7 +455,7 @@ class RunHistory:
             found.check_not_running()
         stored = encode_header(found.header)
         await self._store.compare_and_set(header_key(run_id), stored, revision=found.revision)
-        return [*keys_of(found.header), *index_keys(found.header)]
+        return [*keys_of(found.header), *reversed(index_keys(found.header))]
 
     async def _purge(self, run_id: str) -> bool:
         try:

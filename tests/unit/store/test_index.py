@@ -164,6 +164,36 @@ async def test_an_entry_of_a_run_that_never_began_is_passed_over_and_purged(stor
     assert await header_of(store, "kept") == kept
 
 
+@pytest.mark.parametrize("number", range(1, 13))
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_deletion_that_is_cut_off_leaves_only_remains_that_are_found_again(
+    number: int, after: bool
+) -> None:
+    inner = MemoryRunStore()
+    log = Log(SHAPE, run_id="r").start("a").add(RunResumed(), 86_400).add(RunResumed(), 86_400).end("paused")
+    await log.write(inner, tags=("eu",), tenant="acme", questions=(2,))
+    before = await everything_in(inner)
+    dying = FaultyStore(inner)
+
+    def gone_from(write: Write) -> None:
+        if write.number >= number:
+            raise gone()
+
+    dying.before, dying.after = (None, gone_from) if after else (gone_from, None)
+    with pytest.raises(RunStoreUnavailable):
+        await RunHistory(dying).delete("r")
+    is_there = bool(await RunHistory(inner).list())
+    if not is_there:
+        purged = MemoryRunStore()
+        for key, (values, _) in (await everything_in(inner)).items():
+            await purged.append(key, values, revision=0)
+        await RunHistory(purged).purge(timedelta(days=1))
+        left = [key for key in await everything_in(purged) if not key.startswith("index:day")]
+        assert left == []
+    await RunHistory(inner).rebuild_indexes()
+    assert (await everything_in(inner)).keys() == (before.keys() if is_there else set())
+
+
 async def test_indexes_are_rebuilt_from_the_runs(store: Any) -> None:
     headers = [
         await Log(SHAPE, run_id=f"r{number}", start=START + timedelta(days=number)).end("failed").write(store)
