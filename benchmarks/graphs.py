@@ -18,6 +18,7 @@ from langgraph.graph import END, START, StateGraph
 from pydantic_graph import GraphBuilder, reduce_list_append
 from pydantic_graph import StepContext as PeerContext
 
+from benchmarks import pipelines
 from benchmarks.durable_runs import bare_sqlite
 from benchmarks.measure import Row, Run, medians, seconds
 from benchmarks.pipelines import bare_nothing, nothing
@@ -29,6 +30,8 @@ from fastroai.store.journal import Durability
 PEERS = ("LangGraph", "LangGraph with InMemorySaver", "pydantic-graph")
 HALF = 0.5
 """Of what the other libraries take, at most."""
+OF_PIPELINES = 2
+"""How much more a node may cost than a step of a pipeline."""
 FLAT = 1.3
 """How much more a visit, or a branch, of ten times as many may cost: caches are of a size."""
 
@@ -212,18 +215,29 @@ def beside(what: str, took: dict[str, float], units: int) -> list[Row]:
 
 
 async def graphs_in_a_chain() -> AsyncIterator[Row]:
-    graph = chain(100)
+    graph, steps = chain(100), pipelines.chain(100)
     took = await medians(
         {
             "ours": lambda: completed(graph.run()),
+            "pipeline": lambda: steps.execute({}),
             "bare awaits": lambda: awaits(100),
             "LangGraph": langgraph_chain(100),
             "pydantic-graph": pydantic_graph_chain(100),
         },
         rounds=20,
     )
+    pipeline = took.pop("pipeline")
     for row in beside("graph, chain of 100 no-op nodes, per node", took, 100):
         yield row
+    ratio = took["ours"] / pipeline
+    yield Row(
+        "  … beside a pipeline of as many steps",
+        f"{took['ours'] / 100 * 1e6:.1f} µs",
+        f"{pipeline / 100 * 1e6:.1f} µs",
+        ratio,
+        f"≤ {OF_PIPELINES} x",
+        ratio <= OF_PIPELINES,
+    )
 
 
 async def graphs_in_a_loop() -> AsyncIterator[Row]:

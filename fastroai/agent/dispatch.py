@@ -41,7 +41,7 @@ from fastroai.runtime.flow import Flow, current_flow, read_by_this_task
 from fastroai.runtime.ledger import Account
 from fastroai.runtime.options import check_count, check_seconds
 from fastroai.runtime.threads import WorkerThreads
-from fastroai.store.log import run_of
+from fastroai.store.log import log_of
 from fastroai.tracing import Tracer, attributes, log_metrics
 from fastroai.usage.limits import Limits
 
@@ -334,10 +334,10 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         await send(ResponseEvent(response))
 
     def identity(self, call: AgentCall, parent: Scope | None) -> _Identity:
-        """What tells this call from others, in a run that is on record: who calls counts, else we do."""
+        """What tells this call from others in its run: who calls counts, else we do."""
         if call.call is not None:
             return {"call": call.call, "attempt": call.attempt}
-        if parent is None or run_of(parent) is None:
+        if parent is None or log_of(parent) is None:
             return {"call": "", "attempt": call.attempt}
         outer = agent_run_of(parent)
         own = f"{self.name}#{parent.count_inside(self.name)}"

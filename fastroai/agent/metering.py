@@ -65,7 +65,7 @@ from fastroai.runtime import (
     step_down_if_due,
 )
 from fastroai.runtime.wakeup import running_loop
-from fastroai.store.log import run_of
+from fastroai.store.log import log_of
 from fastroai.tracing import Tracer, attributes
 from fastroai.usage import (
     CostCalculator,
@@ -298,15 +298,15 @@ class Metered(AbstractCapability[Any]):
         args: ValidatedToolArgs,
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """Put results of tools on record, in runs that are; those that are there need no call."""
+        """Note results of tools in the log of the run; those that are on record need no call."""
         scope = current_scope()
         run = agent_run_of(scope)
         if scope is not None and scope.receiving:
             scope.hand_on()
-        if scope is None or (durable := run_of(scope)) is None:
+        if scope is None or (log := log_of(scope)) is None:
             return await handler(args)
         return await execute_tool(
-            durable,
+            log,
             scope,
             agent_call="" if run is None else run.call,
             attempt=1 if run is None else run.attempt,
@@ -704,16 +704,16 @@ class MeteredModel(OwnedModel):
                 run.last.mark("retried")
 
     def _on_record(self, scope: Scope, terms: Terms) -> RequestOnRecord | None:
-        """Its place in the run, where that is on record."""
-        durable = run_of(scope)
-        if durable is None:
+        """Its place in the run, if it is made in one."""
+        log = log_of(scope)
+        if log is None:
             return None
         run = agent_run_of(scope)
         call = "" if run is None else run.call
         if run is not None and run.meter is not self.meter:
             call = f"{call}/"  # a plain agent, called by a tool
         return RequestOnRecord.of(
-            durable,
+            log,
             scope,
             call=call,
             attempt=1 if run is None else run.attempt,

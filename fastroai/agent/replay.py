@@ -1,11 +1,12 @@
-"""What agents have done in a run that is on record: responses and tool results, not paid for twice."""
+"""What agents do, as facts of a run: responses and tool results on record are not paid for twice."""
 
 from __future__ import annotations
 
 import hashlib
-import uuid
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from pydantic import JsonValue, ValidationError
@@ -31,6 +32,7 @@ from fastroai.errors import RunCorrupt, ValueNotStorable
 from fastroai.records import RequestRecord
 from fastroai.runtime import Charge, FailureClass, RetriesUsed, Scope
 from fastroai.runtime.facts import (
+    Asked,
     ReplayDiverged,
     RequestEnded,
     RequestPlace,
@@ -38,10 +40,11 @@ from fastroai.runtime.facts import (
     ToolEnded,
 )
 from fastroai.runtime.scope import ToolCalls, current_tool_calls
-from fastroai.store.log import run_of
+from fastroai.store.log import Log, run_of
 from fastroai.store.payloads import seal, unseal
 from fastroai.store.recorded import Exchange
 from fastroai.store.runs import DurableRun
+from fastroai.store.telling import as_json
 
 _VOLATILE: Final = frozenset({"timestamp", "run_id", "conversation_id", "metadata"})
 """Fields of messages that are not sent to a provider, and differ each time."""
@@ -60,21 +63,22 @@ class KnownResponse:
 
 @dataclass(slots=True)
 class RequestOnRecord:
-    """One request of a run that is on record: asked for there first, and written down as it goes out."""
+    """One request of a run: asked for on its record first, and written down as it goes out."""
 
-    run: DurableRun
+    log: Log
     scope: Scope
     request: RequestPlace
     rejects: bool
     """Whether it asks again for what the response before it was to give."""
     used: RetriesUsed = field(default_factory=RetriesUsed)
     """Attempts at it that are on record and brought no response."""
+    _asked: Asked = None
     _id: str = ""
 
     @classmethod
     def of(
         cls,
-        run: DurableRun,
+        log: Log,
         scope: Scope,
         *,
         call: str,
@@ -90,26 +94,29 @@ class RequestOnRecord:
 
         `asked_for` tells what it asks the model for, where that is not an answer.
         """
+        asked = partial(_fingerprint, [*messages], settings, parameters, asked_for)
         request = RequestPlace(
-            place=run.place(scope),
+            place=log.place(scope),
             call=call,
             attempt=attempt,
             model=model,
-            fingerprint=_fingerprint(messages, settings, parameters, asked_for),
+            fingerprint="" if log.run is None else asked(),
             tools=current_tool_calls.get().names,
         )
-        return cls(run, scope, request, rejects)
+        return cls(log, scope, request, rejects, _asked=asked if log.run is None else None)
 
     def replay(self) -> KnownResponse | None:
         """The response that is on record, if there is one; what it cost then is in the account here."""
-        found = self.run.recorded.take(self.request)
+        if (run := self.log.run) is None:
+            return None
+        found = run.recorded.take(self.request)
         if not found:
-            self._diverge()
+            self._diverge(run)
             return None
         self.scope.recount([exchange.charge for exchange in found])
         last = found[-1]
         if last.response is not None:
-            return KnownResponse(self._response(last.response), last.charge, last.request.call)
+            return KnownResponse(self._response(run, last.response), last.charge, last.request.call)
         last.charge.mark("retried")  # now
         for exchange in found:
             if exchange.has_ended:
@@ -118,32 +125,36 @@ class RequestOnRecord:
 
     def count_earlier(self) -> None:
         """It is sent anew, as its answer is not kept; what was sent in its place before still counts."""
-        found = self.run.recorded.take(self.request)
+        if self.log.run is None:
+            return
+        found = self.log.run.recorded.take(self.request)
         for exchange in found:
             exchange.charge.mark("retried")
         self.scope.recount([exchange.charge for exchange in found])
 
-    def _diverge(self) -> None:
+    def _diverge(self, run: DurableRun) -> None:
         """Note that others were sent in its place, if any were; what they cost is lost, and counts."""
-        left, is_sure = self.run.recorded.left_over(self.request)
+        left, is_sure = run.recorded.left_over(self.request)
         if is_sure:
             self.scope.recount([exchange.charge for exchange in left])
         if any(exchange.response is not None for exchange in left):
-            self.run.journal.note(ReplayDiverged(place=self.request.place, call=self.request.call))
+            run.journal.note(ReplayDiverged(place=self.request.place, call=self.request.call))
 
-    def _response(self, stored: JsonValue) -> ModelResponse:
+    def _response(self, run: DurableRun, stored: JsonValue) -> ModelResponse:
         try:
-            (message,) = ModelMessagesTypeAdapter.validate_python([unseal(stored, self.run.codec)])
+            (message,) = ModelMessagesTypeAdapter.validate_python([unseal(stored, run.codec)])
         except ValidationError as error:
-            raise RunCorrupt(self.run.run_id, 0, f"a response in {self.request.place!r}: {error}") from error
+            raise RunCorrupt(run.run_id, 0, f"a response in {self.request.place!r}: {error}") from error
         assert isinstance(message, ModelResponse)
         return message
 
     async def sent(self, record: RequestRecord) -> None:
         """It is about to go out; `record` is what counts if nothing more is ever heard of it."""
-        self._id = uuid.uuid4().hex
-        await self.run.journal.commit(
-            RequestSent(id=self._id, request=self.request, record=record, rejects=self.rejects)
+        self._id = secrets.token_hex(16)
+        await self.log.commit(
+            RequestSent(
+                id=self._id, request=self.request, record=record, rejects=self.rejects, asked=self._asked
+            )
         )
 
     async def ended(self, record: RequestRecord, response: ModelResponse | None) -> None:
@@ -151,20 +162,44 @@ class RequestOnRecord:
 
         After the end of the run, its bound stays on record: a scope around the run has what it cost.
         """
-        if not self.run.journal.has_ended:
-            await self.run.journal.commit(self._ended(record, response))
+        if self.log.run is None or not self.log.run.journal.has_ended:
+            await self.log.commit(self._ended(record, response))
 
     def ended_soon(self, record: RequestRecord, response: ModelResponse | None) -> None:
         """The same, for whoever is cancelled and cannot wait."""
-        self.run.journal.note(self._ended(record, response))
+        self.log.note(self._ended(record, response))
 
     def _ended(self, record: RequestRecord, response: ModelResponse | None) -> RequestEnded:
-        stored: JsonValue = None
-        if response is not None:
-            stored = ModelMessagesTypeAdapter.dump_python([response], mode="json")[0]
-        return RequestEnded(
-            id=self._id, record=record, response=None if response is None else seal(stored, self.run.codec)
-        )
+        told: object = None if response is None else _Response(response)
+        if response is not None and (run := self.log.run) is not None:
+            told = seal(ModelMessagesTypeAdapter.dump_python([response], mode="json")[0], run.codec)
+        return RequestEnded(id=self._id, record=record, response=told)
+
+
+@dataclass(frozen=True, slots=True)
+class _Response:
+    """A response in a log that is not encoded until it is read."""
+
+    response: ModelResponse
+
+    def to_json(self) -> JsonValue:
+        told = ModelMessagesTypeAdapter.dump_python([self.response], mode="json", fallback=repr)
+        shown: JsonValue = told[0]
+        return shown
+
+
+@dataclass(frozen=True, slots=True)
+class _ToolResult:
+    """The result of a tool in a log that is not encoded until it is read."""
+
+    tool_name: str
+    result: object
+
+    def to_json(self) -> JsonValue:
+        try:
+            return _stored_result(self.tool_name, self.result)
+        except ValueNotStorable:
+            return as_json(self.result)
 
 
 def count_agent_call(scope: Scope, call: str, attempt: int) -> None:
@@ -185,7 +220,7 @@ def _failure_of(exchange: Exchange) -> FailureClass:
 
 
 async def execute_tool(
-    run: DurableRun,
+    log: Log,
     scope: Scope,
     *,
     agent_call: str,
@@ -203,10 +238,10 @@ async def execute_tool(
         ValueNotStorable: its result cannot be stored.
     """
     key = _tool_call_key(scope, agent_call, attempt, call)
-    place, name = run.place(scope), _tool_call_name(call, key)
+    place, name, run = log.place(scope), _tool_call_name(call, key), log.run
     repeatable = bool((tool.metadata or {}).get("repeatable"))
-    known = None if repeatable else run.recorded.take_tool(place, name)
-    if known is not None:
+    known = None if repeatable or run is None else run.recorded.take_tool(place, name)
+    if run is not None and known is not None:
         ended, inside = known
         scope.recount(*run.recorded.count(inside))
         if ended.retry is not None:
@@ -218,14 +253,17 @@ async def execute_tool(
     except (ModelRetry, ToolFailed, ToolRetryError, ToolFailedError) as error:
         told = _told(error)
         if told is not None and not repeatable:
-            retry, is_final = seal(told.message, run.codec), isinstance(told, ToolFailed)
-            await run.journal.commit(ToolEnded(place=place, tool=name, retry=retry, is_final=is_final))
+            retry = told.message if run is None else seal(told.message, run.codec)
+            is_final = isinstance(told, ToolFailed)
+            await log.commit(ToolEnded(place=place, tool=name, retry=retry, is_final=is_final))
         raise
     finally:
         current_tool_calls.reset(token)
     if not repeatable:
-        stored = _stored_result(call.tool_name, result)
-        await run.journal.commit(ToolEnded(place=place, tool=name, result=seal(stored, run.codec)))
+        stored: object = _ToolResult(call.tool_name, result)
+        if run is not None:
+            stored = seal(_stored_result(call.tool_name, result), run.codec)
+        await log.commit(ToolEnded(place=place, tool=name, result=stored))
     return result
 
 
@@ -287,8 +325,9 @@ def _fingerprint(
     asked_for: str,
 ) -> str:
     """What a model is asked: messages, settings, tools and output; without times and ids of runs."""
+    sent = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json", fallback=_name_of_type)
     asked: list[object] = [
-        list(map(_without_volatile, ModelMessagesTypeAdapter.dump_python(list(messages), mode="json"))),
+        list(map(_without_volatile, sent)),
         settings or {},
         {name: _in_order(value) for name, value in vars(parameters).items() if not name.startswith("_")},
         *([asked_for] if asked_for else []),

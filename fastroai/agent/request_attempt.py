@@ -107,10 +107,11 @@ class RequestAttempt:
         """Before it goes out, so that it counts whatever becomes of this process."""
         assert self.reservation is not None
         try:
-            await self.terms.prepare_bound()
-            bound = self.terms.bound
             record = self._unheard()
-            record = replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens)
+            if on_record.log.run is not None:
+                await self.terms.prepare_bound()
+                bound = self.terms.bound
+                record = replace(record, bound_usd=bound.cost_usd, bound_tokens=bound.tokens)
             await on_record.sent(record)
         except BaseException as error:
             if self.permit is not None:

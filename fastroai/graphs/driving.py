@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import get_args
+from typing import assert_never
 
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.graphs.machine.events import Visit
-from fastroai.graphs.machine.replay import LogReader, Replay, replayed
+from fastroai.graphs.machine.replay import replayed
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.questions import answer_to
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.work import decision_as_json, decision_from_json, stored_edges
-from fastroai.runs.driving import Reported
-from fastroai.runs.machine import Decided, Unit
+from fastroai.runs.driving import Outcome, Reported
+from fastroai.runs.machine import Decided, Unit, unit_of
 from fastroai.runs.storing import checked_output
 from fastroai.runtime.facts import (
     AnswerGiven,
-    AnyFact,
     EdgesResolved,
     PauseRequested,
     QuestionAsked,
-    RunFinished,
-    RunResumed,
     StepCancelled,
     StepFact,
     StepFailed,
@@ -35,12 +32,12 @@ from fastroai.runtime.facts import (
     ValueWritten,
 )
 from fastroai.store.payloads import PayloadCodec, seal
-from fastroai.store.recorded import GraphEntry, RecordedRun
+from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.values import value_to_json
 
 
-class RetoldGraph:
-    """The state of a run at the end of its log."""
+class DrivenGraph:
+    """A graph whose nodes somebody else runs. See `Driven`."""
 
     def __init__(
         self,
@@ -51,43 +48,24 @@ class RetoldGraph:
     ) -> None:
         """Replay the log in a new state machine. Raises `RunCorrupt` if the log cannot be replayed."""
         self._setup, self._codec = setup, codec
-        self.decided: list[Decided] = []
-        self.finish: RunFinished | None = None
-        self._seen = 0
-        entries, part = recorded.entries, recorded.opened.part
-        first = max(
-            (number for number, one in enumerate(entries, 1) if isinstance(one, RunResumed)), default=0
-        )
-        if first:
-            before = RecordedRun(recorded.opened.run_id, entries[:first])
-            self._replay = replayed(setup, inputs, before, part, codec, forgiving=False)
-            self._seen = len(self._replay.decided)
-            self._note([*self._replay.untold, *self._replay.starts.values()])
-        else:
-            self._replay = Replay(setup, inputs, part)
-            self._note_new()
-        self._reader = _Reader(self._replay, recorded, codec, forgiving=False)
-        for self._reader.position, entry in enumerate(entries[first:], first + 1):
-            self.read(entry)
+        self.replay = replayed(setup, inputs, recorded, recorded.opened.part, codec, forgiving=False)
 
     @property
-    def due(self) -> Sequence[StepStarted]:
-        """See `Retold`."""
-        return tuple(self._replay.starts.values())
-
-    @property
-    def cancelled(self) -> Collection[Unit]:
-        """See `Retold`."""
-        return self._replay.cancelled
+    def decisions(self) -> Sequence[Decided]:
+        """See `Driven`."""
+        return [
+            stored_edges(one) if self._codec is not None and isinstance(one, EdgesResolved) else one
+            for one in self.replay.decisions
+        ]
 
     @property
     def questions(self) -> Mapping[Unit, object]:
-        """See `Retold`."""
-        return {(node, number): asked for (node, number), asked in self._replay.machine.questions.items()}
+        """See `Driven`."""
+        return {(node, number): asked for (node, number), asked in self.replay.machine.questions.items()}
 
     def known_to(self, started: StepStarted) -> tuple[Mapping[str, object], Mapping[str, object]]:
-        """See `Retold`. A decision is given the output of the node after which it is made."""
-        machine = self._replay.machine
+        """See `Driven`. A decision is given the output of the node after which it is made."""
+        machine = self.replay.machine
         decided = machine.decided_after(started)
         branch = machine.branch_of(decided or Visit(started.step_id, started.visit))
         assert branch is not None
@@ -96,18 +74,24 @@ class RetoldGraph:
         needs = {node: branch.outputs[node] for node in branch.sources if node in branch.outputs}
         return dict(branch.memory), needs
 
-    def stored(self, fact: Reported) -> Sequence[AnyFact]:
-        """See `Retold`."""
+    def stored(self, fact: Reported) -> Sequence[PartEntry]:
+        """See `Driven`."""
         match fact:
             case AnswerGiven():
                 visit = Visit(fact.step_id, fact.visit)
                 return (answer_to(self._setup, visit, fact.answer, codec=self._codec),)
             case PauseRequested() | StopRequested():
                 return (fact,)
-        fact.branch = self._branch_of(fact)
+            case StepFinished() | QuestionAsked() | StepFailed() | StepCancelled():
+                return self._stored_outcome(fact)
+            case _:
+                assert_never(fact)
+
+    def _stored_outcome(self, fact: Outcome) -> Sequence[PartEntry]:
+        fact.branch = self.replay.due[unit_of(fact)].branch
         written = self._written(fact)
         match fact:
-            case StepFinished() if self._replay.machine.decided_after(fact) is not None:
+            case StepFinished() if self.replay.machine.decided_after(fact) is not None:
                 return (replace(fact, output=seal(self._decision(fact), self._codec)),)
             case StepFinished():
                 if fact.step_id in self._setup.plan.pauses:
@@ -126,11 +110,10 @@ class RetoldGraph:
                 return (*written, replace(fact, question=question, answer_schema=schema, written={}))
             case StepFailed() | StepCancelled():
                 return (*written, replace(fact, written={}))
+            case _:
+                assert_never(fact)
 
-    def _branch_of(self, fact: StepFact) -> str:
-        return self._replay.starts[fact.step_id, fact.visit].branch
-
-    def _written(self, fact: StepFinished | QuestionAsked | StepFailed | StepCancelled) -> list[ValueWritten]:
+    def _written(self, fact: Outcome) -> list[ValueWritten]:
         place = f"{fact.place}@{fact.attempt}"
         what = f"which node {fact.step_id!r} wrote,"
         return [
@@ -147,7 +130,7 @@ class RetoldGraph:
     def _decision(self, fact: StepFinished) -> JsonValue:
         """Return the decision that was reported: a target, or an object with `target` and `reasoning`."""
         given = {"target": fact.output} if isinstance(fact.output, str) else fact.output
-        visit = self._replay.machine.decided_after(fact)
+        visit = self.replay.machine.decided_after(fact)
         assert visit is not None
         known = [one.target for one in self._setup.plan.edges[visit.node] if one.when == "llm_decide"]
         expected = f"a target of the llm_decide edges of {visit.node!r}: {', '.join(map(repr, known))}"
@@ -160,37 +143,3 @@ class RetoldGraph:
                 "output", decision.target, f"{expected}.{nearest_hint(decision.target, known)}"
             )
         return decision_as_json(decision)
-
-    def read(self, entry: AnyFact) -> None:
-        """See `Retold`."""
-        if isinstance(entry, get_args(GraphEntry)) and not entry.part.place:
-            self._reader.read(entry)
-            self._note_new()
-
-    def _note_new(self) -> None:
-        new = self._replay.decided[self._seen :]
-        self._seen = len(self._replay.decided)
-        self._note(new)
-
-    def _note(self, decisions: Sequence[Decided]) -> None:
-        for decision in decisions:
-            if self._codec is not None and isinstance(decision, EdgesResolved):
-                self.decided.append(stored_edges(decision))
-            else:
-                self.decided.append(decision)
-        if self._replay.finish is not None and self._replay.finish is not self.finish:
-            self.decided.append(self._replay.finish)
-        self.finish = self._replay.finish
-
-
-class _Reader(LogReader):
-    """Reads a log without interrupted visits: the driver reports each visit that was cancelled."""
-
-    def read(self, entry: GraphEntry) -> None:
-        match entry:
-            case PauseRequested() | StopRequested():
-                self.replay.tell(entry)
-            case StepFailed() | StepCancelled():
-                self._read_outcome(entry)
-            case _:
-                super().read(entry)

@@ -20,10 +20,9 @@ from fastroai.errors import ConfigurationError, GraphStopped
 from fastroai.graphs.configuring import configs_of
 from fastroai.graphs.conversation.conversation import Conversation, ConversationLike
 from fastroai.graphs.definition import define
-from fastroai.graphs.driving import RetoldGraph
+from fastroai.graphs.driving import DrivenGraph
 from fastroai.graphs.execution import GraphExecution
-from fastroai.graphs.machine.divergence import divergence_of
-from fastroai.graphs.machine.replay import replayed
+from fastroai.graphs.machine.replay import first_divergence, replayed
 from fastroai.graphs.questions import answer_entry, questions_of
 from fastroai.graphs.remote import cancel_halted, signal_elsewhere
 from fastroai.graphs.result import GraphResult, GraphStream, Question
@@ -404,7 +403,7 @@ class Graph(Generic[DepsT, OutputT]):
             store: The store that has the runs; by default that of the config.
         """
         keeper = self._keeper(needed_store(store, self.config.store))
-        return DrivenRuns(keeper, self._accepts, partial(RetoldGraph, self._setup))
+        return DrivenRuns(keeper, self._accepts, partial(DrivenGraph, self._setup))
 
     async def questions(self, run_id: str, *, store: object = None) -> tuple[Question, ...]:
         """What a run asks people, first asked first: for whoever answers, in whatever process.
@@ -415,7 +414,8 @@ class Graph(Generic[DepsT, OutputT]):
         """
         keeper = self._keeper(needed_store(store, self.config.store))
         recorded, inputs = await keeper.look(run_id)
-        replay = replayed(self._setup, inputs, recorded, recorded.opened.part, keeper.codec, forgiving=False)
+        part, now = recorded.opened.part, recorded.resumed_now()
+        replay = replayed(self._setup, inputs, now, part, keeper.codec, forgiving=False)
         return questions_of(self._setup, replay.machine)
 
     async def pause(self, run_id: str, *, store: object = None) -> None:
@@ -451,7 +451,7 @@ class Graph(Generic[DepsT, OutputT]):
         Raises:
             RunCorrupt: the inputs on record are not what the graph accepts.
         """
-        return divergence_of(self._setup, {} if self._accepts is None else self._accepts.types, trace)
+        return first_divergence(self._setup, {} if self._accepts is None else self._accepts.types, trace)
 
     # --- as a step ---
 

@@ -51,7 +51,7 @@ def answer_entry(
     run_id = recorded.opened.run_id
     if isinstance(answer, NotGiven) and node is None and not _asks(recorded):
         return ()  # most runs: no need to go through the record for this
-    replay = replayed(setup, inputs, recorded, recorded.opened.part, codec, forgiving=forgiving)
+    replay = replayed(setup, inputs, recorded.resumed_now(), recorded.opened.part, codec, forgiving=forgiving)
     asked = list(replay.machine.questions)
     if isinstance(answer, NotGiven):
         if node is not None:
@@ -83,7 +83,7 @@ def answer_to(setup: GraphSetup, visit: Visit, answer: object, *, codec: Payload
 
 
 def _asks(recorded: RecordedRun) -> bool:
-    return any(isinstance(entry, QuestionAsked) for _, entry in recorded.of_graph(""))
+    return any(isinstance(entry, QuestionAsked) for entry in recorded.entries)
 
 
 def _asked(run_id: str, asked: Sequence[Visit], answer: object, node: str | None) -> Visit:

@@ -12,7 +12,8 @@ from pydantic import JsonValue
 from typing_extensions import TypeVar
 
 from fastroai.graphs.machine.branches import GraphPath
-from fastroai.graphs.machine.events import Ending, Visit
+from fastroai.graphs.machine.events import Ending
+from fastroai.runs.machine import Unit
 from fastroai.runs.stream import RunStream
 from fastroai.runs.units import UnitRecord
 from fastroai.runs.usage import RunUsage
@@ -41,29 +42,32 @@ class Question:
 class GraphUsage(RunUsage):
     """What a whole run has spent, each node of it, and each visit to a node."""
 
-    def __init__(
-        self, scope: Scope, visits: Mapping[Visit, UnitRecord], decisions: Mapping[Visit, UnitRecord]
-    ) -> None:
-        """From the scope of a run that has ended, and its visits with the decisions after them."""
+    def __init__(self, scope: Scope, units: Mapping[Unit, UnitRecord], decisions: Mapping[str, str]) -> None:
+        """From the scope of a run that has ended, and its visits and the decisions after them.
+
+        `decisions` are the nodes after which models decide, by the name of the decision.
+        """
         super().__init__(scope)
-        self._visits, self._decisions = visits, decisions
-        self.processing_time_ms = max(
-            (record.finished_ms or 0.0 for record in (*visits.values(), *decisions.values())), default=0.0
-        )
-        """Wall time from the start of the run to the end of its last node, in milliseconds."""
+        self._units, self._decisions = units, decisions
 
     def __getstate__(self) -> dict[str, object]:
-        """Plain data for pickling and copying: the usage of visits instead of their live scopes."""
-        return {**self.__dict__, "by_visit": self.by_visit, "_visits": {}, "_decisions": {}}
+        """Plain data for pickling and copying: usage and times of visits instead of their live scopes."""
+        known = {"by_visit": self.by_visit, "processing_time_ms": self.processing_time_ms}
+        return {**self.__dict__, **known, "_units": {}}
+
+    @cached_property
+    def processing_time_ms(self) -> float:
+        """Wall time from the start of the run to the end of its last node, in milliseconds."""
+        return max((record.finished_ms or 0.0 for record in self._units.values()), default=0.0)
 
     @cached_property
     def by_visit(self) -> Mapping[tuple[str, int], StepUsage]:
         """Usage of every visit, by node and number, with that of the decision after it."""
         found: dict[tuple[str, int], StepUsage] = {}
-        for records in (self._visits, self._decisions):
-            for visit, record in records.items():
-                usage = StepUsage.of_scope(record.scope, record.duration_ms)
-                found[visit] = usage if visit not in found else found[visit] + usage
+        for (step_id, number), record in self._units.items():
+            visit = (self._decisions.get(step_id, step_id), number)
+            usage = StepUsage.of_scope(record.scope, record.duration_ms)
+            found[visit] = usage if visit not in found else found[visit] + usage
         return found
 
     @cached_property

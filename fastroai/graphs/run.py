@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fastroai.graphs.machine.events import Ending, Visit
+from fastroai.graphs.machine.events import Ending
 from fastroai.graphs.machine.merging import salvage
-from fastroai.graphs.machine.replay import Replay, replayed
+from fastroai.graphs.machine.replay import replayed
 from fastroai.graphs.questions import questions_of
 from fastroai.graphs.result import GraphQuality, GraphResult, GraphUsage
 from fastroai.graphs.setup import GraphSetup
@@ -17,8 +17,7 @@ from fastroai.runs.machine import Decision
 from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
 from fastroai.runs.runner import Runner
-from fastroai.runs.units import UnitRecord
-from fastroai.runtime.facts import StepStarted
+from fastroai.runs.units import Past
 from fastroai.steps.context import RunFacts
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.shared import Shared
@@ -41,11 +40,16 @@ class GraphRun:
         """`forgiving`: the graph has changed since the run began, and it goes on by force."""
         self._setup, self.opened = setup, opened
         kept, part = opened.kept, opened.part
+        past: Iterable[Past] = ()
+        self.decisions: Sequence[Decision]
+        """What is to be done first."""
         if kept is None:
-            replay = Replay(setup, opened.inputs, part)
+            self.machine, threads = setup.machine(part), setup.threads()
+            self.decisions = self.machine.handle(opened.started)
         else:
             replay = replayed(setup, opened.inputs, kept.recorded, part, kept.codec, forgiving=forgiving)
-        self.machine = replay.machine
+            self.machine, threads, past = replay.machine, replay.threads, replay.past.values()
+            self.decisions = replay.decisions
         facts = RunFacts(
             pipeline=setup.name,
             path=part.path,
@@ -56,16 +60,13 @@ class GraphRun:
             declared=setup.declared,
         )
         work = GraphWork(
-            setup, self.machine, replay.threads, facts=facts, deps=request.deps, part=part, log=opened.log
+            setup, self.machine, threads, facts=facts, deps=request.deps, part=part, log=opened.log
         )
         tracer = request.tracer_of(opened.scope.parent)
         self.runner = Runner(self.machine, work, opened.scope, opened.log, deps=request.deps, tracer=tracer)
         work.bound_branches(self.runner.tell)
-        for past in replay.past:
-            self.runner.reopen(past)
-        finish = [] if replay.finish is None else [replay.finish]
-        self.decisions: Sequence[Decision] = [*replay.untold, *replay.starts.values(), *finish]
-        """What is to be done first."""
+        for one in past:
+            self.runner.reopen(one)
         self.log = RunLog(opened.log.facts)
 
     def result(self, ending: Ending, reason: str, error: BaseException | None) -> GraphResult[Any]:
@@ -80,12 +81,12 @@ class GraphRun:
             status=ending,
             quality=self._quality(ending),
             output=machine.reached[next(reached)] if ending == "finished" else None,
-            outputs=dict(machine.root.outputs),
-            memory=dict(machine.root.memory),
+            outputs=machine.root.outputs.values_now(),
+            memory=machine.root.memory.values_now(),
             path=machine.root.path,
             visits={node: visits for node, visits in machine.visits.items() if visits},
             errors=dict(machine.failures),
-            usage=GraphUsage(scope, *self._units()),
+            usage=GraphUsage(scope, self.runner.units, machine.decisions),
             reason=reason,
             error=error,
             resume_at=finish.resume_at if is_paused and finish is not None else (),
@@ -93,23 +94,9 @@ class GraphRun:
             log=self.log,
         )
 
-    def _units(self) -> tuple[Mapping[Visit, UnitRecord], Mapping[Visit, UnitRecord]]:
-        """The visits, and the decisions after them."""
-        visits: dict[Visit, UnitRecord] = {}
-        decisions: dict[Visit, UnitRecord] = {}
-        for (step_id, number), record in self.runner.units.items():
-            decided = self.machine.decided_after(StepStarted(step_id, "", visit=number))
-            if decided is None:
-                visits[Visit(step_id, number)] = record
-            else:
-                decisions[decided] = record
-        return visits, decisions
-
     def _quality(self, ending: Ending) -> GraphQuality:
         if ending not in ("finished", "paused"):
             return "failed"
         if self.machine.timed_out:
             return "degraded"
-        visits, _ = self._units()
-        scopes = (record.scope for record in visits.values())
-        return quality_of(self.opened.scope, self.machine.failures, scopes)
+        return quality_of(self.opened.scope, self.machine.failures, self.runner.units.values())

@@ -12,8 +12,12 @@ from fastroai.calls.call import AgentLike
 from fastroai.contracts import adapter_of
 from fastroai.contracts.annotations import Annotation
 from fastroai.graphs.conversation.conversation import Conversation
+from fastroai.graphs.conversation.threads import Threads
+from fastroai.graphs.machine.events import Visit
+from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.shape.node import Node
 from fastroai.graphs.shape.plan import GraphPlan
+from fastroai.runtime.facts import Part
 from fastroai.steps import ResolvedConfig
 from fastroai.steps.contracts import BoundContract
 
@@ -47,3 +51,11 @@ class GraphSetup:
         declared = self.answers.get(node)
         adapter = None if declared is None else adapter_of(declared)
         return None if adapter is None else adapter.json_schema()
+
+    def machine(self, part: Part, *, known: Mapping[Visit, bool] | None = None) -> GraphMachine:
+        """The state machine of a run; `known` as it takes it."""
+        return GraphMachine(self.plan, part, known=known)
+
+    def threads(self) -> Threads:
+        """The conversations of a run."""
+        return Threads(self.conversation, self.goal)

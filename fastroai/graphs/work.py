@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, assert_never, cast
 
 from pydantic import JsonValue
 
@@ -25,6 +25,7 @@ from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.setup import GraphSetup
 from fastroai.runs.machine import Changed, Told, Unit, unit_of
 from fastroai.runs.units import UnitRecord
+from fastroai.runs.work import Kept
 from fastroai.runtime import RetriesUsed, Scope
 from fastroai.runtime.facts import (
     AnyFact,
@@ -38,6 +39,7 @@ from fastroai.runtime.facts import (
     StepFact,
     StepFailed,
     StepFinished,
+    StepSkipped,
     StepStarted,
     ValueWritten,
 )
@@ -69,8 +71,8 @@ class GraphWork:
         self._setup, self._machine, self._threads = setup, machine, threads
         self._run_facts, self._deps, self._part, self._log = facts, deps, part, log
         self._codec = None if log.run is None else log.run.codec
-        self._visits: dict[Unit, NodeVisit] = {}
-        """What the steps know of visits that go on."""
+        self._visits: dict[Unit, tuple[Visit, Branch, NodeVisit]] = {}
+        """Visits that go on, and what their steps know."""
         self._as_stored: dict[Unit, MessagesAdded | None] = {}
         """What was said in visits that are about to be over, as it is stored."""
         self._times: BranchTimes | None = None
@@ -84,7 +86,7 @@ class GraphWork:
 
     def config(self, started: StepStarted) -> ResolvedConfig:
         """The settings of a visit, or of the decision after one."""
-        if self._machine.decided_after(started) is not None:
+        if started.step_id in self._machine.decisions:
             return self._setup.decider_config
         return self._setup.configs[started.step_id]
 
@@ -95,13 +97,14 @@ class GraphWork:
             output = self._machine.output_of(visit)
             step: BaseStep[Any, Any] = DecideStep(self._setup.decider, self._setup, visit.node, output)
             config, contract, node_visit = self._setup.decider_config, None, None
+            branch = self._branch_of(visit)
         else:
             visit = Visit(started.step_id, started.visit)
             step, config = self._setup.nodes[visit.node].step, self._setup.configs[visit.node]
             contract = self._setup.contracts.get(visit.node)
-            node_visit = self._node_visit(started, visit, scope)
-        branch = self._machine.branch_of(visit)
-        assert branch is not None
+            branch = self._branch_of(visit)
+            node_visit = self._node_visit(started, visit, branch, scope)
+            self._visits[visit] = visit, branch, node_visit
         performed = run_step(
             step,
             scope=scope,
@@ -120,9 +123,12 @@ class GraphWork:
         with times.at_work(branch, scope):
             return await performed
 
-    def _node_visit(self, started: StepStarted, visit: Visit, scope: Scope) -> NodeVisit:
+    def _branch_of(self, visit: Visit) -> Branch:
         branch = self._machine.branch_of(visit)
         assert branch is not None
+        return branch
+
+    def _node_visit(self, started: StepStarted, visit: Visit, branch: Branch, scope: Scope) -> NodeVisit:
         focus = self._setup.nodes[visit.node].focus
 
         def on_write(key: str, value: object) -> object:
@@ -137,7 +143,7 @@ class GraphWork:
             self._log.note(ValueWritten(place=place, key=key, value=own, part=self._part), stored)
             return own
 
-        node_visit = self._visits[visit] = NodeVisit(
+        return NodeVisit(
             visit.number,
             goal=self._setup.goal,
             writes=self._setup.writes(visit.node),
@@ -145,11 +151,10 @@ class GraphWork:
             new_talk=lambda: self._threads.talk(branch, visit, focus),
             on_write=on_write,
         )
-        return node_visit
 
     def _facts(self, visit: Visit, branch: Branch, scope: Scope, node_visit: NodeVisit | None) -> RunFacts:
         of_run, plan = self._run_facts, self._setup.plan
-        return RunFacts(  # `replace` takes three times as long
+        return RunFacts(
             pipeline=of_run.pipeline,
             path=of_run.path,
             inputs=Copies(branch.memory, scope, plan.reads.get(visit.node)),
@@ -176,7 +181,8 @@ class GraphWork:
         if isinstance(output, ConversationState) and output.is_incomplete:
             expected = "a finished output: in a graph, only a node listed in pause_nodes can ask a person"
             raise ConfigurationError("output", output, expected)
-        node, node_visit = started.step_id, self._visits[unit_of(started)]
+        node = started.step_id
+        _, _, node_visit = self._visits[node, started.visit]
         if node in self._setup.plan.pauses:
             return QuestionAsked(
                 node,
@@ -189,7 +195,7 @@ class GraphWork:
                 duration_ms=record.duration_ms,
                 written=dict(node_visit.written),  # its output is a question; the answer is written
             )
-        written = writes_of(node, output, self._setup.writes(node), node_visit.written)
+        written = writes_of(node, output, node_visit.writes, node_visit.written)
         return self._finish(started, record, output, written)
 
     def _finish(
@@ -211,36 +217,33 @@ class GraphWork:
 
     def settled(self, fact: StepFinished | QuestionAsked) -> None:
         """What was said and written is part of the conversation from here on."""
-        if self._machine.decided_after(fact) is None:
-            self._over(fact, fact.written, None, lambda _: True)
+        if fact.step_id not in self._machine.decisions:
+            self._over(fact, fact.written, None)
 
     def failed(self, started: StepStarted, record: UnitRecord, fact: StepFailed) -> None:
         """What it wrote before is kept, and what was said, if that cannot be had again."""
-        node_visit = self._visits.get(unit_of(started))
-        if node_visit is not None:  # and no decision, nor one that failed before it began
-            fact.written = node_visit.kept
-            self._over(fact, fact.written, fact.raised, lambda phase: bool(phase.compaction))
+        going_on = self._visits.get(unit_of(started))
+        if going_on is not None:  # and no decision, nor one that failed before it began
+            fact.written = going_on[2].kept
+            self._over(fact, fact.written, fact.raised)
 
     def cancelled(self, started: StepStarted, record: UnitRecord | None, fact: StepCancelled) -> None:
         """What it wrote before is kept."""
-        node_visit = self._visits.pop(unit_of(started), None)
-        if node_visit is not None:
-            fact.written = dict(node_visit.kept)
+        going_on = self._visits.pop(unit_of(started), None)
+        if going_on is not None:
+            fact.written = dict(going_on[2].kept)
 
     def _over(
         self,
         fact: StepFinished | QuestionAsked | StepFailed,
         written: Mapping[str, object],
         error: BaseException | None,
-        is_kept: Callable[[Phase], bool],
     ) -> None:
-        visit = Visit(fact.step_id, fact.visit)
-        phase = _phase(self._visits.pop(visit), written, error)
-        if phase is not None and is_kept(phase):
+        visit, branch, node_visit = self._visits.pop((fact.step_id, fact.visit))
+        phase = _phase(node_visit, written, error)
+        if phase is not None and (error is None or phase.compaction):
             said = self._said(fact, phase)
             self._log.note(said, self._as_stored.pop(visit, None) or self._stored_messages(said))
-        branch = self._machine.branch_of(visit)
-        assert branch is not None
         self._threads.add(branch, visit, written, error, phase)
 
     def _said(self, fact: StepFinished | QuestionAsked | StepFailed, phase: Phase) -> MessagesAdded:
@@ -248,16 +251,16 @@ class GraphWork:
 
     # --- as a store has it ---
 
-    def stored(self, fact: AnyFact) -> AnyFact | None:
+    def stored(self, fact: Kept) -> Kept | None:
         """A fact as a store has it. With a codec, edges are without the values that conditions read.
 
         Raises:
             ValueNotStorable: an output, or what was said, cannot be stored.
         """
+        if self._log.run is None:
+            return None
         match fact:
-            case _ if self._log.run is None:
-                return None
-            case StepFinished() if self._machine.decided_after(fact) is not None:
+            case StepFinished(step_id=step_id) if step_id in self._machine.decisions:
                 return replace(fact, output=seal(decision_as_json(fact.output), self._codec))
             case StepFinished():
                 stored = self._stored_value(fact, fact.output, "output")
@@ -269,8 +272,10 @@ class GraphWork:
                 return replace(fact, question=stored)
             case EdgesResolved() if self._codec is not None:
                 return stored_edges(fact)
-            case _:
+            case StepStarted() | StepSkipped() | EdgesResolved():
                 return None
+            case _:
+                assert_never(fact)
 
     def _stored_value(self, fact: StepFact, value: object, what: str) -> JsonValue:
         declared = self._setup.declared.get(fact.step_id)
@@ -278,7 +283,7 @@ class GraphWork:
 
     def _store_messages(self, fact: StepFinished | QuestionAsked) -> None:
         """What was said, before anything holds: it may be what cannot be stored."""
-        phase = _phase(self._visits[unit_of(fact)], fact.written)
+        phase = _phase(self._visits[unit_of(fact)][2], fact.written)
         if phase is not None:
             self._as_stored[unit_of(fact)] = self._stored_messages(self._said(fact, phase))
 

@@ -7,6 +7,7 @@ dependencies.
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Collection
 from typing import assert_never
@@ -44,24 +45,53 @@ class PipelineMachine:
         exempt: Collection[str] = (),
         max_concurrency: int | None = None,
         part: Part = NOWHERE,
-        resumes: bool = False,
     ) -> None:
-        """`part` is that of its facts. Where it `resumes` a run, it first learns what that has done, and
-        starts nothing over it before it is told `RunResumed`.
-        """
+        """`part` is that of its facts."""
         self.plan, self.exempt, self.part = plan, exempt, part
-        self._max_concurrency, self._at_once = max_concurrency, None if resumes else max_concurrency
-        self._missing = {step_id: len(befores) for step_id, befores in plan.dependencies.items()}
-        self._ready: deque[tuple[str, str, str | None]] = deque()
+        self._max_concurrency = max_concurrency
+        self.over: dict[str, bool] = {}
+        """What was started and is over, or was skipped; whether its output is there for others. In order."""
+        self._decisions: list[Decision] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._missing = {step_id: len(befores) for step_id, befores in self.plan.dependencies.items()}
+        self._ready: deque[tuple[str, str, str | None]] = deque(
+            (step_id, "it needs no other step", None)
+            for step_id, missing in self._missing.items()
+            if not missing
+        )
         """What waits for a place: the step, why it is due, and the step that it needed last."""
         self.running: dict[str, StepStarted] = {}
         """What has started and is not over, first started first."""
-        self._over: set[str] = set()
-        """What was started and is over, or was skipped."""
         self._stop: RunFinished | None = None
         """How the run ends, where it ends before its time."""
         self._failed = self._pausing = self._finished = False
-        self._decisions: list[Decision] = []
+
+    def _begin_again(self) -> None:
+        """What has finished stays so, where all that it needs has, too. All else starts anew.
+
+        So a resumed run knows no more of failures, skips and requests to stop, nor for whose place a step
+        once waited.
+        """
+        done = [step_id for step_id, is_done in self.over.items() if is_done]
+        order = {step_id: number for number, step_id in enumerate(done)}
+        self.over.clear()
+        self._begin()
+        due: list[int] = []
+        left: list[tuple[str, str, str | None]] = []
+        while True:
+            for one in self._ready:
+                if one[0] in order:
+                    heapq.heappush(due, order[one[0]])
+                else:
+                    left.append(one)
+            self._ready.clear()
+            if not due:
+                break
+            step_id = done[heapq.heappop(due)]
+            self._on_success(step_id, True)
+        self._ready.extend(left)
 
     def handle(self, fact: Told) -> list[Decision]:
         """Take in what happened; say what to do."""
@@ -69,24 +99,16 @@ class PipelineMachine:
         self._decisions = decisions
         match fact:
             case StepFinished():
-                self._on_success(fact)
+                self._on_success(fact.step_id, fact.conversation != "incomplete")
             case StepFailed():
-                self._leave(fact.step_id)
+                self._leave(fact.step_id, False)
                 self._on_failure(fact)
             case StepCancelled():
-                self._leave(fact.step_id)
+                self._leave(fact.step_id, False)
             case RunStarted():
-                self._ready.extend(
-                    (step_id, "it needs no other step", None)
-                    for step_id, missing in self._missing.items()
-                    if not missing
-                )
+                pass  # what needs no other step is ready from the beginning
             case RunResumed():
-                self._at_once = self._max_concurrency
-                self._ready.extendleft(
-                    (started.step_id, started.cause, None) for started in reversed(self.running.values())
-                )
-                self.running.clear()
+                self._begin_again()
             case PauseRequested():
                 self._pausing = True
             case StopRequested():
@@ -102,19 +124,22 @@ class PipelineMachine:
 
     # --- steps end ---
 
-    def _leave(self, step_id: str) -> None:
-        """There is one place more, which the first in line gets: it was full, or there would be no line."""
-        del self.running[step_id]
-        self._over.add(step_id)
+    def _leave(self, step_id: str, is_done: bool) -> None:
+        """There is one place more, which the first in line gets: it was full, or there would be no line.
+
+        An output that a run begins with, being a fork, is of a step that need not run: it is here so that
+        `RunResumed` finds it.
+        """
+        self.running.pop(step_id, None)
+        self.over[step_id] = is_done
         if self._ready and self._max_concurrency is not None:
             first, cause, after = self._ready[0]
             if after != step_id:
                 self._ready[0] = first, f"{cause}; it waited for a place until {step_id!r} ended", after
 
-    def _on_success(self, fact: StepFinished) -> None:
-        step_id = fact.step_id
-        self._leave(step_id)
-        if fact.conversation == "incomplete" and self._stop is None:
+    def _on_success(self, step_id: str, is_done: bool) -> None:
+        self._leave(step_id, is_done)
+        if not is_done and self._stop is None:
             self._stop = self._ending("paused", f"{step_id!r} needs more from the user")
         missing = self._missing
         for after in self.plan.dependents[step_id]:
@@ -140,12 +165,12 @@ class PipelineMachine:
         waiting = [fact.step_id]
         while waiting:
             for after in self.plan.dependents[waiting.pop()]:
-                if after not in self._over:
+                if after not in self.over:
                     self._skip(after, f"it needs {fact.step_id!r}, which failed")
                     waiting.append(after)
 
     def _skip(self, step_id: str, cause: str) -> None:
-        self._over.add(step_id)
+        self.over[step_id] = False
         self._decisions.append(StepSkipped(step_id, cause, part=self.part))
 
     # --- steps start ---
@@ -153,7 +178,7 @@ class PipelineMachine:
     def _start_ready(self) -> None:
         if self._stop is not None or self._pausing:
             return
-        ready, running, limit = self._ready, self.running, self._at_once
+        ready, running, limit = self._ready, self.running, self._max_concurrency
         while ready and (limit is None or len(running) < limit):
             step_id, cause, _ = ready.popleft()
             running[step_id] = started = StepStarted(step_id, cause, part=self.part)
@@ -195,7 +220,7 @@ class PipelineMachine:
         self._finished = True
         if self._stop is not None:
             for step_id in self.plan.dependencies:
-                if step_id not in self._over:
+                if step_id not in self.over:
                     self._skip(step_id, self._stop.reason)
             stop = self._stop  # decided before what was running ended
             finish = self._ending(stop.status, stop.reason, stop.step_id, stop.failure, stop.raised)

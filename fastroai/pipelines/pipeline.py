@@ -17,7 +17,7 @@ from fastroai.errors import ConfigurationError, FastroAIError, attach_trace
 from fastroai.pipelines.contracting import bind_contracts
 from fastroai.pipelines.definition import define
 from fastroai.pipelines.drawing import draw_mermaid
-from fastroai.pipelines.driving import RetoldPipeline
+from fastroai.pipelines.driving import DrivenPipeline
 from fastroai.pipelines.estimate import PastRuns, estimate_steps, total
 from fastroai.pipelines.nesting import output_inside
 from fastroai.pipelines.plan import build_plan
@@ -161,7 +161,7 @@ class Pipeline(Generic[DepsT, OutputT]):
 
         `None` if everything is decided as it was, else where it was first not. As `trace.replay(self)`.
         """
-        return first_divergence(self._orchestration(), trace.entries)
+        return first_divergence(self._orchestration(), trace)
 
     def _orchestration(self) -> Orchestration:
         return Orchestration(
@@ -325,7 +325,7 @@ class Pipeline(Generic[DepsT, OutputT]):
             store: The store that has the runs; by default that of the config.
         """
         keeper = self._keeper(needed_store(store, self.config.store))
-        return DrivenRuns(keeper, self._accepts, partial(RetoldPipeline, self._setup))
+        return DrivenRuns(keeper, self._accepts, partial(DrivenPipeline, self._setup))
 
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None) -> Quote:
         """What `execute` with these inputs costs: at least, expected, at most, and why. Sends no request.

@@ -9,7 +9,10 @@ from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
+from fastroai.pipelines.drawing import critical_path
+from fastroai.pipelines.plan import Plan
 from fastroai.runs.quality import Quality
+from fastroai.runs.units import UnitRecord
 from fastroai.runs.usage import RunUsage, StepTiming
 from fastroai.runtime import Scope
 from fastroai.steps import ConversationState, StepUsage
@@ -22,30 +25,39 @@ OutputT = TypeVar("OutputT", default=Any, covariant=True)
 class PipelineUsage(RunUsage):
     """What a whole run has spent, and each step of it."""
 
-    def __init__(
-        self, scope: Scope, step_scopes: Mapping[str, Scope], timings: Mapping[str, StepTiming]
-    ) -> None:
-        """From the scopes of a run that has ended."""
+    def __init__(self, scope: Scope, units: Mapping[str, UnitRecord]) -> None:
+        """From the scope of a run that has ended, and its steps."""
         super().__init__(scope)
-        self._step_scopes, self._timings = step_scopes, timings
-        self.processing_time_ms = max((timing.finished_ms for timing in timings.values()), default=0.0)
-        """Wall time from the start of the run to the end of its last step, in milliseconds."""
+        self._units = units
 
     def __getstate__(self) -> dict[str, object]:
-        """Plain data for pickling and copying: the steps' usage instead of their live scopes."""
-        return {**self.__dict__, "steps": self.steps, "_step_scopes": {}}
+        """Plain data for pickling and copying: the steps' usage and times instead of their live scopes."""
+        return {**self.__dict__, "steps": self.steps, "timings": self.timings, "_units": {}}
 
     def within(self, scope: Scope) -> PipelineUsage:
         """The same steps, with the totals of a scope around the run."""
-        return PipelineUsage(scope, self._step_scopes, self._timings)
+        return PipelineUsage(scope, self._units)
 
     @cached_property
     def steps(self) -> Mapping[str, StepUsage]:
         """Usage of every step that started, by step id."""
         return {
-            step_id: StepUsage.of_scope(scope, self._timings[step_id].duration_ms)
-            for step_id, scope in self._step_scopes.items()
+            step_id: StepUsage.of_scope(unit.scope, unit.duration_ms) for step_id, unit in self._units.items()
         }
+
+    @cached_property
+    def timings(self) -> Mapping[str, StepTiming]:
+        """When each step ran, by step id."""
+        return {
+            step_id: StepTiming(unit.started_ms, unit.finished_ms)
+            for step_id, unit in self._units.items()
+            if unit.finished_ms is not None
+        }
+
+    @property
+    def processing_time_ms(self) -> float:
+        """Wall time from the start of the run to the end of its last step, in milliseconds."""
+        return max((timing.finished_ms for timing in self.timings.values()), default=0.0)
 
     @property
     def by_step(self) -> Mapping[str, StepUsage]:
@@ -73,16 +85,13 @@ class PipelineResult(Generic[OutputT]):
     stopped_early: bool = False
     """Whether a step returned an incomplete `ConversationState`."""
     run_id: str
-    timings: Mapping[str, StepTiming] = field(default_factory=dict)
-    """When each step ran, by step id."""
-    critical_path: tuple[str, ...] = ()
-    """The chain of steps that the run had to wait for, first to last."""
-
     quality: Quality = "clean"
     """`"degraded"`: a step failed with `on_error="continue"`, or an answer that was used broke off before its
     end, or came without its usage. Nested pipelines count."""
     log: RunLog = field(repr=False, compare=False)
     """What `trace` is made of."""
+    plan: Plan = field(repr=False, compare=False)
+    """What `critical_path` is made of."""
     routes: tuple[str, ...] = ()
     """For a router: the pipelines that it tried, in order; the last one gave the result."""
 
@@ -93,6 +102,16 @@ class PipelineResult(Generic[OutputT]):
         That of the outermost pipeline of the run, for nested ones too.
         """
         return self.log.trace
+
+    @property
+    def timings(self) -> Mapping[str, StepTiming]:
+        """When each step ran, by step id."""
+        return self.usage.timings
+
+    @cached_property
+    def critical_path(self) -> tuple[str, ...]:
+        """The chain of steps that the run had to wait for, first to last."""
+        return critical_path(self.plan, self.timings)
 
     @property
     def ok(self) -> bool:

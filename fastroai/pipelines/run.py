@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from fastroai.pipelines.drawing import critical_path
+from fastroai.pipelines.replay import replayed
 from fastroai.pipelines.result import PipelineResult, PipelineUsage
-from fastroai.pipelines.resuming import take_up
 from fastroai.pipelines.setup import PipelineSetup
 from fastroai.pipelines.work import PipelineWork
 from fastroai.runs.execution import OpenRun
@@ -16,7 +15,6 @@ from fastroai.runs.machine import Decision
 from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
 from fastroai.runs.runner import Runner
-from fastroai.runs.usage import StepTiming
 from fastroai.steps import ConversationState
 from fastroai.steps.context import RunFacts
 from fastroai.steps.outputs import Outputs
@@ -51,48 +49,41 @@ class PipelineRun:
             part=part,
             run=kept,
         )
-        machine = setup.machine(part, resumes=kept is not None)
+        replay = None if kept is None else replayed(setup, kept.recorded, part)
+        machine = setup.machine(part) if replay is None else replay.machine
         tracer = request.tracer_of(opened.scope.parent)
         self.runner = Runner(machine, work, opened.scope, opened.log, deps=request.deps, tracer=tracer)
         self.decisions: Sequence[Decision]
         """What is to be done first."""
-        if kept is None:
+        if kept is None or replay is None:
             self.decisions = machine.handle(opened.started)
         else:
-            taken = take_up(machine, kept.recorded, part, facts.declared, kept.codec)
-            facts.outputs.values.update(taken.outputs)
-            self.decisions = taken.decisions
-            for past in taken.past:
+            facts.outputs.values.update(replay.outputs(setup, kept.recorded, kept.codec))
+            self.decisions = replay.decisions
+            for past in replay.past.values():
                 self.runner.reopen(past)
 
     def result(self) -> PipelineResult[Any]:
         """What a run gives back that was not stopped by a failure."""
         setup, runner, scope, outputs = self._setup, self.runner, self._opened.scope, self.outputs
-        plan, units = setup.plan, runner.units
+        plan, units = setup.plan, {step: unit for (step, _), unit in runner.units.items()}
         stopping = _first_incomplete(outputs, plan.dependencies)
         output = None if stopping is not None else outputs.get(plan.output_step)
         state = stopping if stopping is not None else output
-        errors = {step: one.error for (step, _), one in units.items() if one.error is not None}
-        timings = {
-            step: StepTiming(one.started_ms, one.finished_ms)
-            for (step, _), one in units.items()
-            if one.finished_ms is not None
-        }
-        scopes = {step: one.scope for (step, _), one in units.items()}
+        errors = {step: unit.error for step, unit in units.items() if unit.error is not None}
         return PipelineResult(
             output=output,
             output_step=plan.output_step,
             step_outputs=dict(outputs),
-            usage=PipelineUsage(scope, scopes, timings),
+            usage=PipelineUsage(scope, units),
             errors=errors,
             skipped=runner.skipped,
             conversation_state=state if isinstance(state, ConversationState) else None,
             stopped_early=stopping is not None,
             run_id=scope.run_id,
             log=self.log,
-            timings=timings,
-            critical_path=critical_path(plan, timings),
-            quality=quality_of(scope, errors, scopes.values()),
+            plan=plan,
+            quality=quality_of(scope, errors, units.values()),
         )
 
 

@@ -11,7 +11,7 @@ from fastroai.contracts import Contract
 from fastroai.contracts.annotations import Annotation
 from fastroai.pipelines.machine import PipelineMachine
 from fastroai.pipelines.plan import Plan
-from fastroai.runtime.facts import NOWHERE, Part
+from fastroai.runtime.facts import Part
 from fastroai.steps import BaseStep, ResolvedConfig
 from fastroai.steps.contracts import BoundContract, declared_output
 from fastroai.usage import CostCalculator
@@ -41,12 +41,6 @@ class PipelineSetup:
         }
         return {step_id: declared for step_id, declared in types.items() if declared is not None}
 
-    def machine(self, part: Part = NOWHERE, *, resumes: bool = False) -> PipelineMachine:
+    def machine(self, part: Part) -> PipelineMachine:
         """The state machine of a run."""
-        return PipelineMachine(
-            self.plan,
-            exempt=self.exempt,
-            max_concurrency=self.max_concurrency,
-            part=part,
-            resumes=resumes,
-        )
+        return PipelineMachine(self.plan, exempt=self.exempt, max_concurrency=self.max_concurrency, part=part)

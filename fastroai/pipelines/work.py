@@ -9,9 +9,9 @@ from fastroai.runs.machine import Changed
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.storing import stored_finish
 from fastroai.runs.units import UnitRecord
+from fastroai.runs.work import Kept
 from fastroai.runtime import RetriesUsed, Scope
 from fastroai.runtime.facts import (
-    AnyFact,
     EdgesResolved,
     Part,
     QuestionAsked,
@@ -92,7 +92,7 @@ class PipelineWork:
     def follow(self, change: Changed | EdgesResolved) -> None:
         """Do nothing: a pipeline has no forks and no edges."""
 
-    def stored(self, fact: AnyFact) -> AnyFact | None:
+    def stored(self, fact: Kept) -> Kept | None:
         """Return an output converted by its declared type. Raises `ValueNotStorable`."""
         if self._run is None or not isinstance(fact, StepFinished):
             return None

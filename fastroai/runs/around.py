@@ -60,7 +60,7 @@ async def ended_on_record(log: Log) -> AsyncGenerator[None]:
     except BaseException as error:
         ended = _last_fact(log, log.scope.out_of_time or error, began)
         if log.run is None:
-            log.note(ended)
+            log.end(ended)
         else:
             # Shielded, because a cancelled anyio scope interrupts every await, again and again.
             with anyio.CancelScope(shield=True):
@@ -69,7 +69,7 @@ async def ended_on_record(log: Log) -> AsyncGenerator[None]:
     else:
         ended = log.finished or RunFinished(status="finished", part=log.scope.part)
         if log.run is None:
-            log.note(ended)
+            log.end(ended)
         else:
             await log.run.end(ended, log.scope.spent())
 

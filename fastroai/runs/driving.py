@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import time
-from typing import Any, Final, Protocol, TypeAlias, get_args
+from typing import Any, Final, Protocol, TypeAlias, assert_never, get_args
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import (
@@ -21,6 +21,7 @@ from fastroai.runs.definition_changes import changes
 from fastroai.runs.inputs import check_mapping, checked_inputs
 from fastroai.runs.machine import Decided, Unit, unit_of
 from fastroai.runs.openings import RunKeeper
+from fastroai.runs.replay import Replay
 from fastroai.runtime import FailureClass, classify
 from fastroai.runtime.facts import (
     AnswerGiven,
@@ -42,7 +43,7 @@ from fastroai.store.entries import RunHeader, entry_to_store
 from fastroai.store.headers import FoundHeader, check_run_id, log_key, read_header
 from fastroai.store.open_questions import positions_of
 from fastroai.store.payloads import PayloadCodec, seal_text
-from fastroai.store.recorded import RecordedRun
+from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.runs import append_own, begin_record, change_header, new_header
 from fastroai.store.unsealing import seal_messages
 
@@ -86,22 +87,17 @@ class DrivenState:
     """The fact that says how the run ended, or why it is paused; `None` while something is due."""
 
 
-class Retold(Protocol):
-    """A run whose state machine was told every fact of the log."""
-
-    decided: list[Decided]
-    """Decisions of the machine since the last `RunStarted` or `RunResumed`."""
-    finish: RunFinished | None
-    """The fact that says how the run ended, if it has ended."""
+class Driven(Protocol):
+    """A run, told from its log to a new state machine."""
 
     @property
-    def cancelled(self) -> Collection[Unit]:
-        """What the machine has cancelled since it last started."""
+    def replay(self) -> Replay:
+        """What the machine has decided, and what is due."""
         ...
 
     @property
-    def due(self) -> Sequence[StepStarted]:
-        """Steps and visits that have started and not ended, in the order in which they started."""
+    def decisions(self) -> Sequence[Decided]:
+        """What the machine has decided that is not on record, as the log stores it."""
         ...
 
     @property
@@ -113,16 +109,12 @@ class Retold(Protocol):
         """Return what a due step or visit is given: the inputs, and the outputs that it needs."""
         ...
 
-    def stored(self, fact: Reported) -> Sequence[AnyFact]:
+    def stored(self, fact: Reported) -> Sequence[PartEntry]:
         """Return the facts that a report adds to the log, itself last. Raises an error if it is invalid."""
         ...
 
-    def read(self, entry: AnyFact) -> None:
-        """Tell the machine the next fact of the log."""
-        ...
 
-
-Retell: TypeAlias = Callable[[RecordedRun, Mapping[str, object], PayloadCodec | None], Retold]
+Retell: TypeAlias = Callable[[RecordedRun, Mapping[str, object], PayloadCodec | None], Driven]
 """Builds the state of a run from its log and its inputs."""
 
 
@@ -165,7 +157,7 @@ class DrivenRuns:
         given = checked_inputs(self._accepts, dict(inputs or {}), str(keeper.definition["name"]))
         opened = keeper.opened(run_id, given)
         retold = self._retold(RecordedRun(run_id, [opened]))
-        decided = _as_facts(retold.decided, opened.part)
+        decided = _as_facts(retold.decisions, opened.part)
         header, _ = await new_header(keeper.store, opened)
         await begin_record(keeper.store, header, [opened, *decided])
         return _state(run_id, 1 + len(decided), retold, decided)
@@ -211,16 +203,15 @@ class DrivenRuns:
             before = [RunResumed(part=recorded.opened.part)]
             recorded.add(before)
             retold = self._retold(recorded)
-            going_on = [one for one in retold.decided if not isinstance(one, RunFinished)]
-            before += _as_facts(going_on, recorded.opened.part)
-            retold.finish = None
+            retold.replay.finish = None
+            before += _as_facts(retold.decisions, recorded.opened.part)
         _check_due(run_id, retold, fact)
         part = recorded.opened.part
         stored = [replace(one, part=part, timestamp=time()) for one in retold.stored(fact)]
-        retold.decided.clear()
-        for one in stored:
+        retold.replay.decided.clear()
+        for position, one in enumerate(stored, len(recorded.entries) + 1):
             recorded.add([one])
-            retold.read(one)
+            retold.replay.read(position, one)
         return await self._append(found, recorded.entries[:expecting], [*before, *stored], retold)
 
     async def resume(
@@ -254,19 +245,19 @@ class DrivenRuns:
             raise RunConflict(run_id, revision)
         return recorded, found
 
-    def _retold(self, recorded: RecordedRun) -> Retold:
+    def _retold(self, recorded: RecordedRun) -> Driven:
         inputs = self._keeper.restored(recorded.opened.run_id, recorded.inputs)
         retold = self._retell(recorded, inputs, self._keeper.codec)
         if recorded.ended is not None:
-            retold.finish = recorded.ended  # the machine is not told of time limits
+            retold.replay.finish = recorded.ended  # the machine is not told of time limits
         return retold
 
     async def _append(
-        self, found: FoundHeader, before: list[AnyFact], entries: list[AnyFact], retold: Retold
+        self, found: FoundHeader, before: list[AnyFact], entries: list[AnyFact], retold: Driven
     ) -> DrivenState:
         """Add a report, and the decisions after it, to the log that was read."""
         run_id, store, revision = found.header.run_id, self._keeper.store, len(before)
-        decided = _as_facts(retold.decided, entries[0].part)
+        decided = _as_facts(retold.decisions, entries[0].part)
         entries = [*entries, *decided]
         stored = [entry_to_store(seal_messages(one, self._keeper.codec)) for one in entries]
         questions = positions_of(retold.questions, [*before, *entries])
@@ -281,7 +272,7 @@ class DrivenRuns:
         await self._write_header(announced, ended, questions)
         return _state(run_id, revision + len(entries), retold, decided)
 
-    async def _announced(self, found: FoundHeader, questions: Collection[int]) -> FoundHeader:
+    async def _announced(self, found: FoundHeader, questions: Sequence[int]) -> FoundHeader:
         """Write new questions into the header before the log has them, so that none is ever missing."""
         owner = found.header.owner
         for _ in range(_TRIES):
@@ -295,7 +286,7 @@ class DrivenRuns:
             found = await read_header(self._keeper.store, header.run_id)
         return found
 
-    async def _see_header(self, recorded: RecordedRun, found: FoundHeader, retold: Retold) -> None:
+    async def _see_header(self, recorded: RecordedRun, found: FoundHeader, retold: Driven) -> None:
         """Bring a header up to date if its driver or process died before it could.
 
         The header of a run whose process died in the middle says so until somebody goes on with the run.
@@ -357,20 +348,21 @@ def _check_fact(fact: Reported) -> None:
         raise ConfigurationError("failure.failure_class", failure.failure_class, f"one of {classes}")
 
 
-def _check_due(run_id: str, retold: Retold, fact: Reported) -> None:
+def _check_due(run_id: str, retold: Driven, fact: Reported) -> None:
     """Raise `ConfigurationError` if the run does not wait for what is reported."""
-    if retold.finish is not None and not isinstance(fact, AnswerGiven):
-        raise ConfigurationError("fact", fact.kind, _nothing_due(run_id, retold, retold.finish))
+    replay = retold.replay
+    if replay.finish is not None and not isinstance(fact, AnswerGiven):
+        raise ConfigurationError("fact", fact.kind, _nothing_due(run_id, retold, replay.finish))
     match fact:
         case AnswerGiven():
             known = list(retold.questions)
             if unit_of(fact) not in known:
                 raise _not_due(run_id, fact, "the answer to a question that waits for one", known)
         case StepFinished() | StepFailed() | StepCancelled() | QuestionAsked():
-            known = [unit_of(started) for started in retold.due]
+            known = [*replay.due]
             if unit_of(fact) not in known:
                 raise _not_due(run_id, fact, "the outcome of something that is due", known)
-            if isinstance(fact, StepCancelled) and unit_of(fact) not in retold.cancelled:
+            if isinstance(fact, StepCancelled) and unit_of(fact) not in replay.cancelled:
                 expected = (
                     f"StepFinished or StepFailed: nothing has cancelled {fact.step_id!r} in run {run_id!r}. "
                     "To end the run, report StopRequested before"
@@ -378,9 +370,11 @@ def _check_due(run_id: str, retold: Retold, fact: Reported) -> None:
                 raise ConfigurationError("fact", fact.kind, expected)
         case PauseRequested() | StopRequested():
             pass
+        case _:
+            assert_never(fact)
 
 
-def _nothing_due(run_id: str, retold: Retold, finish: RunFinished) -> str:
+def _nothing_due(run_id: str, retold: Driven, finish: RunFinished) -> str:
     if retold.questions:
         return f"an AnswerGiven: run {run_id!r} waits for answers to {_names(list(retold.questions))}"
     hint = "" if finish.status == "finished" else ". To go on with it, resume it"
@@ -412,9 +406,10 @@ def _with_failure(fact: AnyFact) -> AnyFact:
     return fact
 
 
-def _state(run_id: str, revision: int, retold: Retold, decided: Sequence[AnyFact]) -> DrivenState:
+def _state(run_id: str, revision: int, retold: Driven, decided: Sequence[AnyFact]) -> DrivenState:
     due: list[Due] = []
-    for started in () if retold.finish is not None else retold.due:
+    finish = retold.replay.finish
+    for started in () if finish is not None else retold.replay.due.values():
         inputs, needs = retold.known_to(started)
         due.append(
             Due(
@@ -431,5 +426,5 @@ def _state(run_id: str, revision: int, retold: Retold, decided: Sequence[AnyFact
         due=tuple(due),
         questions=dict(retold.questions),
         decided=tuple(decided),
-        finish=retold.finish,
+        finish=finish,
     )

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Literal, TypeAlias
+from operator import attrgetter
+from typing import Final, Literal, TypeAlias
 
+from fastroai.runs.units import UnitRecord
 from fastroai.runtime import Scope
 
 Quality: TypeAlias = Literal["clean", "degraded"]
 
+_is_degraded: Final = attrgetter("scope.degraded")
 
-def quality_of(scope: Scope, errors: Collection[object], steps: Iterable[Scope]) -> Quality:
-    """Of the run in `scope`, with the failures that it went on after, and the scopes of its steps."""
-    degraded = bool(errors) or any(step.degraded for step in steps)
+
+def quality_of(scope: Scope, errors: Collection[object], units: Iterable[UnitRecord]) -> Quality:
+    """Of the run in `scope`, with the failures that it went on after, and its steps."""
+    degraded = bool(errors) or any(map(_is_degraded, units))
     return "degraded" if degraded or any(record.is_doubtful for record in scope.records) else "clean"

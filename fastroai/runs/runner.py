@@ -30,7 +30,7 @@ from fastroai.runtime.facts import (
     StopRequested,
 )
 from fastroai.runtime.failures import leaves
-from fastroai.runtime.isolation import InContext
+from fastroai.runtime.isolation import in_context
 from fastroai.runtime.tasks import end_tasks
 from fastroai.runtime.wakeup import running_loop
 from fastroai.steps.durability import failure_of, restore_spending
@@ -168,41 +168,44 @@ class Runner:
     async def _take(self) -> None:
         worker = asyncio.current_task()
         assert worker is not None
-        done = 0
+        done, run = 0, self._log.run
         while self._ready and not self._is_over:
             fact, stored = await self._perform(self._ready.popleft(), worker)
-            await self._settle(fact, stored)
+            if self._is_over:
+                return  # cancelled from outside: what ends now makes room for nothing
+            decisions = self._decide(fact, stored)
+            if run is not None and isinstance(fact, StepFinished | QuestionAsked):
+                self._keep_going()
+                await run.journal.kept()
+                if self._is_over:
+                    return
+            if self.scope.listener is not None:
+                await self._tell(fact, decisions)
+            self._act(decisions)
             done += 1
             if done % UNITS_BETWEEN_PAUSES == 0:
                 await asyncio.sleep(0)
 
     # --- decisions ---
 
-    async def _settle(self, fact: Outcome, stored: AnyFact | None) -> None:
-        """Let the machine decide on what became of a unit, put both on record, tell of it, do it.
+    def _decide(self, fact: Outcome, stored: AnyFact | None) -> Sequence[Decision]:
+        """Let the machine decide on what became of a unit, and put both on record.
 
         What happens is noted in the order in which the machine takes it in: nothing is awaited between.
         """
-        if self._is_over:
-            return  # cancelled from outside: what ends now makes room for nothing
         if isinstance(fact, StepFinished | QuestionAsked):
             self._work.settled(fact)
         decisions, run = self._machine.handle(fact), self._log.run
         if run is None:
             live = self._log.live
             live.append(fact)
-            live.extend([one for one in decisions if isinstance(one, _KEPT)])
+            for decision in decisions:
+                if isinstance(decision, _KEPT):
+                    live.append(decision)
         else:
             self._log.note(fact, stored)
             self._note(decisions)
-        if run is not None and isinstance(fact, StepFinished | QuestionAsked):
-            self._keep_going()
-            await run.journal.kept()
-            if self._is_over:
-                return
-        if self.scope.listener is not None:
-            await self._tell(fact, decisions)
-        self._act(decisions)
+        return decisions
 
     def _note(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
@@ -309,8 +312,8 @@ class Runner:
         self._active[unit] = worker
         try:
             performed = self._work.perform(started, scope, used)
-            output = await InContext(performed, context, self._keep_going)
-            if scope.is_open_inside:
+            output = await in_context(performed, context, self._keep_going)
+            if scope.open_inside:
                 self._keep_going()
                 await scope.end_inside()
             record.finished_ms = (perf_counter() - self._origin) * 1000
@@ -341,7 +344,7 @@ class Runner:
     async def _raised(self, started: StepStarted, record: UnitRecord, error: BaseException) -> Outcome:
         """What a unit comes to that raised an exception. Raises what is no outcome of a unit."""
         unit, scope = (started.step_id, started.visit), record.scope
-        if scope.is_open_inside:
+        if scope.open_inside:
             self._keep_going()
             await scope.end_inside()
         scope.close(error)

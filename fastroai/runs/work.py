@@ -9,18 +9,22 @@ from fastroai.runs.machine import Changed
 from fastroai.runs.units import UnitRecord
 from fastroai.runtime import RetriesUsed, Scope
 from fastroai.runtime.facts import (
-    AnyFact,
     EdgesResolved,
     QuestionAsked,
     StepCancelled,
     StepFailed,
     StepFinished,
+    StepSkipped,
     StepStarted,
 )
 from fastroai.steps import ResolvedConfig
 
 Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | QuestionAsked
 """The outcome of a unit, as the machine is told."""
+
+
+Kept: TypeAlias = StepFinished | QuestionAsked | StepStarted | StepSkipped | EdgesResolved
+"""What is put on record of a unit that did not fail."""
 
 
 class Work(Protocol):
@@ -56,7 +60,7 @@ class Work(Protocol):
         """Do what a decision requires besides starting and stopping units."""
         ...
 
-    def stored(self, fact: AnyFact) -> AnyFact | None:
+    def stored(self, fact: Kept) -> Kept | None:
         """Return a fact in the form that a store has, if that differs.
 
         Raises:

@@ -10,7 +10,7 @@ A *place* names a position in a run: step ids and attempts from the outermost pi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -157,6 +157,9 @@ class Spender(Protocol):
 Told: TypeAlias = Annotated[Spender | None, Field(exclude=True), PlainValidator(lambda given: given)]
 Raised: TypeAlias = Annotated[BaseException | None, Field(exclude=True), PlainValidator(lambda given: given)]
 Written: TypeAlias = Annotated[Mapping[str, object], Field(exclude=True), PlainValidator(lambda given: given)]
+Asked: TypeAlias = Annotated[
+    Callable[[], str] | None, Field(exclude=True), PlainValidator(lambda given: given)
+]
 """Field that only the process of the run has; the log has it in other facts, or in another form."""
 
 
@@ -566,7 +569,7 @@ class RequestPlace:
     model: str
     """The model to which the request goes."""
     fingerprint: str
-    """Hash of the content of the request; empty if no store keeps the run."""
+    """Hash of the content of the request; in a fact of a run without a store, empty until it is read."""
     tools: tuple[str, ...] = ()
     """The tool calls inside which it is made, outermost first."""
 
@@ -587,6 +590,8 @@ class RequestSent(Fact):
     """The record that counts if the request never ends: unmeasured, with its bounds."""
     rejects: bool = False
     """Whether it repeats the request before it in the same call, whose response was not usable."""
+    asked: Asked = field(default=None, compare=False, repr=False)
+    """Returns the hash, where nobody has needed it yet."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -596,8 +601,8 @@ class RequestEnded(Fact):
     kind: ClassVar[str] = "request_ended"
     id: str
     record: RequestRecord
-    response: JsonValue = None
-    """The response, a `ModelResponse` of PydanticAI."""
+    response: Any = None
+    """The response, a `ModelResponse` of PydanticAI; in a fact from a log, and in a trace, its JSON."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -620,7 +625,8 @@ class ToolEnded(Fact):
     place: str
     tool: str
     """Identifies the tool call: the name, and a hash of the id and the arguments."""
-    result: JsonValue = None
+    result: Any = None
+    """In a fact from a log, and in a trace, its JSON."""
     retry: JsonValue = None
     """The message to the model, if the tool gave no result."""
     is_final: bool = False
@@ -644,7 +650,8 @@ class OnceDone(Fact):
     kind: ClassVar[str] = "once_done"
     place: str
     name: str
-    result: JsonValue
+    result: Any
+    """In a fact from a log, and in a trace, its JSON."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -110,7 +110,6 @@ class Scope:
         "_charges",
         "_children",
         "_clocks",
-        "_closers",
         "_events",
         "_in_flight",
         "_part",
@@ -135,6 +134,7 @@ class Scope:
         "name",
         "on_record",
         "once",
+        "open_inside",
         "ordinal",
         "parent",
         "process",
@@ -175,7 +175,7 @@ class Scope:
         self.kind: ScopeKind = kind
         self.name = name
         self.parent = parent
-        self._above: tuple[Scope, ...] = () if parent is None else parent.lineage()
+        self._above: tuple[Scope, ...] = () if parent is None else (parent, *parent._above)
         self.attempt = 1
         self._children: dict[tuple[str, int], int] | None = None
         self.tool_call = current_tool_calls.get().key
@@ -205,7 +205,8 @@ class Scope:
         self.closed = False
         self.degraded = False
         """Whether a pipeline that is nested here was, although it did not fail."""
-        self._closers: list[Closer] | None = None
+        self.open_inside: list[Closer] | None = None
+        """What ends what is open inside, which must end before this scope can close."""
         self._clocks: list[Clock] | None = None
         self.log: FactLog | None = None if parent is None else parent.log
         """The log of the run that it is a part of."""
@@ -240,7 +241,9 @@ class Scope:
             self.loop = parent.loop
             self.run_id = run_id or parent.run_id
             self.tracer = parent.tracer if tracer is None else tracer
-            self.listener = both(None if listener is None else on_this_loop(listener), parent.listener)
+            self.listener = (
+                parent.listener if listener is None else both(on_this_loop(listener), parent.listener)
+            )
             self.step_id = name if kind == "step" else parent.step_id
         if limits is not None:
             self._limit(limits, deps)
@@ -560,6 +563,8 @@ class Scope:
     @property
     def part(self) -> Part:
         """Where events of this scope happen: in the innermost pipeline or graph, else the outermost scope."""
+        if self._part is not None:
+            return self._part
         run = next((scope for scope in self.lineage() if scope.kind in RUNS), None)
         if run is None:
             return Part(self.run_id, "", self.root.path)
@@ -572,30 +577,25 @@ class Scope:
 
     def on_close(self, closer: Closer) -> None:
         """Have something ended when this scope ends, at the latest."""
-        if self._closers is None:
-            self._closers = []
-        self._closers.append(closer)
+        if self.open_inside is None:
+            self.open_inside = []
+        self.open_inside.append(closer)
 
     def forget_closer(self, closer: Closer) -> None:
         """It has ended by itself."""
-        if self._closers is not None and closer in self._closers:
-            self._closers.remove(closer)
+        if self.open_inside is not None and closer in self.open_inside:
+            self.open_inside.remove(closer)
 
     def make_current(self) -> None:
         """Make this the current scope of the running context, for a context that ends with it."""
         _current.set(self)
 
-    @property
-    def is_open_inside(self) -> bool:
-        """Whether something is to be ended before this scope can close."""
-        return bool(self._closers)
-
     async def end_inside(self) -> None:
         """End what is still open inside, all of it: abandoned streams, calls of abandoned threads."""
         cancelled: asyncio.CancelledError | None = None
-        while self._closers:
+        while self.open_inside:
             try:
-                await self._closers.pop()()
+                await self.open_inside.pop()()
             except asyncio.CancelledError as error:
                 cancelled = error
         if cancelled is not None:
@@ -617,15 +617,15 @@ class Scope:
             self.hand_on()
         with self.lock:
             self.closed = True
-            changed, in_flight = list[Claim](), self._in_flight or {}
-            if in_flight:
+            changed: list[Claim] = []
+            if in_flight := self._in_flight:
                 changed = self._write_off(in_flight)
                 self._in_flight = None
             if self.budget is not None and self.account is not None:
                 changed += self.account.close()
         if changed:
             wake(changed)
-        if self.parent is None:
+        if self.parent is None and in_flight:
             for request in in_flight:
                 request.interrupt()
         if error is not None:
@@ -707,7 +707,7 @@ class Scope:
     ) -> None:
         try:
             try:
-                if self._closers:
+                if self.open_inside:
                     await self.end_inside()
             except BaseException as error:
                 exc_type, exc, traceback = type(error), error, error.__traceback__

@@ -91,7 +91,11 @@ class FunctionStep(BaseStep[DepsT, OutputT]):
         self.function = function
         self.config = config
         self.contract = contract or Contract()
-        self.is_async = inspect.iscoroutinefunction(function)
+        self._execute: Callable[[StepContext[DepsT]], Awaitable[OutputT]] = (
+            cast("Callable[[StepContext[DepsT]], Awaitable[OutputT]]", function)
+            if inspect.iscoroutinefunction(function)
+            else self._execute_in_thread
+        )
 
     def __call__(self, context: StepContext[DepsT]) -> Awaitable[OutputT] | OutputT:
         """Call the function itself."""
@@ -106,9 +110,7 @@ class FunctionStep(BaseStep[DepsT, OutputT]):
 
     def execute(self, context: StepContext[DepsT]) -> Awaitable[OutputT]:
         """Call the function: a coroutine function on the loop, any other in a worker thread."""
-        if self.is_async:
-            return cast("Awaitable[OutputT]", self.function(context))
-        return self._execute_in_thread(context)
+        return self._execute(context)
 
     async def _execute_in_thread(self, context: StepContext[DepsT]) -> OutputT:
         result = await context.run_in_thread(self.function)

@@ -157,15 +157,14 @@ class ResolvedConfig:
     on_error: OnError = "fail"
     retry_rules: RetryRules | None = field(init=False, repr=False, compare=False)
     """What is tried again; `None` where nobody said."""
+    is_plain: bool = field(init=False, repr=False, compare=False)
+    """Whether nothing bounds or repeats the step."""
 
     def __post_init__(self) -> None:
         rules = rules_for(self.retry, self.request_retries, self.retry_delay, self.classifiers)
         object.__setattr__(self, "retry_rules", rules)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether nothing bounds or repeats the step."""
-        return self.timeout is None and self.total_timeout is None and self.request_retries is None
+        is_plain = self.timeout is None and self.total_timeout is None and self.request_retries is None
+        object.__setattr__(self, "is_plain", is_plain)
 
     def as_defaults(self) -> ExecutionConfig:
         """What a step inside this one inherits."""

@@ -55,7 +55,7 @@ from fastroai.steps.spend_price import Units
 from fastroai.steps.spending import price_record
 from fastroai.steps.usage import StepUsage
 from fastroai.steps.visits import NodeVisit
-from fastroai.store.log import run_of
+from fastroai.store.log import Log, log_of, run_of
 from fastroai.tracing import NoOpTracer, Tracer
 from fastroai.usage import BudgetLike, CostCalculator
 from fastroai.usage.limits import limits_of
@@ -81,9 +81,9 @@ DEFAULT_MAP_CONCURRENCY: Final = 10
 _NO_TRACER: Final = NoOpTracer()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunFacts:
-    """What is the same for every step of one run."""
+    """What is the same for every step of one run. Nobody changes it; making a frozen one takes longer."""
 
     pipeline: str
     path: tuple[str, ...]
@@ -130,15 +130,15 @@ class StepContext(Generic[DepsT_co]):
     __slots__ = (
         "_calls",
         "_clock",
-        "_ended",
         "_facts",
         "_map_step",
         "_maps",
-        "_scope",
-        "_shared_charges",
         "_started",
         "config",
         "deps",
+        "is_over",
+        "scope",
+        "uncertain",
     )
 
     def __init__(
@@ -152,14 +152,17 @@ class StepContext(Generic[DepsT_co]):
     ) -> None:
         """Made by the runner."""
         self._map_step = map_step
-        self._scope, self._facts, self._started = scope, facts, started
+        self.scope: Scope = scope
+        """The scope of this step."""
+        self._facts, self._started = facts, started
         self.deps: DepsT_co = deps
         self.config: ResolvedConfig = config
         """What holds for this step after inheritance."""
         self._clock: Clock | None = None
-        self._ended = False
+        self.is_over = False
+        """Whether this attempt is over: whatever still holds the context can call nothing through it."""
         self._calls = self._maps = 0
-        self._shared_charges: list[SharedCharge] = []
+        self.uncertain: list[SharedCharge] = []
         """What was recorded and is not yet known to be within the spend limits."""
         if facts.visit is not None:
             facts.visit.begin_attempt()
@@ -172,32 +175,32 @@ class StepContext(Generic[DepsT_co]):
     @property
     def step_id(self) -> str:
         """The id of this step in its pipeline."""
-        return self._scope.name
+        return self.scope.name
 
     @property
     def run_id(self) -> str:
         """The id of the run."""
-        return self._scope.run_id
+        return self.scope.run_id
 
     @property
     def attempt(self) -> int:
         """Which attempt at this step it is, from 1."""
-        return self._scope.attempt
+        return self.scope.attempt
 
     @property
     def tracer(self) -> Tracer:
         """The tracer of the run; one that does nothing where there is none."""
-        return self._scope.tracer or _NO_TRACER
+        return self.scope.tracer or _NO_TRACER
 
     @property
     def usage(self) -> StepUsage:
         """What this step has spent so far."""
-        return StepUsage.of_scope(self._scope, (perf_counter() - self._started) * 1000)
+        return StepUsage.of_scope(self.scope, (perf_counter() - self._started) * 1000)
 
     @property
     def budget(self) -> BudgetView:
         """The budgets that this step is under: `ctx.budget.remaining` is what they have left."""
-        return BudgetView(self._scope)
+        return BudgetView(self.scope)
 
     @property
     def shared(self) -> Shared:
@@ -218,16 +221,16 @@ class StepContext(Generic[DepsT_co]):
     @property
     def idempotency_key(self) -> str:
         """The same for every attempt at this step of this run, in every process: 32 hexadecimal digits."""
-        return idempotency_key(self.run_id, without_attempts(step_place(self._scope)))
+        return idempotency_key(self.run_id, without_attempts(step_place(self.scope)))
 
     @property
     def conversation_state(self) -> ConversationState[Any] | None:
         """What this step returned when the run stopped for it and was then resumed; else `None`."""
-        durable = run_of(self._scope)
+        durable = run_of(self.scope)
         return (
             None
             if durable is None
-            else last_conversation(durable, self._scope, self._facts.declared.get(self._reader))
+            else last_conversation(durable, self.scope, self._facts.declared.get(self._reader))
         )
 
     # --- inputs and outputs ---
@@ -415,21 +418,21 @@ class StepContext(Generic[DepsT_co]):
     ) -> ChatResponse[OutputT]:
         async with self._call_scope(call) as scope:
             if scope is not None:
-                restore_call(scope, self._scope, call)
+                restore_call(scope, self.scope, call)
             return await retry_calls(
                 lambda attempt: agent.dispatch(call.for_attempt(attempt)),
                 rules=rules,
-                scope=self._scope,
+                scope=self.scope,
                 on_retry=functools.partial(self._report_call_retry, call),
                 side_by_side=True,
-                used=calls_used(self._scope, call),
+                used=calls_used(self.scope, call),
             )
 
     def _call_scope(self, call: AgentCall) -> AbstractAsyncContextManager[Scope | None]:
         """A scope around all attempts of a call that has a budget, so that they share it."""
         if call.limits is None:
             return nullcontext()
-        return Scope("call", "call", parent=self._scope, limits=call.limits, deps=call.deps)
+        return Scope("call", "call", parent=self.scope, limits=call.limits, deps=call.deps)
 
     def run_stream(
         self,
@@ -568,9 +571,9 @@ class StepContext(Generic[DepsT_co]):
         self._check_open()
         return await OnceRegister.of(self.scope).run(
             effect,
-            durable=run_of(self._scope),
+            log=log_of(self.scope) or Log(self.scope),  # none is outside of runs
             run_id=self.run_id,
-            place=without_attempts(step_place(self._scope)),
+            place=without_attempts(step_place(self.scope)),
             name=name,
             step_id=self.step_id,
             returns=returns,
@@ -644,12 +647,12 @@ class StepContext(Generic[DepsT_co]):
             Tokens(**counts),
             cost_usd,
         )
-        scope = self._scope.in_this_process()
+        scope = self.scope.in_this_process()
         scope.check_process()
         record = replace(record, step_id=self.step_id)
         stop = record_spending(scope, record)
         record_own_spending(scope, record)
-        self._shared_charges += charge_shared(scope, record)
+        self.uncertain += charge_shared(scope, record)
         stop = stop or self._shared_stop()
         if stop is not None:
             raise stop
@@ -680,13 +683,8 @@ class StepContext(Generic[DepsT_co]):
         """
         self._check_open()
         calculator = calculator_of(cost_calculator, self._facts.calculator)
-        scope = self._scope.in_this_process()
+        scope = self.scope.in_this_process()
         return spend_in(scope, usd, model, provider, units, price_usd, calculator)
-
-    @property
-    def has_recorded(self) -> bool:
-        """Whether something was recorded that is not yet known to be within the spend limits."""
-        return bool(self._shared_charges)
 
     async def check_spending(self) -> None:
         """Wait until what was recorded is in the books of spend limits.
@@ -696,21 +694,21 @@ class StepContext(Generic[DepsT_co]):
         """
         await self.in_the_books()
         if (stop := self._shared_stop()) is not None:
-            await self._scope.tell()
+            await self.scope.tell()
             raise stop
 
     async def in_the_books(self) -> None:
         """Wait until what was recorded is in the books of spend limits, so that whoever is told finds it."""
-        for charge in self._shared_charges:
+        for charge in self.uncertain:
             await charge.wait()
 
     def _shared_stop(self) -> BudgetExceeded | None:
         """The stop of a spend limit of which it is known by now that recorded spending has crossed it."""
-        charges = self._shared_charges
-        self._shared_charges = [charge for charge in charges if not charge.is_done]
-        stop = next((stop for charge in charges if (stop := charge.stop(self._scope)) is not None), None)
+        charges = self.uncertain
+        self.uncertain = [charge for charge in charges if not charge.is_done]
+        stop = next((stop for charge in charges if (stop := charge.stop(self.scope)) is not None), None)
         if stop is not None:
-            self._scope.note(BudgetRefused(part=self._scope.part, error=stop))
+            self.scope.note(BudgetRefused(part=self.scope.part, error=stop))
         return stop
 
     # --- for the runner and for steps of other kinds ---
@@ -727,26 +725,17 @@ class StepContext(Generic[DepsT_co]):
         """The clock of this attempt, which calls to agents pause."""
         self._clock = clock
 
-    def end(self) -> None:
-        """This attempt is over; whatever still holds the context can call nothing through it."""
-        self._ended = True
-
-    @property
-    def scope(self) -> Scope:
-        """The scope of this step."""
-        return self._scope
-
     @property
     def reports(self) -> StepReports:
         """Tells whoever listens what happens in this step."""
-        return StepReports(self._scope)
+        return StepReports(self.scope)
 
     def _check_open(self) -> None:
-        if self._ended:
-            raise ScopeClosedError(self._scope.path)
+        if self.is_over:
+            raise ScopeClosedError(self.scope.path)
 
     def _clock_paused(self) -> AbstractContextManager[None]:
         return nullcontext() if self._clock is None else self._clock.paused()
 
     async def _report_call_retry(self, call: AgentCall, retry: Retry) -> None:
-        await self._scope.emit(call_retried(self._scope, call, retry))
+        await self.scope.emit(call_retried(self.scope, call, retry))

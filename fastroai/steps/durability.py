@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import secrets
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from fastroai.runtime.failures import noted_class
 from fastroai.runtime.scope import RUNS
 from fastroai.steps.config import ResolvedConfig
 from fastroai.steps.conversation import ConversationState, state_in
-from fastroai.store.log import log_of, run_of
+from fastroai.store.log import Log, log_of, run_of
 from fastroai.store.payloads import PayloadCodec, is_sealed, unseal
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.runs import DurableRun
@@ -108,38 +108,36 @@ def _retried(scope: Scope, retry: Retry, place: str, call: str, unit: Literal["s
 
 def record_own_spending(scope: Scope, record: RequestRecord) -> None:
     """A step spent something without an agent."""
-    durable = run_of(scope)
-    if durable is not None:
-        durable.journal.note(SpendingRecorded(place=durable.place(scope), record=record))
+    if (log := log_of(scope)) is not None:
+        log.note(SpendingRecorded(place=log.place(scope), record=record))
 
 
 @dataclass(frozen=True, slots=True)
 class SpendingOnRecord:
-    """Spending that is on record before it happens, in a run that is."""
+    """Spending that is on record before it happens."""
 
-    run: DurableRun
+    log: Log
     place: str
     id: str
 
     @classmethod
     async def begin(cls, scope: Scope, record: RequestRecord) -> SpendingOnRecord | None:
-        """Put on record what counts if nothing more is heard of it. `None` outside of any run on record.
+        """Put on record what counts if nothing more is heard of it. `None` outside of runs.
 
         Raises:
             RunStoreUnavailable: the store fails, and has failed each time.
             RunTakenOver: another process has taken up the run.
             ScopeClosedError: the run has ended.
         """
-        durable = run_of(scope)
-        if durable is None:
+        if (log := log_of(scope)) is None:
             return None
-        spending = cls(durable, durable.place(scope), uuid.uuid4().hex)
-        await durable.journal.commit(spending._entry(record))
+        spending = cls(log, log.place(scope), secrets.token_hex(16))
+        await log.commit(spending._entry(record))
         return spending
 
     def ended(self, record: RequestRecord) -> None:
         """It has ended in the account. Written soon, as until then its bound counts."""
-        self.run.journal.note(self._entry(record))
+        self.log.note(self._entry(record))
 
     def _entry(self, record: RequestRecord) -> SpendingRecorded:
         return SpendingRecorded(place=self.place, record=record, id=self.id)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from types import CoroutineType, MappingProxyType
 from typing import Any, Final, cast
@@ -24,7 +25,7 @@ from fastroai.tracing import NoOpTracer, attributes, log_metrics
 _NO_TRACER: Final = NoOpTracer()
 
 
-async def run_step(
+def run_step(
     step: BaseStep[DepsT, OutputT],
     *,
     scope: Scope,
@@ -33,7 +34,7 @@ async def run_step(
     config: ResolvedConfig,
     used: RetriesUsed = NO_RETRIES_USED,
     contract: BoundContract | None = None,
-) -> OutputT:
+) -> Coroutine[Any, Any, OutputT]:
     """Run a step to its output, in `scope`, which must be current, retries and time limits included.
 
     It begins at the attempt that `used` says; `StepRetried` tells what is used then. `contract` is checked
@@ -41,10 +42,17 @@ async def run_step(
     """
     started = perf_counter()
     scope.attempt = used.attempt
-    if scope.tracer is None and scope.budget is None and config.total_timeout is None:
-        if config.is_plain:
-            return await _attempt(step, StepContext(scope, facts, deps, config, started, map_step), contract)
-        return await _attempts(step, scope, facts, deps, config, started, used, contract)
+    is_bounded = scope.tracer is not None or scope.budget is not None or config.total_timeout is not None
+    if config.is_plain and not is_bounded:
+        return _attempt(step, StepContext(scope, facts, deps, config, started, map_step), contract)
+    attempts = partial(_attempts, step, scope, facts, deps, config, started, used, contract)
+    return _bounded(attempts, scope, facts, config) if is_bounded else attempts()
+
+
+async def _bounded(
+    attempts: Callable[[], Awaitable[OutputT]], scope: Scope, facts: RunFacts, config: ResolvedConfig
+) -> OutputT:
+    """The attempts, in the span of the step and in what limits the time of all of them."""
     async with AsyncExitStack() as stack:
         if (tracer := scope.tracer) is not None:
             trace_id = await stack.enter_async_context(
@@ -67,10 +75,10 @@ async def run_step(
         if scope.time is None and (time := scope.time_budget()) is not None:
             scope.add_clock(await stack.enter_async_context(time))
             stack.callback(scope.remove_clock, time)
-        return await _attempts(step, scope, facts, deps, config, started, used, contract)
+        return await attempts()
 
 
-async def _attempts(
+def _attempts(
     step: BaseStep[DepsT, OutputT],
     scope: Scope,
     facts: RunFacts,
@@ -79,27 +87,34 @@ async def _attempts(
     started: float,
     used: RetriesUsed,
     contract: BoundContract | None,
-) -> OutputT:
-    context: StepContext[DepsT]
-
-    async def attempt_step(attempt: int) -> OutputT:
-        nonlocal context
+) -> Coroutine[Any, Any, OutputT]:
+    def attempt_step(attempt: int) -> Coroutine[Any, Any, OutputT]:
         scope.attempt = attempt
         context = StepContext(scope, facts, deps, config, started, map_step)
         if config.timeout is None:
-            return await _attempt(step, context, contract)
-        async with Clock(config.timeout, f"step {scope.name!r}", of_attempt=True) as clock:
-            context.attach_clock(clock)
-            scope.add_clock(clock)
-            try:
-                return await _attempt(step, context, contract)
-            finally:
-                scope.remove_clock(clock)
+            return _attempt(step, context, contract)
+        return _timed_attempt(step, context, contract, config.timeout)
 
     async def report(retry: Retry) -> None:
         await scope.emit(step_retried(scope, retry))
 
-    return await retry_calls(attempt_step, rules=config.retry_rules, scope=scope, on_retry=report, used=used)
+    return retry_calls(attempt_step, rules=config.retry_rules, scope=scope, on_retry=report, used=used)
+
+
+async def _timed_attempt(
+    step: BaseStep[DepsT, OutputT],
+    context: StepContext[DepsT],
+    contract: BoundContract | None,
+    seconds: float,
+) -> OutputT:
+    scope = context.scope
+    async with Clock(seconds, f"step {scope.name!r}", of_attempt=True) as clock:
+        context.attach_clock(clock)
+        scope.add_clock(clock)
+        try:
+            return await _attempt(step, context, contract)
+        finally:
+            scope.remove_clock(clock)
 
 
 async def _attempt(
@@ -117,7 +132,7 @@ async def _attempt(
             raise ConfigurationError("output", output, "a value; await the coroutine: `return await ...`")
         if contract is not None and type(output) is not contract.exact:
             output = cast("OutputT", await contract.check_after(context, output))
-        if context.has_recorded:
+        if context.uncertain:
             await context.check_spending()
         return output
     except Exception:
@@ -130,8 +145,8 @@ async def _attempt(
         await context.in_the_books()
         raise CancelledInside(context.step_id) from error
     finally:
-        context.end()
-        if context.scope.is_open_inside:
+        context.is_over = True
+        if context.scope.open_inside:
             await context.scope.end_inside()
 
 

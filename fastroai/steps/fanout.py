@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextvars import copy_context
 from typing import Any, TypeVar
 
-from fastroai.runtime.isolation import InContext
+from fastroai.runtime.isolation import in_context
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -26,7 +26,7 @@ async def run_bounded(
 
     async def work() -> None:
         for index, item in waiting:
-            results[index] = await InContext(one(index, item), copy_context())
+            results[index] = await in_context(one(index, item), copy_context())
 
     failure: BaseException | None = None
     try:

@@ -25,6 +25,7 @@ from fastroai.runtime.facts import (
 )
 from fastroai.runtime.scope import Scope
 from fastroai.runtime.threads import depth, work_for
+from fastroai.store.log import Log
 from fastroai.store.payloads import seal, unseal
 from fastroai.store.runs import DurableRun
 from fastroai.store.values import value_from_json, value_to_json
@@ -67,7 +68,7 @@ class OnceRegister:
         self,
         effect: Callable[[], Awaitable[T] | T],
         *,
-        durable: DurableRun | None,
+        log: Log,
         run_id: str,
         place: str,
         name: str,
@@ -88,7 +89,7 @@ class OnceRegister:
         if key in self._interrupted and if_interrupted == "fail":
             raise OnceInterrupted(step_id, name)
         future = self._results[key] = asyncio.get_running_loop().create_future()
-        one = _Effect(durable, place, name, step_id, returns, if_interrupted, future)
+        one = _Effect(log, place, name, step_id, returns, if_interrupted, future)
         try:
             return cast("T", await one.perform(effect))
         except asyncio.CancelledError:
@@ -103,7 +104,7 @@ class OnceRegister:
 class _Effect:
     """A side effect that nobody else performs now."""
 
-    durable: DurableRun | None
+    log: Log
     place: str
     name: str
     step_id: str
@@ -116,25 +117,22 @@ class _Effect:
 
     async def perform(self, effect: Callable[[], Awaitable[object] | object]) -> object:
         """Its result: the recorded one, or that of `effect`, which is on record when this returns."""
-        durable = self.durable
-        if durable is None:
-            self.result.set_result(await self._call(effect))
-            return self.result.result()
-        known = durable.recorded.once(self.place, self.name)
-        if isinstance(known, OnceDone):
-            self.result.set_result(self._recorded(known, durable))
+        log, run = self.log, self.log.run
+        known = None if run is None else run.recorded.once(self.place, self.name)
+        if run is not None and isinstance(known, OnceDone):
+            self.result.set_result(self._recorded(known, run))
             return self.result.result()
         if isinstance(known, OnceStarted) and self.if_interrupted == "fail":
             raise OnceInterrupted(self.step_id, self.name)
-        await durable.journal.commit(OnceStarted(place=self.place, name=self.name))
+        await log.commit(OnceStarted(place=self.place, name=self.name))
         try:
             result = await self._call(effect)
         except Exception:
-            durable.journal.note(OnceFailed(place=self.place, name=self.name))
+            log.note(OnceFailed(place=self.place, name=self.name))
             raise
-        done = self._done(result, durable)  # where this fails, it stays on record as begun: it has happened
+        done = self._done(result)  # where this fails, it stays on record as begun: it has happened
         try:
-            await durable.journal.commit(done)
+            await log.commit(done)
         except asyncio.CancelledError:
             self.result.set_result(result)  # it is written all the same
             raise
@@ -166,19 +164,18 @@ class _Effect:
             if inspect.isawaitable(result):
                 cast("CoroutineType[Any, Any, Any]", result).close()
                 raise TypeError("there is nobody left to await it")
-            if self.durable is not None:
-                self.durable.journal.note(self._done(result, self.durable))
+            self.log.note(self._done(result))
         except Exception as error:
             logger.warning("step %r: once(%r) failed unattended: %s", self.step_id, self.name, error)
             self.result.cancel()
         else:
             self.result.set_result(result)
 
-    def _done(self, result: object, durable: DurableRun) -> OnceDone:
-        stored = value_to_json(
-            result, self.returns, f"the result of once({self.name!r}) in step {self.step_id!r}"
-        )
-        return OnceDone(place=self.place, name=self.name, result=seal(stored, durable.codec))
+    def _done(self, result: object) -> OnceDone:
+        if (run := self.log.run) is not None:
+            what = f"the result of once({self.name!r}) in step {self.step_id!r}"
+            result = seal(value_to_json(result, self.returns, what), run.codec)
+        return OnceDone(place=self.place, name=self.name, result=result)
 
     def _recorded(self, known: OnceDone, durable: DurableRun) -> object:
         try:

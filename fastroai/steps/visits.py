@@ -50,7 +50,7 @@ class NodeVisit(Generic[ContextT]):
         `on_write` puts a value on record, and gives the copy of it that is kept.
         """
         self.number, self.goal, self.errors = number, goal, errors
-        self._writes, self._new_talk, self._on_write = writes, new_talk, on_write
+        self.writes, self._new_talk, self._on_write = writes, new_talk, on_write
         self.written: dict[str, object] = {}
         """What it has written before its end."""
         self.kept: dict[str, object] = {}
@@ -78,9 +78,9 @@ class NodeVisit(Generic[ContextT]):
         """
         if not isinstance(key, str) or not key:
             raise ConfigurationError("key", key, "a non-empty string")
-        if self._writes is not None and key not in self._writes:
-            names = ", ".join(map(repr, self._writes))
-            expected = f"one of the node's writes, {names}.{nearest_hint(key, self._writes)}"
+        if self.writes is not None and key not in self.writes:
+            names = ", ".join(map(repr, self.writes))
+            expected = f"one of the node's writes, {names}.{nearest_hint(key, self.writes)}"
             raise ConfigurationError("key", key, expected)
         self.written[key] = self._on_write(key, value)
         self.kept = self.written

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, assert_never
 
 from pydantic import JsonValue
 
@@ -15,10 +15,14 @@ from fastroai.records import RequestRecord, Usage
 from fastroai.runtime.facts import (
     AnswerGiven,
     AnyFact,
+    BranchTimedOut,
+    EdgesResolved,
     FailureFacts,
+    MessagesAdded,
     OnceDone,
     OnceFailed,
     OnceStarted,
+    PauseRequested,
     QuestionAsked,
     ReplayDiverged,
     RequestEnded,
@@ -31,8 +35,11 @@ from fastroai.runtime.facts import (
     StepFailed,
     StepFinished,
     StepRetried,
+    StepSkipped,
     StepStarted,
+    StopRequested,
     ToolEnded,
+    ValueWritten,
 )
 from fastroai.store.definitions import definition_at, needs_of
 
@@ -209,8 +216,12 @@ class Attempts:
                     self._sent[entry.id] = spent
             case ToolEnded() | ReplayDiverged() | OnceStarted() | OnceDone() | OnceFailed():
                 self._at(entry.place, entry.at)  # the attempt has begun
-            case _:
+            case PauseRequested() | StopRequested() | StepSkipped() | EdgesResolved() | BranchTimedOut():
                 pass
+            case ValueWritten() | MessagesAdded() | RequestEnded():
+                pass
+            case _:
+                assert_never(entry)
 
     # --- attempts begin ---
 

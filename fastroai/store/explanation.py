@@ -5,27 +5,36 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, assert_never
 
-from fastroai.places import step_name
 from fastroai.runtime.facts import (
     AnswerGiven,
     AnyFact,
     BranchTimedOut,
     EdgesResolved,
     FailureFacts,
+    MessagesAdded,
+    OnceDone,
+    OnceFailed,
     OnceStarted,
+    PauseRequested,
     QuestionAsked,
     ReplayDiverged,
+    RequestEnded,
+    RequestSent,
     RunFinished,
     RunResumed,
     RunStarted,
+    SpendingRecorded,
     StepCancelled,
     StepFailed,
     StepFinished,
     StepRetried,
     StepSkipped,
     StepStarted,
+    StopRequested,
+    ToolEnded,
+    ValueWritten,
 )
 from fastroai.store.attempts import StepAttempt
 from fastroai.store.definitions import kind_of
@@ -61,32 +70,6 @@ def explain(entries: Sequence[AnyFact], attempts: Iterable[StepAttempt]) -> str:
         for entry, sentence in _sentences(entries, ended, interrupted)
     ]
     return "\n".join(lines)
-
-
-def in_short(entry: AnyFact) -> str:
-    """What an entry says happened, in a few words."""
-    match entry:
-        case StepStarted():
-            return f"{step_name(entry.place)!r} started, because {entry.cause}"
-        case StepSkipped():
-            return f"{step_name(entry.place)!r} skipped, because {entry.cause}"
-        case StepFinished():
-            return f"an output of {step_name(entry.place)!r}"
-        case StepFailed():
-            return f"a failure of {step_name(entry.place)!r}"
-        case QuestionAsked():
-            return f"a question of {step_name(entry.place)!r}"
-        case EdgesResolved():
-            return followed_by(entry.place, [edge.target for edge in entry.edges if edge.taken])
-        case RunFinished():
-            return f"the run {entry.status}"
-        case _:
-            return type(entry).__name__
-
-
-def followed_by(place: str, targets: Sequence[str]) -> str:
-    """Where a graph went after a visit to a node, in a few words."""
-    return f"{step_name(place)!r} followed by {', '.join(map(repr, targets)) or 'nothing'}"
 
 
 def _sentences(
@@ -145,8 +128,12 @@ def _sentences(
                 yield entry, f"{entry.place}: agent call {entry.call} {what}"
             case OnceStarted():
                 yield entry, f"{entry.place}: does {entry.name!r}, once in this run"
-            case _:
+            case PauseRequested() | StopRequested() | ValueWritten() | MessagesAdded() | RequestSent():
                 pass
+            case RequestEnded() | SpendingRecorded() | ToolEnded() | OnceDone() | OnceFailed():
+                pass
+            case _:
+                assert_never(entry)
 
 
 def _opened(entry: RunStarted) -> str:

@@ -8,7 +8,6 @@ from functools import cached_property
 from fastroai.errors import trace_source_of
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import NOWHERE, AnyFact, RunFinished
-from fastroai.store.live_spending import with_spending
 from fastroai.store.runs import DurableRun
 from fastroai.store.telling import as_told
 from fastroai.store.trace import RunTrace
@@ -28,23 +27,43 @@ class Log:
         """Facts that no store keeps."""
         self.finished: RunFinished | None = None
         """The fact with which the run ended, if no exception ended it."""
+        self._is_over = False
 
     def note(self, fact: AnyFact, stored: AnyFact | None = None) -> None:
         """Keep a fact, from any thread. A store gets it soon, at the latest with the next commit.
 
         `stored` is the same fact with its values as the store keeps them, if it has values.
         """
-        if self.run is None:
-            self.live.append(fact)
-        else:
+        if self.run is not None:
             self.run.journal.note(fact if stored is None else stored)
+        elif not self._is_over:
+            self.live.append(fact)
+
+    async def commit(self, fact: AnyFact) -> None:
+        """Keep a fact before anything goes on: a store has it when this returns. From any event loop.
+
+        Raises:
+            RunStoreUnavailable: the store has failed in all attempts.
+            RunTakenOver: another process writes this log now, or the run was deleted.
+            ScopeClosedError: the run has ended.
+        """
+        if self.run is None:
+            self.note(fact)
+        else:
+            await self.run.journal.commit(fact)
+
+    def end(self, ended: RunFinished) -> None:
+        """Keep the last fact of a run without a store: what is noted later is left out."""
+        self.note(ended)
+        self._is_over = True
+
+    def place(self, scope: Scope) -> str:
+        """Return the place of a scope of this run."""
+        return scope.place_within(self.scope)
 
     def facts(self) -> list[AnyFact]:
         """Return all facts, in order, as traces show them."""
-        if self.run is None:
-            facts = with_spending(map(as_told, self.live), self.scope)
-        else:
-            facts = list(map(as_told, self.run.entries()))
+        facts = list(map(as_told, self.live if self.run is None else self.run.entries()))
         for fact in facts:
             if fact.part is NOWHERE:  # those of requests and side effects have a place in the run instead
                 fact.part = self.scope.part

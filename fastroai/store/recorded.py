@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeAlias
+from itertools import pairwise, takewhile
+from operator import itemgetter
+from typing import TypeAlias, assert_never
 
 from pydantic import JsonValue
 
@@ -25,6 +28,7 @@ from fastroai.runtime.facts import (
     OnceStarted,
     PauseRequested,
     QuestionAsked,
+    ReplayDiverged,
     RequestEnded,
     RequestPlace,
     RequestSent,
@@ -44,8 +48,9 @@ from fastroai.runtime.facts import (
 )
 from fastroai.store.definitions import definition_at, steps_in
 
-GraphEntry: TypeAlias = (
-    StepStarted
+PartEntry: TypeAlias = (
+    RunFinished
+    | StepStarted
     | StepSkipped
     | StepFinished
     | StepFailed
@@ -59,7 +64,10 @@ GraphEntry: TypeAlias = (
     | PauseRequested
     | StopRequested
 )
-"""What decides how a graph goes on, and what its nodes have left."""
+"""What decides how a pipeline or graph goes on, and what nodes have left."""
+
+Stretch: TypeAlias = Sequence[tuple[int, PartEntry]]
+"""What one process did of a pipeline or graph, with positions in the log."""
 
 
 @dataclass(slots=True)
@@ -98,6 +106,12 @@ class RecordedRun:
         self.values: dict[str, object] = {}
         """Outputs that were read already, by place."""
         self.ended: RunFinished | None = None
+        self.taken_over = 0
+        """The position of the last output that the run has from the one that it is a fork of."""
+        if self.opened.forked_from is not None:
+            after = takewhile(lambda entry: isinstance(entry, StepFinished), entries[1:])
+            self.taken_over = 1 + sum(1 for _ in after)
+        self._resumed_at: list[int] = []
         self._progress: dict[str, RetriesUsed] = {}
         self._calls: dict[tuple[str, str], RetriesUsed] = {}
         self._sent: dict[str, Exchange] = {}
@@ -115,13 +129,13 @@ class RecordedRun:
         self._agent_calls: dict[str, int] = defaultdict(int)
         self._begun: set[_Call] = set()
         """Agent calls that have sent a request, until the run comes by there again."""
-        self._of_graphs: dict[str, list[tuple[int, GraphEntry]]] | None = None
+        self._parts: dict[str, list[tuple[int, PartEntry]]] | None = None
         self._run_id = run_id
         self.add(entries)
 
     def add(self, entries: Iterable[AnyFact]) -> None:
         """Read on. Raises `RunCorrupt` for an entry that does not fit those before."""
-        self._of_graphs = None
+        self._parts = None
         for entry in entries:
             self.entries.append(entry)
             try:
@@ -156,13 +170,20 @@ class RecordedRun:
             case OnceStarted() | OnceDone() | OnceFailed():
                 self._once[entry.place, entry.name] = entry
             case RunResumed():
+                self._resumed_at.append(len(self.entries))
                 self.inputs.update(entry.inputs)
                 self.definition = entry.definition or self.definition
                 self.ended = None
             case RunFinished():
                 self.ended = entry
-            case _:
+            case RunStarted() | PauseRequested() | StopRequested() | StepStarted() | StepSkipped():
                 pass  # for those who read the trace
+            case StepCancelled() | EdgesResolved() | BranchTimedOut() | QuestionAsked() | AnswerGiven():
+                pass
+            case ValueWritten() | MessagesAdded() | ReplayDiverged():
+                pass
+            case _:
+                assert_never(entry)
 
     def _read_sent(self, entry: RequestSent) -> None:
         request = entry.request
@@ -214,24 +235,27 @@ class RecordedRun:
         step = steps_in(definition_at(self.definition, place)).get(step_name(place))
         return isinstance(step, dict) and step.get("runs") is not None
 
-    # --- graphs ---
+    # --- pipelines and graphs ---
 
-    def of_graph(self, place: str) -> Sequence[tuple[int, GraphEntry]]:
-        """What happened to the nodes of the graph at a place, empty for the outermost, with positions.
+    def stretches(self, place: str) -> Sequence[Stretch]:
+        """What each process did of the pipeline or graph at a place, empty for the outermost.
 
-        The first question sorts the whole log, so that each is answered at once.
+        The first stretch of a fork is what it has taken over. The first question sorts the whole log, so that
+        each is answered at once.
         """
-        if self._of_graphs is None:
-            self._of_graphs = defaultdict(list)
+        if self._parts is None:
+            self._parts = defaultdict(list)
             for position, entry in enumerate(self.entries, 1):
-                if isinstance(entry, GraphEntry):
-                    self._of_graphs[entry.part.place].append((position, entry))
-        return self._of_graphs.get(place, ())
+                if isinstance(entry, PartEntry):
+                    self._parts[entry.part.place].append((position, entry))
+        found = self._parts.get(place, [])
+        cuts = [self.taken_over, *self._resumed_at] if self.taken_over else self._resumed_at
+        ends = [bisect(found, cut, key=itemgetter(0)) for cut in cuts]
+        return [found[begin:end] for begin, end in pairwise([0, *ends, len(found)])]
 
-    @property
-    def resumed_at(self) -> list[int]:
-        """Positions in the log at which a process took the run up."""
-        return [number for number, entry in enumerate(self.entries, 1) if isinstance(entry, RunResumed)]
+    def resumed_now(self) -> RecordedRun:
+        """Return the record as it would be if a process took the run up now."""
+        return RecordedRun(self._run_id, [*self.entries, RunResumed(part=self.opened.part)])
 
     # --- how far it got ---
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from typing import Protocol, assert_never, runtime_checkable
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
@@ -15,14 +15,26 @@ from fastroai.runtime.facts import (
     EdgeFacts,
     EdgesResolved,
     MessagesAdded,
+    OnceDone,
+    OnceFailed,
+    OnceStarted,
+    PauseRequested,
     QuestionAsked,
+    ReplayDiverged,
+    RequestEnded,
+    RequestSent,
     RunFinished,
     RunResumed,
     RunStarted,
+    SpendingRecorded,
     StepCancelled,
     StepFailed,
     StepFinished,
     StepRetried,
+    StepSkipped,
+    StepStarted,
+    StopRequested,
+    ToolEnded,
     ValueWritten,
 )
 
@@ -61,8 +73,23 @@ def as_told(fact: AnyFact) -> AnyFact:
             return replace(fact, messages=messages.to_json())
         case ValueWritten():
             return replace(fact, value=as_json(fact.value))
+        case RequestSent(asked=asked) if asked is not None:
+            return replace(fact, request=replace(fact.request, fingerprint=asked()), asked=None)
+        case RequestEnded(response=AsJson() as response):
+            return replace(fact, response=response.to_json())
+        case ToolEnded(result=AsJson() as result):
+            return replace(fact, result=result.to_json())
+        case OnceDone():
+            return replace(fact, result=as_json(fact.result))
+        case PauseRequested() | StopRequested() | StepStarted() | StepSkipped() | MessagesAdded():
+            pass
+        case RequestSent() | RequestEnded() | SpendingRecorded() | ToolEnded() | OnceStarted() | OnceFailed():
+            pass
+        case ReplayDiverged():
+            pass
         case _:
-            return fact
+            assert_never(fact)
+    return fact
 
 
 def as_json(value: object) -> JsonValue:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, assert_never
 
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
@@ -16,18 +16,34 @@ from fastroai.places import is_in, quoted, step_name, without_attempts
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime.facts import (
     FORMAT,
+    AnswerGiven,
     AnyFact,
     BranchTimedOut,
+    EdgesResolved,
     FailureFacts,
+    MessagesAdded,
+    OnceDone,
+    OnceFailed,
+    OnceStarted,
     PauseRequested,
+    QuestionAsked,
+    ReplayDiverged,
     RequestEnded,
     RequestSent,
     RunFinished,
     RunResumed,
     RunStarted,
     RunStatus,
+    SpendingRecorded,
+    StepCancelled,
+    StepFailed,
+    StepFinished,
+    StepRetried,
     StepSkipped,
+    StepStarted,
     StopRequested,
+    ToolEnded,
+    ValueWritten,
 )
 from fastroai.store.attempts import Attempts, StepAttempt
 from fastroai.store.definitions import kind_of
@@ -272,7 +288,7 @@ class RunTrace:
         not: a changed pipeline, or a log that another one has written.
 
         Raises:
-            ConfigurationError: `pipeline` is neither a pipeline nor a graph.
+            ConfigurationError: `pipeline` is neither a pipeline nor a graph, or not what the run is one of.
         """
         # A trace has a method of that name, too: two of them would ask each other without end.
         if isinstance(pipeline, type | RunTrace) or not callable(getattr(pipeline, "replay", None)):
@@ -325,13 +341,20 @@ class RunTrace:
 def _place_of(entry: AnyFact, requests: dict[str, str]) -> str | None:
     """Where something happened; `None` for what is about the whole run."""
     match entry:
-        case RunStarted() | RunResumed() | RunFinished() | PauseRequested() | StopRequested():
+        case RunStarted() | RunResumed() | RunFinished():
             return None
-        case BranchTimedOut():
+        case PauseRequested() | StopRequested() | BranchTimedOut():
             return None
         case RequestSent():
             return entry.request.place
         case RequestEnded():
             return requests.get(entry.id)
+        case StepStarted() | StepSkipped() | StepFinished() | StepFailed() | StepCancelled() | StepRetried():
+            pass
+        case EdgesResolved() | QuestionAsked() | AnswerGiven() | ValueWritten() | MessagesAdded():
+            pass
+        case SpendingRecorded() | ToolEnded() | OnceStarted() | OnceDone() | OnceFailed() | ReplayDiverged():
+            pass
         case _:
-            return entry.place
+            assert_never(entry)
+    return entry.place

@@ -136,25 +136,21 @@ def _status(step: StepSummary | None) -> str:
     return "succeeded" if step.status == "reused" else step.status
 
 
-def _requests(attempts: Sequence[StepAttempt]) -> Mapping[str, list[tuple[str, str]]]:
-    """Return the requests of each step itself: the model and the hash, which is empty without a store."""
-    requests: dict[str, list[tuple[str, str]]] = {}
+def _requests(attempts: Sequence[StepAttempt]) -> Mapping[str, list[str]]:
+    """Return the requests of each step itself: the model and the hash."""
+    requests: dict[str, list[str]] = {}
     for attempt in attempts:
         for sent in attempt.requests:
             model = f"{sent.record.provider}:{sent.record.model}"
-            requests.setdefault(without_attempts(attempt.place), []).append((model, sent.fingerprint))
+            requests.setdefault(without_attempts(attempt.place), []).append(f"{model} {sent.fingerprint}")
     return requests
 
 
-def _of_requests(
-    place: str, first: list[tuple[str, str]], second: list[tuple[str, str]]
-) -> Iterator[Difference]:
+def _of_requests(place: str, first: list[str], second: list[str]) -> Iterator[Difference]:
     if len(first) != len(second):
         yield from _differing("requests", place, "requests sent", len(first), len(second))
     for number, pair in enumerate(zip(first, second, strict=False), 1):
-        hashes_are_known = all(fingerprint for _, fingerprint in pair)
-        told = [f"{model} {fingerprint}" if hashes_are_known else model for model, fingerprint in pair]
-        yield from _differing("requests", place, f"request {number}", *told)
+        yield from _differing("requests", place, f"request {number}", *pair)
 
 
 def _failure(failure: FailureFacts | None, run_id: str) -> JsonValue:

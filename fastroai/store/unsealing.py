@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import assert_never
 
 from pydantic import JsonValue
 
@@ -11,10 +12,15 @@ from fastroai.runtime.facts import (
     AnswerGiven,
     AnyFact,
     BranchTimedOut,
+    EdgesResolved,
     FailureFacts,
     MessagesAdded,
     OnceDone,
+    OnceFailed,
+    OnceStarted,
+    PauseRequested,
     QuestionAsked,
+    ReplayDiverged,
     RequestEnded,
     RequestSent,
     RunFinished,
@@ -25,6 +31,8 @@ from fastroai.runtime.facts import (
     StepFailed,
     StepFinished,
     StepRetried,
+    StepSkipped,
+    StepStarted,
     StopRequested,
     ToolEnded,
     ValueWritten,
@@ -67,8 +75,15 @@ def _with_payloads(entry: AnyFact, change: Callable[[JsonValue], JsonValue]) -> 
             return replace(entry, value=change(entry.value))
         case MessagesAdded():
             return replace(entry, messages=change(entry.messages))
+        case RunFinished() | PauseRequested() | StopRequested() | StepStarted() | StepSkipped():
+            pass
+        case StepFailed() | StepCancelled() | StepRetried() | EdgesResolved() | BranchTimedOut():
+            pass
+        case RequestSent() | SpendingRecorded() | OnceStarted() | OnceFailed() | ReplayDiverged():
+            pass
         case _:
-            return entry
+            assert_never(entry)
+    return entry
 
 
 def seal_messages(entry: AnyFact, codec: PayloadCodec | None) -> AnyFact:
@@ -96,5 +111,14 @@ def _with_messages(entry: AnyFact, change: Callable[[str], str]) -> AnyFact:
             return replace(entry, reason=change(entry.reason))
         case RequestSent() | RequestEnded() | SpendingRecorded() if entry.record.error is not None:
             return replace(entry, record=replace(entry.record, error=change(entry.record.error)))
+        case RunStarted() | RunResumed() | PauseRequested() | StepStarted() | StepSkipped() | StepFinished():
+            pass
+        case EdgesResolved() | QuestionAsked() | AnswerGiven() | ValueWritten() | MessagesAdded():
+            pass
+        case RequestSent() | RequestEnded() | SpendingRecorded() | ToolEnded() | OnceStarted() | OnceDone():
+            pass
+        case OnceFailed() | ReplayDiverged():
+            pass
         case _:
-            return entry
+            assert_never(entry)
+    return entry

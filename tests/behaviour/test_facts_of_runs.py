@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from dataclasses import fields
 from typing import Any
 
 import anyio
 import pytest
-from support.agents import paid_agent
+from pydantic_ai import ModelRetry, RunContext
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.usage import RequestUsage
+from support.agents import paid_agent, request_costs
 
 from fastroai import Budget, Graph, MemoryRunStore, Pipeline, PipelineConfig, StepConfig, StepContext, step
+from fastroai.agent import FastroAgent
 from fastroai.errors import BudgetExceeded, StepExecutionError, TimeLimitExceeded
 from fastroai.pipelines import RunFinished, StepSkipped
-from fastroai.store import RunHistory, trace_of
+from fastroai.runtime.facts import (
+    OnceDone,
+    OnceFailed,
+    OnceStarted,
+    RequestEnded,
+    RequestSent,
+    SpendingRecorded,
+    ToolEnded,
+)
+from fastroai.store import RunHistory, RunTrace, trace_of
 
 
 @step
@@ -60,6 +76,113 @@ async def test_a_run_has_the_same_facts_with_and_without_a_store() -> None:
     assert [(one.place, one.status) for one in live.steps] == [(one.place, one.status) for one in kept.steps]
     assert live.replay(pipeline) is None
     assert kept.replay(pipeline) is None
+
+
+SIDE_FACTS = (RequestSent, RequestEnded, SpendingRecorded, ToolEnded, OnceStarted, OnceDone, OnceFailed)
+
+
+def side_facts(trace: RunTrace) -> list[dict[str, object]]:
+    """What is on record of requests, tools and side effects, without ids, times and costs."""
+    told: list[dict[str, object]] = []
+    for fact in trace.entries:
+        match fact:
+            case RequestSent():
+                told.append({"kind": fact.kind, "request": fact.request, "rejects": fact.rejects})
+            case RequestEnded():
+                assert isinstance(fact.response, dict)
+                told.append(
+                    {"kind": fact.kind, "parts": fact.response["parts"], "cost": fact.record.cost_usd}
+                )
+            case SpendingRecorded():
+                told.append({"kind": fact.kind, "place": fact.place, "cost": fact.record.cost_usd})
+            case ToolEnded():
+                result = fact.result and fact.result["parts"][0]["content"]  # which has a time beside it
+                told.append({"kind": fact.kind, "tool": fact.tool, "retry": fact.retry, "result": result})
+            case OnceStarted() | OnceDone() | OnceFailed():
+                known = {one.name: getattr(fact, one.name) for one in fields(fact) if one.name != "timestamp"}
+                told.append({"kind": fact.kind, **known, "part": None})
+            case _:
+                pass
+    return told
+
+
+@pytest.mark.parametrize("kind", ["pipeline", "graph"])
+async def test_requests_tools_and_side_effects_are_the_same_facts_with_and_without_a_store(kind: str) -> None:
+    def look_up(word: str) -> dict[str, str]:
+        if word == "a":
+            raise ModelRetry("not that")
+        return {"found": word}
+
+    async def ask_another(ctx: RunContext[Any]) -> str:
+        return (await paid_agent(3).run("inside")).output
+
+    async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        calls = [
+            ToolCallPart("look_up", {"word": "a"}, "1"),
+            ToolCallPart("look_up", {"word": "b"}, "2"),
+            ToolCallPart("ask_another", {}, "3"),
+        ]
+        asked = sum(isinstance(message, ModelResponse) for message in messages)
+        part = calls[asked] if asked < len(calls) else TextPart("done")
+        return ModelResponse(parts=[part], usage=RequestUsage(input_tokens=1, output_tokens=0))
+
+    agent: FastroAgent[Any, str] = FastroAgent(
+        FunctionModel(respond, model_name="paid"),
+        tools=[look_up, ask_another],
+        cost_calculator=request_costs(1),
+    )
+
+    @step(retries=1, retry_delay=0)
+    async def busy(ctx: StepContext) -> str:
+        if ctx.attempt == 1:
+            with suppress(KeyError):
+                await ctx.once("fails", lambda: {}["nothing"])
+            raise ValueError("not yet")
+        await ctx.once("pay", lambda: {"receipt": 7})
+        ctx.record_usage(model="search", cost_usd="0.1")
+        async with ctx.spend("0.2", model="search") as spend:
+            spend.settle("0.1")
+        return (await ctx.run(agent, "go")).output
+
+    async def traced(store: MemoryRunStore | None) -> RunTrace:
+        if kind == "pipeline":
+            return (await Pipeline("p", {"busy": busy}).execute(store=store)).trace
+        return (await Graph("p", nodes={"busy": busy}).run(store=store)).trace
+
+    live, kept = await traced(None), await traced(MemoryRunStore())
+    assert live.status == kept.status == "finished"
+    assert live.diff(kept) == ()
+    assert side_facts(live) == side_facts(kept)
+    assert [type(fact) for fact in live.entries] == [type(fact) for fact in kept.entries]
+    assert {type(fact) for fact in live.entries}.issuperset(SIDE_FACTS)
+    assert RunTrace.from_json(live.to_json()).diff(kept) == ()
+
+
+class Odd:
+    def __repr__(self) -> str:
+        return "<odd>"
+
+
+async def test_what_no_store_would_take_is_shown_in_the_trace_of_a_run_without_one() -> None:
+    def look_up() -> Any:
+        return Odd()
+
+    async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        part = TextPart("done") if len(messages) > 1 else ToolCallPart("look_up", {}, "1")
+        return ModelResponse(parts=[part], usage=RequestUsage(input_tokens=1), metadata={"by": Odd()})
+
+    @step
+    async def asks(ctx: StepContext) -> str:
+        await ctx.once("odd", Odd)
+        return (await ctx.run(FastroAgent(FunctionModel(respond), tools=[look_up]), "go")).output
+
+    trace = (await Pipeline("p", {"asks": asks}).execute()).trace
+    [effect] = [fact.result for fact in trace.entries if isinstance(fact, OnceDone)]
+    [found] = [fact.result for fact in trace.entries if isinstance(fact, ToolEnded)]
+    assert effect == found == "<odd>"
+    hashes = {fact.request.fingerprint for fact in trace.entries if isinstance(fact, RequestSent)}
+    assert len(hashes) == 2
+    assert trace.diff((await Pipeline("p", {"asks": asks}).execute()).trace) == ()
 
 
 @pytest.mark.parametrize("store", [None, MemoryRunStore()])

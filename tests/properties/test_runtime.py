@@ -15,7 +15,7 @@ from support.virtual_time import VirtualTimeLoop, now
 
 from fastroai.errors import TimeLimitExceeded
 from fastroai.runtime import Clock, Pump, Send
-from fastroai.runtime.isolation import InContext
+from fastroai.runtime.isolation import in_context
 
 common = settings(deadline=None)
 
@@ -163,7 +163,7 @@ def test_nobody_sees_what_another_sets_side_by_side_or_one_after_the_other(
         return seen
 
     async def isolated(sets: list[tuple[int, int]]) -> list[int]:
-        return await InContext(program(sets), copy_context())
+        return await in_context(program(sets), copy_context())
 
     async def main() -> None:
         if side_by_side:

@@ -321,7 +321,7 @@ def graph_machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordedMac
             super().__init__(plan, part, known=known)
             machines.append(self)
 
-    monkeypatch.setattr("fastroai.graphs.machine.replay.GraphMachine", Recorded)
+    monkeypatch.setattr("fastroai.graphs.setup.GraphMachine", Recorded)
     yield machines
     for machine in machines:
         assert_replays(machine)

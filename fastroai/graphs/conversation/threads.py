@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from pydantic import JsonValue
 
@@ -14,19 +15,34 @@ from fastroai.graphs.conversation.thread import Phase, Thread
 from fastroai.graphs.machine.branches import Branch, Fork
 from fastroai.graphs.machine.events import Visit
 
+_Untold: TypeAlias = "tuple[Visit, Mapping[str, object], BaseException | None] | list[tuple[str, _Line]]"
+"""A visit, or branches that have come together, by the nodes that they began with."""
+
 
 @dataclass(slots=True)
 class _Line:
-    """The thread of a branch, and visits that it has yet to hear of: most runs never ask."""
+    """The thread of a branch, and what it has yet to hear of: most runs never ask."""
 
-    thread: Thread
-    untold: list[tuple[Visit, Mapping[str, object], BaseException | None]] = field(default_factory=list)
+    thread: Thread | None
+    """`None`: that of the line around it when it forked."""
+    around: _Line | None = None
+    untold: list[_Untold] = field(default_factory=list)
 
-    def now(self) -> Thread:
-        for visit, written, error in self.untold:
-            self.thread = self.thread.add(Phase(Done.of(visit.node, visit.number, written, error)))
+    def now(self, around: Thread | None = None) -> Thread:
+        """The thread; `around` is that of the line around it when it forked, if that may have gone on."""
+        thread = self.thread
+        if thread is None:
+            assert self.around is not None
+            thread = (self.around.now() if around is None else around).fork()
+        for one in self.untold:
+            if isinstance(one, list):
+                thread = thread.join([(target, line.now(thread)) for target, line in one])
+            else:
+                visit, written, error = one
+                thread = thread.add(Phase(Done.of(visit.node, visit.number, written, error)))
+        self.thread = thread
         self.untold.clear()
-        return self.thread
+        return thread
 
 
 class Threads:
@@ -60,15 +76,14 @@ class Threads:
 
     def fork(self, fork: Fork) -> None:
         """Branches inherit what was said before the fork."""
-        thread = self._lines[fork.branch.identity].now()
+        around = self._lines[fork.branch.identity]
         for branch in fork.branches:
-            self._lines[branch.identity] = _Line(thread.fork())
+            self._lines[branch.identity] = _Line(None, around)
 
     def join(self, fork: Fork) -> None:
         """The conversation before the fork, with a mark for each branch."""
         line = self._lines[fork.branch.identity]
-        branches = [(branch.target, self._lines.pop(branch.identity).now()) for branch in fork.branches]
-        line.thread = line.now().join(branches)
+        line.untold.append([(branch.target, self._lines.pop(branch.identity)) for branch in fork.branches])
 
     @staticmethod
     def phase_from_json(stored: JsonValue) -> Phase:

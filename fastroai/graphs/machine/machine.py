@@ -7,16 +7,17 @@ and in the ten-thousandth turn of a loop.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal, assert_never
 
 from fastroai.errors import GraphStopped, MemoryConflict, VisitsExhausted
 from fastroai.graphs.machine.branches import Branch, Fork
 from fastroai.graphs.machine.events import Ending, Forked, Interrupted, Joined, Visit, decision_name
 from fastroai.graphs.machine.merging import merge, merge_errors, salvage
-from fastroai.graphs.machine.routing import Choice, NodeOutcome, resolve, targets
+from fastroai.graphs.machine.routing import Choice, NodeOutcome, routed
 from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit
 from fastroai.runtime.facts import (
@@ -70,7 +71,7 @@ class GraphMachine:
         self.events = 0
         """How many it was told."""
         self.root = Branch(plan.entry)
-        self.visits: Counter[str] = Counter()
+        self.visits: defaultdict[str, int] = defaultdict(int)
         """How often each node was started."""
         self.reached: dict[str, object] = {}
         """Outputs of the terminals that were reached."""
@@ -83,17 +84,17 @@ class GraphMachine:
         self.stopped: Stopped | None = None
         """What ended the run before its time."""
         self._decided: list[Decision]
-        self._decisions = {
+        self.decisions = {
             name: node for node in plan.asking if (name := decision_name(node)) not in plan.edges
         }
         """The nodes after which models decide, by the name of the decision."""
         self._todo: list[Callable[[], None]] = []
-        self._numbers: Counter[str] = Counter()
-        self._limited: Counter[str] = Counter()
+        self._numbers: defaultdict[str, int] = defaultdict(int)
+        self._limited: defaultdict[str, int] = defaultdict(int)
         self._steps = 0
         self._wrote: defaultdict[str, set[str]] = defaultdict(set)
         self._known: Mapping[Visit, bool] = {} if known is None else known
-        self._ready: deque[tuple[StepStarted, Branch]] = deque()
+        self._ready: deque[tuple[Visit, StepStarted, Branch]] = deque()
         self._running: dict[Visit, Branch] = {}
         self._at_once = plan.max_concurrency if known is None else None
         """How many nodes run at once, at most."""
@@ -124,11 +125,11 @@ class GraphMachine:
 
     def _visit_of(self, fact: StepFact) -> Visit:
         """The visit that a fact is about, or after which it was decided."""
-        return Visit(self._decisions.get(fact.step_id, fact.step_id), fact.visit)
+        return Visit(self.decisions.get(fact.step_id, fact.step_id), fact.visit)
 
     def decided_after(self, fact: StepFact) -> Visit | None:
         """The visit after which a model decides, if that is what a fact is about."""
-        node = self._decisions.get(fact.step_id)
+        node = self.decisions.get(fact.step_id)
         return None if node is None else Visit(node, fact.visit)
 
     def output_of(self, visit: Visit) -> object:
@@ -145,8 +146,9 @@ class GraphMachine:
 
     def branch_of(self, visit: Visit) -> Branch | None:
         """The branch of a visit that has started, or waits for a decision or an answer; else `None`."""
-        deciding = self._deciding.get(visit)
-        return self._running.get(visit) or self._asking.get(visit) or (deciding[0] if deciding else None)
+        if visit in self._deciding:
+            return self._deciding[visit][0]
+        return self._running.get(visit) or self._asking.get(visit)
 
     def awaits(self, visit: Visit) -> Literal["outcome", "decision", "answer"] | None:
         """What has to come of a visit next; `None` where it has not started or is over."""
@@ -169,24 +171,16 @@ class GraphMachine:
         """Visits and decisions that were cancelled, and have not said so yet."""
         return [visit for visit in (*self._running, *self._deciding) if not self.is_wanted(visit)]
 
-    @property
-    def _sequence(self) -> int:
-        return self.events
-
     # --- events ---
 
     def _take_in(self, fact: Told | Interrupted) -> None:
         match fact:
+            case StepFinished():
+                self._on_success(self._visit_of(fact), fact)
             case RunStarted(inputs=inputs):
                 for key, value in inputs.items():
-                    self.root.memory.write(key, value, "", self._sequence)
+                    self.root.memory.write(key, value, "", self.events)
                 self._go_later(self.root, self.plan.entry, "it is the entry")
-            case StepFinished(step_id=step_id) if step_id in self._decisions:
-                branch, outcome, output = self._deciding.pop(self._visit_of(fact))
-                if self._goes_on(branch):
-                    self._route(branch, self._visit_of(fact), outcome, output, fact.output)
-            case StepFinished(output=output, written=written):
-                self._on_success(self._visit_of(fact), output, written)
             case QuestionAsked():
                 self._on_question(self._visit_of(fact), fact)
             case AnswerGiven(answer=answer, written=written):
@@ -219,10 +213,15 @@ class GraphMachine:
             case _:
                 assert_never(fact)
 
-    def _on_success(self, visit: Visit, output: object, written: Mapping[str, object]) -> None:
-        branch = self._running.pop(visit)
-        self._keep(branch, visit.node, written)
-        self._succeed(branch, visit, output)
+    def _on_success(self, visit: Visit, fact: StepFinished) -> None:
+        if fact.step_id in self.decisions:
+            branch, outcome, output = self._deciding.pop(visit)
+            if self._goes_on(branch):
+                self._route(branch, visit, outcome, output, fact.output)
+        else:
+            branch = self._running.pop(visit)
+            self._keep(branch, visit.node, fact.written)
+            self._succeed(branch, visit, fact.output)
 
     def _on_question(self, visit: Visit, fact: QuestionAsked) -> None:
         branch = self._running.pop(visit)
@@ -231,7 +230,7 @@ class GraphMachine:
             self._asking[visit], self.questions[visit] = branch, fact.question
 
     def _succeed(self, branch: Branch, visit: Visit, output: object) -> None:
-        branch.outputs.write(visit.node, output, visit.node, self._sequence)
+        branch.outputs.write(visit.node, output, visit.node, self.events)
         if visit.node in self.failures:
             branch.errors.clear(visit.node)
         if self._goes_on(branch):
@@ -239,7 +238,7 @@ class GraphMachine:
 
     def _on_failure(self, visit: Visit, fact: StepFailed) -> None:
         """A budget around the graph ends it, whatever the edges say."""
-        error, is_decision = fact.error, fact.step_id in self._decisions
+        error, is_decision = fact.error, fact.step_id in self.decisions
         if is_decision:
             del self._deciding[visit]
         else:
@@ -262,11 +261,11 @@ class GraphMachine:
 
     def _note_failure(self, branch: Branch, node: str, error: BaseException) -> None:
         self.failures[node] = error
-        branch.errors.write(node, error, node, self._sequence)
+        branch.errors.write(node, error, node, self.events)
 
     def _keep(self, branch: Branch, node: str, written: Mapping[str, object]) -> None:
         for key, value in written.items():
-            branch.memory.write(key, value, node, self._sequence)
+            branch.memory.write(key, value, node, self.events)
             self._wrote[node].add(key)
 
     def _goes_on(self, branch: Branch) -> bool:
@@ -293,18 +292,18 @@ class GraphMachine:
         self, branch: Branch, visit: Visit, outcome: NodeOutcome, output: object, decision: Choice | None
     ) -> None:
         node = visit.node
-        edges = resolve(self.plan, node, outcome, output, branch.memory, decision)
-        if edges:
+        route = routed(self.plan, node, outcome, output, branch.memory, decision)
+        if route.edges:
             resolved = EdgesResolved(
-                node, edges, visit=visit.number, branch=branch.identity, after=outcome, part=self.part
+                node, route.edges, visit=visit.number, branch=branch.identity, after=outcome, part=self.part
             )
             self._decided.append(resolved)
         branch.sources = (node,)
-        found = targets(edges)
+        found = route.targets
         if len(found) == 1:
-            self._go_later(branch, found[0], _cause(node, outcome))
+            self._go_later(branch, found[0], route.cause)
         elif found:
-            self._fork(branch, visit, found, _cause(node, outcome))
+            self._fork(branch, visit, found, route.cause)
         elif outcome == "failed":
             self._fail(branch, branch.failure_of(node))
         else:
@@ -316,7 +315,7 @@ class GraphMachine:
 
     def _go_later(self, branch: Branch, node: str, cause: str) -> None:
         """Not at once: forks inside of forks are no reason to nest calls."""
-        self._todo.append(lambda: self._go(branch, node, cause))
+        self._todo.append(partial(self._go, branch, node, cause))
 
     def _go(self, branch: Branch, node: str, cause: str) -> None:
         if not self._goes_on(branch):
@@ -324,23 +323,25 @@ class GraphMachine:
         if branch.fork is not None and node == branch.fork.join:
             self._end(branch, "arrived")
             return
-        self._numbers[node] += 1
-        visit = Visit(node, self._numbers[node])
+        self._numbers[node] = number = self._numbers[node] + 1
+        visit = Visit(node, number)
         limit = self.plan.max_visits.get(node)
-        is_skipped = self._known.get(visit)
+        is_skipped = self._known.get(visit) if self._known else None
         if is_skipped or (is_skipped is None and limit is not None and self._limited[node] >= limit):
             self._skip(branch, visit, f"max_visits={limit} was reached")
         elif is_skipped is None and self._steps >= self.plan.max_steps:
             self._stop(Stopped("failed", f"max_steps={self.plan.max_steps} visits were made before {node!r}"))
         else:
             self._steps += 1
-            self._limited[node] += 1
+            if limit is not None:
+                self._limited[node] += 1
             branch.skipped.clear()
             if branch.fork is not None:
                 branch.fork.has_run_nodes = True
-            self._clear_stale(branch, node)
-            started = StepStarted(node, cause, visit=visit.number, branch=branch.identity, part=self.part)
-            self._ready.append((started, branch))
+            if number > 1:
+                self._clear_stale(branch, node)
+            started = StepStarted(node, cause, visit=number, branch=branch.identity, part=self.part)
+            self._ready.append((visit, started, branch))
 
     def _skip(self, branch: Branch, visit: Visit, cause: str) -> None:
         node = visit.node
@@ -361,8 +362,6 @@ class GraphMachine:
 
     def _clear_stale(self, branch: Branch, node: str) -> None:
         """Forget what an earlier visit left, but for what the node declares to read."""
-        if self._numbers[node] == 1:
-            return
         branch.outputs.clear(node)
         kept = self.plan.reads.get(node, ())
         for key in self._wrote[node]:
@@ -374,10 +373,9 @@ class GraphMachine:
         if self._pausing or self.stopped is not None:
             return
         while self._ready and (self._at_once is None or len(self._running) < self._at_once):
-            started, branch = self._ready.popleft()
+            visit, started, branch = self._ready.popleft()
             if branch.state != "open":
                 continue
-            visit = Visit(started.step_id, started.visit)
             self._running[visit] = branch
             if self._begun is not None:
                 self._begun[visit] = started
@@ -390,8 +388,8 @@ class GraphMachine:
         begun, self._begun = self._begun or {}, None
         for visit, branch in reversed(self._running.items()):
             branch.path.pop()
-            self.visits -= Counter((visit.node,))  # without what is 0 then
-            self._ready.appendleft((begun[visit], branch))
+            self.visits[visit.node] -= 1
+            self._ready.appendleft((visit, begun[visit], branch))
         self._running.clear()
 
     # --- branches ---
@@ -544,7 +542,7 @@ class GraphMachine:
             where = ", ".join(map(repr, self._dead_ends))
             self._finish("failed", f"no terminal was reached: no edge was taken after {where}")
         else:
-            waiting = (*(visit.node for visit in self._asking), *(one.step_id for one, _ in self._ready))
+            waiting = (*(visit.node for visit in self._asking), *(visit.node for visit, _, _ in self._ready))
             reason = f"{waiting[0]!r} waits for an answer" if self._asking else "a pause was requested"
             self._finish("paused", reason, waiting=waiting)
 
@@ -571,7 +569,3 @@ class GraphMachine:
                 part=self.part,
             )
         )
-
-
-def _cause(node: str, outcome: NodeOutcome) -> str:
-    return f"{node!r} {'was skipped' if outcome == 'skipped' else outcome}"

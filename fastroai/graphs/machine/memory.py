@@ -61,6 +61,15 @@ class Memory(Mapping[str, object]):
         for key, written in self._own.items():
             yield key, None if written is _CLEARED else written
 
+    def values_now(self) -> dict[str, object]:
+        """All values, by name."""
+        values = {} if self._around is None else self._around.values_now()
+        for key, written in self._own.items():
+            values.pop(key, None)
+            if written is not _CLEARED:
+                values[key] = written.value
+        return values
+
     def take(self, key: str, written: Written) -> None:
         """Set a value that another branch wrote, as it was written there."""
         self._own[key] = written

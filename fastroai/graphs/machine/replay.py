@@ -1,24 +1,23 @@
-"""A run of a graph as its log has it: the state machine, taken to where the log ends."""
+"""A run of a graph as its log has it: what that is to the state machine."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, assert_never
 
 from pydantic import JsonValue
 
 from fastroai.errors import ContractViolation, RunCorrupt
-from fastroai.graphs.conversation.threads import Threads
+from fastroai.graphs.machine.branches import Branch
 from fastroai.graphs.machine.events import Forked, Interrupted, Joined, Visit, decision_name, visit_place
 from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.work import decision_from_json
 from fastroai.places import split_attempt, step_name
-from fastroai.runs.machine import Cancel, Changed, Decided, Told, Unit, unit_of
-from fastroai.runs.units import Past
+from fastroai.runs.machine import Changed, unit_of
+from fastroai.runs.replay import Replay, divergence_of, other_run, retold
 from fastroai.runtime.facts import (
     AnswerGiven,
     BranchTimedOut,
@@ -31,7 +30,6 @@ from fastroai.runtime.facts import (
     RunResumed,
     RunStarted,
     StepCancelled,
-    StepFact,
     StepFailed,
     StepFinished,
     StepSkipped,
@@ -41,197 +39,132 @@ from fastroai.runtime.facts import (
 )
 from fastroai.steps.durability import stored_output, stored_value
 from fastroai.store.payloads import PayloadCodec
-from fastroai.store.recorded import GraphEntry, RecordedRun
+from fastroai.store.recorded import PartEntry, RecordedRun, Stretch
+from fastroai.store.trace import Divergence, RunTrace
+from fastroai.store.unsealing import seal_payloads
+from fastroai.store.values import value_from_json
 
-Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | QuestionAsked | AnswerGiven
-"""What ends a visit, or the wait for an answer."""
+Ended: TypeAlias = StepFinished | StepFailed | StepCancelled | QuestionAsked
+"""What ends a visit, or the decision after one."""
 
 F = TypeVar("F", StepFailed, BranchTimedOut)
 
 
-class Replay:
-    """The state of a run when its log ends, and what is to be run then."""
+class GraphReplay(Replay):
+    """A graph of a run: its machine, its conversations, and what its visits have left."""
+
+    machine: GraphMachine
 
     def __init__(
         self,
         setup: GraphSetup,
         inputs: Mapping[str, object],
+        recorded: RecordedRun,
         part: Part,
-        known: Mapping[Visit, bool] | None = None,
+        codec: PayloadCodec | None,
+        *,
+        known: Mapping[Visit, bool],
+        forgiving: bool = False,
     ) -> None:
         """At the beginning; `known` is whether visits on record were skipped."""
-        self.setup, self.part = setup, part
-        self.machine = GraphMachine(setup.plan, part, known=known)
-        self.threads = Threads(setup.conversation, setup.goal)
-        self.starts: dict[Unit, StepStarted] = {}
-        """What has started and is not over."""
-        self.cancelled: set[Unit] = set()
-        """What was cancelled since it last started."""
-        self.past: list[Past] = []
-        self.joined: set[str] = set()
+        self._setup, self._recorded, self._codec, self._forgiving = setup, recorded, codec, forgiving
+        self.threads = setup.threads()
+        self._joined: list[str] = []
         """The forks whose branches have come together."""
-        self.decided: list[Decided] = []
-        """Everything that was decided, in order."""
-        self.untold: list[Decided] = []
-        """What was decided, and is not on record: after an answer that came with the resumption."""
-        self.finish: RunFinished | None = None
-        self.tell(RunStarted(inputs=inputs, part=part))
-
-    def tell(self, fact: Told | Interrupted) -> None:
-        """Let the machine take in what happened."""
-        self.finish = None
-        for decision in self.machine.handle(fact):
-            match decision:
-                case StepStarted():
-                    self.starts[unit_of(decision)] = decision
-                    self.cancelled.discard(unit_of(decision))
-                    self.decided.append(decision)
-                case StepSkipped() | EdgesResolved():
-                    self.decided.append(decision)
-                case Changed(Forked(fork)):
-                    self.threads.fork(fork)
-                case Changed(Joined(fork)):
-                    self.threads.join(fork)
-                    self.joined.add(fork.identity)
-                case RunFinished():
-                    self.finish = decision
-                case Cancel(units):
-                    self.cancelled.update(units)
-                case _:
-                    pass
-
-    def over(self, fact: Outcome) -> None:
-        """A visit, or a decision, is over."""
-        self.starts.pop(unit_of(fact), None)
-        self.tell(fact)
-
-    def take_up(self) -> None:
-        """The log ends here: go on with what has started and is not over."""
-        if self.machine.stopped is None and self.finish is None:
-            # The machine starts visits again; decisions are just made.
-            self.starts = {
-                unit: start
-                for unit, start in self.starts.items()
-                if self.machine.decided_after(start) is not None
-            }
-            self.tell(RunResumed(part=self.part))
-
-
-def replayed(
-    setup: GraphSetup,
-    inputs: Mapping[str, object],
-    recorded: RecordedRun,
-    part: Part,
-    codec: PayloadCodec | None,
-    *,
-    forgiving: bool,
-) -> Replay:
-    """The state of a graph of the run, as the log has it.
-
-    Failures that a run has ended of are tried again when it is resumed, and what was cancelled for them goes
-    on: so those do not count.
-
-    Raises:
-        RunCorrupt: the log is not that of such a graph; passed over, if `forgiving`.
-    """
-    place = part.place
-    known = _known(recorded, place)
-    dropped: set[int] = set()
-    while True:
-        reader = LogReader(Replay(setup, inputs, part, known), recorded, codec, forgiving)
-        lost = reader.read_all(place, dropped)
-        if lost is None:
-            reader.replay.take_up()
-            reader.replay.untold = _untold(reader.replay, recorded, place)
-            return reader.replay
-        dropped |= lost
-
-
-def _known(recorded: RecordedRun, place: str) -> dict[Visit, bool]:
-    """The visits that a graph came to, and whether they were skipped."""
-    return {
-        Visit(*unit_of(entry)): isinstance(entry, StepSkipped)
-        for _, entry in recorded.of_graph(place)
-        if isinstance(entry, StepStarted | StepSkipped)
-    }
-
-
-def _untold(replay: Replay, recorded: RecordedRun, place: str) -> list[Decided]:
-    """Decisions that the log has not."""
-    told = {
-        unit_of(entry)
-        for _, entry in recorded.of_graph(place)
-        if isinstance(entry, EdgesResolved | StepSkipped)
-    }
-    return [
-        decision
-        for decision in replay.decided
-        if isinstance(decision, EdgesResolved | StepSkipped) and unit_of(decision) not in told
-    ]
-
-
-class LogReader:
-    """Turns the entries of a graph into events."""
-
-    def __init__(
-        self, replay: Replay, recorded: RecordedRun, codec: PayloadCodec | None, forgiving: bool
-    ) -> None:
-        self.replay, self._recorded, self._codec, self._forgiving = replay, recorded, codec, forgiving
-        self._setup = replay.setup
-        self.position = 0
-        self._prefix = ""
+        self._position = 0
+        self._prefix = f"{part.place}/" if part.place else ""
         """Of the places of visits."""
         self._failures: list[BaseException] = []
         self._lost: list[tuple[int, str]] = []
         """Positions of what made branches fail, and of what was cancelled, with the branch."""
-        self._is_stopping = False
-        """Whether something outside of the graph has stopped it: what is cancelled for that goes on."""
         self._written: dict[str, tuple[int | None, dict[str, object]]] = {}
         """By visit: what an attempt wrote, and which one."""
         self._messages: dict[str, JsonValue] = {}
+        super().__init__(setup.machine(part, known=known), RunStarted(inputs=inputs, part=part))
 
-    def read_all(self, place: str, dropped: Collection[int], *, goes_on: bool = True) -> set[int] | None:
-        """Read what the log says of a graph; what must be dropped, if the run was resumed after a failure.
+    def follow(self, change: Changed) -> None:
+        """Bring the conversations along."""
+        match change.what:
+            case Forked(fork):
+                self.threads.fork(fork)
+            case Joined(fork):
+                self.threads.join(fork)
+                self._joined.append(fork.identity)
 
-        `goes_on`: it is resumed now, at the end of the log.
+    # --- from process to process ---
+
+    def undone(self, stretch: Stretch) -> Collection[int]:
+        """See `Replay`: what was asked of a run, and what stopped it from outside of the graph.
+
+        What was cancelled for that goes on.
         """
-        self._prefix = f"{place}/" if place else ""
-        resumed = deque(self._recorded.resumed_at)
-        for position, entry in self._recorded.of_graph(place):
-            while resumed and resumed[0] < position:
-                resumed.popleft()
-                self._is_stopping = False
-                if (lost := self._resume()) is not None:
-                    return lost
-            if position not in dropped:
-                self.position = position
-                self.read(entry)
-        return self._resume() if goes_on else None
+        undone: set[int] = set()
+        is_stopping = False
+        for position, entry in stretch:
+            is_stop = isinstance(entry, StopRequested) or (
+                isinstance(entry, StepFailed) and entry.budget == "outer"
+            )
+            if (
+                is_stop
+                or isinstance(entry, PauseRequested)
+                or (is_stopping and isinstance(entry, StepCancelled))
+            ):
+                undone.add(position)
+            is_stopping |= is_stop
+        return undone
 
-    def _resume(self) -> set[int] | None:
-        """Nothing runs any more: whatever was cancelled has ended. What a failed run is to try again."""
-        machine = self.replay.machine
+    def resumed(self) -> Collection[int]:
+        """See `Replay`: whatever was cancelled has ended, and failures are tried again."""
+        machine = self.machine
         while machine.stopped is None and (unwanted := machine.unwanted):
             for visit in unwanted:
                 _, written = self._written.pop(f"{self._prefix}{visit_place(visit)}", (None, {}))
                 name = visit.node if machine.awaits(visit) == "outcome" else decision_name(visit.node)
-                self.replay.over(StepCancelled(name, "", visit=visit.number, written=written))
+                self.due.pop((name, visit.number), None)
+                self.tell(StepCancelled(name, "", visit=visit.number, written=written))
         self._keep_partial_work()
         if machine.stopped is None or not any(one is machine.stopped.error for one in self._failures):
-            return None
-        joined = tuple(f"{fork}/" for fork in self.replay.joined)
+            return ()
+        joined = tuple(f"{fork}/" for fork in self._joined)
         return {position for position, branch in self._lost if not branch.startswith(joined)}
 
     def _keep_partial_work(self) -> None:
         """What visits wrote that had not ended is in memory, as it was when their process told of it."""
         for place, (_, written) in self._written.items():
-            visit = visit_of(place)
-            if self.replay.machine.awaits(visit) == "outcome":
-                self.replay.tell(Interrupted(visit, written))
+            visit = _visit_of(place)
+            if self.machine.awaits(visit) == "outcome":
+                self.machine.handle(Interrupted(visit, written))
         self._written.clear()
 
-    def read(self, entry: GraphEntry) -> None:
-        """Take in one entry. Raises `RunCorrupt` if it cannot be what the graph would have done."""
+    def go_on(self, stretches: Iterable[Stretch]) -> None:
+        """See `Replay`."""
+        told = {
+            unit_of(entry)
+            for stretch in stretches
+            for _, entry in stretch
+            if isinstance(entry, EdgesResolved | StepSkipped)
+        }
+        self.decided = [
+            one
+            for one in self.decided
+            if isinstance(one, EdgesResolved | StepSkipped) and unit_of(one) not in told
+        ]
+        goes_on = self.machine.stopped is None and (self.finish is None or self.finish.status == "paused")
+        if goes_on:  # then the machine starts visits again, but not decisions
+            self.due = {
+                unit: start
+                for unit, start in self.due.items()
+                if self.machine.decided_after(start) is not None
+            }
+        self.decided += self.due.values()
+        if goes_on:
+            self.tell(RunResumed(part=self.machine.part))
+
+    # --- entry by entry ---
+
+    def read(self, position: int, entry: PartEntry) -> None:
+        """See `Replay`."""
+        self._position = position
         match entry:
             case StepStarted():  # what an interrupted attempt said is not in the conversation of the next one
                 self._messages.pop(entry.place, None)
@@ -240,16 +173,16 @@ class LogReader:
             case MessagesAdded():
                 self._messages[split_attempt(entry.place)[0]] = entry.messages
             case BranchTimedOut():
-                self.replay.tell(self._raised(entry))
-                self._lost.append((self.position, entry.branch))
-            case StepSkipped() | EdgesResolved() | PauseRequested():
-                pass  # decided again, and asked once
-            case StopRequested() | StepFailed(budget="outer"):
-                self._is_stopping = True  # which was no failure of its own
-            case StepCancelled() if self._is_stopping:
-                pass
-            case _:
+                self.tell(self._raised(entry))
+                self._lost.append((position, entry.branch))
+            case PauseRequested() | StopRequested():
+                self.tell(entry)
+            case StepFinished() | StepFailed() | StepCancelled() | QuestionAsked() | AnswerGiven():
                 self._read_outcome(entry)
+            case StepSkipped() | EdgesResolved() | RunFinished():
+                pass  # decided here, too
+            case _:
+                assert_never(entry)
 
     def _read_written(self, entry: ValueWritten) -> None:
         place, attempt = split_attempt(entry.place)
@@ -258,54 +191,59 @@ class LogReader:
         values[entry.key] = self._value(entry.value, None)
         self._written[place] = attempt, values
 
-    def _read_outcome(self, entry: Outcome) -> None:
-        machine = self.replay.machine
-        visit, is_decision = self.located(entry)
+    def _read_outcome(self, entry: Ended | AnswerGiven) -> None:
+        machine = self.machine
+        decided = machine.decided_after(entry)
+        visit = decided or Visit(*unit_of(entry))
         branch = machine.branch_of(visit)
-        due = "decision" if is_decision else "answer" if isinstance(entry, AnswerGiven) else "outcome"
+        due = "decision" if decided else "answer" if isinstance(entry, AnswerGiven) else "outcome"
         if branch is None or machine.awaits(visit) != due:
             if self._forgiving:
                 return
             raise self._corrupt(f"the graph would not have come to {entry.place!r} there")
-        fact = self._live_decision(entry) if is_decision else self._live(entry, visit)
-        error = fact.error if isinstance(fact, StepFailed) else None
-        if not isinstance(entry, AnswerGiven):
-            self.replay.past.append(
-                Past(
-                    self.replay.starts[unit_of(entry)],
-                    entry.timestamp,
-                    0.0 if isinstance(entry, StepCancelled) else entry.duration_ms,
-                    error,
-                    isinstance(entry, StepFinished) and entry.degraded,
-                )
-            )
-        if not is_decision and not isinstance(fact, StepCancelled):
-            stored = self._messages.pop(entry.place, None)
-            phase = None if stored is None else self.replay.threads.phase_from_json(self._value(stored, None))
-            self.replay.threads.add(branch, visit, fact.written, error, phase)
-        self.replay.over(fact)
-        is_over = branch.state in ("failed", "cancelled") or machine.stopped is not None
-        if is_over and isinstance(fact, StepFailed | StepCancelled):
-            self._lost.append((self.position, branch.identity))
-
-    def located(self, entry: StepFact) -> tuple[Visit, bool]:
-        """The visit that an entry is of, and whether it is of the decision after it."""
-        decided = self.replay.machine.decided_after(entry)
-        return (Visit(*unit_of(entry)), False) if decided is None else (decided, True)
-
-    def _live_decision(self, entry: Outcome) -> StepFinished | StepCancelled:
-        if not isinstance(entry, StepFinished):
-            return StepCancelled(entry.step_id, "", visit=entry.visit)
-        try:
-            return replace(entry, output=decision_from_json(self._value(entry.output, None)))
-        except ValueError as error:
-            raise self._corrupt(str(error)) from error
-
-    def _live(self, entry: Outcome, visit: Visit) -> Outcome:
-        """An entry with its values as they were."""
         if isinstance(entry, AnswerGiven):
             answer = self._value(entry.answer, self._setup.answers.get(visit.node))
-            return replace(entry, answer=answer, written=self._writes(visit, answer, {}))
+            written = self._writes(visit, answer, {})
+            self._say(branch, visit, entry, written, None)
+            self.tell(replace(entry, answer=answer, written=written))
+            return
+        fact = self._live_decision(entry) if decided else self._live(entry, visit)
+        if not decided and not isinstance(fact, StepCancelled):
+            error = fact.error if isinstance(fact, StepFailed) else None
+            self._say(branch, visit, entry, fact.written, error)
+        self.over(entry, fact)
+        is_over = branch.state in ("failed", "cancelled") or machine.stopped is not None
+        if is_over and isinstance(fact, StepFailed | StepCancelled):
+            self._lost.append((self._position, branch.identity))
+
+    def _say(
+        self,
+        branch: Branch,
+        visit: Visit,
+        entry: Ended | AnswerGiven,
+        written: Mapping[str, object],
+        error: BaseException | None,
+    ) -> None:
+        stored = self._messages.pop(entry.place, None)
+        phase = None if stored is None else self.threads.phase_from_json(self._value(stored, None))
+        self.threads.add(branch, visit, written, error, phase)
+
+    def _live_decision(self, entry: Ended) -> Ended:
+        match entry:
+            case StepFinished():
+                try:
+                    return replace(entry, output=decision_from_json(self._value(entry.output, None)))
+                except ValueError as error:
+                    raise self._corrupt(str(error)) from error
+            case StepFailed():
+                return self._raised(entry)
+            case StepCancelled() | QuestionAsked():
+                return StepCancelled(entry.step_id, "", visit=entry.visit)
+            case _:
+                assert_never(entry)
+
+    def _live(self, entry: Ended, visit: Visit) -> Ended:
+        """An entry with its values as they were."""
         attempt, written = self._written.pop(entry.place, (None, {}))
         if isinstance(entry, StepCancelled):
             return replace(entry, written=written)
@@ -338,12 +276,61 @@ class LogReader:
             raise self._corrupt(f"it is not of the type that is declared: {error}") from error
 
     def _corrupt(self, reason: str) -> RunCorrupt:
-        return RunCorrupt(self._recorded.opened.run_id, self.position, reason)
+        return RunCorrupt(self._recorded.opened.run_id, self._position, reason)
 
 
-def visit_of(place: str) -> Visit:
+def _visit_of(place: str) -> Visit:
     """The visit at a place, which may be a decision."""
     _, _, number = place.rpartition("/")[2].rpartition("#")
     return Visit(
         step_name(place), int(number) if number.isdecimal() and "#" in place.rpartition("/")[2] else 1
+    )
+
+
+def replayed(
+    setup: GraphSetup,
+    inputs: Mapping[str, object],
+    recorded: RecordedRun,
+    part: Part,
+    codec: PayloadCodec | None,
+    *,
+    forgiving: bool,
+) -> GraphReplay:
+    """The state of a graph of the run, as the log has it.
+
+    Failures that a run has ended of are tried again when it is resumed, and what was cancelled for them goes
+    on: so those do not count.
+
+    Raises:
+        RunCorrupt: the log is not that of such a graph; passed over, if `forgiving`.
+    """
+    known = {
+        Visit(*unit_of(entry)): isinstance(entry, StepSkipped)
+        for stretch in recorded.stretches(part.place)
+        for _, entry in stretch
+        if isinstance(entry, StepStarted | StepSkipped)
+    }
+    return retold(
+        lambda: GraphReplay(setup, inputs, recorded, part, codec, known=known, forgiving=forgiving),
+        recorded,
+        part.place,
+    )
+
+
+def first_divergence(setup: GraphSetup, input_types: Mapping[str, Any], trace: RunTrace) -> Divergence | None:
+    """The first one, in the outermost graph. `input_types` are those that are declared, by name.
+
+    Raises:
+        ConfigurationError: it is the trace of a run of a pipeline.
+        RunCorrupt: the inputs are not what the graph accepts.
+    """
+    if (other := other_run(trace, "graph", setup.name)) is not None:
+        return other
+    recorded = RecordedRun(trace.run_id, [seal_payloads(entry) for entry in trace.entries])
+    try:
+        inputs = {name: value_from_json(value, input_types.get(name)) for name, value in trace.inputs.items()}
+    except ValueError as error:
+        raise RunCorrupt(trace.run_id, 1, f"its inputs are not what the graph accepts: {error}") from error
+    return divergence_of(
+        lambda: GraphReplay(setup, inputs, recorded, recorded.opened.part, None, known={}), recorded, ""
     )

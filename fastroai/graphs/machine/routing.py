@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from fastroai.expressions import Outcome
 from fastroai.graphs.machine.evaluating import tested
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from fastroai.graphs.shape.plan import GraphPlan
 
 NodeOutcome: TypeAlias = Literal["succeeded", "skipped", "failed"]
+
+_OPEN: Final = ("conditional", "llm_decide")
+"""Edges whose outcome depends on more than how the visit has ended."""
 
 
 class EdgeOutcome(NamedTuple):
@@ -62,7 +65,39 @@ class Choice:
     """Why it is the fallback, if the decider did not answer."""
 
 
-def resolve(
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What becomes of the edges after a visit to a node."""
+
+    edges: tuple[EdgeOutcome, ...]
+    """All of them, in declaration order."""
+    targets: tuple[str, ...]
+    """Where the taken ones lead, each once."""
+    cause: str
+    """Why these nodes run."""
+
+
+def routed(
+    plan: GraphPlan,
+    node: str,
+    outcome: NodeOutcome,
+    output: object,
+    memory: Mapping[str, object],
+    decision: Choice | None,
+) -> Route:
+    """The route after a visit; made once for all runs where no condition and no model has a say in it."""
+    known: Route | None = plan.fixed_routes.get((node, outcome))
+    if known is not None:
+        return known
+    edges = tuple(_resolve(plan, node, outcome, output, memory, decision))
+    targets = tuple(dict.fromkeys([one.edge.target for one in edges if one.taken]))
+    route = Route(edges, targets, f"{node!r} {'was skipped' if outcome == 'skipped' else outcome}")
+    if not any(edge.when in _OPEN for edge in plan.edges[node]):
+        plan.fixed_routes[node, outcome] = route
+    return route
+
+
+def _resolve(
     plan: GraphPlan,
     node: str,
     outcome: NodeOutcome,
@@ -88,11 +123,6 @@ def resolve(
     return [
         EdgeOutcome(one.edge, False, None, beside) if one.edge.when == "always" else one for one in outcomes
     ]
-
-
-def targets(outcomes: Sequence[EdgeOutcome]) -> tuple[str, ...]:
-    """Where the taken edges lead, each once."""
-    return tuple(dict.fromkeys([one.edge.target for one in outcomes if one.taken]))
 
 
 def _after_failure(edge: Edge, node: str) -> EdgeOutcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from fastroai.graphs.shape.dominators import AncestorTree, immediate_dominators
 from fastroai.graphs.shape.edge import Edge
@@ -57,6 +57,10 @@ class GraphPlan:
     `on_failure`; `None` where there is none before the end."""
     asking: frozenset[str] = field(init=False, repr=False, compare=False)
     """The nodes after whose success a model has a say: those with `llm_decide` edges."""
+    fixed_routes: dict[tuple[str, str], Any] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+    """Routes after nodes whose output has no say in them, by node and outcome; `routed` keeps them here."""
     _tree: AncestorTree[str | None] = field(init=False, repr=False, compare=False)
     _joins: dict[tuple[str, ...], str | None] = field(
         init=False, repr=False, compare=False, default_factory=dict

@@ -70,11 +70,12 @@ async def test_a_graph_that_decides_otherwise_is_told_with_the_first_entry_that_
     found = trace.replay(looped(counted, limit=2))
     assert found is not None
     assert found.got.startswith("'turn' started, because ")
-    found = trace.replay(Graph("other", nodes=counted.nodes("a", "b"), edges=[Edge("a", "b")]))
+    name = trace.pipeline
+    found = trace.replay(Graph(name, nodes=counted.nodes("a", "b"), edges=[Edge("a", "b")]))
     assert found is not None
     assert found.expected == "no start of 'turn'"
     longer = Graph(
-        "longer",
+        name,
         nodes={**looped(counted).nodes, "after": counted.node("after")},
         edges=[*looped(counted).edges, Edge("join", "after")],
         entry="turn",

@@ -60,7 +60,9 @@ async def test_a_skip_that_is_not_decided_and_one_that_is() -> None:
     assert told(turning(1), skipping) == "None"
     assert "the replay has no skip of 'turn'; on record is 'turn' skipped" in told(turning(), skipping)
     without = [entry for entry in skipping if not isinstance(entry, StepSkipped)]
-    assert "has a decision on 'turn'; on record is the run finished" in told(turning(1), without)
+    assert "has 'turn' skipped, because max_visits=1 was reached; on record is the run finished" in told(
+        turning(1), without
+    )
 
 
 async def test_outputs_and_inputs_that_do_not_fit() -> None:
@@ -84,10 +86,12 @@ async def test_ends_that_are_not_those_of_the_run() -> None:
     *entries, ended = await entries_of(turning())
     assert isinstance(ended, RunFinished)
     assert told(turning(), entries) == "None", "it goes on"
-    assert told(turning(), [*entries, replace(ended, status="cancelled")]).endswith("is the run cancelled")
-    assert "the run finished" in told(turning(), [*entries, replace(ended, status="failed")])
+    assert told(turning(), [*entries, replace(ended, status="cancelled")]) == "None", "from outside"
+    assert "the run finished, because reached 'end'" in told(
+        turning(), [*entries, replace(ended, status="failed")]
+    )
     cut = [entry for entry in entries if not (isinstance(entry, StepFinished) and entry.place == "end")]
-    assert "the run going on with 'end'; on record is the run finished" in told(turning(), [*cut, ended])
+    assert "the run waiting for 'end'; on record is the run finished" in told(turning(), [*cut, ended])
     assert told(turning(), [*cut, replace(ended, status="paused")]) == "None", "it was paused"
 
 

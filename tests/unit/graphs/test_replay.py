@@ -103,14 +103,14 @@ async def test_a_log_that_cannot_be_is_refused_and_never_crashes_whatever_is_wro
     for log in spoiled(entries):
         for forgiving in (False, True):
             try:
-                recorded = RecordedRun("r", log)
+                recorded = RecordedRun("r", log).resumed_now()
                 replay = replayed(
                     graph._setup, {"x": 1}, recorded, recorded.opened.part, None, forgiving=forgiving
                 )
             except RunCorrupt:
                 refused += 1
             else:
-                assert replay.finish or replay.starts
+                assert replay.finish or replay.due
     assert refused > 50
 
 
@@ -121,9 +121,14 @@ async def test_every_beginning_of_a_log_is_one_that_a_run_can_go_on_from() -> No
     questions = next(number for number, entry in enumerate(entries) if isinstance(entry, QuestionAsked))
     for end in range(1, len(entries) + 1):
         replay = replayed(
-            graph._setup, {"x": 1}, RecordedRun("r", entries[:end]), entries[0].part, None, forgiving=False
+            graph._setup,
+            {"x": 1},
+            RecordedRun("r", entries[:end]).resumed_now(),
+            entries[0].part,
+            None,
+            forgiving=False,
         )
-        assert replay.finish or replay.starts
+        assert replay.finish or replay.due
         if end > questions + 1 and replay.finish is not None:
             assert replay.finish.status in ("paused", "finished")
     assert replay.finish is not None
@@ -141,7 +146,7 @@ async def test_what_another_graph_has_done_is_refused_with_the_entry_that_does_n
         replayed(other._setup, {}, RecordedRun("r", entries), entries[0].part, None, forgiving=False)
     assert "StepFinished" in repr(entries[refused.value.position - 1])
     replay = replayed(other._setup, {}, RecordedRun("r", entries), entries[0].part, None, forgiving=True)
-    assert list(replay.machine.root.outputs) == ["b", "a"] or replay.starts
+    assert list(replay.machine.root.outputs) == ["b", "a"] or replay.due
     assert isinstance(entries[0], RunStarted)
     assert isinstance(entries[-1], RunFinished)
     assert not any(isinstance(entry, RunResumed) for entry in entries)

@@ -1,11 +1,11 @@
 import asyncio
-from collections.abc import Generator
+from collections.abc import Awaitable, Generator
 from contextvars import ContextVar, copy_context
 from typing import Any
 
 import pytest
 
-from fastroai.runtime.isolation import InContext
+from fastroai.runtime.isolation import in_context
 
 VARIABLE: ContextVar[str] = ContextVar("variable", default="outside")
 
@@ -25,7 +25,7 @@ async def test_what_is_set_inside_stays_inside_also_while_it_waits() -> None:
         ready.set()
 
     looker = asyncio.create_task(look())
-    assert await InContext(set_and_wait("inside", ready), context) == "inside"
+    assert await in_context(set_and_wait("inside", ready), context) == "inside"
     await looker
     assert VARIABLE.get() == "outside"
     assert context[VARIABLE] == "inside"
@@ -38,7 +38,7 @@ async def test_it_starts_from_the_context_that_it_is_given() -> None:
     async def look() -> str:
         return VARIABLE.get()
 
-    assert await InContext(look(), context) == "given"
+    assert await in_context(look(), context) == "given"
 
 
 async def test_it_runs_in_the_current_task() -> None:
@@ -46,7 +46,7 @@ async def test_it_runs_in_the_current_task() -> None:
         await asyncio.sleep(0)
         return asyncio.current_task()
 
-    assert await InContext(task(), copy_context()) is asyncio.current_task()
+    assert await in_context(task(), copy_context()) is asyncio.current_task()
 
 
 async def test_an_exception_comes_out_as_itself() -> None:
@@ -57,7 +57,7 @@ async def test_an_exception_comes_out_as_itself() -> None:
         raise error
 
     with pytest.raises(ValueError, match="x") as caught:
-        await InContext(fail(), copy_context())
+        await in_context(fail(), copy_context())
     assert caught.value is error
 
 
@@ -72,7 +72,7 @@ async def test_cancellation_is_thrown_in_and_may_be_handled() -> None:
         raise AssertionError("nothing else wakes it")
 
     async def call() -> str:
-        return await InContext(work(), copy_context())
+        return await in_context(work(), copy_context())
 
     task = asyncio.create_task(call())
     await asyncio.sleep(0)
@@ -93,7 +93,7 @@ async def test_it_says_when_it_waits_for_the_first_time_before_anything_else_run
         happened.append("another task")
 
     task = asyncio.create_task(other())
-    await InContext(work(), copy_context(), lambda: happened.append("waits"))
+    await in_context(work(), copy_context(), lambda: happened.append("waits"))
     await task
     assert happened == ["works", "waits", "another task", "has waited"]
 
@@ -105,11 +105,12 @@ async def test_one_that_never_waits_says_nothing() -> None:
     def waits() -> None:
         raise AssertionError("it does not wait")
 
-    assert await InContext(work(), copy_context(), waits) == "done"
+    assert await in_context(work(), copy_context(), waits) == "done"
 
 
-def drive(awaitable: InContext[Any]) -> Generator[Any, Any, Any]:
-    return awaitable.__await__()
+def drive(awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
+    assert isinstance(awaitable, Generator)
+    return awaitable
 
 
 class Suspend:
@@ -124,7 +125,7 @@ def test_what_the_loop_sends_arrives() -> None:
     async def work() -> str:
         return await Suspend()
 
-    steps = drive(InContext(work(), copy_context()))
+    steps = drive(in_context(work(), copy_context()))
     assert next(steps) == "waiting"
     with pytest.raises(StopIteration) as end:
         steps.send("sent")
@@ -141,7 +142,7 @@ def test_closing_it_closes_what_is_inside_in_its_context() -> None:
         finally:
             closed_in.append(VARIABLE.get())
 
-    steps = drive(InContext(work(), copy_context()))
+    steps = drive(in_context(work(), copy_context()))
     next(steps)
     steps.close()
     assert closed_in == ["inside"]

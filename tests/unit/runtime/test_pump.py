@@ -157,7 +157,7 @@ async def test_it_ends_with_the_scope_that_it_was_made_in() -> None:
     async with Scope("step", "s", parent=None) as scope:
         pump = Pump(count_for_ever)
         await anext(pump)
-        assert scope.is_open_inside
+        assert scope.open_inside
     assert_no_task_is_left()
     assert [item async for item in pump] == []
 
@@ -168,7 +168,7 @@ async def test_a_scope_forgets_a_pump_that_has_ended_or_was_closed() -> None:
         pump = Pump(count_for_ever)
         await anext(pump)
         await pump.aclose()
-        assert not scope.is_open_inside
+        assert not scope.open_inside
 
 
 async def test_cancelling_a_close_still_waits_for_the_producer() -> None:

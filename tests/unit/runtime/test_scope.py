@@ -174,7 +174,7 @@ async def test_events_reach_the_listener_of_the_run() -> None:
     assert heard == [event]
 
 
-async def test_leaving_ends_what_is_open_inside_last_first() -> None:
+async def test_leaving_ends_what_open_inside_last_first() -> None:
     ended: list[tuple[str, bool]] = []
 
     async def first() -> None:
@@ -190,10 +190,10 @@ async def test_leaving_ends_what_is_open_inside_last_first() -> None:
         for closer in (first, gone, last):
             scope.on_close(closer)
         scope.forget_closer(gone)
-        assert scope.is_open_inside
+        assert scope.open_inside
     assert ended == [("last", False), ("first", False)]
     assert scope.closed
-    assert not scope.is_open_inside
+    assert not scope.open_inside
     scope.forget_closer(gone)
 
 

@@ -208,7 +208,7 @@ async def test_a_worker_thread_of_a_run_uses_the_runs_loop_and_scope() -> None:
 
     async with Scope("step", "s", parent=None) as scope:
         found = await of_the_run(lambda: waiting_for(where))
-        assert not scope.is_open_inside
+        assert not scope.open_inside
     assert found == (asyncio.get_running_loop(), scope)
 
 
@@ -220,7 +220,7 @@ async def test_another_thread_uses_a_background_loop_in_the_runs_scope() -> None
 
     async with Scope("step", "s", parent=None) as scope:
         loop, there = await asyncio.to_thread(waiting_for, where)
-        assert not scope.is_open_inside
+        assert not scope.open_inside
     assert there is scope
     assert loop is not asyncio.get_running_loop()
 

@@ -1,0 +1,323 @@
+"""The one replay: what a log says of a run is told to a new state machine, and compared with its decisions.
+
+Resumed, forked and driven runs go on from there. `trace.replay` compares.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Literal, TypeAlias, TypeVar, assert_never
+
+from fastroai.errors import ConfigurationError, RunCorrupt
+from fastroai.places import step_name
+from fastroai.runs.machine import Cancel, Changed, Decided, Machine, Told, Unit, unit_of
+from fastroai.runs.units import Past
+from fastroai.runtime.facts import (
+    AnswerGiven,
+    BranchTimedOut,
+    EdgesResolved,
+    MessagesAdded,
+    PauseRequested,
+    QuestionAsked,
+    RunFinished,
+    RunStarted,
+    StepCancelled,
+    StepFailed,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+    StopRequested,
+    ValueWritten,
+)
+from fastroai.store.recorded import PartEntry, RecordedRun, Stretch
+from fastroai.store.trace import Divergence, RunTrace
+
+_Decision: TypeAlias = StepStarted | StepSkipped | EdgesResolved
+"""What a machine decides of a unit."""
+
+
+class Replay(ABC):
+    """A pipeline or graph of a run, as far as its machine was told of it.
+
+    Kinds of runs differ in what an entry of the log is to their machine, and in what a resumption undoes.
+    """
+
+    def __init__(self, machine: Machine, started: RunStarted) -> None:
+        self.machine: Machine = machine
+        self.due: dict[Unit, StepStarted] = {}
+        """What has started and is not over, in the order in which it started."""
+        self.cancelled: set[Unit] = set()
+        """What was cancelled since it last started."""
+        self.past: dict[Unit, Past] = {}
+        """What is over since it last started."""
+        self.decided: list[_Decision] = []
+        """What was decided so far; when the run goes on, what is not on record."""
+        self.finish: RunFinished | None = None
+        """How the run ends, if nothing goes on in it."""
+        self.tell(started)
+
+    @property
+    def decisions(self) -> list[Decided]:
+        """What is to be done when all of the log is told."""
+        return [*self.decided] if self.finish is None else [*self.decided, self.finish]
+
+    @abstractmethod
+    def read(self, position: int, entry: PartEntry) -> None:
+        """Take in an entry. Raises `RunCorrupt` if it cannot be what this would have done."""
+
+    @abstractmethod
+    def resumed(self) -> Collection[int]:
+        """Take in that another process has taken the run up.
+
+        Return the positions of entries that count no longer, because the run tries again: then the log is
+        told anew, without them.
+        """
+
+    @abstractmethod
+    def go_on(self, stretches: Iterable[Stretch]) -> None:
+        """Take in that this process takes the run up. `stretches` are what those before it have done."""
+
+    def undone(self, stretch: Stretch) -> Collection[int]:
+        """Return the positions of what a process did that counts only until another takes the run up."""
+        return ()
+
+    def tell(self, fact: Told) -> None:
+        """Let the machine take in what happened, and note what it decides."""
+        self.finish = None
+        for decision in self.machine.handle(fact):
+            match decision:
+                case StepStarted():
+                    unit = unit_of(decision)
+                    self.due[unit] = decision
+                    self.cancelled.discard(unit)
+                    self.past.pop(unit, None)
+                    self.decided.append(decision)
+                case StepSkipped() | EdgesResolved():
+                    self.decided.append(decision)
+                case Cancel(units):
+                    self.cancelled.update(units)
+                case Changed():
+                    self.follow(decision)
+                case RunFinished():
+                    self.finish = decision
+                case _:
+                    assert_never(decision)
+
+    @abstractmethod
+    def follow(self, change: Changed) -> None:
+        """Take in what changed in the machine besides."""
+
+    def over(
+        self,
+        entry: StepFinished | StepFailed | StepCancelled | QuestionAsked,
+        fact: StepFinished | StepFailed | StepCancelled | QuestionAsked,
+    ) -> None:
+        """A unit is over: `entry` says so, and `fact` is what that is to the machine."""
+        unit = unit_of(entry)
+        started = self.due.pop(unit, None)
+        if started is None:  # of the run that this one is a fork of
+            started = StepStarted(entry.step_id, "", visit=entry.visit, branch=entry.branch, part=entry.part)
+        self.past[unit] = Past(
+            started,
+            entry.timestamp,
+            0.0 if isinstance(entry, StepCancelled) else entry.duration_ms,
+            fact.error if isinstance(fact, StepFailed) else None,
+            isinstance(entry, StepFinished) and entry.degraded,
+        )
+        self.tell(fact)
+
+
+R = TypeVar("R", bound=Replay)
+
+
+def retold(begin: Callable[[], R], recorded: RecordedRun, place: str) -> R:
+    """Tell a new machine all that the log says of the pipeline or graph at a place, which goes on from there.
+
+    Raises:
+        RunCorrupt: the log is not that of such a pipeline or graph.
+    """
+    *history, last = recorded.stretches(place)
+    replay = begin()
+    dropped = {position for stretch in history for position in replay.undone(stretch)}
+    while lost := _tell(replay, [*history, ()], dropped):
+        dropped |= lost
+        replay = begin()
+    replay.go_on(history)
+    for position, entry in last:
+        replay.read(position, entry)
+    return replay
+
+
+def divergence_of(begin: Callable[[], Replay], recorded: RecordedRun, place: str) -> Divergence | None:
+    """The first entry that a machine would not have decided, or the place where one is missing."""
+    stretches, dropped, seen = recorded.stretches(place), set[int](), 0
+    while True:
+        comparison = _Comparison(begin(), seen, recorded.taken_over)
+        try:
+            lost = _tell(comparison, stretches, dropped)
+        except _Different as found:
+            return found.divergence
+        if not lost:
+            return None
+        dropped |= lost
+        seen = comparison.seen
+
+
+def other_run(trace: RunTrace, kind: Literal["pipeline", "graph"], name: str) -> Divergence | None:
+    """The divergence of a run of a pipeline or graph that has another name.
+
+    Raises:
+        ConfigurationError: it is a run of the other kind.
+    """
+    if trace.kind != kind:
+        expected = f"the trace of a run of a {kind}; a {trace.kind} replays this one: {trace.pipeline!r}"
+        raise ConfigurationError("trace", trace, expected)
+    if trace.pipeline != name:
+        return Divergence(1, f"a run of {kind} {name!r}", f"a run of {kind} {trace.pipeline!r}")
+    return None
+
+
+def _tell(told: Replay | _Comparison, stretches: Sequence[Stretch], dropped: Collection[int]) -> set[int]:
+    """What each process has done; what must be dropped, if a process that followed has undone something."""
+    for number, stretch in enumerate(stretches):
+        if number:
+            undone = {*told.undone(stretches[number - 1])}.difference(dropped)
+            if lost := undone or told.resumed():
+                return {*lost}
+        for position, entry in stretch:
+            if position not in dropped:
+                told.read(position, entry)
+    return set()
+
+
+class _Different(Exception):  # nothing is wrong
+    def __init__(self, divergence: Divergence) -> None:
+        self.divergence = divergence
+
+
+class _Comparison:
+    """Compares entries with what a machine has decided before them."""
+
+    def __init__(self, replay: Replay, seen: int, taken_over: int) -> None:
+        """What comes first is not compared: up to `seen`, which was, and what a fork has taken over."""
+        self._replay, self.seen, self._taken_over = replay, seen, taken_over
+        self._pending: dict[tuple[type, Unit], _Decision] = {}
+        """What was decided, and is not on record yet."""
+        self._is_stopping = False
+        """Whether somebody asked it to stop, which time limits and cancelled tasks do as well."""
+
+    def undone(self, stretch: Stretch) -> Collection[int]:
+        return self._replay.undone(stretch)
+
+    def resumed(self) -> Collection[int]:
+        """What had started and is not over starts anew, whatever else is undone."""
+        self._note_decisions()
+        replay = self._replay
+        replay.decided += [one for one in self._pending.values() if not isinstance(one, StepStarted)]
+        lost = replay.resumed()
+        replay.decided += replay.due.values()
+        self._pending.clear()
+        self._is_stopping = False
+        return lost
+
+    def read(self, position: int, entry: PartEntry) -> None:
+        """Compare an entry with what was decided, and take in what happened."""
+        self._note_decisions()
+        expected = self._check(entry)
+        if position > max(self.seen, self._taken_over):
+            if expected is not None:
+                raise _Different(Divergence(position, expected, _in_short(entry)))
+            self.seen = position
+        try:
+            self._replay.read(position, entry)
+        except RunCorrupt as error:
+            expected = f"nothing like it, because {error.reason}"
+            raise _Different(Divergence(position, expected, _in_short(entry))) from error
+
+    def _note_decisions(self) -> None:
+        decided = self._replay.decided
+        self._pending |= {(type(one), unit_of(one)): one for one in decided}
+        decided.clear()
+
+    def _check(self, entry: PartEntry) -> str | None:
+        """What is expected instead."""
+        match entry:
+            case StepStarted() | StepSkipped() | EdgesResolved():
+                return self._check_decision(entry)
+            case StepFinished() | StepFailed() | StepCancelled() | QuestionAsked():
+                unit = unit_of(entry)
+                is_running = unit in self._replay.due and (StepStarted, unit) not in self._pending
+                return None if is_running else f"{entry.step_id!r} not running"
+            case RunFinished():
+                return self._check_end(entry)
+            case StopRequested():
+                self._is_stopping = True
+            case PauseRequested() | AnswerGiven() | BranchTimedOut() | ValueWritten() | MessagesAdded():
+                pass
+            case _:
+                assert_never(entry)
+        return None
+
+    def _check_decision(self, entry: _Decision) -> str | None:
+        decided = self._pending.pop((type(entry), unit_of(entry)), None)
+        if decided is None:
+            return f"no {_NAMES[type(entry)]} of {entry.step_id!r}"
+        return None if _is_same(decided, entry) else _in_short(decided)
+
+    def _check_end(self, entry: RunFinished) -> str | None:
+        finish = self._replay.finish
+        if entry.status == "cancelled" or (entry.status == "failed" and self._is_stopping):
+            return None  # by what is around all steps, such as a time limit of the run
+        if finish is None and entry.status != "finished":
+            return None  # nobody can say what else would have run
+        for decided in sorted(self._pending.values(), key=lambda one: isinstance(one, StepStarted)):
+            return _in_short(decided)
+        if finish is None:
+            return f"the run waiting for {', '.join(repr(step) for step, _ in self._replay.due)}"
+        return None if finish.status == entry.status else f"the run {finish.status}, because {finish.reason}"
+
+
+_NAMES = {StepStarted: "start", StepSkipped: "skip", EdgesResolved: "end"}
+
+
+def _is_same(decided: _Decision, entry: _Decision) -> bool:
+    match entry:
+        case StepStarted():  # a resumed run learns no more for whose place a step once waited
+            assert isinstance(decided, StepStarted)
+            return entry.cause.startswith(decided.cause) or decided.cause.startswith(entry.cause)
+        case StepSkipped():
+            assert isinstance(decided, StepSkipped)
+            return entry.cause == decided.cause
+        case EdgesResolved():
+            assert isinstance(decided, EdgesResolved)
+            outcomes = ([(edge.target, edge.taken) for edge in one.edges] for one in (entry, decided))
+            return next(outcomes) == next(outcomes)
+        case _:
+            assert_never(entry)
+
+
+def _in_short(entry: PartEntry) -> str:
+    """What an entry says happened, in a few words."""
+    match entry:
+        case StepStarted():
+            return f"{step_name(entry.place)!r} started, because {entry.cause}"
+        case StepSkipped():
+            return f"{step_name(entry.place)!r} skipped, because {entry.cause}"
+        case StepFinished():
+            return f"an output of {step_name(entry.place)!r}"
+        case StepFailed():
+            return f"a failure of {step_name(entry.place)!r}"
+        case QuestionAsked():
+            return f"a question of {step_name(entry.place)!r}"
+        case EdgesResolved():
+            targets = [edge.target for edge in entry.edges if edge.taken]
+            return f"{step_name(entry.place)!r} followed by {', '.join(map(repr, targets)) or 'nothing'}"
+        case RunFinished():
+            return f"the run {entry.status}"
+        case StepCancelled() | AnswerGiven() | BranchTimedOut() | ValueWritten() | MessagesAdded():
+            return type(entry).__name__
+        case PauseRequested() | StopRequested():
+            return type(entry).__name__
+        case _:
+            assert_never(entry)

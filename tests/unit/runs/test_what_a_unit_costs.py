@@ -1,0 +1,48 @@
+"""What the floor of every run adds to a unit that does nothing, in function calls of Python."""
+
+from itertools import pairwise
+
+import pytest
+from support.calls_made import python_calls
+
+from fastroai.graphs import Edge, Graph
+from fastroai.pipelines import Pipeline, StepContext, step
+
+FEW, MANY = 50, 150
+
+MOST_OF_A_STEP = 26
+MOST_OF_A_NODE = 70
+
+
+@step
+async def nothing(ctx: StepContext) -> int:
+    return 1
+
+
+@pytest.fixture(autouse=True)
+def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the suite wraps around every run calls functions too."""
+    monkeypatch.undo()
+
+
+def names(length: int) -> list[str]:
+    return [f"s{number}" for number in range(length)]
+
+
+async def test_a_step_that_does_nothing_costs_few_function_calls() -> None:
+    async def calls(length: int) -> int:
+        ids = names(length)
+        chain = Pipeline("chain", dict.fromkeys(ids, nothing), {after: [one] for one, after in pairwise(ids)})
+        return await python_calls(lambda: chain.execute({}))
+
+    assert round((await calls(MANY) - await calls(FEW)) / (MANY - FEW)) <= MOST_OF_A_STEP
+
+
+async def test_a_node_that_does_nothing_costs_few_function_calls() -> None:
+    async def calls(length: int) -> int:
+        ids = names(length)
+        edges = [Edge(one, after) for one, after in pairwise(ids)]
+        chain = Graph("chain", nodes=dict.fromkeys(ids, nothing), edges=edges)
+        return await python_calls(chain.run)
+
+    assert round((await calls(MANY) - await calls(FEW)) / (MANY - FEW)) <= MOST_OF_A_NODE
