@@ -8,12 +8,8 @@ from datetime import UTC, datetime
 from time import perf_counter
 from typing import Literal
 
-from pydantic_ai.messages import (
-    ModelResponse,
-)
-from pydantic_ai.models import (
-    StreamedResponse,
-)
+from pydantic_ai.messages import ModelResponse
+from pydantic_ai.models import StreamedResponse
 
 from fastroai.agent.agent_run import AgentRun
 from fastroai.agent.answers import has_counts, is_cut, is_measured, tokens_of, uncounted

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar, final
 
 from fastroai.errors import ConfigurationError, ExpressionError, ExpressionProblem
-from fastroai.expressions.calling import as_function
 from fastroai.expressions.compiling import Compiler
 from fastroai.expressions.copying import copied
 from fastroai.expressions.evaluation import Evaluation, Missing, Problem
@@ -136,4 +136,19 @@ def _with_functions(functions: Mapping[str, Callable[..., JsonValue]]) -> Mappin
             raise ConfigurationError(option, function, "another name: every expression has this function")
         if not callable(function) or inspect.iscoroutinefunction(function):
             raise ConfigurationError(option, function, "a plain function")
-    return {**FUNCTIONS, **{name: as_function(name, function) for name, function in functions.items()}}
+    return {**FUNCTIONS, **{name: _as_function(name, function) for name, function in functions.items()}}
+
+
+def _as_function(name: str, function: Callable[..., JsonValue]) -> Function:
+    """What calls a function with copies, takes nothing but JSON back, and turns exceptions into problems."""
+
+    def call(evaluation: Evaluation, *arguments: Value) -> Value:
+        given = [copied(evaluation, argument, f"an argument of {name}()") for argument in arguments]
+        try:
+            result = function(*given)
+        except Exception as error:
+            told = traceback.format_exception_only(error)[-1].strip()
+            raise Problem(f"{name}() raised {told}") from error
+        return copied(evaluation, result, f"what {name}() returned")
+
+    return Function(call, least=0, most=None)

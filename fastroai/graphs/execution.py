@@ -15,9 +15,7 @@ from fastroai.graphs.run import GraphRun
 from fastroai.graphs.setup import GraphSetup
 from fastroai.runs.execution import Execution
 from fastroai.runs.request import RunRequest
-from fastroai.runtime.facts import (
-    RunFinished,
-)
+from fastroai.runtime.facts import RunFinished
 from fastroai.steps import PipelineConfig
 from fastroai.steps.hooks import RunHooks
 from fastroai.store.signals import Signal

@@ -9,7 +9,7 @@ from typing import Any, assert_never, cast
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, TimeLimitExceeded
-from fastroai.graphs.agents.decide_step import DecideStep
+from fastroai.graphs.agents.decider import DecideStep
 from fastroai.graphs.conversation.talk import Talk
 from fastroai.graphs.conversation.thread import Phase
 from fastroai.graphs.conversation.threads import Threads

@@ -3,253 +3,151 @@
 Each name is loaded when it is first used: the command line asks whether a process is dead without PydanticAI.
 """
 
-from __future__ import annotations
-
-import importlib
 from typing import TYPE_CHECKING
 
+from fastroai.lazy import lazy_names
+
 if TYPE_CHECKING:
-    from fastroai.runtime.admission import (
-        RequestTerms,
-        Reservation,
-        admit,
-        crossing,
-        record_spending,
-        step_down_if_due,
-    )
-    from fastroai.runtime.budget_scopes import BudgetScope, BudgetView, Remaining, budget_scope
-    from fastroai.runtime.circuit import CircuitState
-    from fastroai.runtime.circuit_breaker import CircuitBreaker
-    from fastroai.runtime.classification import Classifier, FailureClass, FailureContext, classify
-    from fastroai.runtime.clock import Clock
-    from fastroai.runtime.events import (
-        BudgetRefused,
-        BudgetWarning,
-        CircuitClosed,
-        CircuitOpened,
-        ContractViolated,
-        Listener,
-        SpendRecorded,
-        TextChunk,
-    )
-    from fastroai.runtime.facts import (
-        AnswerGiven,
-        BranchTimedOut,
-        EdgesResolved,
-        Fact,
-        QuestionAsked,
-        RunEvent,
-        RunFinished,
-        RunResumed,
-        RunStarted,
-        StepCancelled,
-        StepFailed,
-        StepFinished,
-        StepRetried,
-        StepSkipped,
-        StepStarted,
-    )
-    from fastroai.runtime.failures import (
-        billing_of,
-        is_exhausted,
-        is_terminal,
-        is_transport_failure,
-        mark_exhausted,
-        may_retry,
-    )
-    from fastroai.runtime.http_signals import retry_after
-    from fastroai.runtime.in_flight import Charge
-    from fastroai.runtime.provider_limits import (
-        ProviderLimit,
-        ProviderLimits,
-        ProviderLimitStatus,
-        check_provider_limits,
-    )
-    from fastroai.runtime.pump import Pump, PumpedStream, Send
-    from fastroai.runtime.retry import (
-        DEFAULT_RETRY,
-        NO_RETRIES_USED,
-        RetriesUsed,
-        RetryPolicies,
-        RetryPolicy,
-        backoff_delay,
-    )
-    from fastroai.runtime.retry_rules import Retry, RetryRules
-    from fastroai.runtime.scope import Scope, current_scope
-    from fastroai.runtime.sync import blocking, blocking_overloaded, loop_of_run, run_blocking
+    from fastroai.runtime.admission import RequestTerms as RequestTerms
+    from fastroai.runtime.admission import Reservation as Reservation
+    from fastroai.runtime.admission import admit as admit
+    from fastroai.runtime.admission import crossing as crossing
+    from fastroai.runtime.admission import record_spending as record_spending
+    from fastroai.runtime.admission import step_down_if_due as step_down_if_due
+    from fastroai.runtime.budget_scopes import BudgetScope as BudgetScope
+    from fastroai.runtime.budget_scopes import BudgetView as BudgetView
+    from fastroai.runtime.budget_scopes import Remaining as Remaining
+    from fastroai.runtime.budget_scopes import budget_scope as budget_scope
+    from fastroai.runtime.circuit import CircuitState as CircuitState
+    from fastroai.runtime.circuit_breaker import CircuitBreaker as CircuitBreaker
+    from fastroai.runtime.classification import Classifier as Classifier
+    from fastroai.runtime.classification import FailureClass as FailureClass
+    from fastroai.runtime.classification import FailureContext as FailureContext
+    from fastroai.runtime.classification import classify as classify
+    from fastroai.runtime.clock import Clock as Clock
+    from fastroai.runtime.events import BudgetRefused as BudgetRefused
+    from fastroai.runtime.events import BudgetWarning as BudgetWarning
+    from fastroai.runtime.events import CircuitClosed as CircuitClosed
+    from fastroai.runtime.events import CircuitOpened as CircuitOpened
+    from fastroai.runtime.events import ContractViolated as ContractViolated
+    from fastroai.runtime.events import Listener as Listener
+    from fastroai.runtime.events import SpendRecorded as SpendRecorded
+    from fastroai.runtime.events import TextChunk as TextChunk
+    from fastroai.runtime.facts import AnswerGiven as AnswerGiven
+    from fastroai.runtime.facts import BranchTimedOut as BranchTimedOut
+    from fastroai.runtime.facts import EdgesResolved as EdgesResolved
+    from fastroai.runtime.facts import Fact as Fact
+    from fastroai.runtime.facts import QuestionAsked as QuestionAsked
+    from fastroai.runtime.facts import RunEvent as RunEvent
+    from fastroai.runtime.facts import RunFinished as RunFinished
+    from fastroai.runtime.facts import RunResumed as RunResumed
+    from fastroai.runtime.facts import RunStarted as RunStarted
+    from fastroai.runtime.facts import StepCancelled as StepCancelled
+    from fastroai.runtime.facts import StepFailed as StepFailed
+    from fastroai.runtime.facts import StepFinished as StepFinished
+    from fastroai.runtime.facts import StepRetried as StepRetried
+    from fastroai.runtime.facts import StepSkipped as StepSkipped
+    from fastroai.runtime.facts import StepStarted as StepStarted
+    from fastroai.runtime.failures import billing_of as billing_of
+    from fastroai.runtime.failures import is_exhausted as is_exhausted
+    from fastroai.runtime.failures import is_terminal as is_terminal
+    from fastroai.runtime.failures import is_transport_failure as is_transport_failure
+    from fastroai.runtime.failures import mark_exhausted as mark_exhausted
+    from fastroai.runtime.failures import may_retry as may_retry
+    from fastroai.runtime.http_signals import retry_after as retry_after
+    from fastroai.runtime.in_flight import Charge as Charge
+    from fastroai.runtime.provider_limits import ProviderLimit as ProviderLimit
+    from fastroai.runtime.provider_limits import ProviderLimits as ProviderLimits
+    from fastroai.runtime.provider_limits import ProviderLimitStatus as ProviderLimitStatus
+    from fastroai.runtime.provider_limits import check_provider_limits as check_provider_limits
+    from fastroai.runtime.pump import Pump as Pump
+    from fastroai.runtime.pump import PumpedStream as PumpedStream
+    from fastroai.runtime.pump import Send as Send
+    from fastroai.runtime.retry import DEFAULT_RETRY as DEFAULT_RETRY
+    from fastroai.runtime.retry import NO_RETRIES_USED as NO_RETRIES_USED
+    from fastroai.runtime.retry import RetriesUsed as RetriesUsed
+    from fastroai.runtime.retry import RetryPolicies as RetryPolicies
+    from fastroai.runtime.retry import RetryPolicy as RetryPolicy
+    from fastroai.runtime.retry import backoff_delay as backoff_delay
+    from fastroai.runtime.retry_rules import Retry as Retry
+    from fastroai.runtime.retry_rules import RetryRules as RetryRules
+    from fastroai.runtime.scope import Scope as Scope
+    from fastroai.runtime.scope import current_scope as current_scope
+    from fastroai.runtime.sync import blocking as blocking
+    from fastroai.runtime.sync import blocking_overloaded as blocking_overloaded
+    from fastroai.runtime.sync import loop_of_run as loop_of_run
+    from fastroai.runtime.sync import run_blocking as run_blocking
 
-__all__ = [
-    "AnswerGiven",
-    "BranchTimedOut",
-    "EdgesResolved",
-    "Fact",
-    "QuestionAsked",
-    "RunResumed",
-    "StepCancelled",
-    "DEFAULT_RETRY",
-    "NO_RETRIES_USED",
-    "BudgetRefused",
-    "BudgetScope",
-    "BudgetView",
-    "BudgetWarning",
-    "Charge",
-    "CircuitBreaker",
-    "CircuitClosed",
-    "CircuitOpened",
-    "CircuitState",
-    "Classifier",
-    "Clock",
-    "ContractViolated",
-    "FailureClass",
-    "FailureContext",
-    "Listener",
-    "ProviderLimit",
-    "ProviderLimitStatus",
-    "ProviderLimits",
-    "Pump",
-    "PumpedStream",
-    "Remaining",
-    "RequestTerms",
-    "Reservation",
-    "RetriesUsed",
-    "Retry",
-    "RetryPolicies",
-    "RetryPolicy",
-    "RetryRules",
-    "RunEvent",
-    "RunFinished",
-    "RunStarted",
-    "Scope",
-    "Send",
-    "SpendRecorded",
-    "StepFailed",
-    "StepFinished",
-    "StepRetried",
-    "StepSkipped",
-    "StepStarted",
-    "TextChunk",
-    "admit",
-    "backoff_delay",
-    "billing_of",
-    "blocking",
-    "blocking_overloaded",
-    "budget_scope",
-    "check_provider_limits",
-    "classify",
-    "crossing",
-    "current_scope",
-    "is_exhausted",
-    "is_terminal",
-    "is_transport_failure",
-    "loop_of_run",
-    "mark_exhausted",
-    "may_retry",
-    "record_spending",
-    "retry_after",
-    "run_blocking",
-    "step_down_if_due",
-]
-
-_HOMES = {
-    "fastroai.runtime.admission": (
-        "RequestTerms",
-        "Reservation",
-        "admit",
-        "crossing",
-        "record_spending",
-        "step_down_if_due",
-    ),
-    "fastroai.runtime.budget_scopes": (
-        "BudgetScope",
-        "BudgetView",
-        "Remaining",
-        "budget_scope",
-    ),
-    "fastroai.runtime.circuit": ("CircuitState",),
-    "fastroai.runtime.circuit_breaker": ("CircuitBreaker",),
-    "fastroai.runtime.classification": (
-        "Classifier",
-        "FailureClass",
-        "FailureContext",
-        "classify",
-    ),
-    "fastroai.runtime.clock": ("Clock",),
-    "fastroai.runtime.events": (
-        "BudgetRefused",
-        "BudgetWarning",
-        "CircuitClosed",
-        "CircuitOpened",
-        "ContractViolated",
-        "Listener",
-        "SpendRecorded",
-        "TextChunk",
-    ),
-    "fastroai.runtime.facts": (
-        "AnswerGiven",
-        "BranchTimedOut",
-        "EdgesResolved",
-        "Fact",
-        "QuestionAsked",
-        "RunEvent",
-        "RunFinished",
-        "RunResumed",
-        "RunStarted",
-        "StepCancelled",
-        "StepFailed",
-        "StepFinished",
-        "StepRetried",
-        "StepSkipped",
-        "StepStarted",
-    ),
-    "fastroai.runtime.failures": (
-        "billing_of",
-        "is_exhausted",
-        "is_terminal",
-        "is_transport_failure",
-        "mark_exhausted",
-        "may_retry",
-    ),
-    "fastroai.runtime.http_signals": ("retry_after",),
-    "fastroai.runtime.in_flight": ("Charge",),
-    "fastroai.runtime.provider_limits": (
-        "ProviderLimit",
-        "ProviderLimits",
-        "ProviderLimitStatus",
-        "check_provider_limits",
-    ),
-    "fastroai.runtime.pump": (
-        "Pump",
-        "PumpedStream",
-        "Send",
-    ),
-    "fastroai.runtime.retry": (
-        "DEFAULT_RETRY",
-        "NO_RETRIES_USED",
-        "RetriesUsed",
-        "RetryPolicies",
-        "RetryPolicy",
-        "backoff_delay",
-    ),
-    "fastroai.runtime.retry_rules": (
-        "Retry",
-        "RetryRules",
-    ),
-    "fastroai.runtime.scope": (
-        "Scope",
-        "current_scope",
-    ),
-    "fastroai.runtime.sync": ("blocking", "blocking_overloaded", "loop_of_run", "run_blocking"),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'fastroai.runtime' has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".admission": (
+            "RequestTerms",
+            "Reservation",
+            "admit",
+            "crossing",
+            "record_spending",
+            "step_down_if_due",
+        ),
+        ".budget_scopes": ("BudgetScope", "BudgetView", "Remaining", "budget_scope"),
+        ".circuit": ("CircuitState",),
+        ".circuit_breaker": ("CircuitBreaker",),
+        ".classification": ("Classifier", "FailureClass", "FailureContext", "classify"),
+        ".clock": ("Clock",),
+        ".events": (
+            "BudgetRefused",
+            "BudgetWarning",
+            "CircuitClosed",
+            "CircuitOpened",
+            "ContractViolated",
+            "Listener",
+            "SpendRecorded",
+            "TextChunk",
+        ),
+        ".facts": (
+            "AnswerGiven",
+            "BranchTimedOut",
+            "EdgesResolved",
+            "Fact",
+            "QuestionAsked",
+            "RunEvent",
+            "RunFinished",
+            "RunResumed",
+            "RunStarted",
+            "StepCancelled",
+            "StepFailed",
+            "StepFinished",
+            "StepRetried",
+            "StepSkipped",
+            "StepStarted",
+        ),
+        ".failures": (
+            "billing_of",
+            "is_exhausted",
+            "is_terminal",
+            "is_transport_failure",
+            "mark_exhausted",
+            "may_retry",
+        ),
+        ".http_signals": ("retry_after",),
+        ".in_flight": ("Charge",),
+        ".provider_limits": (
+            "ProviderLimit",
+            "ProviderLimits",
+            "ProviderLimitStatus",
+            "check_provider_limits",
+        ),
+        ".pump": ("Pump", "PumpedStream", "Send"),
+        ".retry": (
+            "DEFAULT_RETRY",
+            "NO_RETRIES_USED",
+            "RetriesUsed",
+            "RetryPolicies",
+            "RetryPolicy",
+            "backoff_delay",
+        ),
+        ".retry_rules": ("Retry", "RetryRules"),
+        ".scope": ("Scope", "current_scope"),
+        ".sync": ("blocking", "blocking_overloaded", "loop_of_run", "run_blocking"),
+    },
+)

@@ -13,12 +13,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import RequestRecord, Usage, usd_to_microcents
-from fastroai.runtime.events import (
-    Listener,
-)
-from fastroai.runtime.facts import (
-    RunEvent,
-)
+from fastroai.runtime.events import Listener
+from fastroai.runtime.facts import RunEvent
 from fastroai.runtime.ledger import Account, Room
 from fastroai.runtime.scope import Scope, current_scope
 from fastroai.usage import UsageReport

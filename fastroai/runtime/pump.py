@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import Context, copy_context
-from types import TracebackType
 from typing import Final, Generic, Self, TypeAlias, TypeVar
 
 from fastroai.errors import ScopeClosedError
@@ -147,12 +146,7 @@ class PumpedStream(Generic[T]):
         self._entered = True
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     async def __aiter__(self) -> AsyncIterator[T]:

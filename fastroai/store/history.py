@@ -19,14 +19,10 @@ from fastroai.errors import (
     RunNotFound,
     RunStoreUnavailable,
 )
-from fastroai.runtime.facts import (
-    RunStatus,
-)
+from fastroai.runtime.facts import RunStatus
 from fastroai.runtime.options import check_count
 from fastroai.store.adapter import adapt_run_store
-from fastroai.store.entries import (
-    RunHeader,
-)
+from fastroai.store.entries import RunHeader
 from fastroai.store.headers import (
     check_run_id,
     decode_header,

@@ -20,12 +20,8 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 from fastroai.errors import RevisionConflict, RunNotFound
-from fastroai.runtime.facts import (
-    RunStatus,
-)
-from fastroai.store.entries import (
-    RunHeader,
-)
+from fastroai.runtime.facts import RunStatus
+from fastroai.store.entries import RunHeader
 from fastroai.store.headers import FoundHeader, encode_header, keys_with, read_header
 from fastroai.store.run_store import RunStore, StoredKey
 

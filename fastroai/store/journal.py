@@ -17,9 +17,7 @@ from fastroai.errors import (
     ScopeClosedError,
 )
 from fastroai.runtime import backoff_delay
-from fastroai.runtime.facts import (
-    AnyFact,
-)
+from fastroai.runtime.facts import AnyFact
 from fastroai.runtime.tasks import end_task
 from fastroai.runtime.wakeup import running_loop
 from fastroai.store.entries import entry_to_store

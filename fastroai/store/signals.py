@@ -9,9 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final, Literal, TypeAlias, get_args
 
 from fastroai.errors import RevisionConflict
-from fastroai.store.entries import (
-    RunHeader,
-)
+from fastroai.store.entries import RunHeader
 from fastroai.store.headers import signal_key
 from fastroai.store.run_store import RunStore
 

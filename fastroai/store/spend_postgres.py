@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Final, NamedTuple
+from typing import Final
 
 from fastroai.errors import SpendStoreUnavailable
 from fastroai.store.connections import Connections
@@ -54,7 +54,7 @@ class PostgresSpendStore(KeptAt):
 
     async def reserve(self, claim: SpendClaim) -> SpendVerdict:
         """See `SpendStore`."""
-        answer = await self._call(
+        return await self._call(
             "spend_reserve_v1",
             claim.account,
             claim.id,
@@ -63,14 +63,11 @@ class PostgresSpendStore(KeptAt):
             timedelta(seconds=claim.lease),
             claim.holder,
         )
-        return SpendVerdict(
-            granted=answer.yes, first=answer.first, balance=answer.balance, holders=answer.holders
-        )
 
     async def mark_sent(self, claim: SpendClaim) -> bool:
         """See `SpendStore`."""
         lease = timedelta(seconds=claim.lease)
-        return (await self._call("spend_mark_sent_v1", claim.account, claim.id, lease)).yes
+        return (await self._call("spend_mark_sent_v1", claim.account, claim.id, lease)).granted
 
     async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
         """See `SpendStore`."""
@@ -98,7 +95,7 @@ class PostgresSpendStore(KeptAt):
         """Close the idle connections. New ones are opened when it is used again."""
         await self._connections.aclose()
 
-    async def _call(self, function: str, account: SpendAccount, *arguments: object) -> _Answer:
+    async def _call(self, function: str, account: SpendAccount, *arguments: object) -> SpendVerdict:
         from psycopg.sql import SQL, Identifier, Placeholder
 
         parameters = (account.key, account.window, *arguments)
@@ -108,30 +105,23 @@ class PostgresSpendStore(KeptAt):
         rows = await self._connections.run(
             lambda connection: connection.execute(query, parameters).fetchall()
         )
-        return _Answer.of(*rows[0])
+        return _verdict(*rows[0])
 
 
-class _Answer(NamedTuple):
-    yes: bool
-    first: bool
-    balance: SpendBalance
-    holders: tuple[str, ...]
-
-    @classmethod
-    def of(
-        cls,
-        yes: bool,
-        first: bool,
-        spent_usd: Decimal,
-        reserved_usd: Decimal,
-        seen: datetime,
-        resets_at: datetime | None,
-        holders: list[str],
-    ) -> _Answer:
-        balance = SpendBalance(
-            spent_usd=spend_usd(exact_units(spent_usd)),
-            reserved_usd=spend_usd(exact_units(reserved_usd)),
-            now=seen.astimezone(UTC),
-            resets_at=resets_at and resets_at.astimezone(UTC),
-        )
-        return cls(yes, first, balance, tuple(holders))
+def _verdict(
+    granted: bool,
+    first: bool,
+    spent_usd: Decimal,
+    reserved_usd: Decimal,
+    seen: datetime,
+    resets_at: datetime | None,
+    holders: list[str],
+) -> SpendVerdict:
+    """What every function gives back."""
+    balance = SpendBalance(
+        spent_usd=spend_usd(exact_units(spent_usd)),
+        reserved_usd=spend_usd(exact_units(reserved_usd)),
+        now=seen.astimezone(UTC),
+        resets_at=resets_at and resets_at.astimezone(UTC),
+    )
+    return SpendVerdict(granted=granted, first=first, balance=balance, holders=tuple(holders))

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from fastroai.errors import SpendStoreUnavailable
 from fastroai.store.connections import Connections
@@ -61,7 +61,7 @@ class RedisSpendStore(KeptAt):
 
     async def reserve(self, claim: SpendClaim) -> SpendVerdict:
         """See `SpendStore`."""
-        reply = await self._perform(
+        return await self._perform(
             "reserve",
             claim.account,
             claim.id,
@@ -70,14 +70,11 @@ class RedisSpendStore(KeptAt):
             _microseconds(claim.lease),
             claim.holder,
         )
-        return SpendVerdict(
-            granted=reply.yes, first=reply.first, balance=reply.balance, holders=reply.holders
-        )
 
     async def mark_sent(self, claim: SpendClaim) -> bool:
         """See `SpendStore`."""
-        reply = await self._perform("mark_sent", claim.account, claim.id, _microseconds(claim.lease))
-        return reply.yes
+        lease = _microseconds(claim.lease)
+        return (await self._perform("mark_sent", claim.account, claim.id, lease)).granted
 
     async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
         """See `SpendStore`."""
@@ -106,33 +103,28 @@ class RedisSpendStore(KeptAt):
         """Close the idle connections. New ones are opened when it is used again."""
         await self._connections.aclose()
 
-    async def _perform(self, operation: _Operation, account: SpendAccount, *arguments: str) -> _Reply:
+    async def _perform(self, operation: _Operation, account: SpendAccount, *arguments: str) -> SpendVerdict:
         # Redis Cluster keeps keys together whose names have the same text in the first braces.
         slot = f"{self._prefix}:{{{account.window}:{account.key}}}"
         keys = [f"{slot}:{part}" for part in _PARTS]
         reply = await self._connections.run(
             lambda script: script(keys=keys, args=[operation, account.window, *arguments])
         )
-        return _Reply.of(reply)
+        return _verdict(reply)
 
 
-class _Reply(NamedTuple):
-    yes: bool
-    first: bool
-    balance: SpendBalance
-    holders: tuple[str, ...]
-
-    @classmethod
-    def of(cls, reply: list[Any]) -> _Reply:
-        *numbers, holders = reply
-        yes, first, now, closes, spent, rest_of_spent, reserved, rest_of_reserved = map(int, numbers)
-        balance = SpendBalance(
-            spent_usd=spend_usd(spent * UNITS_PER_MICROCENT + rest_of_spent),
-            reserved_usd=spend_usd(reserved * UNITS_PER_MICROCENT + rest_of_reserved),
-            now=_EPOCH + timedelta(microseconds=now),
-            resets_at=_EPOCH + timedelta(microseconds=closes) if closes else None,
-        )
-        return cls(bool(yes), bool(first), balance, tuple(holder.decode() for holder in holders))
+def _verdict(reply: list[Any]) -> SpendVerdict:
+    """What the script gives back, whatever the operation."""
+    *numbers, holders = reply
+    granted, first, now, closes, spent, rest_of_spent, reserved, rest_of_reserved = map(int, numbers)
+    balance = SpendBalance(
+        spent_usd=spend_usd(spent * UNITS_PER_MICROCENT + rest_of_spent),
+        reserved_usd=spend_usd(reserved * UNITS_PER_MICROCENT + rest_of_reserved),
+        now=_EPOCH + timedelta(microseconds=now),
+        resets_at=_EPOCH + timedelta(microseconds=closes) if closes else None,
+    )
+    names = tuple(holder.decode() for holder in holders)
+    return SpendVerdict(granted=bool(granted), first=bool(first), balance=balance, holders=names)
 
 
 def _amount(units: int) -> str:

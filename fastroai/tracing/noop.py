@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from types import TracebackType
 
 from fastroai.tracing.protocol import AttributeValue
 
@@ -17,12 +16,7 @@ class _NoSpan:
     async def __aenter__(self) -> str:
         return ""
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         return None
 
 

@@ -16,7 +16,8 @@ from fastroai.calls.stream import ChatStream
 from fastroai.graphs.agents.outer_stops import stops_more_than
 from fastroai.graphs.conversation.markers import told_in_full
 from fastroai.graphs.machine.routing import Choice
-from fastroai.steps import StepContext
+from fastroai.graphs.setup import GraphSetup
+from fastroai.steps import BaseStep, StepContext
 from fastroai.tracing.attributes import error_summary
 
 logger = logging.getLogger("fastroai.graphs")
@@ -69,6 +70,26 @@ async def decide(
     if not isinstance(chosen, NextNode) or chosen.target not in targets:
         return _fallback(node, fallback, f"the decider gave {chosen!r}, which names no candidate")
     return Choice(chosen.target, chosen.reasoning)
+
+
+class DecideStep(BaseStep[Any, Choice]):
+    """Asks the decider of a graph which of the `llm_decide` edges of a node is taken."""
+
+    def __init__(self, decider: AgentLike[Any], setup: GraphSetup, node: str, output: object) -> None:
+        self._decider, self._setup, self._node, self._output = decider, setup, node, output
+
+    async def execute(self, context: StepContext[Any]) -> Choice:
+        """Ask; where there is no answer that can be used, the fallback holds."""
+        edges = [edge for edge in self._setup.plan.edges[self._node] if edge.when == "llm_decide"]
+        return await decide(
+            self._decider,
+            context,
+            goal=self._setup.goal,
+            node=self._node,
+            output=self._output,
+            candidates=[Candidate(edge.target, self._setup.nodes[edge.target].focus) for edge in edges],
+            fallback=next(edge.target for edge in edges if edge.fallback),
+        )
 
 
 def _fallback(node: str, target: str, failure: str) -> Choice:

@@ -11,9 +11,7 @@ from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.shape.edge import Edge
 from fastroai.places import step_name
 from fastroai.runs.nesting import NestedStep
-from fastroai.runtime.facts import (
-    EdgesResolved,
-)
+from fastroai.runtime.facts import EdgesResolved
 from fastroai.store.trace import RunTrace
 from fastroai.usage import format_cost
 

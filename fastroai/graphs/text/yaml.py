@@ -69,7 +69,7 @@ class GraphDocument:
 
     def _located(self, problem: GraphProblem) -> GraphProblem:
         way: Way = problem.about
-        if way and way[0] in _Policies.model_fields:
+        if way and way[0] in PoliciesPart.model_fields:
             way = ("policies", *way)
         if way[:1] not in self.text.values:
             return problem  # what it is about is not in the document
@@ -99,7 +99,7 @@ def load_graph_yaml(source: str | Path, *, nodes: Mapping[str, NodeLike[Any]]) -
     if text.problems:
         raise GraphValidationError(name, _in_order(text.problems), file)
     try:
-        document = _Document.model_validate(data)
+        document = GraphPart.model_validate(data)
     except ValidationError as error:
         problems = _in_order(_problem(details, text) for details in error.errors(include_url=False))
         raise GraphValidationError(name, problems, file) from None
@@ -131,10 +131,14 @@ def _in_order(problems: Iterable[GraphProblem]) -> tuple[GraphProblem, ...]:
 
 
 class _Part(BaseModel):
+    """A mapping in a document, with the keys that it may have."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _NodePart(_Part):
+class NodePart(_Part):
+    """A node."""
+
     step: str | None = None
     reads: list[str] | None = None
     writes: list[str] | None = None
@@ -142,7 +146,9 @@ class _NodePart(_Part):
     focus: str | None = None
 
 
-class _EdgePart(_Part):
+class EdgePart(_Part):
+    """An edge."""
+
     source: str
     target: str
     when: str = "on_success"
@@ -150,7 +156,9 @@ class _EdgePart(_Part):
     fallback: bool = False
 
 
-class _BudgetPart(_Part):
+class BudgetPart(_Part):
+    """The budget of a run."""
+
     # What these can be, `Budget` says: money, for one, is a number or a text.
     usd: object = None
     tokens: object = None
@@ -158,33 +166,37 @@ class _BudgetPart(_Part):
     ms: object = None
 
 
-class _Policies(_Part):
+class PoliciesPart(_Part):
+    """What branches of a fork do to each other."""
+
     on_branch_failure: str | None = None
     on_conflict: str | None = None
 
 
-class _Document(_Part):
+class GraphPart(_Part):
+    """The whole document."""
+
     name: str
     goal: str | None = None
     entry: str | None = None
     terminals: list[str] | None = None
     pause_nodes: list[str] | None = None
     max_steps: int | None = None
-    policies: _Policies | None = None
+    policies: PoliciesPart | None = None
     branch_timeout: float | None = None
     max_concurrency: int | None = None
-    budget: _BudgetPart | None = None
+    budget: BudgetPart | None = None
     conversation: str | None = None
-    nodes: dict[str, _NodePart | None]
-    edges: list[_EdgePart] = []
+    nodes: dict[str, NodePart | None]
+    edges: list[EdgePart] = []
 
 
 _PART_AT: Final[Mapping[tuple[str, ...], type[_Part]]] = {
-    (): _Document,
-    ("policies",): _Policies,
-    ("budget",): _BudgetPart,
-    ("nodes", "*"): _NodePart,
-    ("edges", "*"): _EdgePart,
+    (): GraphPart,
+    ("policies",): PoliciesPart,
+    ("budget",): BudgetPart,
+    ("nodes", "*"): NodePart,
+    ("edges", "*"): EdgePart,
 }
 """What is in a document where; `*` is any key or index."""
 
@@ -266,38 +278,26 @@ def _remedy(error_type: str, value: object, way: Way) -> str:
 class _Arguments:
     """Makes arguments for `Graph` of a document that has the right form."""
 
-    def __init__(self, document: _Document, nodes: Mapping[str, NodeLike[Any]], text: YamlText) -> None:
+    def __init__(self, document: GraphPart, nodes: Mapping[str, NodeLike[Any]], text: YamlText) -> None:
         self.problems: list[GraphProblem] = []
         self._document, self._nodes, self._text = document, nodes, text
 
     def made(self) -> GraphArguments:
         document = self._document
-        policies = document.policies or _Policies()
+        policies = document.policies or PoliciesPart()
         said = {
-            **document.model_dump(
-                include={
-                    "name",
-                    "goal",
-                    "entry",
-                    "terminals",
-                    "pause_nodes",
-                    "max_steps",
-                    "branch_timeout",
-                    "max_concurrency",
-                    "conversation",
-                }
-            ),
+            **document.model_dump(exclude={"policies", "budget", "nodes", "edges"}),
             **policies.model_dump(),
             "budget": self._budget(),
         }
         arguments: dict[str, Any] = {option: value for option, value in said.items() if value is not None}
         arguments["nodes"] = {
-            node_id: self._node(node_id, part or _NodePart()) for node_id, part in document.nodes.items()
+            node_id: self._node(node_id, part or NodePart()) for node_id, part in document.nodes.items()
         }
         arguments["edges"] = [_edge(part) for part in document.edges]
         return cast("GraphArguments", arguments)
 
-    def _node(self, node_id: str, part: _NodePart) -> Node[Any] | None:
+    def _node(self, node_id: str, part: NodePart) -> Node[Any] | None:
         name = node_id if part.step is None else part.step
         if name not in self._nodes:
             way: Way = ("nodes", node_id) if part.step is None else ("nodes", node_id, "step")
@@ -328,7 +328,7 @@ class _Arguments:
             return None
 
 
-def _edge(part: _EdgePart) -> Edge:
+def _edge(part: EdgePart) -> Edge:
     # The word may be none of these, which is for `build_plan` to say, with the nearest that is.
     when = cast("When", part.when)
     return Edge(part.source, part.target, when, part.condition, part.fallback)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+from dataclasses import asdict
+from typing import Any
 
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, MissingExtraError
-from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.node import Node
-from fastroai.graphs.text.yaml import GraphArguments
+from fastroai.graphs.text.yaml import (
+    BudgetPart,
+    EdgePart,
+    GraphArguments,
+    GraphPart,
+    NodePart,
+    PoliciesPart,
+)
 from fastroai.graphs.text.yaml_text import scalar
 from fastroai.usage import Budget
 
@@ -37,7 +43,7 @@ def dump_graph_yaml(arguments: GraphArguments) -> str:
 
     Dumper.add_representer(str, represent)
     return yaml.dump(
-        _said(_document(arguments)),
+        _document(arguments),
         Dumper=Dumper,
         sort_keys=False,
         allow_unicode=True,
@@ -56,67 +62,31 @@ def _style(text: str) -> str | None:
 
 
 def _document(arguments: GraphArguments) -> dict[str, JsonValue]:
-    policies: dict[str, JsonValue] = {
-        "on_branch_failure": arguments.get("on_branch_failure"),
-        "on_conflict": arguments.get("on_conflict"),
-    }
-    nodes: dict[str, JsonValue] = {node_id: _node_part(node) for node_id, node in arguments["nodes"].items()}
-    terminals, pauses = arguments.get("terminals"), arguments.get("pause_nodes")
-    return {
-        "name": arguments["name"],
-        "goal": arguments.get("goal"),
-        "entry": arguments.get("entry"),
-        "terminals": None if terminals is None else list(terminals),
-        "pause_nodes": list(pauses) if pauses else None,
-        "max_steps": arguments.get("max_steps"),
-        "policies": _said(policies) or None,
-        "branch_timeout": arguments.get("branch_timeout"),
-        "max_concurrency": arguments.get("max_concurrency"),
-        "budget": _budget_part(arguments.get("budget")),
-        "conversation": arguments.get("conversation"),
-        "nodes": list(nodes) if not any(nodes.values()) else nodes,
-        "edges": [_edge_part(edge) for edge in arguments["edges"]],
-    }
+    """The arguments in the form that `load_graph_yaml` reads, without what is as it is by default."""
+    said: dict[str, Any] = {**arguments}
+    policies = {name: said.pop(name) for name in PoliciesPart.model_fields if name in said}
+    said["policies"] = PoliciesPart(**policies) if policies else None
+    said["budget"] = _budget_part(arguments.get("budget"))
+    for names in ("terminals", "pause_nodes"):
+        said[names] = list(said.get(names) or ()) or None
+    said["nodes"] = {node_id: _node_part(node) for node_id, node in arguments["nodes"].items()}
+    said["edges"] = [EdgePart(**asdict(edge)) for edge in arguments["edges"]]
+    document: dict[str, Any] = GraphPart.model_construct(**said).model_dump(exclude_defaults=True)
+    if not any(document["nodes"].values()):
+        document["nodes"] = list(document["nodes"])
+    return {**document, "edges": document.get("edges", [])}
 
 
-def _node_part(node: Node[Any]) -> dict[str, JsonValue]:
-    return _said(
-        {
-            "reads": list(node.reads) or None,
-            "writes": list(node.writes) or None,
-            "max_visits": node.max_visits,
-            "focus": node.focus,
-        }
-    )
+def _node_part(node: Node[Any]) -> NodePart:
+    reads, writes = list(node.reads) or None, list(node.writes) or None
+    return NodePart(reads=reads, writes=writes, max_visits=node.max_visits, focus=node.focus)
 
 
-def _edge_part(edge: Edge) -> dict[str, JsonValue]:
-    return _said(
-        {
-            "source": edge.source,
-            "target": edge.target,
-            "when": None if edge.when == "on_success" else edge.when,
-            "condition": edge.condition,
-            "fallback": edge.fallback or None,
-        }
-    )
-
-
-def _budget_part(budget: Budget | None) -> dict[str, JsonValue] | None:
+def _budget_part(budget: Budget | None) -> BudgetPart | None:
     if budget is None:
         return None
-    part = _said(
-        {
-            "usd": None if budget.usd is None else str(budget.usd),
-            "tokens": budget.tokens,
-            "requests": budget.requests,
-            "ms": budget.ms,
-        }
-    )
-    if not isinstance(budget, Budget) or Budget(**cast("dict[str, Any]", part)) != budget:
+    usd = None if budget.usd is None else str(budget.usd)
+    part = BudgetPart(usd=usd, tokens=budget.tokens, requests=budget.requests, ms=budget.ms)
+    if not isinstance(budget, Budget) or Budget(**part.model_dump()) != budget:
         raise ConfigurationError("budget", budget, "a Budget of usd, tokens, requests and ms, to be written")
     return part
-
-
-def _said(options: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    return {option: value for option, value in options.items() if value is not None}
