@@ -58,3 +58,5 @@ class Joined:
 
     fork: Fork
     cause: str
+    overwritten: Mapping[str, tuple[str, ...]]
+    """By key, the nodes of which only the last one's value is left, though nobody said so."""

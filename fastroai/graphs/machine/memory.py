@@ -45,6 +45,11 @@ class Memory(Mapping[str, object]):
             memory = memory._around
         return None
 
+    def written_here(self, key: str) -> Written | None:
+        """The same, if it was written in this branch and not in one around."""
+        found = self._own.get(key)
+        return None if found is _CLEARED else found
+
     def write(self, key: str, value: object, node: str, sequence: int) -> None:
         """Set a value, for this branch and those that it forks into."""
         self._own[key] = Written(value, node, sequence)
