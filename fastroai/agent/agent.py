@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Generic, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
 from pydantic_ai import (
     AgentCapability,
@@ -243,6 +243,18 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
 
     def __repr__(self) -> str:
         return f"FastroAgent(name={self.name!r})"
+
+    if not TYPE_CHECKING:  # else type checkers would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise the `AttributeError`, which says where to find what the PydanticAI agent has."""
+            inner = self.__dict__.get("agent")
+            where = ""
+            if inner is not None and not name.startswith("_") and hasattr(inner, name):
+                where = f"; the PydanticAI agent inside has it: agent.agent.{name}"
+                if name == "iter" and not isinstance(inner, OwnAgent):
+                    where += ". Give it capabilities=[Metered()], so that its requests are counted"
+            raise AttributeError(f"FastroAgent has no {name!r}{where}", name=name, obj=self)
 
     # --- running ---
 
