@@ -778,6 +778,21 @@ class CostBudgetExceeded(BudgetExceeded):
     unit = "microcents"
     _verb = "cost"
 
+    def __init__(
+        self,
+        limit: int = 0,
+        committed: int = 0,
+        step_id: str | None = None,
+        requested: int | None = None,
+        scope_path: tuple[str, ...] = (),
+        *,
+        budget: int | None = None,
+        actual: int | None = None,
+    ) -> None:
+        """In your own tests, `budget` and `actual` may stand for `limit` and `committed`."""
+        limit, committed = limit if budget is None else budget, committed if actual is None else actual
+        super().__init__(limit, committed, step_id, requested, scope_path)
+
     @property
     def budget_microcents(self) -> int:
         """The limit."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, overlo
 from typing_extensions import TypeVar
 
 from fastroai.calls.call import AgentCall, AgentLike, Prompt, check_agent
+from fastroai.contracts.annotations import Annotation
 from fastroai.errors import (
     BudgetExceeded,
     ConfigurationError,
@@ -273,7 +274,9 @@ class StepContext(Generic[DepsT_co]):
     def get_dependency(self, step_id: str) -> Any: ...
     @overload
     def get_dependency(self, step_id: str, output_type: type[T]) -> T: ...
-    def get_dependency(self, step_id: str, output_type: type[T] | None = None) -> object:
+    @overload
+    def get_dependency(self, step_id: str, output_type: object) -> Any: ...
+    def get_dependency(self, step_id: str, output_type: Annotation = None) -> Any:
         """The output of a step that this one depends on, directly or through others.
 
         Raises:
@@ -289,7 +292,9 @@ class StepContext(Generic[DepsT_co]):
     def get_dependency_or_none(self, step_id: str) -> Any | None: ...
     @overload
     def get_dependency_or_none(self, step_id: str, output_type: type[T]) -> T | None: ...
-    def get_dependency_or_none(self, step_id: str, output_type: type[T] | None = None) -> object | None:
+    @overload
+    def get_dependency_or_none(self, step_id: str, output_type: object) -> Any: ...
+    def get_dependency_or_none(self, step_id: str, output_type: Annotation = None) -> Any:
         """Like `get_dependency`, but `None` where the pipeline has no such step, or it has no output.
 
         Raises:
