@@ -63,7 +63,15 @@ class GraphRun:
             setup, self.machine, threads, facts=facts, deps=request.deps, part=part, log=opened.log
         )
         tracer = request.tracer_of(opened.scope.parent)
-        self.runner = Runner(self.machine, work, opened.scope, opened.log, deps=request.deps, tracer=tracer)
+        self.runner = Runner(
+            self.machine,
+            work,
+            opened.scope,
+            opened.log,
+            began=opened.began,
+            deps=request.deps,
+            tracer=tracer,
+        )
         work.bound_branches(self.runner.tell)
         for one in past:
             self.runner.reopen(one)
