@@ -39,10 +39,6 @@ class GraphSetup:
     branch_timeout: float | None
     """Seconds."""
 
-    def writes(self, node: str) -> tuple[str, ...] | None:
-        """The keys that a node declares to write; `None` where it does not say."""
-        return self.plan.writes.get(node)
-
     def machine(self, part: Part, *, known: Mapping[Visit, bool] | None = None) -> GraphMachine:
         """The state machine of a run; `known` as it takes it."""
         return GraphMachine(self.plan, part, known=known)

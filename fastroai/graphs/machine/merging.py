@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastroai.errors import MemoryConflict
 from fastroai.graphs.machine.memory import Memory, Written
@@ -32,8 +32,8 @@ def merge_errors(into: Branch, branches: Iterable[Branch]) -> None:
     _take_over(into.errors, [branch.errors for branch in branches], "last_wins")
 
 
-def _take_over(into: Memory, others: Sequence[Memory], on_conflict: OnConflict) -> None:
-    merged: dict[str, Written | None] = {}
+def _take_over(into: Memory[Any], others: Sequence[Memory[Any]], on_conflict: OnConflict) -> None:
+    merged: dict[str, Written[Any] | None] = {}
     for other in others:
         for key, written in other.own():
             merged[key] = _chosen(key, merged.get(key), written, on_conflict)
@@ -60,8 +60,8 @@ def salvage(branch: Branch, on_conflict: OnConflict) -> None:
 
 
 def _chosen(
-    key: str, known: Written | None, other: Written | None, on_conflict: OnConflict
-) -> Written | None:
+    key: str, known: Written[Any] | None, other: Written[Any] | None, on_conflict: OnConflict
+) -> Written[Any] | None:
     if known is None or other is None:
         return known or other
     if on_conflict == "error":
