@@ -95,7 +95,9 @@ class GraphWork:
         if node in machine.decisions:
             performed, branch = self._decide(started, scope, used)
         else:
-            branch = self._branch_of((node, started.visit))
+            found = machine.branch_of((node, started.visit))
+            assert found is not None
+            branch = found
             visit = self._node_visit(started, branch, scope)
             self._visits[branch.visit] = branch, visit
             performed = run_step(
@@ -124,7 +126,8 @@ class GraphWork:
         visit = machine.decided_after(started)
         assert visit is not None
         assert setup.decider is not None
-        branch = self._branch_of(visit)
+        branch = machine.branch_of(visit)
+        assert branch is not None
         decided = run_step(
             DecideStep(setup.decider, setup, visit.node, machine.output_of(visit)),
             scope=scope,
@@ -134,11 +137,6 @@ class GraphWork:
             used=used,
         )
         return decided, branch
-
-    def _branch_of(self, visit: Unit) -> Branch:
-        branch = self._machine.branch_of(visit)
-        assert branch is not None
-        return branch
 
     def _node_visit(self, started: StepStarted, branch: Branch, scope: Scope) -> NodeVisit:
         visit, setup = branch.visit, self._setup
@@ -184,33 +182,27 @@ class GraphWork:
             ConfigurationError: it asks for more, which only pause nodes do.
             ContractViolation: it is not what the node writes.
         """
-        if isinstance(output, Choice):
-            return self._finish(started, record, output, {})
         if isinstance(output, ConversationState) and output.is_incomplete:
             expected = "a finished output: in a graph, only a node listed in pause_nodes can ask a person"
             raise ConfigurationError("output", output, expected)
-        node = started.step_id
-        _, node_visit = self._visits[node, started.visit]
-        if node in self._setup.plan.pauses:
-            return QuestionAsked(
-                node,
-                output,
-                visit=started.visit,
-                branch=started.branch,
-                part=self._part,
-                attempt=record.scope.attempt,
-                duration_ms=record.duration_ms,
-                written=dict(node_visit.written),  # its output is a question; the answer is written
-            )
-        written = writes_of(node, output, node_visit.writes, node_visit.written)
-        return self._finish(started, record, output, written)
-
-    def _finish(
-        self, started: StepStarted, record: UnitRecord, output: object, written: Mapping[str, object]
-    ) -> StepFinished:
-        scope = record.scope
+        node, scope = started.step_id, record.scope
+        written: Mapping[str, object] = {}
+        if not isinstance(output, Choice):
+            _, node_visit = self._visits[node, started.visit]
+            if node in self._setup.plan.pauses:
+                return QuestionAsked(
+                    node,
+                    output,
+                    visit=started.visit,
+                    branch=started.branch,
+                    part=self._part,
+                    attempt=scope.attempt,
+                    duration_ms=record.duration_ms,
+                    written=dict(node_visit.written),  # its output is a question; the answer is written
+                )
+            written = writes_of(node, output, node_visit.writes, node_visit.written)
         return StepFinished(
-            started.step_id,
+            node,
             output,
             visit=started.visit,
             branch=started.branch,
