@@ -1115,7 +1115,7 @@ class UnpricedModelError(FastroAIError):
         self,
         model: str,
         provider: str,
-        needed_for: Literal["request", "spend", "price"] = "request",
+        needed_for: Literal["request", "spend", "record", "price"] = "request",
         near: str | None = None,
         override: str | None = None,
     ) -> None:
@@ -1151,6 +1151,11 @@ class UnpricedModelError(FastroAIError):
                 "the most that a call can cost: image_model(..., most_usd=...); "
                 f"or, for tokens, add one: {prices} as cost_calculator= of spend, {allow}"
             )
+        if self.needed_for == "record":
+            return (
+                f"{needed}what was recorded is charged as an unknown cost. Pass cost_usd= to record_usage, "
+                f"or add a price: {prices} as cost_calculator= of record_usage, {allow}"
+            )
         return f"{needed}add one: {prices} as cost_calculator= of the agent, {allow}"
 
 
@@ -1161,7 +1166,7 @@ class UnboundedRequestError(FastroAIError):
         super().__init__(model, provider, why)
         self.model, self.provider = model, provider
         self.why = why
-        """What is not bounded, and what helps; `None` if an earlier request is why."""
+        """What is not bounded, and what helps; `None` if that is not known."""
 
     def __str__(self) -> str:
         return (

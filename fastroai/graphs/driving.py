@@ -106,7 +106,8 @@ class DrivenGraph:
                     raise ConfigurationError(
                         "fact", fact.kind, f"a StepFinished, because {fact.step_id!r} is not a pause node"
                     )
-                return (*written, replace(fact, question=self._value(fact, fact.question), written={}))
+                question, schema = self._value(fact, fact.question), self._setup.answer_schema(fact.step_id)
+                return (*written, replace(fact, question=question, answer_schema=schema, written={}))
             case StepFailed() | StepCancelled():
                 return (*written, replace(fact, written={}))
             case _:

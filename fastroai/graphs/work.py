@@ -196,6 +196,7 @@ class GraphWork:
                     visit=started.visit,
                     branch=started.branch,
                     part=self._part,
+                    answer_schema=self._setup.answer_schema(node),
                     attempt=scope.attempt,
                     duration_ms=record.duration_ms,
                     written=dict(node_visit.written),  # its output is a question; the answer is written

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, overload
 from typing_extensions import TypeVar
 
 from fastroai.calls.call import AgentCall, AgentLike, Prompt, check_agent
-from fastroai.errors import BudgetExceeded, ConfigurationError, MissingInputError, ScopeClosedError
+from fastroai.errors import (
+    BudgetExceeded,
+    ConfigurationError,
+    FastroAIError,
+    MissingInputError,
+    ScopeClosedError,
+)
 from fastroai.places import without_attempts
 from fastroai.records import NOT_GIVEN, NotGiven, RequestRecord, Tokens
 from fastroai.runtime import (
@@ -26,6 +32,7 @@ from fastroai.runtime import (
     loop_of_run,
     record_spending,
     run_blocking,
+    unknown_cost,
 )
 from fastroai.runtime.events import (
     BudgetRefused,
@@ -144,6 +151,7 @@ class StepContext(Generic[DepsT_co]):
         "config",
         "deps",
         "is_over",
+        "refusal",
         "scope",
         "uncertain",
     )
@@ -169,6 +177,8 @@ class StepContext(Generic[DepsT_co]):
         self.is_over = False
         """Whether this attempt is over: whatever still holds the context can call nothing through it."""
         self._calls = self._maps = 0
+        self.refusal: FastroAIError | None = None
+        """What `record_usage` raised, which ends the step even where its code goes on."""
         self.uncertain: list[SharedCharge] = []
         """What was recorded and is not yet known to be within the spend limits."""
         if data.visit is not None and scope.attempt > 1:
@@ -638,6 +648,8 @@ class StepContext(Generic[DepsT_co]):
 
         Raises:
             BudgetExceeded: a budget is crossed now; the spending is charged.
+            UnpricedModelError: there is a budget of money or a spend limit, and the cost is not known or only
+                in part, so nobody can tell what is left. The spending is charged.
             ConfigurationError: a negative amount, a cost that is a rounding error of floats, or neither a
                 cost nor tokens.
         """
@@ -662,9 +674,10 @@ class StepContext(Generic[DepsT_co]):
         stop = record_spending(scope, record)
         record_own_spending(scope, record)
         self.uncertain += charge_shared(scope, record)
-        stop = stop or self._shared_stop()
-        if stop is not None:
-            raise stop
+        refusal = stop or self._shared_stop() or unknown_cost(scope, record)
+        if refusal is not None:
+            self.refusal = refusal
+            raise refusal
         return record
 
     def spend(
@@ -700,8 +713,12 @@ class StepContext(Generic[DepsT_co]):
 
         Raises:
             SpendLimitExceeded: one of them is crossed now.
+            BudgetExceeded: what `record_usage` raised, if the code of the step has caught it.
+            UnpricedModelError: likewise.
         """
         await self.in_the_books()
+        if self.refusal is not None:
+            raise self.refusal
         if (stop := self._shared_stop()) is not None:
             await self.scope.tell()
             raise stop

@@ -132,7 +132,7 @@ async def _attempt(
             raise ConfigurationError("output", output, "a value; await the coroutine: `return await ...`")
         if contract is not None and type(output) is not contract.exact:
             output = cast("OutputT", await contract.check_after(context, output))
-        if context.uncertain:
+        if context.uncertain or context.refusal is not None:
             await context.check_spending()
         return output
     except Exception:

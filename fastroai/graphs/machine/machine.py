@@ -566,6 +566,7 @@ class GraphMachine:
                 status="failed" if ending == "budget_exceeded" else ending,
                 reason=reason,
                 resume_at=waiting,
+                questions=tuple(self.questions) if ending == "paused" else (),
                 step_id=failed if ending == "failed" else "",
                 raised=error,
                 part=self.part,
