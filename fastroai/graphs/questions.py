@@ -74,7 +74,7 @@ def answer_to(setup: GraphSetup, visit: Visit, answer: object, *, codec: Payload
     """
     checked = _checked(setup, visit, answer)
     try:
-        writes_of(visit.node, checked, setup.writes(visit.node), {})
+        writes_of(visit.node, checked, setup.plan.writes.get(visit.node), {})
     except ContractViolation as error:
         raise ConfigurationError("input", answer, f"what node {visit.node!r} writes: {error}") from error
     what = f"the answer to node {visit.node!r}"
