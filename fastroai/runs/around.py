@@ -49,9 +49,11 @@ async def entered(
 
 
 @asynccontextmanager
-async def ended_on_record(log: Log) -> AsyncGenerator[None]:
-    """Make sure that the log says how the run of `log.scope` ended, whatever ends it."""
-    began = perf_counter()
+async def ended_on_record(log: Log, began: float) -> AsyncGenerator[None]:
+    """Make sure that the log says how the run of `log.scope` ended, whatever ends it.
+
+    `began` is when the run began, as `perf_counter` has it.
+    """
     try:
         try:
             yield
@@ -67,7 +69,7 @@ async def ended_on_record(log: Log) -> AsyncGenerator[None]:
                 await _end(log.run, log.scope, ended, error)
         raise
     else:
-        ended = log.finished or RunFinished(status="finished", part=log.scope.part)
+        ended = log.finished or RunFinished(status="finished", reason_code="completed", part=log.scope.part)
         if log.run is None:
             log.end(ended)
         else:

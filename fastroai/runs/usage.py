@@ -53,6 +53,10 @@ class RunUsage:
         """Every request of the run, in the order in which they ended."""
         return self._records
 
+    def model_dump(self) -> dict[str, object]:
+        """Return the sums as values that JSON can hold, once they are dumped with a result."""
+        return {"total": self.total, "cost_complete": self.cost_complete, "by_model": self.by_model}
+
     def report(self) -> UsageReport:
         """What the run cost, by step, agent, model, tool and outcome, to print or to pass on."""
         return UsageReport.of(self._records)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from fastroai.graphs.machine.events import Joined
+from fastroai.graphs.machine.branches import Joined
 from fastroai.graphs.machine.routing import EdgeOutcome
 from fastroai.runtime.facts import EdgesResolved
 
