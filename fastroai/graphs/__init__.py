@@ -27,6 +27,7 @@ from fastroai.runtime.facts import (
     StepSkipped,
     StepStarted,
 )
+from fastroai.steps.visits import NodeFailure
 
 __all__ = [
     "AgentNode",
@@ -48,6 +49,7 @@ __all__ = [
     "GraphStream",
     "GraphUsage",
     "Node",
+    "NodeFailure",
     "OnBranchFailure",
     "OnConflict",
     "Question",

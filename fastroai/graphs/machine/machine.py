@@ -16,10 +16,11 @@ from typing import Final, Literal, assert_never
 from fastroai.errors import GraphStopped, MemoryConflict, VisitsExhausted
 from fastroai.graphs.machine.branches import Branch, Fork, Forked, Joined
 from fastroai.graphs.machine.events import Ending, Interrupted, Visit, decision_name
-from fastroai.graphs.machine.merging import merge, merge_errors, salvage
+from fastroai.graphs.machine.merging import merge, merge_failures, salvage
 from fastroai.graphs.machine.routing import Choice, NodeOutcome, Route, routed
 from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit
+from fastroai.runtime import FailureClass
 from fastroai.runtime.facts import (
     NOWHERE,
     AnswerGiven,
@@ -40,6 +41,7 @@ from fastroai.runtime.facts import (
     StepStarted,
     StopRequested,
 )
+from fastroai.steps.visits import NodeFailure
 from fastroai.tracing.attributes import error_summary
 
 _OVER: Final = ("arrived", "ended")
@@ -198,7 +200,7 @@ class GraphMachine:
             case BranchTimedOut(branch=identity):
                 timed_out = self._branches.get(identity)
                 if timed_out is not None and self._goes_on(timed_out):
-                    self._on_timeout(timed_out, fact.error)
+                    self._on_timeout(timed_out, fact.error, FailureClass(fact.failure.failure_class))
             case Interrupted(visit, written):
                 self._keep(self._running[visit], visit.node, written)
             case RunResumed():
@@ -231,7 +233,7 @@ class GraphMachine:
         node = branch.visit.node
         branch.outputs.write(node, output, node, self.events)
         if node in self.failures:
-            branch.errors.clear(node)
+            branch.failures.clear(node)
         if self._goes_on(branch):
             self._after(branch, "succeeded", output)
 
@@ -243,7 +245,8 @@ class GraphMachine:
         else:
             branch = self._running.pop(visit)
             self._keep(branch, visit.node, fact.written)
-            self._note_failure(branch, visit.node, error)
+            failed = NodeFailure(error, FailureClass(fact.failure.failure_class), fact.attempt)
+            self._note_failure(branch, visit.node, failed)
         if is_decision or fact.budget == "outer":
             stopped = Stopped("failed", "step_failed", fact.failure.message, error)
             if fact.budget == "outer":
@@ -252,17 +255,17 @@ class GraphMachine:
         elif self._goes_on(branch):
             self._route(branch, "failed", None, None)
 
-    def _on_timeout(self, branch: Branch, error: BaseException) -> None:
+    def _on_timeout(self, branch: Branch, error: BaseException, failure_class: FailureClass) -> None:
         """What was cut short has failed of it, else the node that the branch did not get to."""
         self.timeouts.append(error)
         unwinding = self._cancel_inside(branch, f"branch {branch.identity!r} took too long")
         for node in [visit.node for visit in unwinding] or [branch.target]:
-            self._note_failure(branch, node, error)
+            self._note_failure(branch, node, NodeFailure(error, failure_class, 0))
         self._fail(branch, error, unwinding)
 
-    def _note_failure(self, branch: Branch, node: str, error: BaseException) -> None:
-        self.failures[node] = error
-        branch.errors.write(node, error, node, self.events)
+    def _note_failure(self, branch: Branch, node: str, failure: NodeFailure) -> None:
+        self.failures[node] = failure.error
+        branch.failures.write(node, failure, node, self.events)
 
     def _keep(self, branch: Branch, node: str, written: Mapping[str, object]) -> None:
         for key, value in written.items():
@@ -307,7 +310,7 @@ class GraphMachine:
         elif found:
             self._fork(branch, found, route.cause)
         elif outcome == "failed":
-            self._fail(branch, branch.errors[node])
+            self._fail(branch, branch.failures[node].error)
         else:
             if node in self.plan.terminals:
                 self.reached[node] = output
@@ -351,13 +354,13 @@ class GraphMachine:
         node, number = branch.visit
         if node in branch.skipped:
             error = VisitsExhausted(tuple(sorted(branch.skipped)))
-            if node not in branch.errors:  # whose failure says more
-                self._note_failure(branch, node, error)
+            if node not in branch.failures:  # whose failure says more
+                self._note_failure(branch, node, NodeFailure(error, FailureClass.TERMINAL, 0))
             self._fail(branch, error)
             return
         branch.skipped.add(node)
         self._decided.append(StepSkipped(node, cause, visit=number, branch=branch.identity, part=self.part))
-        if node in branch.errors:  # its last visit failed
+        if node in branch.failures:  # its last visit failed
             self._route(branch, "failed", None, None)
         else:
             self._after(branch, "skipped", branch.outputs.get(node))
@@ -501,7 +504,7 @@ class GraphMachine:
         around.sources = tuple(
             dict.fromkeys(node for branch in kept if branch.state != "ended" for node in branch.sources)
         )
-        merge_errors(around, fork.branches)
+        merge_failures(around, fork.branches)
         if not fork.has_run_nodes:
             around.skipped.update(*(branch.skipped for branch in kept))
             return
