@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol, TypeAlias
 
 from fastroai.runs.machine import Changed
-from fastroai.runs.units import UnitRecord
+from fastroai.runs.units import BegunUnit
 from fastroai.runtime import RetriesUsed, Scope
 from fastroai.runtime.facts import (
     EdgesResolved,
@@ -39,7 +39,7 @@ class Work(Protocol):
         ...
 
     def finished(
-        self, started: StepStarted, record: UnitRecord, output: object
+        self, started: StepStarted, begun: BegunUnit, output: object
     ) -> StepFinished | QuestionAsked:
         """Return the outcome for an output. Raises the exception that makes it a failure."""
         ...
@@ -48,12 +48,12 @@ class Work(Protocol):
         """Follow a finished unit, before the machine is told."""
         ...
 
-    def failed(self, started: StepStarted, record: UnitRecord, fact: StepFailed) -> None:
+    def failed(self, started: StepStarted, begun: BegunUnit, fact: StepFailed) -> None:
         """Follow a failed unit, before the machine is told."""
         ...
 
-    def cancelled(self, started: StepStarted, record: UnitRecord | None, fact: StepCancelled) -> None:
-        """Follow a cancelled unit, before the machine is told. Without a record, it had not begun."""
+    def cancelled(self, started: StepStarted, begun: BegunUnit | None, fact: StepCancelled) -> None:
+        """Follow a cancelled unit, before the machine is told. `None`: it had not begun."""
         ...
 
     def follow(self, change: Changed | EdgesResolved) -> None:
