@@ -495,16 +495,22 @@ class GraphStopped(FastroAIError):
 
 
 class MemoryConflict(FastroAIError):
-    """Two branches of a fork wrote the same key of a graph's memory, and `on_conflict="error"`."""
+    """Branches of a fork wrote the same key of a graph's memory, with `on_conflict="error"` or to no avail.
 
-    def __init__(self, key: str, first: str, second: str) -> None:
-        super().__init__(key, first, second)
-        self.key, self.first, self.second = key, first, second
+    `why` says what the reducer of the key failed with, if it has one.
+    """
+
+    def __init__(self, key: str, first: str, second: str, why: str = "") -> None:
+        super().__init__(key, first, second, why)
+        self.key, self.first, self.second, self.why = key, first, second, why
 
     def __str__(self) -> str:
+        if self.why:
+            return f"the reducer of {self.key!r} failed on what branches of one fork wrote: {self.why}"
         return (
             f"nodes {self.first!r} and {self.second!r}, in branches of one fork, both wrote {self.key!r}; "
-            "let them write different keys, or say which holds: on_conflict='last_wins' or 'first_wins'"
+            "let them write different keys, or say what becomes of both: "
+            f"reducers={{{self.key!r}: 'append'}}, on_conflict='last_wins'"
         )
 
 
@@ -771,6 +777,21 @@ class CostBudgetExceeded(BudgetExceeded):
 
     unit = "microcents"
     _verb = "cost"
+
+    def __init__(
+        self,
+        limit: int = 0,
+        committed: int = 0,
+        step_id: str | None = None,
+        requested: int | None = None,
+        scope_path: tuple[str, ...] = (),
+        *,
+        budget: int | None = None,
+        actual: int | None = None,
+    ) -> None:
+        """In your own tests, `budget` and `actual` may stand for `limit` and `committed`."""
+        limit, committed = limit if budget is None else budget, committed if actual is None else actual
+        super().__init__(limit, committed, step_id, requested, scope_path)
 
     @property
     def budget_microcents(self) -> int:

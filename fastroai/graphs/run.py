@@ -71,7 +71,7 @@ class GraphRun:
     def result(self, ending: Ending, reason: str, error: BaseException | None) -> GraphResult[Any]:
         """How the run ended, and all that it gave."""
         machine, scope, plan = self.machine, self.opened.scope, self._setup.plan
-        salvage(machine.root, plan.on_conflict)
+        salvage(machine.root, plan)
         reached = (node for node in plan.terminals if node in machine.reached)
         is_paused = ending == "paused"
         finish = self.runner.finish

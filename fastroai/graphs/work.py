@@ -19,7 +19,7 @@ from fastroai.graphs.machine.copies import Copies, own_copy
 from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.machine.outputs import NodeOutputs
 from fastroai.graphs.machine.routing import Choice, EdgeOutcome
-from fastroai.graphs.machine.surprises import warn_of
+from fastroai.graphs.machine.surprises import warn_of, warn_of_overwritten
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.setup import GraphSetup
 from fastroai.runs.machine import Changed, Told, Unit, unit_of
@@ -303,6 +303,7 @@ class GraphWork:
             case Forked(fork):
                 self._threads.fork(fork)
             case Joined(fork):
+                warn_of_overwritten(self._setup.name, change.what)
                 self._threads.join(fork)
                 if self._times is not None:
                     self._times.forget(fork)

@@ -83,6 +83,7 @@ class PipelineRun:
             conversation_state=state if isinstance(state, ConversationState) else None,
             stopped_early=stopping is not None,
             run_id=scope.run_id,
+            status="finished" if runner.finish is None else runner.finish.status,
             log=self.log,
             plan=plan,
             quality=quality_of(scope, errors, units.values()),

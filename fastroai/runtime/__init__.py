@@ -133,6 +133,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         ),
         ".http_signals": ("retry_after",),
         ".in_flight": ("Charge",),
+        ".options": ("LongTimeoutWarning",),
         ".provider_limits": (
             "ProviderLimit",
             "ProviderLimits",

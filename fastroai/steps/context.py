@@ -8,11 +8,12 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, null
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, overload
 
 from typing_extensions import TypeVar
 
 from fastroai.calls.call import AgentCall, AgentLike, Prompt, check_agent
+from fastroai.contracts.annotations import Annotation
 from fastroai.errors import (
     BudgetExceeded,
     ConfigurationError,
@@ -37,11 +38,12 @@ from fastroai.runtime import (
 from fastroai.runtime.events import (
     BudgetRefused,
 )
+from fastroai.runtime.failures import stops
 from fastroai.runtime.options import check_count
 from fastroai.runtime.spending import SharedCharge, charge_shared
 from fastroai.runtime.threads import run_in_thread
 from fastroai.steps.calling import CallConfig
-from fastroai.steps.config import ResolvedConfig, RetryLike
+from fastroai.steps.config import OnError, ResolvedConfig, RetryLike, check_on_error
 from fastroai.steps.conversation import ConversationState
 from fastroai.steps.durability import (
     call_retried,
@@ -281,7 +283,9 @@ class StepContext(Generic[DepsT_co]):
     def get_dependency(self, step_id: str) -> Any: ...
     @overload
     def get_dependency(self, step_id: str, output_type: type[T]) -> T: ...
-    def get_dependency(self, step_id: str, output_type: type[T] | None = None) -> object:
+    @overload
+    def get_dependency(self, step_id: str, output_type: object) -> Any: ...
+    def get_dependency(self, step_id: str, output_type: Annotation = None) -> Any:
         """The output of a step that this one depends on, directly or through others.
 
         Raises:
@@ -297,7 +301,9 @@ class StepContext(Generic[DepsT_co]):
     def get_dependency_or_none(self, step_id: str) -> Any | None: ...
     @overload
     def get_dependency_or_none(self, step_id: str, output_type: type[T]) -> T | None: ...
-    def get_dependency_or_none(self, step_id: str, output_type: type[T] | None = None) -> object | None:
+    @overload
+    def get_dependency_or_none(self, step_id: str, output_type: object) -> Any: ...
+    def get_dependency_or_none(self, step_id: str, output_type: Annotation = None) -> Any:
         """Like `get_dependency`, but `None` where the pipeline has no such step, or it has no output.
 
         Raises:
@@ -506,27 +512,59 @@ class StepContext(Generic[DepsT_co]):
 
     @overload
     async def map(
-        self, agent_or_step: StepLike[DepsT_co, OutputT], items: Iterable[object], *, concurrency: int = ...
+        self,
+        agent_or_step: StepLike[DepsT_co, OutputT],
+        items: Iterable[object],
+        *,
+        concurrency: int = ...,
+        on_error: Literal["fail"] = ...,
     ) -> list[OutputT]: ...
     @overload
     async def map(
-        self, agent_or_step: AgentLike[OutputT], items: Iterable[Prompt], *, concurrency: int = ...
+        self,
+        agent_or_step: StepLike[DepsT_co, OutputT],
+        items: Iterable[object],
+        *,
+        concurrency: int = ...,
+        on_error: Literal["continue"],
+    ) -> list[OutputT | Exception]: ...
+    @overload
+    async def map(
+        self,
+        agent_or_step: AgentLike[OutputT],
+        items: Iterable[Prompt],
+        *,
+        concurrency: int = ...,
+        on_error: Literal["fail"] = ...,
     ) -> list[ChatResponse[OutputT]]: ...
+    @overload
+    async def map(
+        self,
+        agent_or_step: AgentLike[OutputT],
+        items: Iterable[Prompt],
+        *,
+        concurrency: int = ...,
+        on_error: Literal["continue"],
+    ) -> list[ChatResponse[OutputT] | Exception]: ...
     async def map(
         self,
         agent_or_step: StepLike[DepsT_co, Any] | AgentLike[Any],
         items: Iterable[Any],
         *,
         concurrency: int = DEFAULT_MAP_CONCURRENCY,
+        on_error: OnError = "fail",
     ) -> list[Any]:
         """Run an agent or a step once for each item, at most `concurrency` at a time; results in item order.
 
         An agent gets each item as its prompt. A step gets it as the input `item`, beside the run's inputs
         and the outputs that this step can read.
-        The first failure cancels the rest and is raised.
+        The first failure cancels the rest and is raised. With `on_error="continue"`, every item is run, and
+        the exception of one that failed, after its retries, is in its place among the results. What stops
+        more than the item is raised all the same: a budget of this step or one around it, and the run's end.
         """
         self._check_open()
         check_count("concurrency", concurrency, least=1, required=True)
+        check_on_error(on_error)
         self._maps += 1
         number = self._maps
         one: Callable[[int, Any], Coroutine[Any, Any, Any]]
@@ -539,7 +577,18 @@ class StepContext(Generic[DepsT_co]):
         else:
             one = self._map_step(agent_or_step, self, self._data, number)
         with self._clock_paused():
-            return await run_bounded(one, list(items), concurrency)
+            mapped = one if on_error == "fail" else functools.partial(self._result_or_failure, one)
+            return await run_bounded(mapped, list(items), concurrency)
+
+    async def _result_or_failure(
+        self, one: Callable[[int, Any], Coroutine[Any, Any, Any]], index: int, item: Any
+    ) -> object:
+        try:
+            return await one(index, item)
+        except Exception as error:
+            if stops(self.scope, error):
+                raise
+            return error
 
     # --- side effects ---
 

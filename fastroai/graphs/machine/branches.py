@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -117,3 +117,5 @@ class Joined:
 
     fork: Fork
     cause: str
+    overwritten: Mapping[str, tuple[str, ...]]
+    """By key, the nodes of which only the last one's value is left, though nobody said so."""

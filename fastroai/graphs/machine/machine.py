@@ -443,13 +443,13 @@ class GraphMachine:
     def _fail_around(self, fork: Fork, branch: Branch) -> None:
         around = fork.branch
         if self._goes_on(around):
-            salvage(around, self.plan.on_conflict)
+            salvage(around, self.plan)
             assert branch.failure is not None
             self._fail(around, branch.failure)
 
     def _leave(self, branch: Branch, fork: Fork) -> None:
         self._branches.pop(branch.identity, None)
-        salvage(branch, self.plan.on_conflict)
+        salvage(branch, self.plan)
         fork.open -= 1
         if not fork.open:
             self._todo.append(lambda: self._close(fork))
@@ -467,19 +467,22 @@ class GraphMachine:
             return
         kept = [branch for branch in fork.branches if waits_for_all or branch.state in _OVER]
         try:
-            merge(around, kept, self.plan.on_conflict)
+            overwritten = merge(around, kept, self.plan)
         except MemoryConflict as error:
-            merge(around, kept, "last_wins")  # what was left out stays so, though the run ends here
+            merge(
+                around, kept, self.plan, forgiving=True
+            )  # what was left out stays so, though the run ends here
             around.forked = None
             self._stop(Stopped("failed", str(error), error))
             return
         self._leave_fork(fork, kept)
         if fork.join is not None and (takes_errors or any(one.state == "arrived" for one in kept)):
             cause = f"the branches of {fork.node!r} have come together"
-            self._decided.append(Changed(Joined(fork, cause)))
+            self._decided.append(Changed(Joined(fork, cause, overwritten)))
             self._go_later(around, fork.join, cause)
         else:
-            self._decided.append(Changed(Joined(fork, f"the branches of {fork.node!r} have ended")))
+            cause = f"the branches of {fork.node!r} have ended"
+            self._decided.append(Changed(Joined(fork, cause, overwritten)))
             self._end(around, "ended")
 
     def _leave_fork(self, fork: Fork, kept: list[Branch]) -> None:
@@ -536,7 +539,7 @@ class GraphMachine:
     def _settle(self) -> None:
         """Nothing runs any more: the run has ended, or waits."""
         if self.stopped is not None:
-            salvage(self.root, self.plan.on_conflict)
+            salvage(self.root, self.plan)
             self._finish(self.stopped.ending, self.stopped.reason, self.stopped.error)
         elif self.root.state == "ended" and self.reached:
             self._finish("finished", f"reached {', '.join(map(repr, self.reached))}")
