@@ -36,7 +36,7 @@ def merge(
     branches = tuple(branches)
     overwritten: dict[str, tuple[str, ...]] = {}
 
-    def choose(key: str, found: Sequence[Written | None]) -> Written | None:
+    def choose(key: str, found: Sequence[Written[Any] | None]) -> Written[Any] | None:
         values = [written for written in found if written is not None]
         how = plan.reducers.get(key)
         if not values:
@@ -79,11 +79,11 @@ def salvage(branch: Branch, plan: GraphPlan) -> None:
 
 
 def _take_over(
-    into: Memory,
-    others: Sequence[Memory],
-    choose: Callable[[str, Sequence[Written | None]], Written | None],
+    into: Memory[Any],
+    others: Sequence[Memory[Any]],
+    choose: Callable[[str, Sequence[Written[Any] | None]], Written[Any] | None],
 ) -> None:
-    found: dict[str, list[Written | None]] = {}
+    found: dict[str, list[Written[Any] | None]] = {}
     for other in others:
         for key, written in other.own():
             found.setdefault(key, []).append(written)
@@ -96,16 +96,18 @@ def _take_over(
             into.take(key, chosen)  # else it was written after the fork: a branch was cut short
 
 
-def _when(written: Written) -> int:
+def _when(written: Written[Any]) -> int:
     return written.sequence
 
 
-def _last(key: str, found: Sequence[Written | None]) -> Written | None:
+def _last(key: str, found: Sequence[Written[Any] | None]) -> Written[Any] | None:
     values = [written for written in found if written is not None]
     return max(values, key=_when, default=None)
 
 
-def _brought_together(key: str, how: Reducer, base: Sequence[Written], values: Sequence[Written]) -> Written:
+def _brought_together(
+    key: str, how: Reducer, base: Sequence[Written[Any]], values: Sequence[Written[Any]]
+) -> Written[Any]:
     """One value of those of the branches, and of `base`, which was there before them."""
     match how:
         case "last_wins":
@@ -127,7 +129,7 @@ def _brought_together(key: str, how: Reducer, base: Sequence[Written], values: S
     return Written(value, "", max(map(_when, operands)))
 
 
-def _folded(function: Callable[[Any, Any], Any], operands: Sequence[Written]) -> object:
+def _folded(function: Callable[[Any, Any], Any], operands: Sequence[Written[Any]]) -> object:
     """By a function of the user's, which may change what it is given."""
     return reduce(function, [own_copy(one.value) for one in operands])
 
