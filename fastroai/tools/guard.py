@@ -20,7 +20,8 @@ T = TypeVar("T")
 OnTimeout: TypeAlias = str | Callable[[], str]
 """What the model reads after a timeout: the text, or a function that writes it."""
 OnError: TypeAlias = str | Callable[[Exception], str]
-"""What the model reads after a failure: the text, or a function of the exception that writes it."""
+"""What the model reads after a failure: the text, in which `{error}` stands for the exception, or a function of
+the exception that writes it."""
 
 DEFAULT_TIMEOUT: Final = 30.0
 """Seconds. A tool that hangs must not hang its agent for ever."""
@@ -129,7 +130,8 @@ class Guard:
             answer, arguments = self.on_error, (failure.error,)
         if callable(answer):
             return _written(answer, arguments, default)
-        return default if answer is None else answer
+        # Not `str.format`: a text may have other braces, and the exception's must not be fields.
+        return default if answer is None else answer.replace("{error}", _described(failure.error))
 
 
 def _written(write: Callable[..., str], arguments: tuple[Exception, ...], default: str) -> str:
