@@ -408,6 +408,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             request_retries=request_retries,
         )
         async with self._dispatcher.attempt(call) as attempt:  # as `dispatch`, with one coroutine less
+            await self._dispatcher.load_model(call)
             return await attempt.respond(await attempt.ask())
 
     def _home(self, *_: object, model: Model | str | None = None, **__: object) -> AbstractEventLoop | None:

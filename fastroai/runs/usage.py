@@ -10,6 +10,7 @@ from functools import cached_property
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime import Scope
 from fastroai.usage import UsageReport
+from fastroai.usage.report_rows import model_of
 
 
 @dataclass(slots=True)
@@ -41,10 +42,10 @@ class RunUsage:
 
     @cached_property
     def by_model(self) -> Mapping[str, Usage]:
-        """Usage by `provider:model`."""
+        """Usage by `provider:model`; by `model` alone where no provider is known."""
         usages: dict[str, Usage] = {}
         for record in self._records:
-            usages.setdefault(f"{record.provider}:{record.model}", Usage()).add(record)
+            usages.setdefault(model_of(record), Usage()).add(record)
         return usages
 
     @property

@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 from fastroai.runtime import Scope, current_scope
 from fastroai.steps import PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import resolve
-from fastroai.steps.context import RunFacts
+from fastroai.steps.context import RunData, StepData
 from fastroai.steps.execution import map_step
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.shared import Shared
@@ -53,16 +53,12 @@ async def step_context(
     seen = Outputs({step_id: tuple(before), **dict.fromkeys(before, ())})
     seen.values.update(before)
     async with Scope("pipeline", "test", parent=current_scope()) as run:
-        facts = RunFacts(
-            pipeline=run.name,
-            path=run.path,
-            inputs=MappingProxyType(dict(inputs or {})),
-            outputs=seen,
-            calculator=CostCalculator(),
-            shared=Shared({} if context is None else context),
+        shared = Shared({} if context is None else context)
+        data = StepData(
+            RunData(run.name, run.path, CostCalculator(), shared), MappingProxyType(dict(inputs or {})), seen
         )
         async with Scope("step", step_id, parent=run, limits=resolved.limits, deps=deps) as scope:
-            ctx = StepContext(scope, facts, deps, resolved, perf_counter(), map_step)
+            ctx = StepContext(scope, data, deps, resolved, perf_counter(), map_step)
             try:
                 yield ctx
             finally:

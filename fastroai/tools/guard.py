@@ -20,13 +20,13 @@ T = TypeVar("T")
 OnTimeout: TypeAlias = str | Callable[[], str]
 """What the model reads after a timeout: the text, or a function that writes it."""
 OnError: TypeAlias = str | Callable[[Exception], str]
-"""What the model reads after a failure: the text, in which `{error}` stands for the exception, or a function of
-the exception that writes it."""
+"""What the model reads after a failure: the text, in which `{error}` stands for the type and the message of
+the exception, or a function of the exception that writes it."""
 
 DEFAULT_TIMEOUT: Final = 30.0
 """Seconds. A tool that hangs must not hang its agent for ever."""
 
-_LONGEST_MESSAGE = 1_000
+_LONGEST_MESSAGE: Final = 1_000
 """Characters of an exception's message that the model is shown: it is billed for them."""
 
 _logger = logging.getLogger("fastroai.tools")
@@ -126,12 +126,19 @@ class Guard:
             default = f"Tool {tool!r} timed out after {self.timeout:g} s."
             answer, arguments = self.on_timeout, ()
         else:
-            default = f"Tool {tool!r} failed: {_described(failure.error)}"
+            default = f"Tool {tool!r} failed: {type(failure.error).__name__}"
             answer, arguments = self.on_error, (failure.error,)
         if callable(answer):
             return _written(answer, arguments, default)
         # Not `str.format`: a text may have other braces, and the exception's must not be fields.
         return default if answer is None else answer.replace("{error}", _described(failure.error))
+
+
+def _described(error: Exception) -> str:
+    kind, message = type(error).__name__, str(error)
+    if len(message) > _LONGEST_MESSAGE:
+        message = f"{message[:_LONGEST_MESSAGE]}..."
+    return f"{kind}: {message}" if message else kind
 
 
 def _written(write: Callable[..., str], arguments: tuple[Exception, ...], default: str) -> str:
@@ -147,13 +154,6 @@ def _written(write: Callable[..., str], arguments: tuple[Exception, ...], defaul
         return text
     _logger.error("%r returned %r, not a text; the model gets the default text", write, text)
     return default
-
-
-def _described(error: Exception) -> str:
-    kind, message = type(error).__name__, str(error)
-    if len(message) > _LONGEST_MESSAGE:
-        message = f"{message[:_LONGEST_MESSAGE]}..."
-    return f"{kind}: {message}" if message else kind
 
 
 def _cancellations() -> int:

@@ -103,6 +103,21 @@ async def test_usage_is_there_by_step_and_by_model(result: PipelineResult[Any]) 
     }
 
 
+async def test_a_model_is_one_row_with_and_without_the_provider_that_its_name_tells() -> None:
+    @step
+    async def spends(ctx: StepContext) -> None:
+        ctx.record_usage(model="gpt-4o", cost_usd="0.01")
+        ctx.record_usage(model="openai:gpt-4o", cost_usd="0.02")
+        ctx.record_usage(model="search", cost_usd="0.04")
+        async with ctx.spend("0.08", model="gpt-4o") as purchase:
+            purchase.settle("0.08")
+
+    usage = (await Pipeline[Any, Any]("p", {"spends": spends}).execute()).usage
+    costs = {model: spent.cost_usd for model, spent in usage.by_model.items()}
+    assert costs == {"openai:gpt-4o": Decimal("0.11"), "search": Decimal("0.04")}
+    assert {model: row.cost_usd for model, row in usage.report().by_model.items()} == costs
+
+
 async def test_times_are_there_by_step_and_for_the_run(result: PipelineResult[Any]) -> None:
     cheap_ran, dear_ran = result.timings["cheap"], result.timings["dear"]
     assert 0 <= cheap_ran.started_ms <= cheap_ran.finished_ms <= dear_ran.started_ms <= dear_ran.finished_ms
