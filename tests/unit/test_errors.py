@@ -25,6 +25,7 @@ from fastroai.errors import (
     GraphProblem,
     GraphStopped,
     GraphValidationError,
+    InputTypeError,
     JudgeEscalated,
     JudgeNotSatisfied,
     LangGraphStopped,
@@ -119,6 +120,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         MissingDependencyError("s", "d", "it was skipped"),
         "step 's' asked for the output of 'd': it was skipped",
     ),
+    (InputTypeError("s", "k", "int", "str"), "step 's' expected int as input 'k', which is str"),
     (DependencyTypeError("s", "d", "int", "str"), "step 's' expected int from 'd', whose output is str"),
     (
         ContractViolation(
@@ -335,6 +337,7 @@ def test_a_partial_result_survives_pickling() -> None:
         (UnknownPipelineError, KeyError),
         (MissingInputError, KeyError),
         (MissingDependencyError, KeyError),
+        (InputTypeError, TypeError),
         (DependencyTypeError, TypeError),
         (TimeLimitExceeded, TimeoutError),
         (RunningLoopError, RuntimeError),
