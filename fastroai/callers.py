@@ -89,7 +89,7 @@ def _suspended(awaited: Any) -> Iterator[FrameType]:
         if frame is not None:
             yield frame
             # What steps in a context of its own is driven by hand: see `runtime.isolation`.
-            inner = inner or getattr(frame.f_locals.get("self"), "coroutine", None)
+            inner = inner or frame.f_locals.get("coroutine")
         awaited = inner
 
 
