@@ -356,7 +356,10 @@ class MissingExtraError(FastroAIError, ImportError):
         self.feature, self.extra, self.package = feature, extra, package
 
     def __str__(self) -> str:
-        return f"{self.feature} needs {self.package}, which the extra {self.extra!r} of fastroai brings along"
+        return (
+            f"{self.feature} needs {self.package}, which the extra {self.extra!r} brings: "
+            f"pip install 'fastroai[{self.extra}]'"
+        )
 
 
 class PipelineValidationError(FastroAIError, ValueError):
