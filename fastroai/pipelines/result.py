@@ -17,6 +17,7 @@ from fastroai.runs.usage import RunUsage, StepTiming
 from fastroai.runtime import Scope
 from fastroai.steps import ConversationState, StepUsage
 from fastroai.store.log import RunLog
+from fastroai.store.open_questions import OpenQuestion
 from fastroai.store.trace import RunTrace
 
 OutputT = TypeVar("OutputT", default=Any, covariant=True)
@@ -84,6 +85,8 @@ class PipelineResult(Generic[OutputT]):
     """The state that stopped the run, or that the output step gave."""
     stopped_early: bool = False
     """Whether a step returned an incomplete `ConversationState`."""
+    questions: tuple[OpenQuestion, ...] = ()
+    """The questions that a paused run waits for, in the order in which they were asked; see `ctx.ask`."""
     run_id: str
     quality: Quality = "clean"
     """`"degraded"`: a step failed with `on_error="continue"`, or an answer that was used broke off before its

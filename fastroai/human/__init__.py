@@ -1,0 +1,13 @@
+"""Questions of runs to people, and their answers. `ctx.ask` asks; the inbox lists and answers."""
+
+from typing import TYPE_CHECKING
+
+from fastroai.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fastroai.human.inbox import Inbox as Inbox
+    from fastroai.store.open_questions import OpenQuestion as OpenQuestion
+
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__, {".inbox": ("Inbox",), "fastroai.store.open_questions": ("OpenQuestion",)}
+)
