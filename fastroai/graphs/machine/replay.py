@@ -216,8 +216,8 @@ class GraphReplay(Replay):
             try:
                 answer = self._value(entry.answer, self._setup.answers.get(visit.node))
                 written = self._writes(visit, answer, {})
-            except RunCorrupt as error:  # the inbox has only the JSON Schema
-                logger.warning("node %r still waits: an answer does not fit: %s", visit.node, error.reason)
+            except RunCorrupt as wrong:  # the inbox has only the JSON Schema
+                logger.warning("node %r still waits: an answer does not fit: %s", visit.node, wrong.reason)
                 return
             self._say(branch, visit, entry, written, None)
             self.tell(replace(entry, answer=answer, written=written))

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -42,6 +43,7 @@ from fastroai.errors import (
     StepExecutionError,
     ValueNotStorable,
 )
+from fastroai.human import OpenQuestion, to_console
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished, StepHalted, StepStarted
 from fastroai.steps.base import FunctionStep
 from fastroai.store.recorded import RecordedRun
@@ -469,6 +471,68 @@ async def test_the_deadline_is_that_of_the_first_time(store: Any) -> None:
     paused = await pipeline.execute(run_id="r", store=store)
     again = await pipeline.resume("r", store=store)
     assert again.questions[0].deadline == paused.questions[0].deadline
+
+
+# --- telling people ---
+
+
+async def test_people_are_told_once_when_they_can_answer(store: Any) -> None:
+    told: list[Any] = []
+
+    async def later(asked: OpenQuestion) -> None:
+        told.append(asked)
+        assert await Inbox(store).get(asked.id) == asked, "it is on record, and the run waits"
+
+    def at_once(asked: OpenQuestion) -> None:
+        told.append(threading.current_thread() is threading.main_thread())
+
+    def even(value: int) -> int:
+        if value % 2:
+            raise ValueError("it is odd")
+        return value
+
+    config = PipelineConfig(store=store, sinks=[later, at_once])
+    inner = Pipeline("inner", {"ask": asks("which?", Annotated[int, AfterValidator(even)])}, config=config)
+    pipeline = Pipeline("p", {"inner": inner.as_step()}, config=config)
+    (asked,) = (await pipeline.execute(run_id="r")).questions
+    assert told == [asked, False]
+    await pipeline.resume("r")
+    assert told == [asked, False], "they know"
+    (again,) = (await pipeline.resume("r", answers={asked.id: 3})).questions
+    assert told == [asked, False, again, False], "the type has refused the answer"
+    assert (await pipeline.resume("r", answers={asked.id: 4})).output == 4
+
+
+async def test_a_sink_that_fails_changes_nothing(store: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(asked: OpenQuestion) -> None:
+        raise ConnectionError("no chat today")
+
+    told: list[OpenQuestion] = []
+    config = PipelineConfig(sinks=[broken, told.append])
+    graph = Graph(
+        "g",
+        nodes={"ask": other, "end": other},
+        edges=[Edge("ask", "end")],
+        pause_nodes=["ask"],
+        config=config,
+    )
+    result = await graph.run(run_id="r", store=store)
+    assert result.status == "paused"
+    assert [one.question for one in told] == ["done"]
+    assert "failed to tell of question 'r:" in caplog.text
+
+
+async def test_the_console_says_how_to_answer(store: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    config = PipelineConfig(sinks=[to_console])
+    (asked,) = (await desk(asks(to="Mia"), config=config).execute(run_id="r", store=store)).questions
+    said = f"question to Mia: sure?\n  fastroai review answer {asked.id} ANSWER\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("sinks", [3, "print", [print, 3]])
+def test_a_sink_is_a_function(sinks: Any) -> None:
+    with pytest.raises(ConfigurationError, match="a list of functions that take a question"):
+        PipelineConfig(sinks=sinks)
 
 
 # --- what cannot be asked ---
