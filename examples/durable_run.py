@@ -31,7 +31,7 @@ async def pay(ctx: StepContext[None]) -> str:
 
 @step
 async def report(ctx: StepContext[None]) -> str:
-    return f"{', '.join(ctx.get_dependency('read', list))}: {ctx.get_dependency('pay', str)}"
+    return f"{', '.join(ctx.get_dependency('read', list[str]))}: {ctx.get_dependency('pay', str)}"
 
 
 pipeline = Pipeline[None, str](

@@ -73,7 +73,7 @@ class DrivenGraph:
         """See `Driven`. A decision is given the output of the node after which it is made."""
         machine = self.replay.machine
         decided = machine.decided_after(started)
-        branch = machine.branch_of(decided or Visit(started.step_id, started.visit))
+        branch = machine.branch_of(decided or unit_of(started))
         assert branch is not None
         if decided is not None:
             return dict(branch.memory), {decided.node: machine.output_of(decided)}
@@ -105,7 +105,7 @@ class DrivenGraph:
                         "fact", fact.kind, f"a QuestionAsked, because {fact.step_id!r} is a pause node"
                     )
                 output = checked_output(fact.step_id, fact.output, self._setup.declared.get(fact.step_id))
-                writes_of(fact.step_id, output, self._setup.writes(fact.step_id), fact.written)
+                writes_of(fact.step_id, output, self._setup.plan.writes.get(fact.step_id), fact.written)
                 return (*written, replace(fact, output=self._value(fact, output), written={}))
             case QuestionAsked():
                 if fact.step_id not in self._setup.plan.pauses:

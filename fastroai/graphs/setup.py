@@ -42,10 +42,6 @@ class GraphSetup:
     branch_timeout: float | None
     """Seconds."""
 
-    def writes(self, node: str) -> tuple[str, ...] | None:
-        """The keys that a node declares to write; `None` where it does not say."""
-        return self.plan.writes.get(node)
-
     def answer_schema(self, node: str) -> dict[str, JsonValue] | None:
         """Return the JSON Schema of the answer to a pause node; `None` where its type is not declared."""
         declared = self.answers.get(node)

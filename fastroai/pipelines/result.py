@@ -11,10 +11,12 @@ from typing_extensions import TypeVar
 
 from fastroai.pipelines.drawing import critical_path
 from fastroai.pipelines.plan import Plan
+from fastroai.records import dump
 from fastroai.runs.quality import Quality
 from fastroai.runs.units import UnitRecord
 from fastroai.runs.usage import RunUsage, StepTiming
 from fastroai.runtime import Scope
+from fastroai.runtime.facts import RunStatus
 from fastroai.steps import ConversationState, StepUsage
 from fastroai.store.log import RunLog
 from fastroai.store.open_questions import OpenQuestion
@@ -38,6 +40,10 @@ class PipelineUsage(RunUsage):
     def within(self, scope: Scope) -> PipelineUsage:
         """The same steps, with the totals of a scope around the run."""
         return PipelineUsage(scope, self._units)
+
+    def model_dump(self) -> dict[str, object]:
+        """Return the sums, and those of each step, as values that JSON can hold."""
+        return {**super().model_dump(), "steps": self.steps}
 
     @cached_property
     def steps(self) -> Mapping[str, StepUsage]:
@@ -88,6 +94,8 @@ class PipelineResult(Generic[OutputT]):
     questions: tuple[OpenQuestion, ...] = ()
     """The questions that a paused run waits for, in the order in which they were asked; see `ctx.ask`."""
     run_id: str
+    status: RunStatus = "finished"
+    """`"paused"`: a step needs more from the user, or a pause was asked for. `resume` goes on."""
     quality: Quality = "clean"
     """`"degraded"`: a step failed with `on_error="continue"`, or an answer that was used broke off before its
     end, or came without its usage. Nested pipelines count."""
@@ -115,6 +123,15 @@ class PipelineResult(Generic[OutputT]):
     def critical_path(self) -> tuple[str, ...]:
         """The chain of steps that the run had to wait for, first to last."""
         return critical_path(self.plan, self.timings)
+
+    @property
+    def was_resumed(self) -> bool:
+        """Whether the run was interrupted, paused or failed before, and was taken up again."""
+        return self.trace.was_resumed
+
+    def model_dump(self) -> dict[str, Any]:
+        """Return the result as values of JSON, without what `trace` and `critical_path` are made of."""
+        return dump(self)
 
     @property
     def ok(self) -> bool:

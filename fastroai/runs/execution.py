@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
 from threading import Lock
+from time import perf_counter
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -45,6 +46,8 @@ class OpenRun:
     live: LiveRun
     started: RunStarted
     """That it began in this process."""
+    began: float
+    """When, as `perf_counter` has it: before its time limit started, and before its store was asked."""
 
     @property
     def kept(self) -> DurableRun | None:
@@ -123,6 +126,7 @@ class Execution:
         self, request: RunRequest[Any], scope: Scope, definition: Mapping[str, JsonValue]
     ) -> AsyncGenerator[OpenRun]:
         """Open a run in its scope: span, clock, inputs that are checked, log."""
+        began = perf_counter()
         async with scope, AsyncExitStack() as stack:
             live = self._appear(stack, scope)  # before anything is awaited: who has begun it can cancel it
             await entered(
@@ -134,13 +138,13 @@ class Execution:
             )
             inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)
             started = RunStarted(part=scope.part, definition=dict(definition), inputs=inputs)
-            log = await self._log(stack, request, scope, started)
+            log = await self._log(stack, request, scope, started, began)
             OnceRegister.of(scope)  # one for all that is nested here
             if log.run is not None and request.opening is not None:
                 after = request.opening.last_signal
                 heeding = heeding_signals(log.run.store, log.run.header, live.heed, after=after)
                 await stack.enter_async_context(heeding)
-            yield OpenRun(scope, scope.part, inputs, log, live, started)
+            yield OpenRun(scope, scope.part, inputs, log, live, started, began)
 
     async def _log(
         self,
@@ -148,6 +152,7 @@ class Execution:
         request: RunRequest[Any],
         scope: Scope,
         started: RunStarted,
+        began: float,
     ) -> Log:
         if request.opening is not None:
             run = await request.opening.open(started.inputs)
@@ -155,7 +160,7 @@ class Execution:
             run.scope, scope.on_record = scope, True
             if self._config.sinks:  # before the next line, as its end is on record when they are told
                 stack.push_async_callback(self._tell_people, log)
-            await stack.enter_async_context(ended_on_record(log))
+            await stack.enter_async_context(ended_on_record(log, began))
             scope.restore(run.recorded.charges(), run.recorded.agent_calls())
             return log
         if (around := log_of(scope)) is not None:
@@ -163,7 +168,7 @@ class Execution:
                 restore_spending(scope)
             return around
         scope.log = log = Log(scope)
-        await stack.enter_async_context(ended_on_record(log))
+        await stack.enter_async_context(ended_on_record(log, began))
         log.note(started)
         return log
 

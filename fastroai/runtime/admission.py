@@ -26,7 +26,7 @@ from fastroai.errors import (
     UnboundedRequestError,
     UnpricedModelError,
 )
-from fastroai.records import RequestRecord, ratio, usd_to_microcents
+from fastroai.records import RequestRecord, Unbounded, ratio, usd_to_microcents
 from fastroai.runtime.events import BudgetRefused, BudgetWarning, SpendRecorded
 from fastroai.runtime.flow import Flow, current_flow, read_around
 from fastroai.runtime.in_flight import Charge
@@ -467,6 +467,22 @@ def crossing(scope: Scope) -> BudgetExceeded | None:
     return stop
 
 
+def unknown_cost(scope: Scope, record: RequestRecord) -> UnpricedModelError | None:
+    """Return why budgets of money around a scope cannot hold with what was recorded; `None` if they can."""
+    if not isinstance(record.committed_usd, Unbounded):
+        return None
+    with scope.lock:
+        budgets = [account.budget for account in _open_accounts(scope)]
+    strict = any(each.usd is not None and _is_strict(each) for each in budgets)
+    if strict or any(_is_strict(ceiling.limit) for ceiling in scope.ceilings):
+        return UnpricedModelError(record.model, record.provider, "record")
+    return None
+
+
+def _is_strict(limit: Budget | SpendLimit) -> bool:
+    return "allow" not in (limit.on_unbounded, limit.on_unpriced)
+
+
 def step_down_if_due(scope: Scope, terms: TermsT) -> TermsT:
     """The request to the cheaper model of a budget of which the share is spent; else as it is."""
     for account in _open_accounts(scope):
@@ -640,8 +656,7 @@ def _check_all(terms: RequestTerms, accounts: Iterable[Account]) -> None:
         counts_money = budget.usd is not None
         _check(terms, budget, counts_money=counts_money, counts_tokens=budget.tokens is not None)
         # Models without a price that are allowed are not counted, whether they answer or not.
-        strict = "allow" not in (budget.on_unbounded, budget.on_unpriced)
-        if counts_money and strict and account.usage.unbounded_requests:
+        if counts_money and _is_strict(budget) and account.usage.unbounded_requests:
             raise UnboundedRequestError(terms.model, terms.provider, _SPENT_UNKNOWN)
 
 
