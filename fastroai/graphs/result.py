@@ -35,9 +35,11 @@ class Question:
     node: str
     visit: int
     question: Any
-    """The output of the pause node."""
+    """The output of the pause node, or what a step asks with `ctx.ask`."""
     answer_schema: Mapping[str, JsonValue] | None = None
     """JSON Schema of the answer, where its type is declared."""
+    id: str = ""
+    """Identifies the question among those of all runs: pass it to `Inbox.answer`."""
 
 
 class GraphUsage(RunUsage):

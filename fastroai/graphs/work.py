@@ -38,9 +38,11 @@ from fastroai.runtime.facts import (
     StepFact,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepSkipped,
     StepStarted,
     ValueWritten,
+    question_id,
 )
 from fastroai.steps import ConversationState, ResolvedConfig
 from fastroai.steps.context import RunData, StepData
@@ -196,6 +198,7 @@ class GraphWork:
                     visit=started.visit,
                     branch=started.branch,
                     part=self._part,
+                    id=question_id(started.place),
                     answer_schema=self._setup.answer_schema(node),
                     attempt=scope.attempt,
                     duration_ms=begun.duration_ms,
@@ -227,7 +230,9 @@ class GraphWork:
             fact.written = going_on[1].kept
             self._over(fact, fact.written, fact.raised)
 
-    def cancelled(self, started: StepStarted, begun: BegunUnit | None, fact: StepCancelled) -> None:
+    def cut_short(
+        self, started: StepStarted, begun: BegunUnit | None, fact: StepCancelled | StepHalted
+    ) -> None:
         """What it wrote before is kept."""
         going_on = self._visits.pop(unit_of(started), None)
         if going_on is not None:

@@ -19,6 +19,7 @@ from fastroai.runtime import Scope
 from fastroai.runtime.facts import RunStatus
 from fastroai.steps import ConversationState, StepUsage
 from fastroai.store.log import RunLog
+from fastroai.store.open_questions import OpenQuestion
 from fastroai.store.trace import RunTrace
 
 OutputT = TypeVar("OutputT", default=Any, covariant=True)
@@ -90,6 +91,8 @@ class PipelineResult(Generic[OutputT]):
     """The state that stopped the run, or that the output step gave."""
     stopped_early: bool = False
     """Whether a step returned an incomplete `ConversationState`."""
+    questions: tuple[OpenQuestion, ...] = ()
+    """The questions that a paused run waits for, in the order in which they were asked; see `ctx.ask`."""
     run_id: str
     status: RunStatus = "finished"
     """`"paused"`: a step needs more from the user, or a pause was asked for. `resume` goes on."""

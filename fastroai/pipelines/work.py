@@ -18,6 +18,7 @@ from fastroai.runtime.facts import (
     StepCancelled,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepStarted,
 )
 from fastroai.steps import BaseStep, ConversationState, ResolvedConfig
@@ -81,7 +82,9 @@ class PipelineWork:
     def failed(self, started: StepStarted, begun: BegunUnit, fact: StepFailed) -> None:
         """Do nothing: a pipeline has nothing to follow."""
 
-    def cancelled(self, started: StepStarted, begun: BegunUnit | None, fact: StepCancelled) -> None:
+    def cut_short(
+        self, started: StepStarted, begun: BegunUnit | None, fact: StepCancelled | StepHalted
+    ) -> None:
         """Do nothing: a pipeline has nothing to follow."""
 
     def settled(self, fact: StepFinished | QuestionAsked) -> None:

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Any, Final, Literal, assert_never
 
 from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver
+from fastroai.human.asking import is_halt
 from fastroai.runs.machine import Cancel, Changed, Decision, Machine, Told, Unit
 from fastroai.runs.units import BegunUnit, Past
 from fastroai.runs.work import Outcome, Work
@@ -25,6 +26,7 @@ from fastroai.runtime.facts import (
     StepCancelled,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepSkipped,
     StepStarted,
     StopRequested,
@@ -311,7 +313,7 @@ class Runner:
         unit, run = (started.step_id, started.visit), self._log.run
         if (cause := self._cancelled.get(unit)) is not None:
             fact = self._as_cancelled(started, cause, 1)
-            self._work.cancelled(started, None, fact)
+            self._work.cut_short(started, None, fact)
             return fact, None
         begun = self.open(started)
         scope = begun.scope
@@ -356,13 +358,19 @@ class Runner:
         if scope.open_inside:
             self._keep_going()
             await scope.end_inside()
+        begun.finished_ms = (perf_counter() - self._origin) * 1000
+        if is_halt(error):
+            scope.close()
+            halted = self._as_halted(started, begun)
+            self._work.cut_short(started, begun, halted)
+            return halted
         scope.close(error)
-        begun.finished_ms, begun.error = (perf_counter() - self._origin) * 1000, error
+        begun.error = error
         if isinstance(error, asyncio.CancelledError):
             if unit not in self._cancelled and not self._is_over:
                 raise error  # of this task, so of the run
             cancelled = self._as_cancelled(started, self._cancelled.get(unit, "the run ended"), scope.attempt)
-            self._work.cancelled(started, begun, cancelled)
+            self._work.cut_short(started, begun, cancelled)
             return cancelled
         if not isinstance(error, Exception):
             raise error  # KeyboardInterrupt and the like are not a unit's outcome
@@ -382,6 +390,17 @@ class Runner:
         )
         self._work.failed(started, begun, failed)
         return failed
+
+    def _as_halted(self, started: StepStarted, begun: BegunUnit) -> StepHalted:
+        return StepHalted(
+            started.step_id,
+            self._log.asked_in(started.place),
+            visit=started.visit,
+            branch=started.branch,
+            part=self._part,
+            attempt=begun.scope.attempt,
+            duration_ms=begun.duration_ms,
+        )
 
     def _as_cancelled(self, started: StepStarted, cause: str, attempt: int) -> StepCancelled:
         return StepCancelled(

@@ -14,12 +14,13 @@ from fastroai.runtime.facts import (
     StepCancelled,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepSkipped,
     StepStarted,
 )
 from fastroai.steps import ResolvedConfig
 
-Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | QuestionAsked
+Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | StepHalted | QuestionAsked
 """The outcome of a unit, as the machine is told."""
 
 
@@ -52,8 +53,10 @@ class Work(Protocol):
         """Follow a failed unit, before the machine is told."""
         ...
 
-    def cancelled(self, started: StepStarted, begun: BegunUnit | None, fact: StepCancelled) -> None:
-        """Follow a cancelled unit, before the machine is told. `None`: it had not begun."""
+    def cut_short(
+        self, started: StepStarted, begun: BegunUnit | None, fact: StepCancelled | StepHalted
+    ) -> None:
+        """Follow a unit that was cancelled or halted, before the machine is told. `None`: it never began."""
         ...
 
     def follow(self, change: Changed | EdgesResolved) -> None:
