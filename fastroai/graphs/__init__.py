@@ -24,6 +24,7 @@ from fastroai.runtime.facts import (
     StepCancelled,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepSkipped,
     StepStarted,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "StepCancelled",
     "StepFailed",
     "StepFinished",
+    "StepHalted",
     "StepSkipped",
     "StepStarted",
     "Verdict",
