@@ -53,7 +53,7 @@ from fastroai.runtime import (
     check_provider_limits,
 )
 from fastroai.runtime.circuit_breaker import check_circuit_breaker
-from fastroai.runtime.options import check_count, check_seconds
+from fastroai.runtime.options import check_count, check_timeout
 from fastroai.steps import StepConfig, StepContext
 from fastroai.tracing import Tracer
 from fastroai.usage import BudgetLike, CostCalculator, Quote
@@ -237,7 +237,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             circuit_breaker=_first(circuit_breaker, config.circuit_breaker, None),
         )
         check_count("request_retries", self._dispatcher.request_retries)
-        check_seconds("timeout", self._dispatcher.timeout)
+        check_timeout("timeout", self._dispatcher.timeout)
         check_provider_limits(provider_limits)
         check_circuit_breaker(circuit_breaker)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fastroai.runtime.circuit_breaker import check_circuit_breaker
-from fastroai.runtime.options import check_count, check_seconds
+from fastroai.runtime.options import check_count, check_timeout
 from fastroai.runtime.provider_limits import check_provider_limits
 from fastroai.usage.limits import limits_of
 
@@ -59,7 +59,7 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         check_count("max_tokens", self.max_tokens, least=1)
-        check_seconds("timeout", self.timeout)
+        check_timeout("timeout", self.timeout)
         check_count("request_retries", self.request_retries)
         limits_of(self.budget, self.cost_budget)
         check_provider_limits(self.provider_limits)

@@ -39,7 +39,7 @@ from fastroai.errors import BudgetExceeded, StoppedRun
 from fastroai.runtime import CircuitBreaker, Clock, ProviderLimits, Scope, Send, current_scope
 from fastroai.runtime.flow import Flow, current_flow, read_by_this_task
 from fastroai.runtime.ledger import Account
-from fastroai.runtime.options import check_count, check_seconds
+from fastroai.runtime.options import check_count, check_timeout
 from fastroai.runtime.threads import WorkerThreads
 from fastroai.store.log import log_of
 from fastroai.tracing import Tracer, attributes, log_metrics
@@ -80,7 +80,7 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
 
     def __init__(self, dispatcher: Dispatcher[AgentDepsT, OutputDataT], call: AgentCall) -> None:
         if call.timeout is not None:
-            check_seconds("timeout", call.timeout)
+            check_timeout("timeout", call.timeout)
         if call.request_retries is not None:
             check_count("request_retries", call.request_retries)
         self._dispatcher, self._call = dispatcher, call

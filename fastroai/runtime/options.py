@@ -19,8 +19,6 @@ class LongTimeoutWarning(UserWarning):
 def check_seconds(option: str, value: float | None, *, zero: bool = False) -> None:
     """Refuse what is not a number of seconds. `zero` is for delays, which `None` is not one of.
 
-    A `timeout` of more than an hour is a `LongTimeoutWarning`.
-
     Raises:
         ConfigurationError: it is not.
     """
@@ -31,7 +29,12 @@ def check_seconds(option: str, value: float | None, *, zero: bool = False) -> No
         raise ConfigurationError(option, value, expected)
     if value < 0 or (value == 0 and not zero):
         raise ConfigurationError(option, value, expected)
-    if option in ("timeout", "branch_timeout") and value > _LONG:
+
+
+def check_timeout(option: str, value: float | None) -> None:
+    """As `check_seconds`, for work of machines: more than an hour is a `LongTimeoutWarning`."""
+    check_seconds(option, value)
+    if value is not None and value > _LONG:
         warn_caller(
             f"{option}={value:g}: these are seconds, {value / 3600:,.3g} hours. "
             f"If milliseconds are meant, write {option}={value / 1000:g}",

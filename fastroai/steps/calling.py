@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fastroai.calls.call import AgentCall
 from fastroai.records import NotGiven
 from fastroai.runtime import RetryRules
-from fastroai.runtime.options import check_count, check_seconds
+from fastroai.runtime.options import check_count, check_seconds, check_timeout
 from fastroai.steps.config import ResolvedConfig, RetryLike, policies_of, rules_for
 
 
@@ -24,7 +24,7 @@ class CallConfig:
 
     def __post_init__(self) -> None:
         if not isinstance(self.timeout, NotGiven):
-            check_seconds("timeout", self.timeout)
+            check_timeout("timeout", self.timeout)
         if not isinstance(self.retries, NotGiven):
             check_count("retries", self.retries, required=True)
         if not isinstance(self.retry_delay, NotGiven):

@@ -23,7 +23,7 @@ from fastroai.runtime import (
     RetryRules,
     check_provider_limits,
 )
-from fastroai.runtime.options import check_count, check_seconds
+from fastroai.runtime.options import check_count, check_seconds, check_timeout
 from fastroai.steps.hooks import Hooks, OnRetry, OnStepFailure, OnStepStart, OnStepSuccess, check_hooks
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.journal import Durability
@@ -82,7 +82,7 @@ class ExecutionConfig:
     """Told before the wait for the next attempt at a step, or at an agent call in it."""
 
     def __post_init__(self) -> None:
-        check_seconds("timeout", first_given(self.timeout, default=None))
+        check_timeout("timeout", first_given(self.timeout, default=None))
         check_seconds("total_timeout", first_given(self.total_timeout, default=None))
         check_count("retries", first_given(self.retries, default=0), required=True)
         check_seconds("retry_delay", first_given(self.retry_delay, default=0.0), zero=True)

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from fastroai.errors import ConfigurationError, TimeLimitExceeded
 from fastroai.runtime import Clock, may_retry
-from fastroai.runtime.options import check_count, check_seconds
+from fastroai.runtime.options import check_count, check_timeout
 from fastroai.steps.reserving import Spend
 from fastroai.tools.control import passes_through
 
@@ -52,7 +52,7 @@ class Guard:
     on_error: OnError | None = None
 
     def __post_init__(self) -> None:
-        check_seconds("timeout", self.timeout)
+        check_timeout("timeout", self.timeout)
         retries: object = self.retries
         if retries is None:
             raise ConfigurationError("retries", None, "a whole number, 0 or more")

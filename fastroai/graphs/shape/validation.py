@@ -30,7 +30,7 @@ from fastroai.graphs.shape.plan import (
 )
 from fastroai.graphs.shape.shape import Shape
 from fastroai.records import NotGiven
-from fastroai.runtime.options import check_count, check_seconds
+from fastroai.runtime.options import check_count, check_timeout
 from fastroai.steps import PipelineConfig
 
 
@@ -133,7 +133,7 @@ def _number_problems(
 ) -> Iterator[GraphProblem]:
     for check in (
         partial(check_count, "max_steps", max_steps, least=1),
-        partial(check_seconds, "branch_timeout", branch_timeout),
+        partial(check_timeout, "branch_timeout", branch_timeout),
         partial(check_count, "max_concurrency", max_concurrency, least=1),
     ):
         try:
