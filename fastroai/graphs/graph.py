@@ -23,7 +23,7 @@ from fastroai.graphs.definition import define
 from fastroai.graphs.driving import DrivenGraph
 from fastroai.graphs.execution import GraphExecution
 from fastroai.graphs.machine.replay import first_divergence, replayed
-from fastroai.graphs.questions import answer_entry, questions_of
+from fastroai.graphs.questions import answer_entry, questions_in_steps, questions_of
 from fastroai.graphs.remote import cancel_halted, signal_elsewhere
 from fastroai.graphs.result import GraphResult, GraphStream, Question
 from fastroai.graphs.setup import GraphSetup
@@ -34,6 +34,7 @@ from fastroai.graphs.shape.validation import build_plan
 from fastroai.graphs.text.drawing import draw
 from fastroai.graphs.text.yaml import load_graph_yaml
 from fastroai.graphs.text.yaml_writing import dump_graph_yaml
+from fastroai.human.answers import answers_to
 from fastroai.records import NOT_GIVEN, NotGiven
 from fastroai.runs.driving import DrivenRuns
 from fastroai.runs.nesting import NestedStep
@@ -359,6 +360,7 @@ class Graph(Generic[DepsT, OutputT]):
         *,
         input: object = NOT_GIVEN,
         node: str | None = None,
+        answers: Mapping[str, Any] | None = None,
         store: object = None,
         deps: DepsT | None = None,
         tracer: Tracer | None = None,
@@ -375,6 +377,7 @@ class Graph(Generic[DepsT, OutputT]):
             input: The answer to the question of a pause node, which becomes its output. Each
                 question takes one answer.
             node: The pause node whose question is answered; by default the one that asked first.
+            answers: Answers to questions that steps ask with `ctx.ask`, by their ids, as with `Inbox.answer`.
             store: The store that has the run; by default that of the config.
             deps: As in `run`; they are not stored.
             tracer: As in `run`.
@@ -387,6 +390,8 @@ class Graph(Generic[DepsT, OutputT]):
             RunNotFound: the store has no such run.
             RunInProgress: a process is running it.
             RunDefinitionChanged: the graph has changed, unless `force`.
+            AnswerRejected: one of `answers` is not what its question asks for; nothing is on record.
+            QuestionClosed: the run does not wait for one of `answers`; nothing is on record.
             RunCorrupt: its record cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written its record.
             RunFromOlderVersion: an earlier version of FastroAI has written its record.
@@ -396,9 +401,12 @@ class Graph(Generic[DepsT, OutputT]):
             run_id,
             None,
             force=force,
-            also=lambda recorded, inputs: answer_entry(
-                self._setup, recorded, inputs, input, node, codec=self.config.codec, forgiving=force
-            ),
+            also=lambda recorded, inputs: [
+                *answers_to(recorded, answers, codec=self.config.codec),
+                *answer_entry(
+                    self._setup, recorded, inputs, input, node, codec=self.config.codec, forgiving=force
+                ),
+            ],
         )
         request = RunRequest(opening.inputs, deps, tracer, context, None, opening)
         return await self._execution.run(request, forgiving=force)
@@ -425,7 +433,7 @@ class Graph(Generic[DepsT, OutputT]):
         recorded, inputs = await keeper.look(run_id)
         part, now = recorded.opened.part, recorded.resumed_now()
         replay = replayed(self._setup, inputs, now, part, keeper.codec, forgiving=False)
-        return questions_of(self._setup, replay.machine)
+        return questions_of(self._setup, replay.machine, questions_in_steps(recorded, keeper.codec))
 
     async def pause(self, run_id: str, *, store: object = None) -> None:
         """Have a run that is running finish its current nodes, and halt; `resume` goes on with it.
@@ -523,7 +531,7 @@ class Graph(Generic[DepsT, OutputT]):
             durability=self.config.durability,
             codec=self.config.codec,
             kind="graph",
-            part="node",
+            step_kind="node",
         )
 
     async def _signal(self, run_id: str, signal: Signal, store: object) -> None:

@@ -14,6 +14,8 @@ from fastroai.contracts import Contract
 from fastroai.contracts.accepted import Accepted, Accepts
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, FastroAIError, attach_trace
+from fastroai.human.answers import answers_to
+from fastroai.human.asking import Halted
 from fastroai.pipelines.contracting import bind_contracts
 from fastroai.pipelines.definition import define
 from fastroai.pipelines.drawing import draw_mermaid
@@ -243,6 +245,7 @@ class Pipeline(Generic[DepsT, OutputT]):
         deps: DepsT | None = None,
         tracer: Tracer | None = None,
         inputs: Mapping[str, Any] | None = None,
+        answers: Mapping[str, Any] | None = None,
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
     ) -> PipelineResult[OutputT]:
@@ -257,6 +260,7 @@ class Pipeline(Generic[DepsT, OutputT]):
             deps: As in `execute`; they are not stored.
             tracer: As in `execute`.
             inputs: New values for some inputs, such as what a user has said since.
+            answers: Answers to questions that it waits for, by their ids, as with `Inbox.answer`.
             context: As in `execute`; it is not stored.
             force: Go on although the pipeline has changed.
 
@@ -264,13 +268,20 @@ class Pipeline(Generic[DepsT, OutputT]):
             RunNotFound: the store has no such run.
             RunInProgress: a process is running it.
             RunDefinitionChanged: the pipeline has changed, unless `force`.
+            AnswerRejected: an answer is not what its question asks for; nothing is on record.
+            QuestionClosed: the run does not wait for one of the answers; nothing is on record.
             RunCorrupt: its record cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written its record.
             RunFromOlderVersion: an earlier version of FastroAI has written its record.
         """
         check_mapping(inputs)
         keeper = self._keeper(needed_store(store, self.config.store))
-        opening = await keeper.take_up(run_id, inputs, force=force)
+        opening = await keeper.take_up(
+            run_id,
+            inputs,
+            force=force,
+            also=lambda recorded, _: answers_to(recorded, answers, codec=keeper.codec),
+        )
         return await self._execute(RunRequest(opening.inputs, deps, tracer, context, None, opening))
 
     resume_sync = blocking(resume, of="pipeline")
@@ -420,5 +431,7 @@ class Pipeline(Generic[DepsT, OutputT]):
                 if isinstance(error, FastroAIError):
                     error.step_outputs, error.run_id = dict(run.outputs), scope.run_id
             raise
+        if finish.questions and opened.log.scope is not scope:
+            raise Halted  # the step around it waits, too
         self._past_runs.add(scope.spent())
         return run.result()

@@ -13,12 +13,13 @@ from fastroai.pipelines.drawing import critical_path
 from fastroai.pipelines.plan import Plan
 from fastroai.records import dump
 from fastroai.runs.quality import Quality
-from fastroai.runs.units import UnitRecord
+from fastroai.runs.units import BegunUnit
 from fastroai.runs.usage import RunUsage, StepTiming
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import RunStatus
 from fastroai.steps import ConversationState, StepUsage
 from fastroai.store.log import RunLog
+from fastroai.store.open_questions import OpenQuestion
 from fastroai.store.trace import RunTrace
 
 OutputT = TypeVar("OutputT", default=Any, covariant=True)
@@ -27,7 +28,7 @@ OutputT = TypeVar("OutputT", default=Any, covariant=True)
 class PipelineUsage(RunUsage):
     """What a whole run has spent, and each step of it."""
 
-    def __init__(self, scope: Scope, units: Mapping[str, UnitRecord]) -> None:
+    def __init__(self, scope: Scope, units: Mapping[str, BegunUnit]) -> None:
         """From the scope of a run that has ended, and its steps."""
         super().__init__(scope)
         self._units = units
@@ -90,6 +91,8 @@ class PipelineResult(Generic[OutputT]):
     """The state that stopped the run, or that the output step gave."""
     stopped_early: bool = False
     """Whether a step returned an incomplete `ConversationState`."""
+    questions: tuple[OpenQuestion, ...] = ()
+    """The questions that a paused run waits for, in the order in which they were asked; see `ctx.ask`."""
     run_id: str
     status: RunStatus = "finished"
     """`"paused"`: a step needs more from the user, or a pause was asked for. `resume` goes on."""
