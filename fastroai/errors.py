@@ -9,6 +9,7 @@
     ├── GraphValidationError (ValueError)    ... or a graph
     ├── UnknownPipelineError (KeyError)      a router was asked for a name that is not registered
     ├── MissingInputError (KeyError)         a step asked for an input that the run was not given
+    ├── InputTypeError (TypeError)           an input is not of the type that was asked for
     ├── MissingDependencyError (KeyError)    a step asked for an output that it cannot have
     ├── DependencyTypeError (TypeError)      an output is not of the type that was asked for
     ├── StepExecutionError                   a step failed; `original_error` is why
@@ -94,6 +95,7 @@ __all__ = [
     "GraphProblem",
     "GraphStopped",
     "GraphValidationError",
+    "InputTypeError",
     "JudgeEscalated",
     "JudgeNotSatisfied",
     "LangGraphStopped",
@@ -360,7 +362,10 @@ class MissingExtraError(FastroAIError, ImportError):
         self.feature, self.extra, self.package = feature, extra, package
 
     def __str__(self) -> str:
-        return f"{self.feature} needs {self.package}, which the extra {self.extra!r} of fastroai brings along"
+        return (
+            f"{self.feature} needs {self.package}, which the extra {self.extra!r} brings: "
+            f"pip install 'fastroai[{self.extra}]'"
+        )
 
 
 class PipelineValidationError(FastroAIError, ValueError):
@@ -472,6 +477,17 @@ class DependencyTypeError(FastroAIError, TypeError):
             f"step {self.step_id!r} expected {self.expected} from {self.dependency!r}, "
             f"whose output is {self.actual}"
         )
+
+
+class InputTypeError(FastroAIError, TypeError):
+    """An input, or a value in the memory of a graph, is not of the type that the step asked for."""
+
+    def __init__(self, step_id: str, key: str, expected: str, actual: str) -> None:
+        super().__init__(step_id, key, expected, actual)
+        self.step_id, self.key, self.expected, self.actual = step_id, key, expected, actual
+
+    def __str__(self) -> str:
+        return f"step {self.step_id!r} expected {self.expected} as input {self.key!r}, which is {self.actual}"
 
 
 class StepExecutionError(FastroAIError):

@@ -531,7 +531,7 @@ class Graph(Generic[DepsT, OutputT]):
             durability=self.config.durability,
             codec=self.config.codec,
             kind="graph",
-            part="node",
+            step_kind="node",
         )
 
     async def _signal(self, run_id: str, signal: Signal, store: object) -> None:

@@ -13,7 +13,7 @@ from fastroai.pipelines.drawing import critical_path
 from fastroai.pipelines.plan import Plan
 from fastroai.records import dump
 from fastroai.runs.quality import Quality
-from fastroai.runs.units import UnitRecord
+from fastroai.runs.units import BegunUnit
 from fastroai.runs.usage import RunUsage, StepTiming
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import RunStatus
@@ -28,7 +28,7 @@ OutputT = TypeVar("OutputT", default=Any, covariant=True)
 class PipelineUsage(RunUsage):
     """What a whole run has spent, and each step of it."""
 
-    def __init__(self, scope: Scope, units: Mapping[str, UnitRecord]) -> None:
+    def __init__(self, scope: Scope, units: Mapping[str, BegunUnit]) -> None:
         """From the scope of a run that has ended, and its steps."""
         super().__init__(scope)
         self._units = units

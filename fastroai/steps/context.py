@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from types import MappingProxyType
+from types import MappingProxyType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, overload
 
 from typing_extensions import TypeVar
@@ -18,6 +18,7 @@ from fastroai.errors import (
     BudgetExceeded,
     ConfigurationError,
     FastroAIError,
+    InputTypeError,
     MissingInputError,
     ScopeClosedError,
 )
@@ -56,7 +57,7 @@ from fastroai.steps.durability import (
 )
 from fastroai.steps.fanout import run_bounded
 from fastroai.steps.once import IfInterrupted, OnceRegister, idempotency_key
-from fastroai.steps.outputs import Outputs, check_type
+from fastroai.steps.outputs import Outputs, check_type, is_instance, is_type, type_name
 from fastroai.steps.reporting import StepReports
 from fastroai.steps.reserving import Spend, spend_in
 from fastroai.steps.retrying import retry_calls
@@ -261,20 +262,31 @@ class StepContext(Generic[DepsT_co]):
     @overload
     def get_input(self, key: str) -> Any: ...
     @overload
+    def get_input(self, key: str, default: type[T]) -> T: ...
+    @overload
+    def get_input(self, key: str, default: UnionType) -> Any: ...
+    @overload
     def get_input(self, key: str, default: T) -> Any | T: ...
-    def get_input(self, key: str, default: object = NOT_GIVEN) -> object:
+    def get_input(self, key: str, default: Any = NOT_GIVEN) -> Any:
         """One of the run's inputs; in a graph, one of the values in its memory, as a copy for this attempt.
+
+        A type in the place of the default is what the input must be: `ctx.get_input("order", Order)`.
 
         Raises:
             MissingInputError: there is none, and no default.
+            InputTypeError: it is not of the type.
         """
+        is_typed = is_type(default)
         try:
-            return self._data.inputs[key]
+            value = self._data.inputs[key]
         except KeyError:
-            if default is NOT_GIVEN:
+            if default is NOT_GIVEN or is_typed:
                 known, in_graph = tuple(self._data.inputs), self._data.visit is not None
                 raise MissingInputError(self.step_id, key, known, in_graph) from None
             return default
+        if is_typed and not is_instance(value, default):
+            raise InputTypeError(self.step_id, key, type_name(default), type_name(type(value)))
+        return value
 
     @property
     def inputs(self) -> Mapping[str, object]:

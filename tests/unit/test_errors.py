@@ -26,6 +26,7 @@ from fastroai.errors import (
     GraphProblem,
     GraphStopped,
     GraphValidationError,
+    InputTypeError,
     JudgeEscalated,
     JudgeNotSatisfied,
     LangGraphStopped,
@@ -106,7 +107,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (UnknownModelError("llama-3", ("groq:llama-3",)), "write it as one of 'groq:llama-3'"),
     (
         MissingExtraError("LogfireTracer", "logfire", "logfire"),
-        "needs logfire, which the extra 'logfire' of fastroai brings along",
+        "needs logfire, which the extra 'logfire' brings: pip install 'fastroai[logfire]'",
     ),
     (PipelineValidationError("p", ("no steps",)), "pipeline 'p': no steps"),
     (PipelineValidationError("p", ("one", "two")), "pipeline 'p' has 2 problems:\n  - one\n  - two"),
@@ -122,6 +123,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         MissingDependencyError("s", "d", "it was skipped"),
         "step 's' asked for the output of 'd': it was skipped",
     ),
+    (InputTypeError("s", "k", "int", "str"), "step 's' expected int as input 'k', which is str"),
     (DependencyTypeError("s", "d", "int", "str"), "step 's' expected int from 'd', whose output is str"),
     (
         ContractViolation(
@@ -344,6 +346,7 @@ def test_a_partial_result_survives_pickling() -> None:
         (UnknownPipelineError, KeyError),
         (MissingInputError, KeyError),
         (MissingDependencyError, KeyError),
+        (InputTypeError, TypeError),
         (DependencyTypeError, TypeError),
         (TimeLimitExceeded, TimeoutError),
         (RunningLoopError, RuntimeError),
