@@ -15,6 +15,7 @@ from fastroai.runs.quality import Quality
 from fastroai.runs.units import UnitRecord
 from fastroai.runs.usage import RunUsage, StepTiming
 from fastroai.runtime import Scope
+from fastroai.runtime.facts import RunStatus
 from fastroai.steps import ConversationState, StepUsage
 from fastroai.store.log import RunLog
 from fastroai.store.trace import RunTrace
@@ -76,6 +77,12 @@ class PipelineResult(Generic[OutputT]):
     step_outputs: Mapping[str, Any]
     """Outputs of all steps that finished, by step id."""
     usage: PipelineUsage
+    status: RunStatus = "finished"
+    """`paused`: `pause` was called, or a step needs more from the user. `cancelled`: `cancel` was called."""
+    reason: str = ""
+    """Why it ended so."""
+    resume_at: tuple[str, ...] = ()
+    """The steps with which a run goes on that was asked to pause."""
     errors: Mapping[str, BaseException] = field(default_factory=dict)
     """Failures of steps with `on_error="continue"`, by step id."""
     skipped: Mapping[str, str] = field(default_factory=dict)

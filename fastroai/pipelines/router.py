@@ -15,8 +15,9 @@ from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, ScopeClosedError, UnknownPipelineError
 from fastroai.pipelines.estimate import in_turn, one_of
 from fastroai.pipelines.nesting import output_inside
-from fastroai.pipelines.pipeline import DepsT, Pipeline
+from fastroai.pipelines.pipeline import Pipeline
 from fastroai.pipelines.result import OutputT, PipelineResult
+from fastroai.runs.door import DepsT
 from fastroai.runs.inputs import check_mapping
 from fastroai.runs.nesting import NestedStep
 from fastroai.runtime import Scope, blocking, current_scope, is_terminal

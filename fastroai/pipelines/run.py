@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -70,12 +71,21 @@ class PipelineRun:
         stopping = _first_incomplete(outputs, plan.dependencies)
         output = None if stopping is not None else outputs.get(plan.output_step)
         state = stopping if stopping is not None else output
-        errors = {step: unit.error for step, unit in units.items() if unit.error is not None}
+        finish = runner.finish
+        assert finish is not None
+        errors = {
+            step: unit.error
+            for step, unit in units.items()
+            if unit.error is not None and not isinstance(unit.error, CancelledError)
+        }
         return PipelineResult(
             output=output,
             output_step=plan.output_step,
             step_outputs=dict(outputs),
             usage=PipelineUsage(scope, units),
+            status=finish.status,
+            reason=finish.reason,
+            resume_at=finish.resume_at,
             errors=errors,
             skipped=runner.skipped,
             conversation_state=state if isinstance(state, ConversationState) else None,

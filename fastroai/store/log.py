@@ -9,6 +9,7 @@ from fastroai.errors import trace_source_of
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import NOWHERE, AnyFact, RunFinished
 from fastroai.store.runs import DurableRun
+from fastroai.store.signals import Signal
 from fastroai.store.telling import as_told
 from fastroai.store.trace import RunTrace
 
@@ -27,6 +28,8 @@ class Log:
         """Facts that no store keeps."""
         self.finished: RunFinished | None = None
         """The fact with which the run ended, if no exception ended it."""
+        self.heed: Callable[[Signal], None] = lambda signal: None
+        """Does what is asked of the run, if its process knows how."""
         self._is_over = False
 
     def note(self, fact: AnyFact, stored: AnyFact | None = None) -> None:
