@@ -269,7 +269,7 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
 
     async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT:
         """Run inside a step, to what that gives. For `as_step`."""
-        return await output_inside(self, inputs, context)
+        return output_inside(await self.execute(inputs, context.deps, context=context.shared), context)
 
     def _keeper(self, store: RunStore) -> RunKeeper:
         return RunKeeper(
@@ -306,11 +306,15 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
         return self._execution.heed(run_id, signal)
 
     async def _execute(self, request: RunRequest[DepsT]) -> PipelineResult[OutputT]:
+        return (await self._perform(self._setup, request)).result()
+
+    async def _perform(self, setup: PipelineSetup, request: RunRequest[DepsT]) -> PipelineRun:
+        """Run to the end. `setup` is that of the pipeline, perhaps with steps of this run."""
         execution, scope = self._execution, self._execution.scope(request)
         run: PipelineRun | None = None
         try:
             async with execution.opened(request, scope, self.definition) as opened:
-                run = PipelineRun(self._setup, opened, request)
+                run = PipelineRun(setup, opened, request)
                 finish = await execution.perform(opened, run.runner, run.decisions)
                 if finish.raised is not None:
                     raise finish.raised
@@ -322,4 +326,4 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
                     error.step_outputs, error.run_id = dict(run.outputs), scope.run_id
             raise
         self._past_runs.add(scope.spent())
-        return run.result()
+        return run

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
 from fastroai.pipelines.drawing import critical_path
 from fastroai.pipelines.plan import Plan
+from fastroai.records import Usage
 from fastroai.runs.quality import Quality
 from fastroai.runs.units import UnitRecord
 from fastroai.runs.usage import RunUsage, StepTiming
@@ -26,18 +28,26 @@ OutputT = TypeVar("OutputT", default=Any, covariant=True)
 class PipelineUsage(RunUsage):
     """What a whole run has spent, and each step of it."""
 
-    def __init__(self, scope: Scope, units: Mapping[str, UnitRecord]) -> None:
-        """From the scope of a run that has ended, and its steps."""
+    def __init__(
+        self,
+        scope: Scope,
+        units: Mapping[str, UnitRecord],
+        by_variant: Mapping[str, Usage] = MappingProxyType({}),
+    ) -> None:
+        """From the scope of a run that has ended, its steps, and the variants that a router tried."""
         super().__init__(scope)
         self._units = units
+        self.by_variant: Mapping[str, Usage] = dict(by_variant)
+        """For a router: usage of each variant that ran, by the name under which it is registered. A variant
+        that failed before the run was resumed is not among them."""
 
     def __getstate__(self) -> dict[str, object]:
         """Plain data for pickling and copying: the steps' usage and times instead of their live scopes."""
         return {**self.__dict__, "steps": self.steps, "timings": self.timings, "_units": {}}
 
-    def within(self, scope: Scope) -> PipelineUsage:
+    def within(self, scope: Scope, by_variant: Mapping[str, Usage]) -> PipelineUsage:
         """The same steps, with the totals of a scope around the run."""
-        return PipelineUsage(scope, self._units)
+        return PipelineUsage(scope, self._units, {**by_variant, **self.by_variant})
 
     @cached_property
     def steps(self) -> Mapping[str, StepUsage]:
@@ -103,6 +113,11 @@ class PipelineResult(Generic[OutputT]):
     """For a router: the pipelines that it tried, in order; the last one gave the result."""
 
     @property
+    def route(self) -> str | None:
+        """For a router: the pipeline that gave the result, by the name under which it is registered."""
+        return self.routes[-1] if self.routes else None
+
+    @property
     def trace(self) -> RunTrace:
         """What happened: every attempt at every step, why it was made, what it was given, gave and cost.
 
@@ -125,8 +140,13 @@ class PipelineResult(Generic[OutputT]):
         """Whether no step failed."""
         return not self.errors
 
-    def within(self, scope: Scope, *, routes: tuple[str, ...]) -> PipelineResult[OutputT]:
+    def within(
+        self,
+        scope: Scope,
+        *,
+        routes: tuple[str, ...] = (),
+        by_variant: Mapping[str, Usage] = MappingProxyType({}),
+    ) -> PipelineResult[OutputT]:
         """The same result with the usage of a scope around the run: what a router spent is part of it."""
-        return replace(
-            self, usage=self.usage.within(scope), run_id=scope.run_id, routes=(*routes, *self.routes)
-        )
+        usage = self.usage.within(scope, by_variant)
+        return replace(self, usage=usage, run_id=scope.run_id, routes=(*routes, *self.routes))

@@ -16,6 +16,7 @@ from fastroai.runs.machine import Decision
 from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
 from fastroai.runs.runner import Runner
+from fastroai.runtime import Scope
 from fastroai.steps import ConversationState
 from fastroai.steps.context import RunFacts
 from fastroai.steps.outputs import Outputs
@@ -63,6 +64,11 @@ class PipelineRun:
             self.decisions = replay.decisions
             for past in replay.past.values():
                 self.runner.reopen(past)
+
+    @property
+    def scope(self) -> Scope:
+        """That of the run."""
+        return self._opened.scope
 
     def result(self) -> PipelineResult[Any]:
         """What a run gives back that was not stopped by a failure."""

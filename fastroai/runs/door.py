@@ -1,4 +1,4 @@
-"""`FrontDoor`: how runs are begun, taken up, watched and stopped. Pipelines and graphs have it in common."""
+"""`FrontDoor`: how runs of pipelines, graphs and routers are begun, taken up, watched and stopped."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KIND: Final = attrgetter("kind")
 
 
 class FrontDoor(ABC, Generic[DepsT, ResultT]):
-    """What every kind of run offers. The base class of `Pipeline` and `Graph`."""
+    """What every kind of run offers. The base class of `Pipeline`, `Graph` and `BasePipeline`."""
 
     kind: ClassVar[str]
     """What errors call it."""
