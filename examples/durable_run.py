@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from fastroai.pipelines import Pipeline, StepContext, step
-from fastroai.store import SQLiteRunStore
+from fastroai.store import RunHistory, SQLiteRunStore
 
 DIES = [True]
 
@@ -31,7 +31,7 @@ async def pay(ctx: StepContext[None]) -> str:
 
 @step
 async def report(ctx: StepContext[None]) -> str:
-    return f"{', '.join(ctx.get_dependency('read', list))}: {ctx.get_dependency('pay', str)}"
+    return f"{', '.join(ctx.get_dependency('read', list[str]))}: {ctx.get_dependency('pay', str)}"
 
 
 pipeline = Pipeline[None, str](
@@ -49,6 +49,8 @@ async def main(store: SQLiteRunStore) -> None:
     result = await pipeline.resume("invoice-42", store=store)
     print(f"{result.output}, for ${result.usage.total_cost_usd}")
     print(result.trace.explain())
+    for row in await RunHistory(store).spending(by=("pipeline", "model")):
+        print(f"all runs of {row.pipeline!r}: ${row.usage.cost_usd} for {row.model!r}")
     await store.aclose()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from fastroai import Edge, Graph, Node, SQLiteRunStore, StepContext, step
+from fastroai import Edge, Graph, Node, RunHistory, SQLiteRunStore, StepContext, step
 
 
 class Approval(BaseModel):
@@ -42,14 +42,15 @@ def refunds() -> Graph[None, str]:
 
 
 async def main(file: Path) -> None:
-    result = await refunds().run({"order": 1182}, run_id="order-1182", store=SQLiteRunStore(file))
-    print(f"{result.status}: {result.questions[0].question}")
+    await refunds().run({"order": 1182}, run_id="order-1182", store=SQLiteRunStore(file))
 
     # Days later, in another process:
     graph, store = refunds(), SQLiteRunStore(file)
+    (asked,) = await RunHistory(store).questions()
+    print(f"{asked.run_id} waits: {asked.question}")
     for answer in ({"approved": "who knows", "by": "Mia"}, {"approved": True, "by": "Mia"}):
         try:
-            result = await graph.resume("order-1182", input=answer, store=store)
+            result = await graph.resume(asked.run_id, input=answer, store=store)
             print(f"{result.status}: {result.output}, {result.path}")
         except ValueError as error:
             print(error)

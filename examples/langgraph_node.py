@@ -3,6 +3,7 @@
 Runs offline: the lines that say so stand for OpenAI. Leave them out to use the real one, with your key.
 """
 
+# pyright: standard
 import asyncio
 import os
 from typing import TypedDict
@@ -44,15 +45,14 @@ builder.add_node("reply", as_node(reply, writes="reply"))
 builder.set_entry_point("classify")
 builder.add_conditional_edges("classify", lambda ticket: END if ticket["category"] == "praise" else "reply")
 graph = builder.compile()
+desk = Pipeline("desk", {"triage": graph_step(graph, output="category")})
 
 
 async def main() -> None:
     async with budget_scope(Budget(usd="0.05")) as scope:
         ticket = await graph.ainvoke({"text": "I was charged twice!"})
     print(ticket["reply"])
-    for record in scope.records:
-        print(f"{record.step_id}: {record.model}, ${record.cost_usd}")
-    desk = Pipeline("desk", {"triage": graph_step(graph, output="category")})
+    print(*(f"{record.step_id}: {record.model}, ${record.cost_usd}" for record in scope.records), sep="\n")
     result = await desk.execute({"text": "You are the best."})
     print(f"{result.output}: ${result.usage.steps['triage'].cost_usd}")
 

@@ -39,6 +39,8 @@ async def main() -> None:
                     print(f"  {text!r}")
                 case StepFinished(step_id=step_id, output=output, usage=usage):
                     print(f"{step_id} is done: {output!r}, ${usage.cost_usd}")
+                case _:
+                    pass
     if stream.result:
         print(f"total: ${stream.result.usage.total_cost_usd}")
 

@@ -18,7 +18,11 @@ server = ModelServer(  # offline
 os.environ.update(server.environment())  # offline
 
 
-@safe_tool(cost=lambda question, pages: "0.005" if pages == 1 else "0.01")
+def price(question: str, pages: int) -> str:
+    return "0.005" if pages == 1 else "0.01"
+
+
+@safe_tool(cost=price)
 async def search(question: str, pages: int) -> str:
     """Ask a search engine, half a cent for each page."""
     return f"{pages} pages on {question}"

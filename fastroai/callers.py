@@ -89,7 +89,8 @@ def _suspended(awaited: Any) -> Iterator[FrameType]:
         if frame is not None:
             yield frame
             # What steps in a context of its own is driven by hand: see `runtime.isolation`.
-            inner = inner or getattr(frame.f_locals.get("self"), "coroutine", None)
+            if inner is None and _module(frame) == "fastroai.runtime.isolation":
+                inner = frame.f_locals.get("coroutine")
         awaited = inner
 
 

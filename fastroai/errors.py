@@ -495,16 +495,22 @@ class GraphStopped(FastroAIError):
 
 
 class MemoryConflict(FastroAIError):
-    """Two branches of a fork wrote the same key of a graph's memory, and `on_conflict="error"`."""
+    """Branches of a fork wrote the same key of a graph's memory, with `on_conflict="error"` or to no avail.
 
-    def __init__(self, key: str, first: str, second: str) -> None:
-        super().__init__(key, first, second)
-        self.key, self.first, self.second = key, first, second
+    `why` says what the reducer of the key failed with, if it has one.
+    """
+
+    def __init__(self, key: str, first: str, second: str, why: str = "") -> None:
+        super().__init__(key, first, second, why)
+        self.key, self.first, self.second, self.why = key, first, second, why
 
     def __str__(self) -> str:
+        if self.why:
+            return f"the reducer of {self.key!r} failed on what branches of one fork wrote: {self.why}"
         return (
             f"nodes {self.first!r} and {self.second!r}, in branches of one fork, both wrote {self.key!r}; "
-            "let them write different keys, or say which holds: on_conflict='last_wins' or 'first_wins'"
+            "let them write different keys, or say what becomes of both: "
+            f"reducers={{{self.key!r}: 'append'}}, on_conflict='last_wins'"
         )
 
 
@@ -771,6 +777,21 @@ class CostBudgetExceeded(BudgetExceeded):
 
     unit = "microcents"
     _verb = "cost"
+
+    def __init__(
+        self,
+        limit: int = 0,
+        committed: int = 0,
+        step_id: str | None = None,
+        requested: int | None = None,
+        scope_path: tuple[str, ...] = (),
+        *,
+        budget: int | None = None,
+        actual: int | None = None,
+    ) -> None:
+        """In your own tests, `budget` and `actual` may stand for `limit` and `committed`."""
+        limit, committed = limit if budget is None else budget, committed if actual is None else actual
+        super().__init__(limit, committed, step_id, requested, scope_path)
 
     @property
     def budget_microcents(self) -> int:
@@ -1115,7 +1136,7 @@ class UnpricedModelError(FastroAIError):
         self,
         model: str,
         provider: str,
-        needed_for: Literal["request", "spend", "price"] = "request",
+        needed_for: Literal["request", "spend", "record", "price"] = "request",
         near: str | None = None,
         override: str | None = None,
     ) -> None:
@@ -1151,6 +1172,11 @@ class UnpricedModelError(FastroAIError):
                 "the most that a call can cost: image_model(..., most_usd=...); "
                 f"or, for tokens, add one: {prices} as cost_calculator= of spend, {allow}"
             )
+        if self.needed_for == "record":
+            return (
+                f"{needed}what was recorded is charged as an unknown cost. Pass cost_usd= to record_usage, "
+                f"or add a price: {prices} as cost_calculator= of record_usage, {allow}"
+            )
         return f"{needed}add one: {prices} as cost_calculator= of the agent, {allow}"
 
 
@@ -1161,7 +1187,7 @@ class UnboundedRequestError(FastroAIError):
         super().__init__(model, provider, why)
         self.model, self.provider = model, provider
         self.why = why
-        """What is not bounded, and what helps; `None` if an earlier request is why."""
+        """What is not bounded, and what helps; `None` if that is not known."""
 
     def __str__(self) -> str:
         return (

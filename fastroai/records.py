@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from decimal import (
     MAX_EMAX,
@@ -17,7 +17,10 @@ from decimal import (
     Overflow,
 )
 from operator import attrgetter
-from typing import Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 EXACT: Final = Context(
     prec=10_000,
@@ -325,6 +328,18 @@ class Usage:
         """`cost_usd` as a float, for display."""
         return float(self.cost_usd)
 
+    def __add__(self, other: Usage) -> Usage:
+        """Return the sum of two accounts, such as those of two runs."""
+        together = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
+        together["cost_usd"] = EXACT.add(self.cost_usd, other.cost_usd)
+        together["uncertain_usd"] = EXACT.add(self.uncertain_usd, other.uncertain_usd)
+        together["unpriced_units"] = tuple(dict.fromkeys(together["unpriced_units"]))
+        return Usage(**together)
+
+    def __radd__(self, other: int) -> Usage:
+        """Return a copy where `sum` begins with 0."""
+        return self.copy() if other == 0 else NotImplemented
+
     def copy(self) -> Usage:
         """A snapshot that later requests do not change."""
         return Usage(*_counts(self))
@@ -350,3 +365,34 @@ class ToolCall:
     args: dict[str, object] = field(default_factory=dict)
     """The arguments, parsed."""
     tool_call_id: str = ""
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a field by its name, as in a mapping: `call["args"]`, `dict(call)`."""
+        if name not in self.keys():
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the names of the fields."""
+        return ("tool_name", "args", "tool_call_id")
+
+
+def dump(record: DataclassInstance) -> dict[str, Any]:
+    """Return the fields of a result as values of JSON: amounts as text, errors as their type and message.
+
+    Fields that its `repr` leaves out are left out.
+    """
+    from pydantic_core import to_jsonable_python  # late: few programs dump results, and all import this
+
+    shown = {one.name: getattr(record, one.name) for one in fields(record) if one.repr}
+    plain: dict[str, Any] = to_jsonable_python(shown, fallback=_plain)
+    return plain
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, BaseException):
+        return f"{type(value).__name__}: {value}"
+    if isinstance(value, Mapping):
+        return dict(value)
+    model_dump = getattr(value, "model_dump", None)
+    return str(value) if model_dump is None else model_dump()

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import io
 import os
 import sys
 from collections.abc import Sequence
@@ -110,8 +109,8 @@ def _microcents(text: str) -> int:
 
 def _console() -> Console:
     """Plain text where the output is no terminal, wide enough for the tables."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+    if reconfigure := getattr(sys.stdout, "reconfigure", None):
+        reconfigure(errors="replace")
     if sys.stdout.isatty():
         return Console(highlight=False)
     return Console(highlight=False, force_terminal=False, no_color=True, width=110)

@@ -1,6 +1,6 @@
 """Who answers: the provider that `FASTROAI_MODEL` names, or the offline model, which needs no key."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ class Staff:
 
 
 @contextmanager
-def hire(reference: str | None) -> Iterator[Staff]:
+def hire(reference: str | None) -> Generator[Staff, None, None]:
     """The agents with the model of a reference such as `openai:gpt-5-mini`; offline without one.
 
     Raises:

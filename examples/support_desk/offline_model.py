@@ -168,7 +168,7 @@ def _keywords(phrases: str) -> re.Pattern[str]:
 
     `*` stands for any end of a word, `#` for a number. Japanese, which has no spaces, matches anywhere.
     """
-    alternatives = []
+    alternatives: list[str] = []
     for phrase in (" ".join(part.split()) for part in phrases.split(",")):
         pattern = re.escape(phrase).replace(r"\*", r"\w*").replace(r"\#", r"\d+")
         alternatives.append(pattern if re.search(r"[\u3040-\u9fff]", phrase) else rf"\b{pattern}\b")
@@ -467,7 +467,7 @@ def _order_status(result: object) -> str | None:
             result = json.loads(result)
         except ValueError:
             return None  # a tool that failed explains itself in prose: no status to quote to a customer
-    status = result.get("status") if isinstance(result, Mapping) else None
+    status = cast("Mapping[str, object]", result).get("status") if isinstance(result, Mapping) else None
     return status if isinstance(status, str) else None
 
 
@@ -848,8 +848,8 @@ def _facts(request: "ServedRequest") -> Facts:
 
 
 def _mapping(block: str) -> dict[str, object]:
-    value = json.loads(block) if block else {}
-    return value if isinstance(value, dict) else {}
+    value: object = json.loads(block) if block else {}
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
 
 def _issues(block: str) -> list[str]:

@@ -57,6 +57,8 @@ class _Row:
                     parts.insert(0, f"{category}, {urgency}, {language}")
                 case Reply(issues=issues) if issues:
                     parts.append(f"revised: {', '.join(issues)}")
+                case _:
+                    pass
         return "; ".join(parts + self.problems) or "no text: asked for it"
 
 
@@ -98,6 +100,8 @@ class Display:
             case RunFinished():
                 self._finish(document, event)
                 return
+            case _:
+                pass
         row = self._rows[document.name]
         match event:
             case StepStarted(step_id=step):
@@ -120,6 +124,8 @@ class Display:
                 row.problems.append(
                     f"{step} failed at attempt {row.attempts[step] + 1}: {type(error).__name__}"
                 )
+            case _:
+                pass
         self._progress.update(row.task, doing=row.doing)
 
     def _end_step(self, row: _Row, step: str, event: StepFinished | StepFailed) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
 from pydantic_ai import (
     AgentCapability,
@@ -28,6 +28,7 @@ from pydantic_ai.output import OutputDataT, OutputSpec
 from pydantic_ai.tools import AgentDepsT, DeferredToolResults, Tool, ToolFuncEither
 from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import RunUsage
+from typing_extensions import TypeVar, Unpack
 
 from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, AgentConfig
 from fastroai.agent.dispatch import Dispatcher
@@ -38,7 +39,7 @@ from fastroai.agent.output_types import type_of_outputs
 from fastroai.agent.own_agent import OwnAgent
 from fastroai.agent.settings import merge_settings
 from fastroai.agent.step import AgentStep, PromptSource
-from fastroai.agent.types import Instructions, Workspace
+from fastroai.agent.types import CallOptions, Instructions, RunOptions, Workspace
 from fastroai.calls.call import AgentCall, Prompt
 from fastroai.calls.response import ChatResponse
 from fastroai.calls.stream import ChatStream, EventStream
@@ -59,7 +60,7 @@ from fastroai.usage import BudgetLike, CostCalculator, Quote
 from fastroai.usage.limits import Limits, limits_of
 
 RunOutputT = TypeVar("RunOutputT")
-StepDepsT = TypeVar("StepDepsT")
+StepDepsT = TypeVar("StepDepsT", default=Any)
 T = TypeVar("T")
 D = TypeVar("D")
 
@@ -243,74 +244,80 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
     def __repr__(self) -> str:
         return f"FastroAgent(name={self.name!r})"
 
+    if not TYPE_CHECKING:  # else type checkers would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise the `AttributeError`, which says where to find what the PydanticAI agent has."""
+            inner = self.__dict__.get("agent")
+            where = ""
+            if inner is not None and not name.startswith("_") and hasattr(inner, name):
+                where = f"; the PydanticAI agent inside has it: agent.agent.{name}"
+                if name == "iter" and not isinstance(inner, OwnAgent):
+                    where += ". Give it capabilities=[Metered()], so that its requests are counted"
+            raise AttributeError(f"FastroAgent has no {name!r}{where}", name=name, obj=self)
+
     # --- running ---
 
+    @overload
+    async def run(
+        self: FastroAgent[None, OutputDataT],
+        user_prompt: Prompt = None,
+        deps: None = None,
+        *,
+        output_type: None = None,
+        **options: Unpack[RunOptions[None]],
+    ) -> ChatResponse[OutputDataT]: ...
+    @overload
+    async def run(
+        self: FastroAgent[None, OutputDataT],
+        user_prompt: Prompt = None,
+        deps: None = None,
+        *,
+        output_type: OutputSpec[RunOutputT],
+        **options: Unpack[RunOptions[None]],
+    ) -> ChatResponse[RunOutputT]: ...
+    @overload
+    async def run(
+        self,
+        user_prompt: Prompt,
+        deps: AgentDepsT,
+        *,
+        output_type: None = None,
+        **options: Unpack[RunOptions[AgentDepsT]],
+    ) -> ChatResponse[OutputDataT]: ...
+    @overload
+    async def run(
+        self,
+        user_prompt: Prompt,
+        deps: AgentDepsT,
+        *,
+        output_type: OutputSpec[RunOutputT],
+        **options: Unpack[RunOptions[AgentDepsT]],
+    ) -> ChatResponse[RunOutputT]: ...
     @overload
     async def run(
         self,
         user_prompt: Prompt = None,
         *,
+        deps: AgentDepsT,
         output_type: None = None,
-        conversation: Conversation | None = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        deferred_tool_results: DeferredToolResults | None = None,
-        conversation_id: str | None = None,
-        run_id: str | None = None,
-        model: Model | str | None = None,
-        instructions: Instructions[AgentDepsT] = None,
-        deps: AgentDepsT = ...,
-        model_settings: AgentModelSettings[AgentDepsT] | None = None,
-        usage_limits: UsageLimits | None = None,
-        cancellation_token: CancellationToken | None = None,
-        timeout: float | None = None,
-        usage: RunUsage | None = None,
-        metadata: AgentMetadata[AgentDepsT] | None = None,
-        retries: int | AgentRetries | None = None,
-        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
-        event_stream_handler: EventStreamHandler[AgentDepsT] | None = None,
-        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
-        workspace: Workspace = None,
-        spec: dict[str, Any] | AgentSpec | None = None,
-        tracer: Tracer | None = None,
-        cost_budget: int | None = None,
-        budget: BudgetLike | None = None,
-        request_retries: int | None = None,
+        **options: Unpack[RunOptions[AgentDepsT]],
     ) -> ChatResponse[OutputDataT]: ...
     @overload
     async def run(
         self,
         user_prompt: Prompt = None,
         *,
+        deps: AgentDepsT,
         output_type: OutputSpec[RunOutputT],
-        conversation: Conversation | None = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        deferred_tool_results: DeferredToolResults | None = None,
-        conversation_id: str | None = None,
-        run_id: str | None = None,
-        model: Model | str | None = None,
-        instructions: Instructions[AgentDepsT] = None,
-        deps: AgentDepsT = ...,
-        model_settings: AgentModelSettings[AgentDepsT] | None = None,
-        usage_limits: UsageLimits | None = None,
-        cancellation_token: CancellationToken | None = None,
-        timeout: float | None = None,
-        usage: RunUsage | None = None,
-        metadata: AgentMetadata[AgentDepsT] | None = None,
-        retries: int | AgentRetries | None = None,
-        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
-        event_stream_handler: EventStreamHandler[AgentDepsT] | None = None,
-        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
-        workspace: Workspace = None,
-        spec: dict[str, Any] | AgentSpec | None = None,
-        tracer: Tracer | None = None,
-        cost_budget: int | None = None,
-        budget: BudgetLike | None = None,
-        request_retries: int | None = None,
+        **options: Unpack[RunOptions[AgentDepsT]],
     ) -> ChatResponse[RunOutputT]: ...
     async def run(
         self,
         user_prompt: Prompt = None,
+        deps: Any = None,
         *,
+        message: Prompt = None,
         output_type: OutputSpec[Any] | None = None,
         conversation: Conversation | None = None,
         message_history: Sequence[ModelMessage] | None = None,
@@ -318,18 +325,17 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         conversation_id: str | None = None,
         run_id: str | None = None,
         model: Model | str | None = None,
-        instructions: Instructions[AgentDepsT] = None,
-        deps: AgentDepsT = None,  # type: ignore[assignment]  # as in PydanticAI
-        model_settings: AgentModelSettings[AgentDepsT] | None = None,
+        instructions: Instructions[Any] = None,
+        model_settings: AgentModelSettings[Any] | None = None,
         usage_limits: UsageLimits | None = None,
         cancellation_token: CancellationToken | None = None,
         timeout: float | None = None,
         usage: RunUsage | None = None,
-        metadata: AgentMetadata[AgentDepsT] | None = None,
+        metadata: AgentMetadata[Any] | None = None,
         retries: int | AgentRetries | None = None,
-        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
-        event_stream_handler: EventStreamHandler[AgentDepsT] | None = None,
-        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
+        toolsets: Sequence[AbstractToolset[Any]] | None = None,
+        event_stream_handler: EventStreamHandler[Any] | None = None,
+        capabilities: Sequence[AgentCapability[Any]] | None = None,
         workspace: Workspace = None,
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
@@ -341,6 +347,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
 
         Args:
             user_prompt: Text, or text and images, audio, documents.
+            deps: Dependencies of tools and instructions.
+            message: The same as `user_prompt`, as it is called in `StepContext.run`.
             output_type: An output type for this call.
             conversation: As in PydanticAI.
             message_history: Messages so far, from `new_messages()`/`all_messages()` of earlier responses.
@@ -349,7 +357,6 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             run_id: As in PydanticAI.
             model: A model for this call.
             instructions: Further instructions for this call.
-            deps: Dependencies of tools and instructions.
             model_settings: Settings for this call.
             usage_limits: As in PydanticAI.
             cancellation_token: As in PydanticAI.
@@ -368,12 +375,13 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             request_retries: Extra attempts at each request, instead of the agent's.
 
         Raises:
+            ConfigurationError: both `user_prompt` and `message` are given.
             TimeLimitExceeded: the timeout ran out.
             CostBudgetExceeded: a budget of this call, or of the run around it, is used up.
             pydantic_ai.exceptions.AgentRunError: as in PydanticAI; `usage_of(error)` has what was spent.
         """
         call = AgentCall(
-            prompt=user_prompt,
+            prompt=_prompt(user_prompt, message),
             output_type=output_type,
             conversation=conversation,
             message_history=message_history,
@@ -400,6 +408,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             request_retries=request_retries,
         )
         async with self._dispatcher.attempt(call) as attempt:  # as `dispatch`, with one coroutine less
+            await self._dispatcher.load_model(call)
             return await attempt.respond(await attempt.ask())
 
     def _home(self, *_: object, model: Model | str | None = None, **__: object) -> AbstractEventLoop | None:
@@ -407,65 +416,57 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
 
     @overload
     def run_sync(
+        self: FastroAgent[None, OutputDataT],
+        user_prompt: Prompt = None,
+        deps: None = None,
+        *,
+        output_type: None = None,
+        **options: Unpack[RunOptions[None]],
+    ) -> ChatResponse[OutputDataT]: ...
+    @overload
+    def run_sync(
+        self: FastroAgent[None, OutputDataT],
+        user_prompt: Prompt = None,
+        deps: None = None,
+        *,
+        output_type: OutputSpec[RunOutputT],
+        **options: Unpack[RunOptions[None]],
+    ) -> ChatResponse[RunOutputT]: ...
+    @overload
+    def run_sync(
+        self,
+        user_prompt: Prompt,
+        deps: AgentDepsT,
+        *,
+        output_type: None = None,
+        **options: Unpack[RunOptions[AgentDepsT]],
+    ) -> ChatResponse[OutputDataT]: ...
+    @overload
+    def run_sync(
+        self,
+        user_prompt: Prompt,
+        deps: AgentDepsT,
+        *,
+        output_type: OutputSpec[RunOutputT],
+        **options: Unpack[RunOptions[AgentDepsT]],
+    ) -> ChatResponse[RunOutputT]: ...
+    @overload
+    def run_sync(
         self,
         user_prompt: Prompt = None,
         *,
+        deps: AgentDepsT,
         output_type: None = None,
-        conversation: Conversation | None = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        deferred_tool_results: DeferredToolResults | None = None,
-        conversation_id: str | None = None,
-        run_id: str | None = None,
-        model: Model | str | None = None,
-        instructions: Instructions[AgentDepsT] = None,
-        deps: AgentDepsT = ...,
-        model_settings: AgentModelSettings[AgentDepsT] | None = None,
-        usage_limits: UsageLimits | None = None,
-        cancellation_token: CancellationToken | None = None,
-        timeout: float | None = None,
-        usage: RunUsage | None = None,
-        metadata: AgentMetadata[AgentDepsT] | None = None,
-        retries: int | AgentRetries | None = None,
-        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
-        event_stream_handler: EventStreamHandler[AgentDepsT] | None = None,
-        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
-        workspace: Workspace = None,
-        spec: dict[str, Any] | AgentSpec | None = None,
-        tracer: Tracer | None = None,
-        cost_budget: int | None = None,
-        budget: BudgetLike | None = None,
-        request_retries: int | None = None,
+        **options: Unpack[RunOptions[AgentDepsT]],
     ) -> ChatResponse[OutputDataT]: ...
     @overload
     def run_sync(
         self,
         user_prompt: Prompt = None,
         *,
+        deps: AgentDepsT,
         output_type: OutputSpec[RunOutputT],
-        conversation: Conversation | None = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        deferred_tool_results: DeferredToolResults | None = None,
-        conversation_id: str | None = None,
-        run_id: str | None = None,
-        model: Model | str | None = None,
-        instructions: Instructions[AgentDepsT] = None,
-        deps: AgentDepsT = ...,
-        model_settings: AgentModelSettings[AgentDepsT] | None = None,
-        usage_limits: UsageLimits | None = None,
-        cancellation_token: CancellationToken | None = None,
-        timeout: float | None = None,
-        usage: RunUsage | None = None,
-        metadata: AgentMetadata[AgentDepsT] | None = None,
-        retries: int | AgentRetries | None = None,
-        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
-        event_stream_handler: EventStreamHandler[AgentDepsT] | None = None,
-        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
-        workspace: Workspace = None,
-        spec: dict[str, Any] | AgentSpec | None = None,
-        tracer: Tracer | None = None,
-        cost_budget: int | None = None,
-        budget: BudgetLike | None = None,
-        request_retries: int | None = None,
+        **options: Unpack[RunOptions[AgentDepsT]],
     ) -> ChatResponse[RunOutputT]: ...
     @blocking_overloaded(run, of="agent", home=_home)
     def run_sync(self, *args: Any, **kwargs: Any) -> Any:
@@ -473,68 +474,64 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
 
     @overload
     def run_stream(
+        self: FastroAgent[None, OutputDataT],
+        user_prompt: Prompt = None,
+        deps: None = None,
+        *,
+        output_type: None = None,
+        **options: Unpack[CallOptions[None]],
+    ) -> ChatStream[OutputDataT]: ...
+    @overload
+    def run_stream(
+        self: FastroAgent[None, OutputDataT],
+        user_prompt: Prompt = None,
+        deps: None = None,
+        *,
+        output_type: OutputSpec[RunOutputT],
+        **options: Unpack[CallOptions[None]],
+    ) -> ChatStream[RunOutputT]: ...
+    @overload
+    def run_stream(
+        self,
+        user_prompt: Prompt,
+        deps: AgentDepsT,
+        *,
+        output_type: None = None,
+        **options: Unpack[CallOptions[AgentDepsT]],
+    ) -> ChatStream[OutputDataT]: ...
+    @overload
+    def run_stream(
+        self,
+        user_prompt: Prompt,
+        deps: AgentDepsT,
+        *,
+        output_type: OutputSpec[RunOutputT],
+        **options: Unpack[CallOptions[AgentDepsT]],
+    ) -> ChatStream[RunOutputT]: ...
+    @overload
+    def run_stream(
         self,
         user_prompt: Prompt = None,
         *,
+        deps: AgentDepsT,
         output_type: None = None,
-        conversation: Conversation | None = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        deferred_tool_results: DeferredToolResults | None = None,
-        conversation_id: str | None = None,
-        run_id: str | None = None,
-        model: Model | str | None = None,
-        instructions: Instructions[AgentDepsT] = None,
-        deps: AgentDepsT = ...,
-        model_settings: AgentModelSettings[AgentDepsT] | None = None,
-        usage_limits: UsageLimits | None = None,
-        cancellation_token: CancellationToken | None = None,
-        timeout: float | None = None,
-        usage: RunUsage | None = None,
-        metadata: AgentMetadata[AgentDepsT] | None = None,
-        retries: int | AgentRetries | None = None,
-        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
-        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
-        workspace: Workspace = None,
-        spec: dict[str, Any] | AgentSpec | None = None,
-        tracer: Tracer | None = None,
-        cost_budget: int | None = None,
-        budget: BudgetLike | None = None,
-        request_retries: int | None = None,
+        **options: Unpack[CallOptions[AgentDepsT]],
     ) -> ChatStream[OutputDataT]: ...
     @overload
     def run_stream(
         self,
         user_prompt: Prompt = None,
         *,
+        deps: AgentDepsT,
         output_type: OutputSpec[RunOutputT],
-        conversation: Conversation | None = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        deferred_tool_results: DeferredToolResults | None = None,
-        conversation_id: str | None = None,
-        run_id: str | None = None,
-        model: Model | str | None = None,
-        instructions: Instructions[AgentDepsT] = None,
-        deps: AgentDepsT = ...,
-        model_settings: AgentModelSettings[AgentDepsT] | None = None,
-        usage_limits: UsageLimits | None = None,
-        cancellation_token: CancellationToken | None = None,
-        timeout: float | None = None,
-        usage: RunUsage | None = None,
-        metadata: AgentMetadata[AgentDepsT] | None = None,
-        retries: int | AgentRetries | None = None,
-        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
-        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
-        workspace: Workspace = None,
-        spec: dict[str, Any] | AgentSpec | None = None,
-        tracer: Tracer | None = None,
-        cost_budget: int | None = None,
-        budget: BudgetLike | None = None,
-        request_retries: int | None = None,
+        **options: Unpack[CallOptions[AgentDepsT]],
     ) -> ChatStream[RunOutputT]: ...
     def run_stream(
         self,
         user_prompt: Prompt = None,
+        deps: Any = None,
         *,
+        message: Prompt = None,
         output_type: OutputSpec[Any] | None = None,
         conversation: Conversation | None = None,
         message_history: Sequence[ModelMessage] | None = None,
@@ -542,17 +539,16 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         conversation_id: str | None = None,
         run_id: str | None = None,
         model: Model | str | None = None,
-        instructions: Instructions[AgentDepsT] = None,
-        deps: AgentDepsT = None,  # type: ignore[assignment]  # as in PydanticAI
-        model_settings: AgentModelSettings[AgentDepsT] | None = None,
+        instructions: Instructions[Any] = None,
+        model_settings: AgentModelSettings[Any] | None = None,
         usage_limits: UsageLimits | None = None,
         cancellation_token: CancellationToken | None = None,
         timeout: float | None = None,
         usage: RunUsage | None = None,
-        metadata: AgentMetadata[AgentDepsT] | None = None,
+        metadata: AgentMetadata[Any] | None = None,
         retries: int | AgentRetries | None = None,
-        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
-        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
+        toolsets: Sequence[AbstractToolset[Any]] | None = None,
+        capabilities: Sequence[AgentCapability[Any]] | None = None,
         workspace: Workspace = None,
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
@@ -567,7 +563,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         """
         return self.dispatch_stream(
             AgentCall(
-                prompt=user_prompt,
+                prompt=_prompt(user_prompt, message),
                 output_type=output_type,
                 conversation=conversation,
                 message_history=message_history,
@@ -596,68 +592,64 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
 
     @overload
     def run_stream_events(
+        self: FastroAgent[None, OutputDataT],
+        user_prompt: Prompt = None,
+        deps: None = None,
+        *,
+        output_type: None = None,
+        **options: Unpack[CallOptions[None]],
+    ) -> EventStream[OutputDataT]: ...
+    @overload
+    def run_stream_events(
+        self: FastroAgent[None, OutputDataT],
+        user_prompt: Prompt = None,
+        deps: None = None,
+        *,
+        output_type: OutputSpec[RunOutputT],
+        **options: Unpack[CallOptions[None]],
+    ) -> EventStream[RunOutputT]: ...
+    @overload
+    def run_stream_events(
+        self,
+        user_prompt: Prompt,
+        deps: AgentDepsT,
+        *,
+        output_type: None = None,
+        **options: Unpack[CallOptions[AgentDepsT]],
+    ) -> EventStream[OutputDataT]: ...
+    @overload
+    def run_stream_events(
+        self,
+        user_prompt: Prompt,
+        deps: AgentDepsT,
+        *,
+        output_type: OutputSpec[RunOutputT],
+        **options: Unpack[CallOptions[AgentDepsT]],
+    ) -> EventStream[RunOutputT]: ...
+    @overload
+    def run_stream_events(
         self,
         user_prompt: Prompt = None,
         *,
+        deps: AgentDepsT,
         output_type: None = None,
-        conversation: Conversation | None = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        deferred_tool_results: DeferredToolResults | None = None,
-        conversation_id: str | None = None,
-        run_id: str | None = None,
-        model: Model | str | None = None,
-        instructions: Instructions[AgentDepsT] = None,
-        deps: AgentDepsT = ...,
-        model_settings: AgentModelSettings[AgentDepsT] | None = None,
-        usage_limits: UsageLimits | None = None,
-        cancellation_token: CancellationToken | None = None,
-        timeout: float | None = None,
-        usage: RunUsage | None = None,
-        metadata: AgentMetadata[AgentDepsT] | None = None,
-        retries: int | AgentRetries | None = None,
-        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
-        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
-        workspace: Workspace = None,
-        spec: dict[str, Any] | AgentSpec | None = None,
-        tracer: Tracer | None = None,
-        cost_budget: int | None = None,
-        budget: BudgetLike | None = None,
-        request_retries: int | None = None,
+        **options: Unpack[CallOptions[AgentDepsT]],
     ) -> EventStream[OutputDataT]: ...
     @overload
     def run_stream_events(
         self,
         user_prompt: Prompt = None,
         *,
+        deps: AgentDepsT,
         output_type: OutputSpec[RunOutputT],
-        conversation: Conversation | None = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        deferred_tool_results: DeferredToolResults | None = None,
-        conversation_id: str | None = None,
-        run_id: str | None = None,
-        model: Model | str | None = None,
-        instructions: Instructions[AgentDepsT] = None,
-        deps: AgentDepsT = ...,
-        model_settings: AgentModelSettings[AgentDepsT] | None = None,
-        usage_limits: UsageLimits | None = None,
-        cancellation_token: CancellationToken | None = None,
-        timeout: float | None = None,
-        usage: RunUsage | None = None,
-        metadata: AgentMetadata[AgentDepsT] | None = None,
-        retries: int | AgentRetries | None = None,
-        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
-        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
-        workspace: Workspace = None,
-        spec: dict[str, Any] | AgentSpec | None = None,
-        tracer: Tracer | None = None,
-        cost_budget: int | None = None,
-        budget: BudgetLike | None = None,
-        request_retries: int | None = None,
+        **options: Unpack[CallOptions[AgentDepsT]],
     ) -> EventStream[RunOutputT]: ...
     def run_stream_events(
         self,
         user_prompt: Prompt = None,
+        deps: Any = None,
         *,
+        message: Prompt = None,
         output_type: OutputSpec[Any] | None = None,
         conversation: Conversation | None = None,
         message_history: Sequence[ModelMessage] | None = None,
@@ -665,17 +657,16 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         conversation_id: str | None = None,
         run_id: str | None = None,
         model: Model | str | None = None,
-        instructions: Instructions[AgentDepsT] = None,
-        deps: AgentDepsT = None,  # type: ignore[assignment]  # as in PydanticAI
-        model_settings: AgentModelSettings[AgentDepsT] | None = None,
+        instructions: Instructions[Any] = None,
+        model_settings: AgentModelSettings[Any] | None = None,
         usage_limits: UsageLimits | None = None,
         cancellation_token: CancellationToken | None = None,
         timeout: float | None = None,
         usage: RunUsage | None = None,
-        metadata: AgentMetadata[AgentDepsT] | None = None,
+        metadata: AgentMetadata[Any] | None = None,
         retries: int | AgentRetries | None = None,
-        toolsets: Sequence[AbstractToolset[AgentDepsT]] | None = None,
-        capabilities: Sequence[AgentCapability[AgentDepsT]] | None = None,
+        toolsets: Sequence[AbstractToolset[Any]] | None = None,
+        capabilities: Sequence[AgentCapability[Any]] | None = None,
         workspace: Workspace = None,
         spec: dict[str, Any] | AgentSpec | None = None,
         tracer: Tracer | None = None,
@@ -688,7 +679,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         Arguments as for `run`, less the event handler. Use it with `async for` or `async with`.
         """
         call = AgentCall(
-            prompt=user_prompt,
+            prompt=_prompt(user_prompt, message),
             output_type=output_type,
             conversation=conversation,
             message_history=message_history,
@@ -778,15 +769,25 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
 
     @overload
     def as_step(
-        self,
+        self: FastroAgent[object, OutputDataT],
         prompt: Callable[[StepContext[StepDepsT]], Prompt | Awaitable[Prompt]],
         *,
         config: StepConfig | None = None,
     ) -> AgentStep[StepDepsT, OutputDataT]: ...
     @overload
     def as_step(
-        self, prompt: Prompt, *, config: StepConfig | None = None
+        self,
+        prompt: Prompt | Callable[[StepContext[AgentDepsT]], Prompt | Awaitable[Prompt]],
+        *,
+        config: StepConfig | None = None,
     ) -> AgentStep[AgentDepsT, OutputDataT]: ...
+    @overload
+    def as_step(
+        self,
+        prompt: Callable[[StepContext[StepDepsT]], Prompt | Awaitable[Prompt]],
+        *,
+        config: StepConfig | None = None,
+    ) -> AgentStep[StepDepsT, OutputDataT]: ...
     def as_step(
         self, prompt: PromptSource[Any], *, config: StepConfig | None = None
     ) -> AgentStep[Any, OutputDataT]:
@@ -806,6 +807,12 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
     def dispatch_stream(self, call: AgentCall) -> ChatStream[OutputDataT]:
         """Make a call whose answer is streamed: what `run_stream` and `StepContext.run_stream` stand on."""
         return ChatStream(lambda send, on_scope: self._dispatcher.stream_chunks(call, send, on_scope))
+
+
+def _prompt(user_prompt: Prompt, message: Prompt) -> Prompt:
+    if user_prompt is not None and message is not None:
+        raise ConfigurationError("message", message, "nothing beside user_prompt, which is the same")
+    return user_prompt if message is None else message
 
 
 def _first(given: T | None, configured: T | None, default: D) -> T | D:

@@ -40,9 +40,11 @@ def has_counts(response: ModelResponse) -> bool:
 
 
 def uncounted(response: ModelResponse, *, system: str) -> str | None:
-    """Return what the usage counts as 0 tokens although it was there; `None` if nothing."""
+    """Return what usage without a stated bill leaves out although it was there; `None` if nothing."""
     if system in LOCAL_PROVIDERS:
         return None
+    if response.provider_name == "openrouter" and (response.provider_details or {}).get("is_byok"):
+        return "no upstream_inference_cost, although the key is your own"
     if not response.usage.input_tokens:
         return "no tokens for the prompt"
     if not response.usage.output_tokens and any(map(_is_output, response.parts)):

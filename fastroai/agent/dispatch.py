@@ -281,6 +281,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     async def run(self, call: AgentCall) -> ChatResponse[OutputDataT]:
         """One attempt, to its response."""
         async with self.attempt(call) as attempt:
+            await self.load_model(call)
             return await attempt.respond(await attempt.ask())
 
     def attempt(self, call: AgentCall) -> _Attempt[AgentDepsT, OutputDataT]:
@@ -295,6 +296,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             call = await call.before(call)
         async with self.attempt(call) as attempt:
             on_scope(attempt.scope)
+            await self.load_model(call)
             async with self.agent.run_stream(
                 call.prompt, output_type=call.output_type, **self.arguments(call)
             ) as streamed:
@@ -320,6 +322,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         """An attempt with PydanticAI's events, and its response as the last one."""
         async with self.attempt(call) as attempt:
             on_scope(attempt.scope)
+            await self.load_model(call)
             result: AgentRunResult[OutputDataT] | None = None
             async with self.agent.run_stream_events(
                 call.prompt, output_type=call.output_type, **self.arguments(call)
@@ -400,6 +403,12 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     def _capabilities(self, call: AgentCall) -> Sequence[AgentCapability[Any]] | None:
         is_bare = self.meter_each_run or (isinstance(self.agent, OwnAgent) and self.agent.is_overridden)
         return [self.meter, *(call.capabilities or ())] if is_bare else call.capabilities
+
+    async def load_model(self, call: AgentCall) -> None:
+        """Build the model of a call that only names it, so that `arguments` finds it and blocks no loop."""
+        reference = self.deferred_model if call.model is None else call.model
+        if isinstance(reference, str):
+            await self.meter.models.load(reference)
 
     def _run_model(self, model: Model | str | None) -> Model | None:
         reference = self.deferred_model if model is None else model

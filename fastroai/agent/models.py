@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from asyncio import AbstractEventLoop
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -14,6 +15,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.providers import Provider, infer_provider
 
 from fastroai.agent.cost_headers import read_cost_headers
+from fastroai.runtime.threads import run_in_thread
 from fastroai.runtime.wakeup import running_loop
 from fastroai.usage import model_reference
 
@@ -76,6 +78,17 @@ class ModelCache:
             if reference not in self._built:
                 self._built[reference] = _Built(reference)
             return self._built[reference].here()
+
+    async def load(self, reference: str) -> None:
+        """Build the model of a reference where `get` would, but in a thread: a provider's SDK imports slowly.
+
+        Raises as `build_model`.
+        """
+        if reference in self._built:
+            return
+        built = await run_in_thread(partial(_Built, reference), what=f"loading the model {reference!r}")
+        with self._lock:
+            self._built.setdefault(reference, built)
 
     def here(self, model: Model) -> Model:
         """The same model for the running loop, if it was built here; any other as it is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from fastroai.agent.config import REQUEST_RETRY_DELAY
 from fastroai.agent.cost_headers import StatedInHeaders
@@ -15,6 +15,8 @@ from fastroai.steps.reserving import Spend, SpendTerms
 from fastroai.steps.spend_price import SpendPrice, Units
 
 ResultT = TypeVar("ResultT", bound=Billed)
+
+_UNTOLD: Final = "its result reports no usage, or one that cannot be true"
 
 
 async def buy(
@@ -28,9 +30,9 @@ async def buy(
 ) -> ResultT:
     """Reserve what a request can cost, send it, and charge the stated bill, else the units that it `used`.
 
-    A request that its provider refused without billing is released. A request whose cost is not reported
-    counts at its bound, as unmeasured. After a transport failure there are so many more attempts, each of
-    which is reserved and charged by itself.
+    A request that its provider refused without billing is released. One whose usage is not reported, or
+    cannot be true, counts at its bound, as unmeasured. After a transport failure there are so many more
+    attempts, each of which is reserved and charged by itself.
     """
     rules, made = RetryRules.counted(retries, REQUEST_RETRY_DELAY), NO_RETRIES_USED
     while True:
@@ -55,7 +57,7 @@ async def _buy_once(
 ) -> ResultT:
     url = price.provider_url
     headers = StatedInHeaders(() if url is None else price.calculator.cost_headers(url))
-    async with Spend(current_scope(), terms, price, reserved, "its result reports no usage") as spend:
+    async with Spend(current_scope(), terms, price, reserved, _UNTOLD) as spend:
         try:
             with headers:
                 result = await send()
@@ -64,6 +66,8 @@ async def _buy_once(
                 spend.release()
             raise
         stated, units = stated_cost(result), used(result)
+        if price.of(units).contradiction is not None:
+            units = {}
         if stated is None:
             stated = headers.usd
         if stated is not None or units:

@@ -1,14 +1,36 @@
-"""Types of PydanticAI that it does not export by a public name."""
+"""Types of the agent's arguments: those that PydanticAI does not export, and all of a call."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias
 
-from pydantic_ai import RunContext, TemplateStr
-from pydantic_ai.messages import InstructionPart
-from pydantic_ai.tools import AgentDepsT
+from pydantic_ai import (
+    AgentCapability,
+    AgentModelSettings,
+    AgentRetries,
+    AgentSpec,
+    CancellationToken,
+    Conversation,
+    RunContext,
+    TemplateStr,
+    UsageLimits,
+)
+from pydantic_ai.agent import EventStreamHandler
+from pydantic_ai.agent.abstract import AgentMetadata
+from pydantic_ai.messages import InstructionPart, ModelMessage
+from pydantic_ai.models import Model
+from pydantic_ai.tools import AgentDepsT, DeferredToolResults
+from pydantic_ai.toolsets import AbstractToolset
+from pydantic_ai.usage import RunUsage
 from pydantic_ai.workspaces import WorkspaceBackend, WorkspaceRef
+from typing_extensions import TypedDict, TypeVar
+
+from fastroai.calls.call import Prompt
+from fastroai.tracing import Tracer
+from fastroai.usage import BudgetLike
+
+DepsT = TypeVar("DepsT")
 
 InstructionText: TypeAlias = str | InstructionPart | None
 
@@ -26,3 +48,37 @@ Instructions: TypeAlias = Instruction[AgentDepsT] | Sequence[Instruction[AgentDe
 
 Workspace: TypeAlias = WorkspaceBackend | WorkspaceRef | Literal["new"] | None
 """What `workspace=` takes."""
+
+
+class CallOptions(TypedDict, Generic[DepsT], total=False):
+    """The keyword arguments that every way to run an agent takes; `FastroAgent.run` says what each means."""
+
+    message: Prompt
+    conversation: Conversation | None
+    message_history: Sequence[ModelMessage] | None
+    deferred_tool_results: DeferredToolResults | None
+    conversation_id: str | None
+    run_id: str | None
+    model: Model | str | None
+    instructions: Instructions[DepsT]
+    model_settings: AgentModelSettings[DepsT] | None
+    usage_limits: UsageLimits | None
+    cancellation_token: CancellationToken | None
+    timeout: float | None
+    usage: RunUsage | None
+    metadata: AgentMetadata[DepsT] | None
+    retries: int | AgentRetries | None
+    toolsets: Sequence[AbstractToolset[DepsT]] | None
+    capabilities: Sequence[AgentCapability[DepsT]] | None
+    workspace: Workspace
+    spec: dict[str, Any] | AgentSpec | None
+    tracer: Tracer | None
+    cost_budget: int | None
+    budget: BudgetLike | None
+    request_retries: int | None
+
+
+class RunOptions(CallOptions[DepsT], total=False):
+    """Those of `run` and `run_sync`."""
+
+    event_stream_handler: EventStreamHandler[DepsT] | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from pydantic import BaseModel
 from pydantic_ai.messages import ModelMessage
@@ -13,7 +13,7 @@ from pydantic_ai.output import OutputDataT
 from pydantic_ai.run import AgentRunResult
 from pydantic_core import to_json
 
-from fastroai.records import RequestRecord, ToolCall, Usage
+from fastroai.records import RequestRecord, ToolCall, Usage, dump
 from fastroai.usage import UsageReport
 
 if TYPE_CHECKING:
@@ -93,6 +93,14 @@ class ChatResponse(Generic[OutputDataT]):
         if isinstance(output, BaseModel):
             return output.model_dump_json()
         return to_json(output, fallback=str).decode()
+
+    def __str__(self) -> str:
+        """Return `content`."""
+        return self.content
+
+    def model_dump(self) -> dict[str, Any]:
+        """Return the response as values of JSON, without PydanticAI's own `result`."""
+        return dump(self)
 
     def new_messages(self) -> list[ModelMessage]:
         """Messages of this call alone, to keep as history."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
@@ -11,6 +11,7 @@ from pydantic_ai.messages import AgentStreamEvent
 from pydantic_ai.output import OutputDataT
 
 from fastroai.calls.response import ChatResponse, StreamChunk
+from fastroai.errors import ConfigurationError
 from fastroai.records import Usage
 from fastroai.runtime import Clock, PumpedStream, Scope, Send
 
@@ -56,6 +57,21 @@ class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
     def observe(self, *, on_text: OnText, clock: Clock | None) -> None:
         """For steps: report text as it comes, and pause the step's clock while the model is waited for."""
         self._on_text, self._clock = on_text, clock
+
+    async def stream_text(self, *, delta: bool = False) -> AsyncIterator[str]:
+        """Iterate the text so far, or each new piece of it with `delta`, as PydanticAI's `stream_text` does.
+
+        Raises:
+            ConfigurationError: the output is structured; iterate the stream itself for its `output` so far.
+        """
+        text = ""
+        async for chunk in self:
+            if chunk.output is not None and not isinstance(chunk.output, str):
+                expected = "a stream of text; iterate the stream itself, whose chunks have the output so far"
+                raise ConfigurationError("stream_text", type(chunk.output).__name__, expected)
+            if chunk.content:
+                text += chunk.content
+                yield chunk.content if delta else text
 
     async def _receive(self) -> StreamChunk[OutputDataT]:
         if self._clock is None:

@@ -59,6 +59,19 @@ def list_runs(
 
 
 @runs.command()
+def questions(
+    store: Store,
+    pipeline: Annotated[str | None, typer.Option(help="Only questions of the graph with this name.")] = None,
+    limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """List the questions that wait for an answer, those of the newest run first."""
+    from fastroai.cli import reading
+
+    perform(reading.questions(store, pipeline, limit, as_json))
+
+
+@runs.command()
 def show(run: Run, store: Store, as_json: AsJson = False) -> None:
     """Show the steps of a run, with status, time and cost."""
     from fastroai.cli import reading

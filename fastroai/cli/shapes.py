@@ -10,6 +10,7 @@ from pydantic import JsonValue
 if TYPE_CHECKING:
     from fastroai.runtime.facts import FailureFacts
     from fastroai.store.history import RunSummary
+    from fastroai.store.open_questions import OpenQuestion
     from fastroai.store.step_summaries import StepSummary
     from fastroai.store.trace_diff import Difference
 
@@ -28,6 +29,21 @@ def run_shape(run: RunSummary) -> dict[str, JsonValue]:
         "forked_from": run.forked_from,
         "owner": run.owner,
         "lease_until": _time(run.lease_until),
+    }
+
+
+def question_shape(question: OpenQuestion) -> dict[str, JsonValue]:
+    """A question that waits for an answer."""
+    return {
+        "run_id": question.run_id,
+        "pipeline": question.pipeline,
+        "node": question.node,
+        "visit": question.visit,
+        "question": question.question,
+        "answer_schema": question.answer_schema,
+        "asked_at": _time(question.asked_at),
+        "tags": list(question.tags),
+        "tenant": question.tenant,
     }
 
 

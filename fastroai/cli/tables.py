@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -14,6 +15,7 @@ from fastroai.cli.text import cost, local, plain, took
 
 if TYPE_CHECKING:
     from fastroai.store.history import RunSummary
+    from fastroai.store.open_questions import OpenQuestion
     from fastroai.store.step_summaries import StepSummary
     from fastroai.store.trace import RunTrace
 
@@ -52,6 +54,21 @@ def runs_table(runs: Iterable[RunSummary]) -> Table:
             Text(str(run.requests or ""), justify="right"),
             Text(f"${run.cost_usd}" if run.requests else "", justify="right"),
             _text(run.error or "", "red", one_line=True),
+        )
+    return table
+
+
+def questions_table(questions: Iterable[OpenQuestion]) -> Table:
+    """A line for each question."""
+    table = _table("run", "graph", "node", "asked", "question")
+    for asked in questions:
+        text = asked.question if isinstance(asked.question, str) else json.dumps(asked.question)
+        table.add_row(
+            _text(asked.run_id),
+            _text(asked.pipeline),
+            _text(asked.node + ("" if asked.visit == 1 else f"#{asked.visit}")),
+            Text(local(asked.asked_at)),
+            _text(text, one_line=True),
         )
     return table
 

@@ -10,7 +10,7 @@ from fastroai.graphs.machine.routing import EdgeOutcome
 from fastroai.graphs.result import GraphQuality, GraphResult, GraphStream, GraphUsage, Question
 from fastroai.graphs.shape.edge import Edge, When
 from fastroai.graphs.shape.node import Node
-from fastroai.graphs.shape.plan import OnBranchFailure, OnConflict
+from fastroai.graphs.shape.plan import OnBranchFailure, OnConflict, Reducer
 from fastroai.runs.driving import DrivenRuns, DrivenState, Due
 from fastroai.runtime.facts import (
     AnswerGiven,
@@ -51,6 +51,7 @@ __all__ = [
     "OnConflict",
     "Question",
     "QuestionAsked",
+    "Reducer",
     "Ruling",
     "RunFinished",
     "RunStarted",

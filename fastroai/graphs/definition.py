@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.node import Node
-from fastroai.graphs.shape.plan import GraphPlan
+from fastroai.graphs.shape.plan import GraphPlan, Reducer
 from fastroai.runs.nesting import definition_inside
 
 
@@ -40,6 +40,19 @@ def define(
         "on_branch_failure": plan.on_branch_failure,
         "on_conflict": plan.on_conflict,
         "conversation": conversation,
+        **_reducers(plan.reducers),
+    }
+
+
+def _reducers(reducers: Mapping[str, Reducer]) -> dict[str, JsonValue]:
+    """Functions are known by their names. Nothing, where there are none."""
+    if not reducers:
+        return {}
+    return {
+        "reducers": {
+            key: how if isinstance(how, str) else getattr(how, "__qualname__", type(how).__qualname__)
+            for key, how in sorted(reducers.items())
+        }
     }
 
 

@@ -67,7 +67,7 @@ class DrivenGraph:
         """See `Driven`. A decision is given the output of the node after which it is made."""
         machine = self.replay.machine
         decided = machine.decided_after(started)
-        branch = machine.branch_of(decided or Visit(started.step_id, started.visit))
+        branch = machine.branch_of(decided or unit_of(started))
         assert branch is not None
         if decided is not None:
             return dict(branch.memory), {decided.node: machine.output_of(decided)}
@@ -99,14 +99,15 @@ class DrivenGraph:
                         "fact", fact.kind, f"a QuestionAsked, because {fact.step_id!r} is a pause node"
                     )
                 output = checked_output(fact.step_id, fact.output, self._setup.declared.get(fact.step_id))
-                writes_of(fact.step_id, output, self._setup.writes(fact.step_id), fact.written)
+                writes_of(fact.step_id, output, self._setup.plan.writes.get(fact.step_id), fact.written)
                 return (*written, replace(fact, output=self._value(fact, output), written={}))
             case QuestionAsked():
                 if fact.step_id not in self._setup.plan.pauses:
                     raise ConfigurationError(
                         "fact", fact.kind, f"a StepFinished, because {fact.step_id!r} is not a pause node"
                     )
-                return (*written, replace(fact, question=self._value(fact, fact.question), written={}))
+                question, schema = self._value(fact, fact.question), self._setup.answer_schema(fact.step_id)
+                return (*written, replace(fact, question=question, answer_schema=schema, written={}))
             case StepFailed() | StepCancelled():
                 return (*written, replace(fact, written={}))
             case _:

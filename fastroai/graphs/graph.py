@@ -27,7 +27,7 @@ from fastroai.graphs.result import GraphResult, GraphStream, OutputT, Question
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.node import Node, NodeLike, nodes_of
-from fastroai.graphs.shape.plan import OnBranchFailure, OnConflict
+from fastroai.graphs.shape.plan import OnBranchFailure, OnConflict, Reducer
 from fastroai.graphs.shape.validation import build_plan
 from fastroai.graphs.text.drawing import draw
 from fastroai.graphs.text.yaml import load_graph_yaml
@@ -84,6 +84,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         max_steps: int | None = None,
         on_branch_failure: OnBranchFailure = "fail_all",
         on_conflict: OnConflict = "last_wins",
+        reducers: Mapping[str, Reducer] | None = None,
         branch_timeout: float | None = None,
         max_concurrency: int | None = None,
         budget: BudgetLike | None = None,
@@ -108,7 +109,10 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
                 cancels them; `"continue_others"` goes on without it; `"wait_all"` waits for all and runs
                 the node where they come together, which finds the failures in `ctx.errors`.
             on_conflict: What holds if two branches write the same key: `"last_wins"`, `"first_wins"` or
-                `"error"`.
+                `"error"`. With the default, a warning in the log says what was overwritten.
+            reducers: How the values of a key are brought together that branches wrote, as in
+                `{"notes": "append"}`: `"append"`, `"merge"`, `"add"`, a function of two values, or a word of
+                `on_conflict`; see `Reducer`.
             branch_timeout: Seconds for which the nodes of each branch of a fork may run, all together; a
                 branch that takes longer fails. Waiting for a place, for another attempt or for a person does
                 not count.
@@ -150,6 +154,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
             max_steps=max_steps,
             on_branch_failure=on_branch_failure,
             on_conflict=on_conflict,
+            reducers=reducers,
             branch_timeout=branch_timeout,
             max_concurrency=self.config.max_concurrency if max_concurrency is None else max_concurrency,
             conversation=conversation,
@@ -241,6 +246,9 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
             raise ConfigurationError("conversation", conversation, "a word, which is all that YAML can say")
         if budget is not None and not isinstance(budget, Budget):
             raise ConfigurationError("budget", budget, "a Budget, which is all that YAML can say")
+        reducers = self._plan.reducers
+        if not all(isinstance(how, str) for how in reducers.values()):
+            raise ConfigurationError("reducers", reducers, "words, which are all that YAML can say")
         return dump_graph_yaml(
             {
                 "name": self.name,
@@ -253,6 +261,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
                 "max_steps": self._plan.max_steps,
                 "on_branch_failure": self._plan.on_branch_failure,
                 "on_conflict": self._plan.on_conflict,
+                "reducers": reducers or None,
                 "branch_timeout": self._setup.branch_timeout,
                 "max_concurrency": self._max_concurrency,
                 "budget": budget,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from fastroai.contracts import adapter_of
-from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, ContractViolation, nearest_hint
 from fastroai.graphs.machine.events import Visit
 from fastroai.graphs.machine.machine import GraphMachine
@@ -29,7 +27,7 @@ from fastroai.store.values import value_to_json
 def questions_of(setup: GraphSetup, machine: GraphMachine) -> tuple[Question, ...]:
     """What waits for an answer, first asked first."""
     return tuple(
-        Question(visit.node, visit.number, question, _schema(setup.answers.get(visit.node)))
+        Question(visit.node, visit.number, question, setup.answer_schema(visit.node))
         for visit, question in machine.questions.items()
     )
 
@@ -76,7 +74,7 @@ def answer_to(setup: GraphSetup, visit: Visit, answer: object, *, codec: Payload
     """
     checked = _checked(setup, visit, answer)
     try:
-        writes_of(visit.node, checked, setup.writes(visit.node), {})
+        writes_of(visit.node, checked, setup.plan.writes.get(visit.node), {})
     except ContractViolation as error:
         raise ConfigurationError("input", answer, f"what node {visit.node!r} writes: {error}") from error
     what = f"the answer to node {visit.node!r}"
@@ -104,7 +102,8 @@ def _asked(run_id: str, asked: Sequence[Visit], answer: object, node: str | None
 
 
 def _checked(setup: GraphSetup, visit: Visit, answer: object) -> object:
-    adapter = _adapter(setup.answers.get(visit.node))
+    declared = setup.answers.get(visit.node)
+    adapter = None if declared is None else adapter_of(declared)
     if adapter is None:
         return answer
     try:
@@ -115,12 +114,3 @@ def _checked(setup: GraphSetup, visit: Visit, answer: object) -> object:
             for one in error.errors(include_url=False)
         )
         raise ConfigurationError("input", answer, f"what node {visit.node!r} asks for: {problems}") from error
-
-
-def _adapter(declared: Annotation | None) -> TypeAdapter[Any] | None:
-    return None if declared is None else adapter_of(declared)
-
-
-def _schema(declared: Annotation | None) -> Mapping[str, JsonValue] | None:
-    adapter = _adapter(declared)
-    return None if adapter is None else adapter.json_schema()

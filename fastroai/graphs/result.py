@@ -13,6 +13,7 @@ from typing_extensions import TypeVar
 
 from fastroai.graphs.machine.branches import GraphPath
 from fastroai.graphs.machine.events import Ending
+from fastroai.records import dump
 from fastroai.runs.machine import Unit
 from fastroai.runs.stream import RunStream
 from fastroai.runs.units import UnitRecord
@@ -59,6 +60,10 @@ class GraphUsage(RunUsage):
     def processing_time_ms(self) -> float:
         """Wall time from the start of the run to the end of its last node, in milliseconds."""
         return max((record.finished_ms or 0.0 for record in self._units.values()), default=0.0)
+
+    def model_dump(self) -> dict[str, object]:
+        """Return the sums, and those of each node, as values that JSON can hold."""
+        return {**super().model_dump(), "nodes": self.by_node}
 
     @cached_property
     def by_visit(self) -> Mapping[tuple[str, int], StepUsage]:
@@ -117,6 +122,15 @@ class GraphResult(Generic[OutputT]):
     def ok(self) -> bool:
         """Whether a terminal was reached."""
         return self.status == "finished"
+
+    @property
+    def was_resumed(self) -> bool:
+        """Whether the run was interrupted, paused or failed before, and was taken up again."""
+        return self.trace.was_resumed
+
+    def model_dump(self) -> dict[str, Any]:
+        """Return the result as values of JSON, without what `trace` is made of."""
+        return dump(self)
 
     @property
     def trace(self) -> RunTrace:

@@ -18,8 +18,7 @@ from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
 from fastroai.runs.runner import Runner
 from fastroai.runs.units import Past
-from fastroai.steps.context import RunFacts
-from fastroai.steps.outputs import Outputs
+from fastroai.steps.context import RunData
 from fastroai.steps.shared import Shared
 from fastroai.store.log import RunLog
 from fastroai.usage import CostCalculator
@@ -49,20 +48,20 @@ class GraphRun:
             replay = replayed(setup, opened.inputs, kept.recorded, part, kept.codec, forgiving=is_forced)
             self.machine, threads, past = replay.machine, replay.threads, replay.past.values()
             self.decisions = replay.decisions
-        facts = RunFacts(
-            pipeline=setup.name,
-            path=part.path,
-            inputs={},
-            outputs=Outputs({}),
-            calculator=calculator,
-            shared=Shared.of(request.context),
-            declared=setup.declared,
-        )
+        data = RunData(setup.name, part.path, calculator, Shared.of(request.context), setup.declared)
         work = GraphWork(
-            setup, self.machine, threads, facts=facts, deps=request.deps, part=part, log=opened.log
+            setup, self.machine, threads, data=data, deps=request.deps, part=part, log=opened.log
         )
         tracer = request.tracer_of(opened.scope.parent)
-        self.runner = Runner(self.machine, work, opened.scope, opened.log, deps=request.deps, tracer=tracer)
+        self.runner = Runner(
+            self.machine,
+            work,
+            opened.scope,
+            opened.log,
+            began=opened.began,
+            deps=request.deps,
+            tracer=tracer,
+        )
         work.bound_branches(self.runner.tell)
         for one in past:
             self.runner.reopen(one)
@@ -71,7 +70,7 @@ class GraphRun:
     def result(self, ending: Ending, reason: str, error: BaseException | None) -> GraphResult[Any]:
         """How the run ended, and all that it gave."""
         machine, scope, plan = self.machine, self.opened.scope, self._setup.plan
-        salvage(machine.root, plan.on_conflict)
+        salvage(machine.root, plan)
         reached = (node for node in plan.terminals if node in machine.reached)
         is_paused = ending == "paused"
         finish = self.runner.finish

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import JsonValue
+
 from fastroai.calls.call import AgentLike
+from fastroai.contracts import adapter_of
 from fastroai.contracts.annotations import Annotation
 from fastroai.graphs.conversation.conversation import Conversation
 from fastroai.graphs.conversation.threads import Threads
@@ -41,9 +44,11 @@ class GraphSetup:
     branch_timeout: float | None
     """Seconds."""
 
-    def writes(self, node: str) -> tuple[str, ...] | None:
-        """The keys that a node declares to write; `None` where it does not say."""
-        return self.plan.writes.get(node)
+    def answer_schema(self, node: str) -> dict[str, JsonValue] | None:
+        """Return the JSON Schema of the answer to a pause node; `None` where its type is not declared."""
+        declared = self.answers.get(node)
+        adapter = None if declared is None else adapter_of(declared)
+        return None if adapter is None else adapter.json_schema()
 
     def machine(self, part: Part, *, known: Mapping[Visit, bool] | None = None) -> GraphMachine:
         """The state machine of a run; `known` as it takes it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any, assert_never, cast
+from typing import Any, assert_never
 
 from pydantic import JsonValue
 
@@ -14,13 +14,12 @@ from fastroai.graphs.conversation.talk import Talk
 from fastroai.graphs.conversation.thread import Phase
 from fastroai.graphs.conversation.threads import Threads
 from fastroai.graphs.machine.branch_times import BranchTimes
-from fastroai.graphs.machine.branches import Branch
+from fastroai.graphs.machine.branches import Branch, Forked, Joined
 from fastroai.graphs.machine.copies import Copies, own_copy
-from fastroai.graphs.machine.events import Forked, Joined, Visit
 from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.machine.outputs import NodeOutputs
 from fastroai.graphs.machine.routing import Choice, EdgeOutcome
-from fastroai.graphs.machine.surprises import warn_of
+from fastroai.graphs.machine.surprises import warn_of, warn_of_overwritten
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.setup import GraphSetup
 from fastroai.runs.machine import Changed, Told, Unit, unit_of
@@ -43,8 +42,8 @@ from fastroai.runtime.facts import (
     StepStarted,
     ValueWritten,
 )
-from fastroai.steps import BaseStep, ConversationState, ResolvedConfig
-from fastroai.steps.context import RunFacts
+from fastroai.steps import ConversationState, ResolvedConfig
+from fastroai.steps.context import RunData, StepData
 from fastroai.steps.durability import failure_facts
 from fastroai.steps.execution import run_step
 from fastroai.steps.visits import NodeVisit
@@ -62,16 +61,16 @@ class GraphWork:
         machine: GraphMachine,
         threads: Threads,
         *,
-        facts: RunFacts,
+        data: RunData,
         deps: Any,
         part: Part,
         log: Log,
     ) -> None:
-        """`facts` are what is the same for all visits."""
+        """`data` is the same for all visits."""
         self._setup, self._machine, self._threads = setup, machine, threads
-        self._run_facts, self._deps, self._part, self._log = facts, deps, part, log
+        self._data, self._deps, self._part, self._log = data, deps, part, log
         self._codec = None if log.run is None else log.run.codec
-        self._visits: dict[Unit, tuple[Visit, Branch, NodeVisit]] = {}
+        self._visits: dict[Unit, tuple[Branch, NodeVisit]] = {}
         """Visits that go on, and what their steps know."""
         self._as_stored: dict[Unit, MessagesAdded | None] = {}
         """What was said in visits that are about to be over, as it is stored."""
@@ -92,28 +91,24 @@ class GraphWork:
 
     def perform(self, started: StepStarted, scope: Scope, used: RetriesUsed) -> Coroutine[Any, Any, object]:
         """Run the step of a node, or the decider after it."""
-        if (visit := self._machine.decided_after(started)) is not None:
-            assert self._setup.decider is not None
-            output = self._machine.output_of(visit)
-            step: BaseStep[Any, Any] = DecideStep(self._setup.decider, self._setup, visit.node, output)
-            config, contract, node_visit = self._setup.decider_config, None, None
-            branch = self._branch_of(visit)
+        setup, machine, node = self._setup, self._machine, started.step_id
+        if node in machine.decisions:
+            performed, branch = self._decide(started, scope, used)
         else:
-            visit = Visit(started.step_id, started.visit)
-            step, config = self._setup.nodes[visit.node].step, self._setup.configs[visit.node]
-            contract = self._setup.contracts.get(visit.node)
-            branch = self._branch_of(visit)
-            node_visit = self._node_visit(started, visit, branch, scope)
-            self._visits[visit] = visit, branch, node_visit
-        performed = run_step(
-            step,
-            scope=scope,
-            facts=self._facts(visit, branch, scope, node_visit),
-            deps=self._deps,
-            config=config,
-            contract=contract,
-            used=used,
-        )
+            found = machine.branch_of((node, started.visit))
+            assert found is not None
+            branch = found
+            visit = self._node_visit(started, branch, scope)
+            self._visits[branch.visit] = branch, visit
+            performed = run_step(
+                setup.nodes[node].step,
+                scope=scope,
+                data=self._data_of(branch, scope, visit),
+                deps=self._deps,
+                config=setup.configs[node],
+                contract=setup.contracts.get(node),
+                used=used,
+            )
         return performed if self._times is None else self._timed(self._times, branch, scope, performed)
 
     @staticmethod
@@ -123,13 +118,28 @@ class GraphWork:
         with times.at_work(branch, scope):
             return await performed
 
-    def _branch_of(self, visit: Visit) -> Branch:
-        branch = self._machine.branch_of(visit)
+    def _decide(
+        self, started: StepStarted, scope: Scope, used: RetriesUsed
+    ) -> tuple[Coroutine[Any, Any, object], Branch]:
+        """Have a model choose the way after a visit, in the branch of that visit."""
+        setup, machine = self._setup, self._machine
+        visit = machine.decided_after(started)
+        assert visit is not None
+        assert setup.decider is not None
+        branch = machine.branch_of(visit)
         assert branch is not None
-        return branch
+        decided = run_step(
+            DecideStep(setup.decider, setup, visit.node, machine.output_of(visit)),
+            scope=scope,
+            data=self._data_of(branch, scope, None),
+            deps=self._deps,
+            config=setup.decider_config,
+            used=used,
+        )
+        return decided, branch
 
-    def _node_visit(self, started: StepStarted, visit: Visit, branch: Branch, scope: Scope) -> NodeVisit:
-        focus = self._setup.nodes[visit.node].focus
+    def _node_visit(self, started: StepStarted, branch: Branch, scope: Scope) -> NodeVisit:
+        visit, setup = branch.visit, self._setup
 
         def on_write(key: str, value: object) -> object:
             place = f"{started.place}@{scope.attempt}"
@@ -145,24 +155,20 @@ class GraphWork:
 
         return NodeVisit(
             visit.number,
-            goal=self._setup.goal,
-            writes=self._setup.writes(visit.node),
-            errors=cast("Mapping[str, BaseException]", branch.errors),
-            new_talk=lambda: self._threads.talk(branch, visit, focus),
+            goal=setup.goal,
+            writes=setup.plan.writes.get(visit.node),
+            errors=branch.errors,
+            new_talk=lambda: self._threads.talk(branch, visit, setup.nodes[visit.node].focus),
             on_write=on_write,
         )
 
-    def _facts(self, visit: Visit, branch: Branch, scope: Scope, node_visit: NodeVisit | None) -> RunFacts:
-        of_run, plan = self._run_facts, self._setup.plan
-        return RunFacts(
-            pipeline=of_run.pipeline,
-            path=of_run.path,
-            inputs=Copies(branch.memory, scope, plan.reads.get(visit.node)),
-            outputs=NodeOutputs(plan.edges.keys(), branch.sources, Copies(branch.outputs, scope)),
-            calculator=of_run.calculator,
-            shared=of_run.shared,
-            declared=of_run.declared,
-            visit=node_visit,
+    def _data_of(self, branch: Branch, scope: Scope, visit: NodeVisit | None) -> StepData:
+        plan = self._setup.plan
+        return StepData(
+            self._data,
+            Copies(branch.memory, scope, plan.reads.get(branch.visit.node)),
+            NodeOutputs(plan.edges.keys(), branch.sources, Copies(branch.outputs, scope)),
+            visit,
         )
 
     # --- what becomes of them ---
@@ -176,33 +182,28 @@ class GraphWork:
             ConfigurationError: it asks for more, which only pause nodes do.
             ContractViolation: it is not what the node writes.
         """
-        if isinstance(output, Choice):
-            return self._finish(started, record, output, {})
         if isinstance(output, ConversationState) and output.is_incomplete:
             expected = "a finished output: in a graph, only a node listed in pause_nodes can ask a person"
             raise ConfigurationError("output", output, expected)
-        node = started.step_id
-        _, _, node_visit = self._visits[node, started.visit]
-        if node in self._setup.plan.pauses:
-            return QuestionAsked(
-                node,
-                output,
-                visit=started.visit,
-                branch=started.branch,
-                part=self._part,
-                attempt=record.scope.attempt,
-                duration_ms=record.duration_ms,
-                written=dict(node_visit.written),  # its output is a question; the answer is written
-            )
-        written = writes_of(node, output, node_visit.writes, node_visit.written)
-        return self._finish(started, record, output, written)
-
-    def _finish(
-        self, started: StepStarted, record: UnitRecord, output: object, written: Mapping[str, object]
-    ) -> StepFinished:
-        scope = record.scope
+        node, scope = started.step_id, record.scope
+        written: Mapping[str, object] = {}
+        if not isinstance(output, Choice):
+            _, node_visit = self._visits[node, started.visit]
+            if node in self._setup.plan.pauses:
+                return QuestionAsked(
+                    node,
+                    output,
+                    visit=started.visit,
+                    branch=started.branch,
+                    part=self._part,
+                    answer_schema=self._setup.answer_schema(node),
+                    attempt=scope.attempt,
+                    duration_ms=record.duration_ms,
+                    written=dict(node_visit.written),  # its output is a question; the answer is written
+                )
+            written = writes_of(node, output, node_visit.writes, node_visit.written)
         return StepFinished(
-            started.step_id,
+            node,
             output,
             visit=started.visit,
             branch=started.branch,
@@ -223,14 +224,14 @@ class GraphWork:
         """What it wrote before is kept, and what was said, if that cannot be had again."""
         going_on = self._visits.get(unit_of(started))
         if going_on is not None:  # and no decision, nor one that failed before it began
-            fact.written = going_on[2].kept
+            fact.written = going_on[1].kept
             self._over(fact, fact.written, fact.raised)
 
     def cancelled(self, started: StepStarted, record: UnitRecord | None, fact: StepCancelled) -> None:
         """What it wrote before is kept."""
         going_on = self._visits.pop(unit_of(started), None)
         if going_on is not None:
-            fact.written = dict(going_on[2].kept)
+            fact.written = dict(going_on[1].kept)
 
     def _over(
         self,
@@ -238,12 +239,12 @@ class GraphWork:
         written: Mapping[str, object],
         error: BaseException | None,
     ) -> None:
-        visit, branch, node_visit = self._visits.pop((fact.step_id, fact.visit))
-        phase = _phase(node_visit, written, error)
+        branch, node_visit = self._visits.pop((fact.step_id, fact.visit))
+        phase = None if node_visit.talk_so_far is None else _phase(node_visit, written, error)
         if phase is not None and (error is None or phase.compaction):
             said = self._said(fact, phase)
-            self._log.note(said, self._as_stored.pop(visit, None) or self._stored_messages(said))
-        self._threads.add(branch, visit, written, error, phase)
+            self._log.note(said, self._as_stored.pop(branch.visit, None) or self._stored_messages(said))
+        self._threads.add(branch, branch.visit, written, error, phase)
 
     def _said(self, fact: StepFinished | QuestionAsked | StepFailed, phase: Phase) -> MessagesAdded:
         return MessagesAdded(place=f"{fact.place}@{fact.attempt}", messages=phase, part=self._part)
@@ -282,7 +283,7 @@ class GraphWork:
 
     def _store_messages(self, fact: StepFinished | QuestionAsked) -> None:
         """What was said, before anything holds: it may be what cannot be stored."""
-        phase = _phase(self._visits[unit_of(fact)][2], fact.written)
+        phase = _phase(self._visits[unit_of(fact)][1], fact.written)
         if phase is not None:
             self._as_stored[unit_of(fact)] = self._stored_messages(self._said(fact, phase))
 
@@ -302,6 +303,7 @@ class GraphWork:
             case Forked(fork):
                 self._threads.fork(fork)
             case Joined(fork):
+                warn_of_overwritten(self._setup.name, change.what)
                 self._threads.join(fork)
                 if self._times is not None:
                     self._times.forget(fork)

@@ -14,7 +14,7 @@ from fastroai.pipelines.plan import Plan
 from fastroai.records import Usage, exact_sum, ratio
 from fastroai.runtime import Scope
 from fastroai.steps import BaseStep, ResolvedConfig, StepContext
-from fastroai.steps.context import RunFacts
+from fastroai.steps.context import StepData
 from fastroai.steps.estimating import OutputNotKnown, nothing_paid
 from fastroai.steps.execution import map_step
 from fastroai.usage import Quote
@@ -45,7 +45,7 @@ class PastRuns:
 async def estimate_steps(
     steps: Mapping[str, BaseStep[Any, Any]],
     configs: Mapping[str, ResolvedConfig],
-    facts: RunFacts,
+    data: StepData,
     deps: Any,
     limits: Limits | None,
 ) -> dict[str, Quote]:
@@ -56,8 +56,8 @@ async def estimate_steps(
             config = configs[step_id]
             async with nothing_paid(config.limits) as nothing:
                 scope = Scope("step", step_id, parent=nothing)
-                context = StepContext(scope, facts, deps, config, perf_counter(), map_step)
-                quote = await _estimate_step(step, context, facts.pipeline)
+                context = StepContext(scope, data, deps, config, perf_counter(), map_step)
+                quote = await _estimate_step(step, context, data.run.pipeline)
             budget = None if config.limits is None else config.limits.budget
             quotes[step_id] = replace(quote, name=step_id).within(budget)
     return quotes

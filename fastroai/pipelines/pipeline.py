@@ -34,7 +34,7 @@ from fastroai.runs.request import RunRequest
 from fastroai.runtime import blocking
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in, resolve_all
-from fastroai.steps.context import RunFacts
+from fastroai.steps.context import RunData, StepData
 from fastroai.steps.contracts import declared_output
 from fastroai.steps.estimating import OutputsToCome
 from fastroai.steps.hooks import Hooks, RunHooks
@@ -239,14 +239,12 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
         quote is for any prompt.
         """
         check_mapping(inputs)
-        facts = RunFacts(
-            pipeline=self.name,
-            path=(self.name,),
-            inputs=MappingProxyType({} if inputs is None else inputs),
-            outputs=OutputsToCome(self._plan.dependencies),
-            calculator=self._setup.calculator,
+        data = StepData(
+            RunData(self.name, (self.name,), self._setup.calculator),
+            MappingProxyType({} if inputs is None else inputs),
+            OutputsToCome(self._plan.dependencies),
         )
-        quotes = await estimate_steps(self.steps, self._configs, facts, deps, self._limits)
+        quotes = await estimate_steps(self.steps, self._configs, data, deps, self._limits)
         quote = total(self.name, self._plan, self._exempt, quotes, self._past_runs)
         return quote.within(None if self._limits is None else self._limits.budget)
 

@@ -12,7 +12,7 @@ from typing_extensions import TypeVar
 
 from fastroai.pipelines.drawing import critical_path
 from fastroai.pipelines.plan import Plan
-from fastroai.records import Usage
+from fastroai.records import Usage, dump
 from fastroai.runs.quality import Quality
 from fastroai.runs.units import UnitRecord
 from fastroai.runs.usage import RunUsage, StepTiming
@@ -48,6 +48,10 @@ class PipelineUsage(RunUsage):
     def within(self, scope: Scope, by_variant: Mapping[str, Usage]) -> PipelineUsage:
         """The same steps, with the totals of a scope around the run."""
         return PipelineUsage(scope, self._units, {**by_variant, **self.by_variant})
+
+    def model_dump(self) -> dict[str, object]:
+        """Return the sums, and those of each step, as values that JSON can hold."""
+        return {**super().model_dump(), "steps": self.steps, "by_variant": self.by_variant}
 
     @cached_property
     def steps(self) -> Mapping[str, StepUsage]:
@@ -88,7 +92,8 @@ class PipelineResult(Generic[OutputT]):
     """Outputs of all steps that finished, by step id."""
     usage: PipelineUsage
     status: RunStatus = "finished"
-    """`paused`: `pause` was called, or a step needs more from the user. `cancelled`: `cancel` was called."""
+    """`"paused"`: a step needs more from the user, or a pause was asked for. `"cancelled"`: somebody called
+    `cancel`. `resume` goes on with either."""
     reason: str = ""
     """Why it ended so."""
     resume_at: tuple[str, ...] = ()
@@ -134,6 +139,15 @@ class PipelineResult(Generic[OutputT]):
     def critical_path(self) -> tuple[str, ...]:
         """The chain of steps that the run had to wait for, first to last."""
         return critical_path(self.plan, self.timings)
+
+    @property
+    def was_resumed(self) -> bool:
+        """Whether the run was interrupted, paused or failed before, and was taken up again."""
+        return self.trace.was_resumed
+
+    def model_dump(self) -> dict[str, Any]:
+        """Return the result as values of JSON, without what `trace` and `critical_path` are made of."""
+        return dump(self)
 
     @property
     def ok(self) -> bool:

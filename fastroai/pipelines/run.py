@@ -18,7 +18,7 @@ from fastroai.runs.request import RunRequest
 from fastroai.runs.runner import Runner
 from fastroai.runtime import Scope
 from fastroai.steps import ConversationState
-from fastroai.steps.context import RunFacts
+from fastroai.steps.context import RunData, StepData
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.shared import Shared
 from fastroai.store.log import RunLog
@@ -30,23 +30,17 @@ class PipelineRun:
     def __init__(self, setup: PipelineSetup, opened: OpenRun, request: RunRequest[Any]) -> None:
         self._setup, self._opened = setup, opened
         kept, part, plan = opened.kept, opened.part, setup.plan
-        facts = RunFacts(
-            pipeline=setup.name,
-            path=part.path,
-            inputs=MappingProxyType(dict(opened.inputs)),
-            outputs=Outputs(plan.dependencies),
-            calculator=setup.calculator,
-            shared=Shared.of(request.context),
-            declared={} if kept is None else setup.declared,
-        )
-        self.outputs: Mapping[str, object] = facts.outputs.values
+        declared = {} if kept is None else setup.declared
+        shared = RunData(setup.name, part.path, setup.calculator, Shared.of(request.context), declared)
+        outputs = Outputs(plan.dependencies)
+        self.outputs: Mapping[str, object] = outputs.values
         """By step id, of those that have finished."""
         self.log = RunLog(opened.log.facts)
         work = PipelineWork(
             steps=setup.steps,
             configs=setup.configs,
             contracts=setup.contracts,
-            facts=facts,
+            data=StepData(shared, MappingProxyType(dict(opened.inputs)), outputs),
             deps=request.deps,
             part=part,
             run=kept,
@@ -54,13 +48,21 @@ class PipelineRun:
         replay = None if kept is None else replayed(setup, kept.recorded, part)
         machine = setup.machine(part) if replay is None else replay.machine
         tracer = request.tracer_of(opened.scope.parent)
-        self.runner = Runner(machine, work, opened.scope, opened.log, deps=request.deps, tracer=tracer)
+        self.runner = Runner(
+            machine,
+            work,
+            opened.scope,
+            opened.log,
+            began=opened.began,
+            deps=request.deps,
+            tracer=tracer,
+        )
         self.decisions: Sequence[Decision]
         """What is to be done first."""
         if kept is None or replay is None:
             self.decisions = machine.handle(opened.started)
         else:
-            facts.outputs.values.update(replay.outputs(setup, kept.recorded, kept.codec))
+            outputs.values.update(replay.outputs(setup, kept.recorded, kept.codec))
             self.decisions = replay.decisions
             for past in replay.past.values():
                 self.runner.reopen(past)

@@ -21,7 +21,7 @@ from fastroai.runtime.facts import (
     StepStarted,
 )
 from fastroai.steps import BaseStep, ConversationState, ResolvedConfig
-from fastroai.steps.context import RunFacts
+from fastroai.steps.context import StepData
 from fastroai.steps.contracts import BoundContract
 from fastroai.steps.execution import run_step
 from fastroai.store.runs import DurableRun
@@ -36,14 +36,14 @@ class PipelineWork:
         steps: Mapping[str, BaseStep[Any, Any]],
         configs: Mapping[str, ResolvedConfig],
         contracts: Mapping[str, BoundContract],
-        facts: RunFacts,
+        data: StepData,
         deps: Any,
         part: Part,
         run: DurableRun | None,
     ) -> None:
         """`run` is the run on record, if there is one."""
         self._steps, self._configs, self._contracts = steps, configs, contracts
-        self.facts, self._deps, self._part, self._run = facts, deps, part, run
+        self._data, self._deps, self._part, self._run = data, deps, part, run
 
     def config(self, started: StepStarted) -> ResolvedConfig:
         """Return the settings of a step."""
@@ -55,7 +55,7 @@ class PipelineWork:
         return run_step(
             self._steps[step_id],
             scope=scope,
-            facts=self.facts,
+            data=self._data,
             deps=self._deps,
             config=self._configs[step_id],
             contract=self._contracts.get(step_id),
@@ -87,7 +87,7 @@ class PipelineWork:
     def settled(self, fact: StepFinished | QuestionAsked) -> None:
         """Make the output available to steps that need it."""
         if isinstance(fact, StepFinished):
-            self.facts.outputs.values[fact.step_id] = fact.output
+            self._data.outputs.values[fact.step_id] = fact.output
 
     def follow(self, change: Changed | EdgesResolved) -> None:
         """Do nothing: a pipeline has no forks and no edges."""
@@ -98,4 +98,4 @@ class PipelineWork:
             return None
         step_id, codec = fact.step_id, self._run.codec
         nested = isinstance(self._steps[step_id], NestedStep)
-        return stored_finish(fact, self.facts.declared.get(step_id), codec, nested=nested)
+        return stored_finish(fact, self._data.run.declared.get(step_id), codec, nested=nested)

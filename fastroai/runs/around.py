@@ -49,9 +49,11 @@ async def entered(
 
 
 @asynccontextmanager
-async def ended_on_record(log: Log) -> AsyncGenerator[None]:
-    """Make sure that the log says how the run of `log.scope` ended, whatever ends it."""
-    began = perf_counter()
+async def ended_on_record(log: Log, began: float) -> AsyncGenerator[None]:
+    """Make sure that the log says how the run of `log.scope` ended, whatever ends it.
+
+    `began` is when the run began, as `perf_counter` has it.
+    """
     try:
         try:
             yield

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from pydantic import JsonValue
+
+_POLICIES: Final = (
+    "entry",
+    "terminals",
+    "pause_nodes",
+    "on_branch_failure",
+    "on_conflict",
+    "reducers",
+    "conversation",
+)
 
 
 def changes(before: JsonValue, now: JsonValue, where: str = "") -> tuple[str, ...]:
@@ -22,7 +32,7 @@ def _changes(before: Any, now: Any, where: str) -> Iterator[str]:
         yield f"{where}the name is {now.get('name')!r} (was {before.get('name')!r})"
     if before.get("output_step") != now.get("output_step"):
         yield f"{where}the output is that of {now.get('output_step')!r} (was {before.get('output_step')!r})"
-    for policy in ("entry", "terminals", "pause_nodes", "on_branch_failure", "on_conflict", "conversation"):
+    for policy in _POLICIES:
         if before.get(policy) != now.get(policy):
             yield f"{where}{policy} is {now.get(policy)!r} (was {before.get(policy)!r})"
     for kind in ("steps", "routes"):

@@ -40,7 +40,8 @@ from fastroai.runtime.facts import (
 )
 from fastroai.steps.durability import failure_facts
 from fastroai.store.entries import RunHeader, entry_to_store
-from fastroai.store.headers import FoundHeader, check_run_id, log_key
+from fastroai.store.headers import FoundHeader, check_run_id, log_key, read_header
+from fastroai.store.open_questions import positions_of
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.runs import append_own, begin_record, change_header, new_header
@@ -171,8 +172,9 @@ class DrivenRuns:
             RunCorrupt: its record cannot be read.
         """
         recorded, found = await self._read(run_id)
-        await self._see_header(recorded, found)
-        return _state(run_id, len(recorded.entries), self._retold(recorded), ())
+        retold = self._retold(recorded)
+        await self._see_header(recorded, found, retold)
+        return _state(run_id, len(recorded.entries), retold, ())
 
     async def report(self, run_id: str, fact: Reported, *, expecting: int) -> DrivenState:
         """Put the outcome of a due step on record, or an answer, or a request to pause or to stop.
@@ -210,7 +212,7 @@ class DrivenRuns:
         for position, one in enumerate(stored, len(recorded.entries) + 1):
             recorded.add([one])
             retold.replay.read(position, one)
-        return await self._append(found, expecting, [*before, *stored], retold)
+        return await self._append(found, recorded.entries[:expecting], [*before, *stored], retold)
 
     async def resume(
         self, run_id: str, inputs: Mapping[str, Any] | None = None, *, expecting: int
@@ -226,7 +228,7 @@ class DrivenRuns:
             return _state(run_id, expecting, self._retold(recorded), ())
         resumed = RunResumed(part=recorded.opened.part, inputs=self._keeper.stored(dict(inputs or {})))
         recorded.add([resumed])
-        return await self._append(found, expecting, [resumed], self._retold(recorded))
+        return await self._append(found, recorded.entries[:-1], [resumed], self._retold(recorded))
 
     async def _read(self, run_id: str) -> tuple[RecordedRun, FoundHeader]:
         recorded, found = await self._keeper.read(run_id, running_too=False)
@@ -251,31 +253,55 @@ class DrivenRuns:
         return retold
 
     async def _append(
-        self, found: FoundHeader, revision: int, entries: list[AnyFact], retold: Driven
+        self, found: FoundHeader, before: list[AnyFact], entries: list[AnyFact], retold: Driven
     ) -> DrivenState:
-        header, store = found.header, self._keeper.store
+        """Add a report, and the decisions after it, to the log that was read."""
+        run_id, store, revision = found.header.run_id, self._keeper.store, len(before)
         decided = _as_facts(retold.decisions, entries[0].part)
         entries = [*entries, *decided]
         stored = [entry_to_store(seal_messages(one, self._keeper.codec)) for one in entries]
+        questions = positions_of(retold.questions, [*before, *entries])
+        announced = await self._announced(found, questions)
         try:
-            await append_own(store, log_key(header), stored, revision)
+            await append_own(store, log_key(found.header), stored, revision)
         except RevisionConflict:
-            raise RunConflict(header.run_id, revision) from None
-        await self._write_header(found, next((one for one in decided if isinstance(one, RunFinished)), None))
-        return _state(header.run_id, revision + len(entries), retold, decided)
+            if announced is not found:
+                await self._settle_header(run_id)
+            raise RunConflict(run_id, revision) from None
+        ended = next((one for one in decided if isinstance(one, RunFinished)), None)
+        await self._write_header(announced, ended, questions)
+        return _state(run_id, revision + len(entries), retold, decided)
 
-    async def _see_header(self, recorded: RecordedRun, found: FoundHeader) -> None:
+    async def _announced(self, found: FoundHeader, questions: Sequence[int]) -> FoundHeader:
+        """Write new questions into the header before the log has them, so that none is ever missing."""
+        owner = found.header.owner
+        for _ in range(_TRIES):
+            header = found.header
+            if header.owner != owner or set(questions) <= set(header.questions):
+                break
+            header = replace(header, questions=tuple(sorted({*header.questions, *questions})))
+            with suppress(RevisionConflict):
+                await change_header(self._keeper.store, found, header)
+                return replace(found, header=header, revision=found.revision + 1)
+            found = await read_header(self._keeper.store, header.run_id)
+        return found
+
+    async def _see_header(self, recorded: RecordedRun, found: FoundHeader, retold: Driven) -> None:
         """Bring a header up to date if its driver or process died before it could.
 
         The header of a run whose process died in the middle says so until somebody goes on with the run.
         """
-        if found.header.status != ("running" if recorded.ended is None else recorded.ended.status):
-            await self._write_header(found, recorded.ended)
+        questions = positions_of(retold.questions, recorded.entries)
+        held, header = found.header, self._header(found, recorded.ended, questions)
+        if held.status != header.status or (held.owner is None and held.questions != header.questions):
+            await self._write_header(found, recorded.ended, questions)
 
-    async def _write_header(self, found: FoundHeader, ended: RunFinished | None) -> None:
+    async def _write_header(
+        self, found: FoundHeader, ended: RunFinished | None, questions: tuple[int, ...]
+    ) -> None:
         """Bring the header up to date. If this fails, the next `state` repairs it from the log."""
         try:
-            await change_header(self._keeper.store, found, self._header(found, ended))
+            await change_header(self._keeper.store, found, self._header(found, ended, questions))
         except RevisionConflict:
             await self._settle_header(found.header.run_id)
 
@@ -285,11 +311,13 @@ class DrivenRuns:
             recorded, found = await self._keeper.read(run_id, running_too=True)
             if found.header.owner is not None:
                 return  # a process has taken it up
+            questions = positions_of(self._retold(recorded).questions, recorded.entries)
             with suppress(RevisionConflict):
-                await change_header(self._keeper.store, found, self._header(found, recorded.ended))
+                header = self._header(found, recorded.ended, questions)
+                await change_header(self._keeper.store, found, header)
                 return
 
-    def _header(self, found: FoundHeader, ended: RunFinished | None) -> RunHeader:
+    def _header(self, found: FoundHeader, ended: RunFinished | None, questions: tuple[int, ...]) -> RunHeader:
         why = None if ended is None else ended.failure
         return replace(
             found.header,
@@ -297,6 +325,7 @@ class DrivenRuns:
             owner=None,
             lease_until=None,
             error=None if why is None else f"{why.error_type}: {seal_text(why.message, self._keeper.codec)}",
+            questions=questions if ended is None or ended.status == "paused" else (),
             updated_at=found.now,
         )
 

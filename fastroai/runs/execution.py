@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from threading import Lock
+from time import perf_counter
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -43,6 +44,8 @@ class OpenRun:
     live: LiveRun
     started: RunStarted
     """That it began in this process."""
+    began: float
+    """When, as `perf_counter` has it: before its time limit started, and before its store was asked."""
 
     @property
     def kept(self) -> DurableRun | None:
@@ -124,6 +127,7 @@ class Execution:
         self, request: RunRequest[Any], scope: Scope, definition: Mapping[str, JsonValue]
     ) -> AsyncGenerator[OpenRun]:
         """Open a run in its scope: span, clock, inputs that are checked, log."""
+        began = perf_counter()
         async with scope, AsyncExitStack() as stack:
             live = self._appear(stack, scope)  # before anything is awaited: who has begun it can cancel it
             await entered(
@@ -135,7 +139,7 @@ class Execution:
             )
             inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)
             started = RunStarted(part=scope.part, definition=dict(definition), inputs=inputs)
-            log = await self._log(stack, request, scope, started)
+            log = await self._log(stack, request, scope, started, began)
             if log.scope is scope:
                 log.heed = live.heed
             OnceRegister.of(scope)  # one for all that is nested here
@@ -143,7 +147,7 @@ class Execution:
                 after = request.opening.last_signal
                 heeding = heeding_signals(log.run.store, log.run.header, live.heed, after=after)
                 await stack.enter_async_context(heeding)
-            yield OpenRun(scope, scope.part, inputs, log, live, started)
+            yield OpenRun(scope, scope.part, inputs, log, live, started, began)
 
     async def _log(
         self,
@@ -151,12 +155,13 @@ class Execution:
         request: RunRequest[Any],
         scope: Scope,
         started: RunStarted,
+        began: float,
     ) -> Log:
         if request.opening is not None:
             run = await request.opening.open(started.inputs)
             scope.log = log = Log(scope, run)
             run.scope, scope.on_record = scope, True
-            await stack.enter_async_context(ended_on_record(log))
+            await stack.enter_async_context(ended_on_record(log, began))
             scope.restore(run.recorded.charges(), run.recorded.agent_calls())
             return log
         if (around := log_of(scope)) is not None:
@@ -164,7 +169,7 @@ class Execution:
                 restore_spending(scope)
             return around
         scope.log = log = Log(scope)
-        await stack.enter_async_context(ended_on_record(log))
+        await stack.enter_async_context(ended_on_record(log, began))
         log.note(started)
         return log
 

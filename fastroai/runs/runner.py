@@ -52,8 +52,17 @@ class Runner:
     """
 
     def __init__(
-        self, machine: Machine, work: Work, scope: Scope, log: Log, *, deps: object, tracer: Tracer | None
+        self,
+        machine: Machine,
+        work: Work,
+        scope: Scope,
+        log: Log,
+        *,
+        began: float,
+        deps: object,
+        tracer: Tracer | None,
     ) -> None:
+        """`began` is when the run began in this process, as `perf_counter` has it."""
         self._machine, self._work, self._deps, self._tracer = machine, work, deps, tracer
         self.scope, self._log, self._part = scope, log, scope.part
         self.units: dict[Unit, UnitRecord] = {}
@@ -72,7 +81,7 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self._finished: asyncio.Future[None] = self._loop.create_future()
         self._is_over = False
-        self._began = perf_counter()
+        self._began = began
         self._origin = self._began - (0.0 if log.run is None else log.run.elapsed)
 
     # --- the run ---

@@ -10,6 +10,7 @@ from functools import cached_property
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime import Scope
 from fastroai.usage import UsageReport
+from fastroai.usage.report_rows import model_of
 
 
 @dataclass(slots=True)
@@ -41,16 +42,20 @@ class RunUsage:
 
     @cached_property
     def by_model(self) -> Mapping[str, Usage]:
-        """Usage by `provider:model`."""
+        """Usage by `provider:model`; by `model` alone where no provider is known."""
         usages: dict[str, Usage] = {}
         for record in self._records:
-            usages.setdefault(f"{record.provider}:{record.model}", Usage()).add(record)
+            usages.setdefault(model_of(record), Usage()).add(record)
         return usages
 
     @property
     def records(self) -> tuple[RequestRecord, ...]:
         """Every request of the run, in the order in which they ended."""
         return self._records
+
+    def model_dump(self) -> dict[str, object]:
+        """Return the sums as values that JSON can hold, once they are dumped with a result."""
+        return {"total": self.total, "cost_complete": self.cost_complete, "by_model": self.by_model}
 
     def report(self) -> UsageReport:
         """What the run cost, by step, agent, model, tool and outcome, to print or to pass on."""

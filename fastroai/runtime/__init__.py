@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fastroai.runtime.admission import crossing as crossing
     from fastroai.runtime.admission import record_spending as record_spending
     from fastroai.runtime.admission import step_down_if_due as step_down_if_due
+    from fastroai.runtime.admission import unknown_cost as unknown_cost
     from fastroai.runtime.budget_scopes import BudgetScope as BudgetScope
     from fastroai.runtime.budget_scopes import BudgetView as BudgetView
     from fastroai.runtime.budget_scopes import Remaining as Remaining
@@ -87,6 +88,7 @@ __all__, __getattr__, __dir__ = lazy_names(
             "admit",
             "crossing",
             "record_spending",
+            "unknown_cost",
             "step_down_if_due",
         ),
         ".budget_scopes": ("BudgetScope", "BudgetView", "Remaining", "budget_scope"),
@@ -131,6 +133,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         ),
         ".http_signals": ("retry_after",),
         ".in_flight": ("Charge",),
+        ".options": ("LongTimeoutWarning",),
         ".provider_limits": (
             "ProviderLimit",
             "ProviderLimits",

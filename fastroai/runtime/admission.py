@@ -26,7 +26,7 @@ from fastroai.errors import (
     UnboundedRequestError,
     UnpricedModelError,
 )
-from fastroai.records import RequestRecord, ratio, usd_to_microcents
+from fastroai.records import RequestRecord, Unbounded, ratio, usd_to_microcents
 from fastroai.runtime.events import BudgetRefused, BudgetWarning, SpendRecorded
 from fastroai.runtime.flow import Flow, current_flow, read_around
 from fastroai.runtime.in_flight import Charge
@@ -152,7 +152,7 @@ class Reservation(Generic[TermsT]):
         outer = _holds_around(self.scope)
         while not await self._reserve_shared(outer):
             # A lease has ended. To ask for it again while the others are held would be out of order.
-            endings = [shared.end(Decimal(0)) for shared in self.shared]
+            endings = [shared.end(None) for shared in self.shared]
             self.shared = []
             for ending in endings:
                 if ending is not None:
@@ -306,11 +306,9 @@ class Reservation(Generic[TermsT]):
             self._flow.holds.discard(self._hold)
         if changed:
             wake(changed)
-        if self.shared:
-            committed_usd = Decimal(0) if record is None else record.committed_usd
-            for shared in self.shared:
-                if (ending := shared.end(committed_usd)) is not None:
-                    self._endings.append((shared, ending))
+        for shared in self.shared:
+            if (ending := shared.end(record)) is not None:
+                self._endings.append((shared, ending))
         if record is not None and scope.listener is not None:
             _note(scope, record, warned)
         return charge
@@ -467,6 +465,22 @@ def crossing(scope: Scope) -> BudgetExceeded | None:
     stop.stopped = "recorded"
     scope.note(BudgetRefused(part=scope.part, error=stop))
     return stop
+
+
+def unknown_cost(scope: Scope, record: RequestRecord) -> UnpricedModelError | None:
+    """Return why budgets of money around a scope cannot hold with what was recorded; `None` if they can."""
+    if not isinstance(record.committed_usd, Unbounded):
+        return None
+    with scope.lock:
+        budgets = [account.budget for account in _open_accounts(scope)]
+    strict = any(each.usd is not None and _is_strict(each) for each in budgets)
+    if strict or any(_is_strict(ceiling.limit) for ceiling in scope.ceilings):
+        return UnpricedModelError(record.model, record.provider, "record")
+    return None
+
+
+def _is_strict(limit: Budget | SpendLimit) -> bool:
+    return "allow" not in (limit.on_unbounded, limit.on_unpriced)
 
 
 def step_down_if_due(scope: Scope, terms: TermsT) -> TermsT:
@@ -626,6 +640,11 @@ def _amounts(terms: RequestTerms, accounts: tuple[Account, ...]) -> Amounts:
     return Amounts(_usd_to_reserve(terms), 1 if tokens is None else tokens, requests)
 
 
+_SPENT_UNKNOWN: Final = (
+    "nobody knows the cost of earlier spending in the same budget, and what is left of it: give it a price"
+)
+
+
 def _usd_to_reserve(terms: RequestTerms) -> Decimal:
     cost_usd = terms.bound.cost_usd
     return _LEAST_USD if cost_usd is None else cost_usd
@@ -637,9 +656,8 @@ def _check_all(terms: RequestTerms, accounts: Iterable[Account]) -> None:
         counts_money = budget.usd is not None
         _check(terms, budget, counts_money=counts_money, counts_tokens=budget.tokens is not None)
         # Models without a price that are allowed are not counted, whether they answer or not.
-        strict = "allow" not in (budget.on_unbounded, budget.on_unpriced)
-        if counts_money and strict and account.usage.unbounded_requests:
-            raise UnboundedRequestError(terms.model, terms.provider)
+        if counts_money and _is_strict(budget) and account.usage.unbounded_requests:
+            raise UnboundedRequestError(terms.model, terms.provider, _SPENT_UNKNOWN)
 
 
 def _check(

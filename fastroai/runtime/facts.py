@@ -233,6 +233,8 @@ class RunFinished(Fact):
     """The reason, for people."""
     resume_at: tuple[str, ...] = ()
     """The nodes at which a paused graph goes on."""
+    questions: tuple[tuple[str, int], ...] = ()
+    """The questions that wait for an answer, first asked first: the node and the number of the visit."""
     step_id: str = ""
     """The step whose failure made the run fail, if one did."""
     failure: FailureFacts | None = None
@@ -509,6 +511,8 @@ class QuestionAsked(StepFact):
     kind: ClassVar[str] = "question_asked"
     question: Any
     _: KW_ONLY
+    answer_schema: dict[str, JsonValue] | None = None
+    """JSON Schema of the answer, if the node declares the type of it."""
     attempt: int = 1
     duration_ms: float = 0.0
     written: Written = field(default_factory=dict)

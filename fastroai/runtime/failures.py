@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
-from fastroai.errors import error_chain
+from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver, ScopeClosedError, error_chain
 from fastroai.runtime.classification import FailureClass, classify
 
 if TYPE_CHECKING:
     from pydantic_ai.exceptions import ModelAPIError
+
+    from fastroai.runtime.scope import Scope
 
 _EXHAUSTED_ATTRIBUTE = "__fastroai_exhausted__"
 _CLASS_ATTRIBUTE = "__fastroai_failure_class__"
@@ -48,6 +50,17 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
             yield from leaves(member)
     else:
         yield error
+
+
+def stops(scope: Scope | None, error: BaseException) -> bool:
+    """Whether a failure below a scope stops that too: of a budget from there up, of the run, of its store."""
+    return any(_stops(scope, leaf) for leaf in leaves(error))
+
+
+def _stops(scope: Scope | None, error: BaseException) -> bool:
+    if isinstance(error, BudgetExceeded):
+        return scope is not None and scope.is_within(error.scope_path)
+    return isinstance(error, RunStoreUnavailable | RunTakenOver | ScopeClosedError)
 
 
 def may_retry(error: BaseException) -> bool:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
+from fastroai.callers import warn_caller
 from fastroai.errors import ConfigurationError
+
+_LONG: Final = 3600.0
+"""Seconds. A time limit above is hardly meant: 30,000 are 30 s in milliseconds."""
+
+
+class LongTimeoutWarning(UserWarning):
+    """A `timeout` is longer than an hour, so it may be meant in milliseconds."""
 
 
 def check_seconds(option: str, value: float | None, *, zero: bool = False) -> None:
     """Refuse what is not a number of seconds. `zero` is for delays, which `None` is not one of.
+
+    A `timeout` of more than an hour is a `LongTimeoutWarning`.
 
     Raises:
         ConfigurationError: it is not.
@@ -20,6 +31,12 @@ def check_seconds(option: str, value: float | None, *, zero: bool = False) -> No
         raise ConfigurationError(option, value, expected)
     if value < 0 or (value == 0 and not zero):
         raise ConfigurationError(option, value, expected)
+    if option in ("timeout", "branch_timeout") and value > _LONG:
+        warn_caller(
+            f"{option}={value:g}: these are seconds, {value / 3600:,.3g} hours. "
+            f"If milliseconds are meant, write {option}={value / 1000:g}",
+            LongTimeoutWarning,
+        )
 
 
 def check_count(option: str, value: int | None, *, least: int = 0, required: bool = False) -> None:

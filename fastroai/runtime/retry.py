@@ -107,6 +107,10 @@ class RetryPolicies(Mapping[FailureClass, RetryPolicy]):
         inside = ", ".join(f"{failure.name}: {policy!r}" for failure, policy in self._policies.items())
         return f"{{{inside}}}"
 
+    def over(self, others: RetryPolicies) -> RetryPolicies:
+        """The same, and those of `others` for the classes that have none here."""
+        return RetryPolicies({**others, **self})
+
     def with_backoff(self, seconds: float) -> RetryPolicies:
         """The same, with another wait before the first retry of each class."""
         return RetryPolicies(

@@ -104,11 +104,17 @@ class SharedCharge:
 
 
 def charge_shared(scope: Scope, record: RequestRecord) -> list[SharedCharge]:
-    """Charge what nobody reserved to the spend limits above. What it cost is not known: nothing."""
-    cost_usd = record.committed_usd
-    if isinstance(cost_usd, Unbounded):
-        return []
+    """Charge what nobody reserved to the spend limits above: of its cost, the part that is known."""
+    cost_usd = _booked_usd(record, Decimal(0))
     return [SharedCharge(ceiling, cost_usd) for ceiling in scope.ceilings]
+
+
+def _booked_usd(record: RequestRecord, reserved_usd: Decimal) -> Decimal:
+    """US dollars that a spend limit counts: without a bound, what is known or reserved, the larger one."""
+    committed_usd = record.committed_usd
+    if isinstance(committed_usd, Unbounded):
+        return reserved_usd if record.cost_usd is None else max(reserved_usd, record.cost_usd)
+    return committed_usd
 
 
 async def result_of(ending: Future[SpendBalance | None]) -> SpendBalance | None:
@@ -198,13 +204,13 @@ class SharedReservation:
             self._allow(error)
             return True  # it is reserved, and counted if the store is there again when the answer is
 
-    def end(self, committed_usd: Decimal | Unbounded) -> Future[SpendBalance | None] | None:
-        """Charge what the request cost, 0 if nothing; all that it reserved, if nothing bounds its cost.
+    def end(self, record: RequestRecord | None) -> Future[SpendBalance | None] | None:
+        """Charge what the request cost, 0 without a record; at least what it reserved, if nothing bounds it.
 
         Done in the background; wait for the result to see it done.
         """
         self._desk.remove(self)
-        charged = self.claim.amount_usd if isinstance(committed_usd, Unbounded) else committed_usd
+        charged = Decimal(0) if record is None else _booked_usd(record, self.claim.amount_usd)
         self._charged_usd = charged
         return self._desk.settle(self.claim, charged) if self._state == "asked" else None
 

@@ -44,7 +44,8 @@ class CallConfig:
             policies = policies.with_backoff(self.retry_delay)
         extra = step.request_retries if isinstance(self.retries, NotGiven) else self.retries
         if not isinstance(self.retry, NotGiven):
-            policies = policies_of(self.retry, self.retries, self.retry_delay)
+            own = policies_of(self.retry, self.retries, self.retry_delay)
+            policies = own if step.retry is None else own.over(step.retry)
             extra = policies.max_retries
         return replace(
             call,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN, NotGiven, first_given
@@ -56,7 +56,8 @@ class ExecutionConfig:
     with `retries`."""
     retry: RetryLike | NotGiven = NOT_GIVEN
     """Instead of `retries`: a `RetryPolicy` by `FailureClass`, such as `DEFAULT_RETRY`, or one for
-    recoverable and for ambiguous failures. Of `retries` and `retry`, what is said more specifically holds."""
+    recoverable and for ambiguous failures. Of `retries` and `retry`, what is said more specifically holds;
+    a class that a step's `retry` does not name has the policy of its pipeline."""
     classifiers: Sequence[Classifier] = field(default=(), hash=False)
     """Functions that say the class of a failure, or `None`; a step's are asked before the pipeline's."""
     cost_budget: int | NotGiven | None = NOT_GIVEN
@@ -95,9 +96,7 @@ class ExecutionConfig:
         trace = first_given(self.trace, default=True)
         if not isinstance(trace, bool):
             raise ConfigurationError("trace", trace, "True or False")
-        on_error = first_given(self.on_error, default="fail")
-        if on_error not in ("fail", "continue"):
-            raise ConfigurationError("on_error", on_error, "'fail' or 'continue'")
+        check_on_error(first_given(self.on_error, default="fail"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,6 +180,12 @@ class ResolvedConfig:
         )
 
 
+def check_on_error(on_error: OnError) -> None:
+    """Refuse other words. Raises `ConfigurationError`."""
+    if on_error not in get_args(OnError):
+        raise ConfigurationError("on_error", on_error, "'fail' or 'continue'")
+
+
 def policies_of(retry: RetryLike, retries: int | NotGiven, retry_delay: float | NotGiven) -> RetryPolicies:
     """The policies that `retry` says. Raises `ConfigurationError`, also for what is said beside it."""
     policies = RetryPolicies.of(retry)
@@ -235,19 +240,21 @@ def _most_specific_limits(own: Sequence[StepConfig]) -> Limits | None:
 
 
 def _most_specific_policies(chain: Sequence[ExecutionConfig]) -> RetryPolicies | None:
-    """Policies, unless plain `retries` are said at the same level or more specifically.
+    """Policies, unless plain `retries` are said more specifically; for each class, the most specific one.
 
     A `retry_delay` that is said more specifically is their backoff.
     """
+    found: RetryPolicies | None = None
     delay: float | NotGiven = NOT_GIVEN
     for config in chain:
         if isinstance(config.retry, RetryPolicies):
-            return config.retry if isinstance(delay, NotGiven) else config.retry.with_backoff(delay)
+            said = config.retry if isinstance(delay, NotGiven) else config.retry.with_backoff(delay)
+            found = said if found is None else found.over(said)
         if isinstance(delay, NotGiven):
             delay = config.retry_delay
         if not isinstance(config.retries, NotGiven):
-            return None
-    return None
+            break
+    return found
 
 
 def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:

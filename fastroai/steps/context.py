@@ -8,12 +8,19 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, null
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, overload
 
 from typing_extensions import TypeVar
 
 from fastroai.calls.call import AgentCall, AgentLike, Prompt, check_agent
-from fastroai.errors import BudgetExceeded, ConfigurationError, MissingInputError, ScopeClosedError
+from fastroai.contracts.annotations import Annotation
+from fastroai.errors import (
+    BudgetExceeded,
+    ConfigurationError,
+    FastroAIError,
+    MissingInputError,
+    ScopeClosedError,
+)
 from fastroai.places import without_attempts
 from fastroai.records import NOT_GIVEN, NotGiven, RequestRecord, Tokens
 from fastroai.runtime import (
@@ -26,15 +33,17 @@ from fastroai.runtime import (
     loop_of_run,
     record_spending,
     run_blocking,
+    unknown_cost,
 )
 from fastroai.runtime.events import (
     BudgetRefused,
 )
+from fastroai.runtime.failures import stops
 from fastroai.runtime.options import check_count
 from fastroai.runtime.spending import SharedCharge, charge_shared
 from fastroai.runtime.threads import run_in_thread
 from fastroai.steps.calling import CallConfig
-from fastroai.steps.config import ResolvedConfig, RetryLike
+from fastroai.steps.config import OnError, ResolvedConfig, RetryLike, check_on_error
 from fastroai.steps.conversation import ConversationState
 from fastroai.steps.durability import (
     call_retried,
@@ -81,23 +90,30 @@ DEFAULT_MAP_CONCURRENCY: Final = 10
 _NO_TRACER: Final = NoOpTracer()
 
 
-@dataclass(slots=True)
-class RunFacts:
-    """What is the same for every step of one run. Nobody changes it; making a frozen one takes longer."""
+@dataclass(frozen=True, slots=True)
+class RunData:
+    """What is the same for every step of one run."""
 
     pipeline: str
     path: tuple[str, ...]
     """Names of the scopes around the run, and of the run, outermost first."""
-    inputs: Mapping[str, object]
-    outputs: Outputs
     calculator: CostCalculator
     shared: Shared = field(default_factory=Shared)
     declared: Mapping[str, Any] = field(default_factory=dict)
     """Declared types of outputs, by step id; of those that have any."""
-    reader: str | None = None
-    """The step whose place a mapped step has: it may read what that one may read."""
+
+
+@dataclass(slots=True)
+class StepData:
+    """What a step can read. Nobody changes it; making a frozen one takes longer."""
+
+    run: RunData
+    inputs: Mapping[str, object]
+    outputs: Outputs
     visit: NodeVisit[StepContext[Any]] | None = None
     """Of a step that is a node of a graph."""
+    reader: str | None = None
+    """The step whose place a mapped step has: it may read what that one may read."""
 
 
 class StepLike(Protocol[DepsT_contra, OutputT_co]):
@@ -112,11 +128,11 @@ class StepMapper(Protocol):
     """Runs steps inside of a step; given to the context by those that run steps."""
 
     def __call__(
-        self, step: object, context: StepContext[Any], facts: RunFacts, number: int
+        self, step: object, context: StepContext[Any], data: StepData, number: int
     ) -> Callable[[int, object], Coroutine[Any, Any, Any]]:
         """Get ready to run a step once for each item, which comes with its index.
 
-        `facts` are those that the context goes by now, and `number` tells this `map` from others of the step.
+        `data` is what the context reads now, and `number` tells this `map` from others of the step.
 
         Raises:
             ConfigurationError: it is neither a step nor an agent.
@@ -130,13 +146,14 @@ class StepContext(Generic[DepsT_co]):
     __slots__ = (
         "_calls",
         "_clock",
-        "_facts",
+        "_data",
         "_map_step",
         "_maps",
         "_started",
         "config",
         "deps",
         "is_over",
+        "refusal",
         "scope",
         "uncertain",
     )
@@ -144,7 +161,7 @@ class StepContext(Generic[DepsT_co]):
     def __init__(
         self,
         scope: Scope,
-        facts: RunFacts,
+        data: StepData,
         deps: DepsT_co,
         config: ResolvedConfig,
         started: float,
@@ -154,7 +171,7 @@ class StepContext(Generic[DepsT_co]):
         self._map_step = map_step
         self.scope: Scope = scope
         """The scope of this step."""
-        self._facts, self._started = facts, started
+        self._data, self._started = data, started
         self.deps: DepsT_co = deps
         self.config: ResolvedConfig = config
         """What holds for this step after inheritance."""
@@ -162,15 +179,19 @@ class StepContext(Generic[DepsT_co]):
         self.is_over = False
         """Whether this attempt is over: whatever still holds the context can call nothing through it."""
         self._calls = self._maps = 0
+        self.refusal: FastroAIError | None = None
+        """What `record_usage` raised, which ends the step even where its code goes on."""
         self.uncertain: list[SharedCharge] = []
         """What was recorded and is not yet known to be within the spend limits."""
-        if facts.visit is not None:
-            facts.visit.begin_attempt()
+        if data.visit is not None and scope.attempt > 1:
+            data.visit.begin_attempt()
 
     def __repr__(self) -> str:
-        return f"<StepContext of step {self.step_id!r} in {self._facts.pipeline!r}, attempt {self.attempt}>"
+        return (
+            f"<StepContext of step {self.step_id!r} in {self._data.run.pipeline!r}, attempt {self.attempt}>"
+        )
 
-    # --- facts ---
+    # --- what it is ---
 
     @property
     def step_id(self) -> str:
@@ -205,7 +226,7 @@ class StepContext(Generic[DepsT_co]):
     @property
     def shared(self) -> Shared:
         """What was given as `execute(context=...)`: clients and caches for all steps of the run."""
-        return self._facts.shared
+        return self._data.run.shared
 
     @property
     def logger(self) -> StepLogger:
@@ -214,7 +235,7 @@ class StepContext(Generic[DepsT_co]):
             run_id=self.run_id,
             step_id=self.step_id,
             attempt=self.attempt,
-            pipeline=self._facts.pipeline,
+            pipeline=self._data.run.pipeline,
             visit=self.visit,
         )
 
@@ -230,7 +251,7 @@ class StepContext(Generic[DepsT_co]):
         return (
             None
             if durable is None
-            else last_conversation(durable, self.scope, self._facts.declared.get(self._reader))
+            else last_conversation(durable, self.scope, self._data.run.declared.get(self._reader))
         )
 
     # --- inputs and outputs ---
@@ -246,30 +267,32 @@ class StepContext(Generic[DepsT_co]):
             MissingInputError: there is none, and no default.
         """
         try:
-            return self._facts.inputs[key]
+            return self._data.inputs[key]
         except KeyError:
             if default is NOT_GIVEN:
-                known, in_graph = tuple(self._facts.inputs), self._facts.visit is not None
+                known, in_graph = tuple(self._data.inputs), self._data.visit is not None
                 raise MissingInputError(self.step_id, key, known, in_graph) from None
             return default
 
     @property
     def inputs(self) -> Mapping[str, object]:
         """All inputs of the run, read-only; in a graph, its memory as this node sees it."""
-        return self._facts.inputs
+        return self._data.inputs
 
     @overload
     def get_dependency(self, step_id: str) -> Any: ...
     @overload
     def get_dependency(self, step_id: str, output_type: type[T]) -> T: ...
-    def get_dependency(self, step_id: str, output_type: type[T] | None = None) -> object:
+    @overload
+    def get_dependency(self, step_id: str, output_type: object) -> Any: ...
+    def get_dependency(self, step_id: str, output_type: Annotation = None) -> Any:
         """The output of a step that this one depends on, directly or through others.
 
         Raises:
             MissingDependencyError: there is no such step, or nothing makes it finish before this one.
             DependencyTypeError: its output is not an `output_type`.
         """
-        value = self._facts.outputs.get(self._reader, step_id)
+        value = self._data.outputs.get(self._reader, step_id)
         if output_type is not None:
             check_type(self._reader, step_id, value, output_type)
         return value
@@ -278,14 +301,16 @@ class StepContext(Generic[DepsT_co]):
     def get_dependency_or_none(self, step_id: str) -> Any | None: ...
     @overload
     def get_dependency_or_none(self, step_id: str, output_type: type[T]) -> T | None: ...
-    def get_dependency_or_none(self, step_id: str, output_type: type[T] | None = None) -> object | None:
+    @overload
+    def get_dependency_or_none(self, step_id: str, output_type: object) -> Any: ...
+    def get_dependency_or_none(self, step_id: str, output_type: Annotation = None) -> Any:
         """Like `get_dependency`, but `None` where the pipeline has no such step, or it has no output.
 
         Raises:
             MissingDependencyError: the step exists and nothing makes it finish before this one.
             DependencyTypeError: its output is not an `output_type`.
         """
-        if not self._facts.outputs.may_have(self._reader, step_id):
+        if not self._data.outputs.may_have(self._reader, step_id):
             return None
         return (
             self.get_dependency(step_id) if output_type is None else self.get_dependency(step_id, output_type)
@@ -294,58 +319,58 @@ class StepContext(Generic[DepsT_co]):
     @property
     def dependencies(self) -> tuple[str, ...]:
         """Ids of the steps that this one depends on directly."""
-        return self._facts.outputs.dependencies[self._reader]
+        return self._data.outputs.dependencies[self._reader]
 
     @property
     def direct_outputs(self) -> dict[str, object]:
         """Outputs of the steps that this one depends on directly, by id."""
-        outputs = self._facts.outputs
+        outputs = self._data.outputs
         return {before: outputs.values[before] for before in outputs.dependencies[self._reader]}
 
     def read(self, names: Iterable[str]) -> dict[str, object]:
         """Values by name: outputs of steps that this one depends on, else inputs; without those missing."""
-        outputs, values = self._facts.outputs, {}
+        outputs, values = self._data.outputs, {}
         for name in names:
             if self._is_output(name):
                 values[name] = outputs.get(self._reader, name)
-            elif name in self._facts.inputs:
-                values[name] = self._facts.inputs[name]
+            elif name in self._data.inputs:
+                values[name] = self._data.inputs[name]
         return values
 
     def show(self, values: Mapping[str, object]) -> None:
         """Give these values under their names, as inputs and outputs, in this attempt."""
         outputs = {name: value for name, value in values.items() if self._is_output(name)}
         inputs = {name: value for name, value in values.items() if name not in outputs}
-        self._facts = replace(
-            self._facts,
-            inputs=MappingProxyType({**self._facts.inputs, **inputs}) if inputs else self._facts.inputs,
-            outputs=self._facts.outputs.showing(outputs) if outputs else self._facts.outputs,
+        self._data = replace(
+            self._data,
+            inputs=MappingProxyType({**self._data.inputs, **inputs}) if inputs else self._data.inputs,
+            outputs=self._data.outputs.showing(outputs) if outputs else self._data.outputs,
         )
 
     def _is_output(self, name: str) -> bool:
-        outputs = self._facts.outputs
+        outputs = self._data.outputs
         return name in outputs.dependencies and outputs.is_ancestor(name, self._reader)
 
     @property
     def _reader(self) -> str:
-        return self._facts.reader or self.step_id
+        return self._data.reader or self.step_id
 
     # --- in a graph ---
 
     @property
     def visit(self) -> int:
         """Which visit to this node of a graph it is, from 1; in a pipeline, 1."""
-        return 1 if self._facts.visit is None else self._facts.visit.number
+        return 1 if self._data.visit is None else self._data.visit.number
 
     @property
     def goal(self) -> str | None:
         """What the graph is to achieve, if it says so."""
-        return None if self._facts.visit is None else self._facts.visit.goal
+        return None if self._data.visit is None else self._data.visit.goal
 
     @property
     def errors(self) -> Mapping[str, BaseException]:
         """The latest failure of each node on the way to this one that has not succeeded since, by node."""
-        return {} if self._facts.visit is None else self._facts.visit.errors
+        return {} if self._data.visit is None else self._data.visit.errors
 
     def write(self, key: str, value: object) -> None:
         """Put a value into the graph's memory that stays there if this node is cancelled or fails.
@@ -358,9 +383,9 @@ class StepContext(Generic[DepsT_co]):
             ValueNotStorable: the run is on record, and the value has no form in JSON.
         """
         self._check_open()
-        if self._facts.visit is None:
+        if self._data.visit is None:
             raise ConfigurationError("key", key, "a step of a graph: only its nodes write; return it instead")
-        self._facts.visit.write(key, value)
+        self._data.visit.write(key, value)
 
     # --- calling agents ---
 
@@ -404,7 +429,7 @@ class StepContext(Generic[DepsT_co]):
             call=name,
         )
         call = self._configured(agent, call, said)
-        talk = None if self._facts.visit is None or message_history is not None else self._facts.visit.talk
+        talk = None if self._data.visit is None or message_history is not None else self._data.visit.talk
         with self._clock_paused():
             if talk is not None:
                 call = await talk.prepare(call, self)
@@ -467,7 +492,7 @@ class StepContext(Generic[DepsT_co]):
             limits=limits_of(budget, cost_budget),
         )
         call = self._configured(agent, call, said)
-        talk = None if self._facts.visit is None or message_history is not None else self._facts.visit.talk
+        talk = None if self._data.visit is None or message_history is not None else self._data.visit.talk
         if talk is not None:
             prepare = functools.partial(talk.prepare, context=self)
             call = replace(call, before=prepare, after=talk.heard)
@@ -487,27 +512,59 @@ class StepContext(Generic[DepsT_co]):
 
     @overload
     async def map(
-        self, agent_or_step: StepLike[DepsT_co, OutputT], items: Iterable[object], *, concurrency: int = ...
+        self,
+        agent_or_step: StepLike[DepsT_co, OutputT],
+        items: Iterable[object],
+        *,
+        concurrency: int = ...,
+        on_error: Literal["fail"] = ...,
     ) -> list[OutputT]: ...
     @overload
     async def map(
-        self, agent_or_step: AgentLike[OutputT], items: Iterable[Prompt], *, concurrency: int = ...
+        self,
+        agent_or_step: StepLike[DepsT_co, OutputT],
+        items: Iterable[object],
+        *,
+        concurrency: int = ...,
+        on_error: Literal["continue"],
+    ) -> list[OutputT | Exception]: ...
+    @overload
+    async def map(
+        self,
+        agent_or_step: AgentLike[OutputT],
+        items: Iterable[Prompt],
+        *,
+        concurrency: int = ...,
+        on_error: Literal["fail"] = ...,
     ) -> list[ChatResponse[OutputT]]: ...
+    @overload
+    async def map(
+        self,
+        agent_or_step: AgentLike[OutputT],
+        items: Iterable[Prompt],
+        *,
+        concurrency: int = ...,
+        on_error: Literal["continue"],
+    ) -> list[ChatResponse[OutputT] | Exception]: ...
     async def map(
         self,
         agent_or_step: StepLike[DepsT_co, Any] | AgentLike[Any],
         items: Iterable[Any],
         *,
         concurrency: int = DEFAULT_MAP_CONCURRENCY,
+        on_error: OnError = "fail",
     ) -> list[Any]:
         """Run an agent or a step once for each item, at most `concurrency` at a time; results in item order.
 
         An agent gets each item as its prompt. A step gets it as the input `item`, beside the run's inputs
         and the outputs that this step can read.
-        The first failure cancels the rest and is raised.
+        The first failure cancels the rest and is raised. With `on_error="continue"`, every item is run, and
+        the exception of one that failed, after its retries, is in its place among the results. What stops
+        more than the item is raised all the same: a budget of this step or one around it, and the run's end.
         """
         self._check_open()
         check_count("concurrency", concurrency, least=1, required=True)
+        check_on_error(on_error)
         self._maps += 1
         number = self._maps
         one: Callable[[int, Any], Coroutine[Any, Any, Any]]
@@ -518,9 +575,20 @@ class StepContext(Generic[DepsT_co]):
                 return await self.run(agent, item, message_history=(), name=f"map{number}[{index}]")
 
         else:
-            one = self._map_step(agent_or_step, self, self._facts, number)
+            one = self._map_step(agent_or_step, self, self._data, number)
         with self._clock_paused():
-            return await run_bounded(one, list(items), concurrency)
+            mapped = one if on_error == "fail" else functools.partial(self._result_or_failure, one)
+            return await run_bounded(mapped, list(items), concurrency)
+
+    async def _result_or_failure(
+        self, one: Callable[[int, Any], Coroutine[Any, Any, Any]], index: int, item: Any
+    ) -> object:
+        try:
+            return await one(index, item)
+        except Exception as error:
+            if stops(self.scope, error):
+                raise
+            return error
 
     # --- side effects ---
 
@@ -629,6 +697,8 @@ class StepContext(Generic[DepsT_co]):
 
         Raises:
             BudgetExceeded: a budget is crossed now; the spending is charged.
+            UnpricedModelError: there is a budget of money or a spend limit, and the cost is not known or only
+                in part, so nobody can tell what is left. The spending is charged.
             ConfigurationError: a negative amount, a cost that is a rounding error of floats, or neither a
                 cost nor tokens.
         """
@@ -641,7 +711,7 @@ class StepContext(Generic[DepsT_co]):
         for option, count in counts.items():
             check_count(option, count, required=True)
         record = price_record(
-            calculator_of(cost_calculator, self._facts.calculator),
+            calculator_of(cost_calculator, self._data.run.calculator),
             model,
             provider,
             Tokens(**counts),
@@ -653,9 +723,10 @@ class StepContext(Generic[DepsT_co]):
         stop = record_spending(scope, record)
         record_own_spending(scope, record)
         self.uncertain += charge_shared(scope, record)
-        stop = stop or self._shared_stop()
-        if stop is not None:
-            raise stop
+        refusal = stop or self._shared_stop() or unknown_cost(scope, record)
+        if refusal is not None:
+            self.refusal = refusal
+            raise refusal
         return record
 
     def spend(
@@ -682,7 +753,7 @@ class StepContext(Generic[DepsT_co]):
             BudgetExceeded: on entering, a budget or a spend limit cannot pay for it.
         """
         self._check_open()
-        calculator = calculator_of(cost_calculator, self._facts.calculator)
+        calculator = calculator_of(cost_calculator, self._data.run.calculator)
         scope = self.scope.in_this_process()
         return spend_in(scope, usd, model, provider, units, price_usd, calculator)
 
@@ -691,8 +762,12 @@ class StepContext(Generic[DepsT_co]):
 
         Raises:
             SpendLimitExceeded: one of them is crossed now.
+            BudgetExceeded: what `record_usage` raised, if the code of the step has caught it.
+            UnpricedModelError: likewise.
         """
         await self.in_the_books()
+        if self.refusal is not None:
+            raise self.refusal
         if (stop := self._shared_stop()) is not None:
             await self.scope.tell()
             raise stop

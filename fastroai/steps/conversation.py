@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin
 
 from pydantic import ConfigDict
 
+from fastroai.errors import ConfigurationError
+
 DataT = TypeVar("DataT")
 
 
@@ -26,11 +28,21 @@ class ConversationState(Generic[DataT]):
 
     A step that returns it as `INCOMPLETE` stops the pipeline early: nothing new starts, running steps
     finish. Dependents of a `COMPLETE` state receive the state.
+
+    Raises:
+        ConfigurationError: the status is none.
     """
 
     status: ConversationStatus
+    """A `ConversationStatus`, or its text: `"complete"`, `"incomplete"`."""
     data: DataT | None = None
     context: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "status", ConversationStatus(self.status))
+        except ValueError:
+            raise ConfigurationError("status", self.status, "'complete' or 'incomplete'") from None
 
     @property
     def is_incomplete(self) -> bool:

@@ -16,7 +16,7 @@ from fastroai.errors import CancelledInside, ConfigurationError
 from fastroai.runtime import NO_RETRIES_USED, Clock, RetriesUsed, Retry, Scope
 from fastroai.steps.base import BaseStep, DepsT, OutputT
 from fastroai.steps.config import ResolvedConfig, resolve
-from fastroai.steps.context import RunFacts, StepContext
+from fastroai.steps.context import StepContext, StepData
 from fastroai.steps.contracts import BoundContract, bind_contract
 from fastroai.steps.durability import attempts_used, restore_spending, step_retried
 from fastroai.steps.retrying import retry_calls
@@ -29,7 +29,7 @@ def run_step(
     step: BaseStep[DepsT, OutputT],
     *,
     scope: Scope,
-    facts: RunFacts,
+    data: StepData,
     deps: DepsT,
     config: ResolvedConfig,
     used: RetriesUsed = NO_RETRIES_USED,
@@ -44,13 +44,13 @@ def run_step(
     scope.attempt = used.attempt
     is_bounded = scope.tracer is not None or scope.budget is not None or config.total_timeout is not None
     if config.is_plain and not is_bounded:
-        return _attempt(step, StepContext(scope, facts, deps, config, started, map_step), contract)
-    attempts = partial(_attempts, step, scope, facts, deps, config, started, used, contract)
-    return _bounded(attempts, scope, facts, config) if is_bounded else attempts()
+        return _attempt(step, StepContext(scope, data, deps, config, started, map_step), contract)
+    attempts = partial(_attempts, step, scope, data, deps, config, started, used, contract)
+    return _bounded(attempts, scope, data, config) if is_bounded else attempts()
 
 
 async def _bounded(
-    attempts: Callable[[], Awaitable[OutputT]], scope: Scope, facts: RunFacts, config: ResolvedConfig
+    attempts: Callable[[], Awaitable[OutputT]], scope: Scope, data: StepData, config: ResolvedConfig
 ) -> OutputT:
     """The attempts, in the span of the step and in what limits the time of all of them."""
     async with AsyncExitStack() as stack:
@@ -61,7 +61,7 @@ async def _bounded(
                     **attributes.step_attributes(
                         step_id=scope.name,
                         run_id=scope.run_id,
-                        visit=None if facts.visit is None else facts.visit.number,
+                        visit=None if data.visit is None else data.visit.number,
                     ),
                 )
             )
@@ -81,7 +81,7 @@ async def _bounded(
 def _attempts(
     step: BaseStep[DepsT, OutputT],
     scope: Scope,
-    facts: RunFacts,
+    data: StepData,
     deps: DepsT,
     config: ResolvedConfig,
     started: float,
@@ -90,7 +90,7 @@ def _attempts(
 ) -> Coroutine[Any, Any, OutputT]:
     def attempt_step(attempt: int) -> Coroutine[Any, Any, OutputT]:
         scope.attempt = attempt
-        context = StepContext(scope, facts, deps, config, started, map_step)
+        context = StepContext(scope, data, deps, config, started, map_step)
         if config.timeout is None:
             return _attempt(step, context, contract)
         return _timed_attempt(step, context, contract, config.timeout)
@@ -132,7 +132,7 @@ async def _attempt(
             raise ConfigurationError("output", output, "a value; await the coroutine: `return await ...`")
         if contract is not None and type(output) is not contract.exact:
             output = cast("OutputT", await contract.check_after(context, output))
-        if context.uncertain:
+        if context.uncertain or context.refusal is not None:
             await context.check_spending()
         return output
     except Exception:
@@ -151,13 +151,13 @@ async def _attempt(
 
 
 def map_step(
-    step: object, context: StepContext[Any], facts: RunFacts, number: int
+    step: object, context: StepContext[Any], data: StepData, number: int
 ) -> Callable[[int, object], Coroutine[Any, Any, Any]]:
     """What runs a step inside of another one, in a scope of its own for each item: a `StepMapper`."""
     if not isinstance(step, BaseStep):
         raise no_agent(step)  # a context runs agents itself
     contract, config = bind_contract(step), resolve(step.config, pipeline=context.config.as_defaults())
-    reader = facts.reader or context.step_id
+    reader = data.reader or context.step_id
 
     async def run_one(index: int, item: object) -> object:
         step_id = f"{context.step_id}[{index}]"
@@ -172,12 +172,12 @@ def map_step(
             ordinal=number,
         )
         restore_spending(scope)
-        inputs = MappingProxyType({**facts.inputs, "item": item})
+        inputs = MappingProxyType({**data.inputs, "item": item})
         async with scope:
             return await run_step(
                 step,
                 scope=scope,
-                facts=replace(facts, inputs=inputs, reader=reader, visit=None),
+                data=replace(data, inputs=inputs, reader=reader, visit=None),
                 deps=context.deps,
                 config=config,
                 contract=contract,

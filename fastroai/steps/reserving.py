@@ -25,6 +25,7 @@ from fastroai.tracing.attributes import error_summary
 from fastroai.usage import CostCalculator, ModelFallback, RequestBound
 from fastroai.usage.money import Amount, exact_dollars
 from fastroai.usage.pricing import calculator_of
+from fastroai.usage.references import provider_and_name
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 
 _UNSAID: Final = "it was neither settled nor released"
@@ -305,8 +306,8 @@ def spend_in(
     calculator: CostCalculator,
 ) -> Spend:
     """`spend` in a scope; in one of its own, where there is none."""
-    if ":" in model and not provider:
-        provider, model = model.split(":", 1)
+    told, model = provider_and_name(model, provider or None)
+    provider = told or ""
     known = {} if units is None else checked_units(units)
     own = None if price_usd is None else exact_dollars("price_usd", price_usd)
     price = SpendPrice(calculator, model, provider, own)

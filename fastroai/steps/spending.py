@@ -8,6 +8,7 @@ from fastroai.errors import ConfigurationError
 from fastroai.records import RequestRecord, Tokens
 from fastroai.usage import CostCalculator
 from fastroai.usage.money import Amount, exact_dollars
+from fastroai.usage.references import provider_and_name
 from fastroai.usage.request_cost import UNKNOWN_COST
 
 
@@ -19,19 +20,18 @@ def price_record(
     cost_usd: Amount | None,
 ) -> RequestRecord:
     """A settled record of `tokens`, priced by `calculator` unless `cost_usd` says what they cost."""
-    if ":" in model and not provider:
-        provider, model = model.split(":", 1)
+    told, model = provider_and_name(model, provider or None)
     if cost_usd is None and tokens == Tokens():
         raise ConfigurationError("record_usage", "nothing", "cost_usd= or tokens, such as input_tokens=")
     if cost_usd is None:
-        cost = calculator.cost_of_usage(tokens, model=model, provider=provider or None)
+        cost = calculator.cost_of_usage(tokens, model=model, provider=told)
         if not cost.complete:
-            calculator.warn_incomplete(cost, model, provider)
+            calculator.warn_incomplete(cost, model, told)
     else:
         cost = UNKNOWN_COST.billed(exact_dollars("cost_usd", cost_usd))
     return RequestRecord(
         model=model,
-        provider=provider,
+        provider=told or "",
         outcome="settled",
         tokens=tokens,
         cost_usd=cost.cost_usd,

@@ -73,6 +73,10 @@ class StepUsage:
             }
         return StepUsage(**sums, cost_complete=self.cost_complete and other.cost_complete)
 
+    def __radd__(self, other: int) -> StepUsage:
+        """Return this where `sum` begins with 0."""
+        return self if other == 0 else NotImplemented
+
     def report(self) -> UsageReport:
         """What the step cost, by agent, model, tool and outcome, to print or to pass on."""
         return UsageReport.of(self.records)

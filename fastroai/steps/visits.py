@@ -35,6 +35,18 @@ class NodeVisit(Generic[ContextT]):
     `ContextT` is the context that the step of the node is given, which has this visit among its facts.
     """
 
+    __slots__ = (
+        "_new_talk",
+        "_on_write",
+        "errors",
+        "goal",
+        "kept",
+        "number",
+        "talk_so_far",
+        "writes",
+        "written",
+    )
+
     def __init__(
         self,
         number: int,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fastroai.store.history import RunHistory as RunHistory
     from fastroai.store.history import RunSummary as RunSummary
     from fastroai.store.log import trace_of as trace_of
+    from fastroai.store.open_questions import OpenQuestion as OpenQuestion
     from fastroai.store.opening import open_run_store as open_run_store
     from fastroai.store.payloads import PayloadCodec as PayloadCodec
     from fastroai.store.run_memory import MemoryRunStore as MemoryRunStore
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from fastroai.store.spend_postgres import PostgresSpendStore as PostgresSpendStore
     from fastroai.store.spend_redis import RedisSpendStore as RedisSpendStore
     from fastroai.store.spend_sqlite import SQLiteSpendStore as SQLiteSpendStore
+    from fastroai.store.spending import SpendingRow as SpendingRow
     from fastroai.store.step_summaries import StepSummary as StepSummary
     from fastroai.store.trace import Divergence as Divergence
     from fastroai.store.trace import RunTrace as RunTrace
@@ -43,6 +45,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".hints": ("HintsChanges",),
         ".history": ("RunHistory", "RunSummary"),
         ".log": ("trace_of",),
+        ".open_questions": ("OpenQuestion",),
         ".opening": ("open_run_store",),
         ".payloads": ("PayloadCodec",),
         ".run_memory": ("MemoryRunStore",),
@@ -54,6 +57,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".spend_postgres": ("PostgresSpendStore",),
         ".spend_redis": ("RedisSpendStore",),
         ".spend_sqlite": ("SQLiteSpendStore",),
+        ".spending": ("SpendingRow",),
         ".step_summaries": ("StepSummary",),
         ".trace": ("Divergence", "RunTrace"),
         ".trace_diff": ("Difference",),

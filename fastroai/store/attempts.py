@@ -100,10 +100,12 @@ class StepAttempt:
 
 
 @dataclass(slots=True)
-class _Spent:
+class Spent:
     """A request or other spending; the log brings its final record later."""
 
     record: RequestRecord
+    at: datetime
+    """When the request was sent, or the other spending was recorded or reserved."""
 
 
 @dataclass(slots=True)
@@ -120,8 +122,8 @@ class _Draft:
     output: JsonValue = None
     failure: FailureFacts | None = None
     delay: float | None = None
-    spent: list[_Spent] = field(default_factory=list)
-    sent: list[tuple[RequestSent, _Spent]] = field(default_factory=list)
+    spent: list[Spent] = field(default_factory=list)
+    sent: list[tuple[RequestSent, Spent]] = field(default_factory=list)
     call_retries: list[StepRetried] = field(default_factory=list)
 
     def finished(self) -> StepAttempt:
@@ -152,7 +154,7 @@ class Attempts:
     """Reads a log from its beginning. Linear in entries and dependencies."""
 
     def __init__(self, entries: Iterable[AnyFact]) -> None:
-        self.spent: list[_Spent] = []
+        self.spent: list[Spent] = []
         """Everything that was spent, in order."""
         self.waiting: dict[str, tuple[int, datetime]] = {}
         """Steps that wait for their next attempt: its number, and when it is due."""
@@ -161,7 +163,7 @@ class Attempts:
         self._open_inside: defaultdict[str, set[str]] = defaultdict(set)
         """Open steps by the attempt that is around them."""
         self._last: dict[str, _Draft] = {}
-        self._sent: dict[str, _Spent] = {}
+        self._sent: dict[str, Spent] = {}
         self._inputs: dict[str, JsonValue] = {}
         self._definition: JsonValue = None
         self._outputs: dict[str, JsonValue] = {}
@@ -303,9 +305,9 @@ class Attempts:
 
     # --- spending ---
 
-    def _spend(self, place: str, record: RequestRecord, at: datetime) -> _Spent:
+    def _spend(self, place: str, record: RequestRecord, at: datetime) -> Spent:
         """Note it in the attempt that it was made in, and in all around that."""
-        spent = _Spent(record)
+        spent = Spent(record, at)
         self.spent.append(spent)
         around: str | None = place
         while around:

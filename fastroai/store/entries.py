@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from functools import cache
 from typing import Any, Final, get_args
@@ -133,3 +133,7 @@ class RunHeader:
     forked_from: str | None = None
     tags: tuple[str, ...] = ()
     tenant: str | None = None
+    questions: tuple[int, ...] = ()
+    """Positions in the log of the questions that wait for an answer, first asked first."""
+    later_days: tuple[date, ...] = ()
+    """The days (UTC) after that of `started_at` on which a process had the run."""

@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime
 from functools import cache
 from typing import Final
 
@@ -78,9 +78,8 @@ async def keys_of_id(store: RunStore, run_id: str) -> list[str]:
     ]
 
 
-async def keys_with(store: RunStore, prefix: str) -> AsyncIterator[StoredKey]:
-    """Return all keys that begin with a prefix, in order."""
-    after = ""
+async def keys_with(store: RunStore, prefix: str, *, after: str = "") -> AsyncIterator[StoredKey]:
+    """Yield all keys that begin with a prefix, or those after a key, in order."""
     while page := await store.list(prefix, after=after, limit=_PAGE):
         for found in page:
             yield found
@@ -151,6 +150,11 @@ async def read_header(store: RunStore, run_id: str) -> FoundHeader:
         raise RunNotFound(run_id, repr(store))
     header = decode_header(run_id, found.values[-1])
     return FoundHeader(header=header, revision=found.revision, now=found.now)
+
+
+def utc_day(at: datetime) -> date:
+    """Return the day of a time in UTC."""
+    return at.astimezone(UTC).date()
 
 
 def is_running(header: RunHeader, now: datetime) -> bool:

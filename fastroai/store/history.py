@@ -24,7 +24,6 @@ from fastroai.runtime.options import check_count
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.entries import RunHeader
 from fastroai.store.headers import (
-    FoundHeader,
     check_run_id,
     decode_header,
     encode_header,
@@ -37,13 +36,23 @@ from fastroai.store.headers import (
     read_log,
 )
 from fastroai.store.index import PREFIX as INDEX
-from fastroai.store.index import Find, Indexed, add_to_index, index_keys, indexed, run_in_index
+from fastroai.store.index import (
+    Find,
+    Indexed,
+    add_to_index,
+    held_run,
+    index_keys,
+    indexed,
+    run_in_index,
+)
 from fastroai.store.payloads import PayloadCodec, check_codec, unseal_text
 from fastroai.store.run_store import RunStore
 from fastroai.store.snapshot import RunSnapshot, RunState
 
 if TYPE_CHECKING:
     from fastroai.store.following import FollowedRun
+    from fastroai.store.open_questions import OpenQuestion
+    from fastroai.store.spending import Dimension, SpendingRow
     from fastroai.store.trace import RunTrace
 
 _STATES: Final = tuple(state for part in get_args(RunState) for state in get_args(part))
@@ -146,10 +155,7 @@ class RunHistory:
             RunStoreUnavailable: the store could not be read.
         """
         _check_status(status)
-        for option, name in (("pipeline", pipeline), ("tag", tag), ("tenant", tenant)):
-            if name is not None and not isinstance(name, str):
-                raise ConfigurationError(option, name, f"the name of a {option}, as text")
-        check_count("limit", limit, least=1)
+        _check_filters(pipeline, tag, tenant, limit)
         if limit is None and (status, pipeline, tag, tenant) == (None,) * 4:
             # All runs are wanted, and reading whole pages of headers is faster than reading them one by one.
             runs = [run async for run in self._every_run()]
@@ -241,6 +247,78 @@ class RunHistory:
         check_position("after", after, "the position that came with the last fact")
         return FollowedRun(self._store, run_id, after, self._codec)
 
+    async def questions(
+        self,
+        *,
+        pipeline: str | None = None,
+        tag: str | None = None,
+        tenant: str | None = None,
+        limit: int | None = None,
+    ) -> tuple[OpenQuestion, ...]:
+        """Return the questions that wait for an answer: those of the newest run first, in the order asked.
+
+            for asked in await history.questions():
+                print(asked.run_id, asked.node, asked.question)
+
+        `graph.resume(run_id, input=..., node=...)` answers one. A run asks when nothing else in it can go on,
+        so a question is listed when the run is paused. It looks these runs up in an index, and reads their
+        logs only from the first open question on. A run whose header cannot be read is left out: `list` names
+        it.
+
+        Args:
+            pipeline: Return only questions of the graph with this name.
+            tag: Return only questions of runs with this tag.
+            tenant: Return only questions of runs of this tenant.
+            limit: Return at most this many questions.
+
+        Raises:
+            ConfigurationError: a name is no text, or `limit` is no whole number, 1 or more.
+            RunCorrupt: the log of a run that waits cannot be read.
+            RunStoreUnavailable: the store could not be read.
+        """
+        from fastroai.store.open_questions import open_questions
+
+        _check_filters(pipeline, tag, tenant, limit)
+        find = Find(pipeline=pipeline, tag=tag, tenant=tenant, asks=True)
+        return await open_questions(self._store, find, self._codec, limit)
+
+    async def spending(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: Sequence[Dimension] = ("day",),
+    ) -> tuple[SpendingRow, ...]:
+        """Return the spending of all runs in a period: a row for each day, pipeline, model, tenant or tag.
+
+            for row in await history.spending(since=monday, by=("day", "pipeline")):
+                print(row.day, row.pipeline, row.usage.cost_usd, row.usage.cost_complete)
+
+        A request counts at the time at which it was sent, and other spending when it was recorded or
+        reserved, however long before the run began. What a run reads from its own record when it is resumed,
+        or takes over from the run that it was forked from, is not counted again. Deleted runs do not count.
+        It looks runs up by the days on which a process had them, and reads only the logs of these.
+
+        Args:
+            since: Beginning of the period, a time with a time zone; by default there is no limit.
+            until: End of the period, which is not part of it; by default there is no limit.
+            by: The fields of the rows that are set: `day` (of UTC), `pipeline` (the outermost one, or the
+                graph), `model` (as `provider:model`), `tenant`, `tag`. Nothing gives one row for the total. A
+                run counts in the row of each of its tags, so rows by tag do not add up to the total.
+
+        Raises:
+            ConfigurationError: a time has no time zone, the period ends before it begins, or `by` is none of
+                these.
+            RunCorrupt: a run in the period cannot be read, so the sum is not known.
+            RunFromNewerVersion: a later version of FastroAI has written one.
+            RunFromOlderVersion: an earlier version of FastroAI has written one.
+            RunStoreUnavailable: the store could not be read.
+        """
+        from fastroai.store.spending import check_period, spending
+
+        check_period(since, until, by)
+        return await spending(self._store, since, until, by)
+
     async def delete(self, run_id: str, *, force: bool = False) -> None:
         """Delete a run. If this is interrupted, the run is either as it was, or gone.
 
@@ -261,7 +339,7 @@ class RunHistory:
                 keys = await self._take_from_others(run_id, force)
             except RevisionConflict:
                 continue  # somebody has written: look again
-            # The header first, for without it there is no run; the indexes last, for a purge needs them.
+            # The header first, for without it there is no run; the index by start last, for a purge reads it.
             for key in (header_key(run_id), *keys):
                 await self._store.delete(key)
             return
@@ -324,7 +402,7 @@ class RunHistory:
         async for found in keys_with(self._store, INDEX):
             entry = run_in_index(found.key)
             with suppress(*_UNREADABLE):
-                held = await self._held(entry)
+                held = await held_run(self._store, entry)
                 if held is None and entry.started_at < before:
                     await self._forget_remains(entry)
                 elif held and held.header.owner is None and found.key not in index_keys(held.header):
@@ -347,20 +425,12 @@ class RunHistory:
         """Yield index entries and their runs, newest first; `None` if a run is gone or no longer fits."""
         async for entry in indexed(self._store, find, until=until):
             try:
-                held = await self._held(entry)
+                held = await held_run(self._store, entry)
             except _UNREADABLE as error:
                 yield entry, _unreadable(entry.run_id, error)
             else:
                 fits = held is not None and entry.key in index_keys(held.header)
                 yield entry, self._summary(held.header, held.now) if held is not None and fits else None
-
-    async def _held(self, entry: Indexed) -> FoundHeader | None:
-        """Return the header of the run of an index entry. Raises as `header`."""
-        try:
-            held = await read_header(self._store, entry.run_id)
-        except RunNotFound:
-            return None
-        return held if held.header.epoch == entry.epoch else None
 
     async def _now(self) -> datetime:
         return (await self._store.read(header_key(""))).now
@@ -388,7 +458,7 @@ class RunHistory:
             found.check_not_running()
         stored = encode_header(found.header)
         await self._store.compare_and_set(header_key(run_id), stored, revision=found.revision)
-        return [*keys_of(found.header), *index_keys(found.header)]
+        return [*keys_of(found.header), *reversed(index_keys(found.header))]
 
     async def _purge(self, run_id: str) -> bool:
         try:
@@ -425,6 +495,13 @@ class ReadsRuns:
     async def trace(self: RunStore, run_id: str) -> RunTrace:
         """What happened in a run, as far as it is on record. Raises as `RunHistory.trace`."""
         return await RunHistory(self).trace(run_id)
+
+
+def _check_filters(pipeline: object, tag: object, tenant: object, limit: int | None) -> None:
+    for option, name in (("pipeline", pipeline), ("tag", tag), ("tenant", tenant)):
+        if name is not None and not isinstance(name, str):
+            raise ConfigurationError(option, name, f"the name of a {option}, as text")
+    check_count("limit", limit, least=1)
 
 
 def _check_status(status: object) -> None:

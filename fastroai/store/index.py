@@ -1,4 +1,6 @@
-"""Index entries: runs are found by start, status, pipeline, tag and tenant without reading all of them.
+"""Index entries: runs are found without reading all of them.
+
+There are indexes by start, status, pipeline, tag, tenant and day, and one of runs that wait for an answer.
 
 An entry is a key beside the header of a run, and the header stays the truth. Entries are written before the
 header and removed after it, so a process that dies leaves an entry too many, never one too few. A reader
@@ -14,16 +16,18 @@ import hashlib
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
-from fastroai.errors import RevisionConflict
+from fastroai.errors import RevisionConflict, RunNotFound
 from fastroai.runtime.facts import RunStatus
 from fastroai.store.entries import RunHeader
-from fastroai.store.headers import encode_header
+from fastroai.store.headers import FoundHeader, encode_header, keys_with, read_header
 from fastroai.store.run_store import RunStore, StoredKey
 
 PREFIX: Final = "index:"
+_DAY: Final = f"{PREFIX}day:"
+"""Key prefix of the index by day. Days are not hashed, because they are looked up in order."""
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _LAST: Final = 10**18 - 1
@@ -39,6 +43,8 @@ class Find:
     pipeline: str | None = None
     tag: str | None = None
     tenant: str | None = None
+    asks: bool = False
+    """Whether only runs are wanted that wait for an answer."""
 
     def prefixes(self) -> list[str]:
         """Return the key prefixes of the indexes to read, one for each field that is indexed."""
@@ -47,6 +53,7 @@ class Find:
             ("pipeline", self.pipeline),
             ("tag", self.tag),
             ("tenant", self.tenant),
+            ("asks", "" if self.asks else None),
         )
         known = [_prefix(what, value) for what, value in parts if value is not None]
         return known or [_prefix("started", "")]
@@ -70,7 +77,10 @@ def index_keys(header: RunHeader) -> tuple[str, ...]:
         facets.append(("status", header.status))
     if header.tenant is not None:
         facets.append(("tenant", header.tenant))
-    return tuple(_prefix(what, value) + place for what, value in facets)
+    if header.questions:
+        facets.append(("asks", ""))
+    days = (f"{_DAY}{day.isoformat()}:" for day in header.later_days)
+    return tuple(prefix + place for prefix in (*(_prefix(*facet) for facet in facets), *days))
 
 
 def run_in_index(key: str) -> Indexed:
@@ -79,6 +89,15 @@ def run_in_index(key: str) -> Indexed:
     run_id, _, epoch = place.rpartition(":")
     started_at = _BEGINNING + timedelta(microseconds=_LAST - int(when))
     return Indexed(key, run_id, epoch, started_at)
+
+
+async def held_run(store: RunStore, entry: Indexed) -> FoundHeader | None:
+    """Return the header of the run of an index entry; `None` if the run is gone. Raises as `read_header`."""
+    try:
+        held = await read_header(store, entry.run_id)
+    except RunNotFound:
+        return None
+    return held if held.header.epoch == entry.epoch else None
 
 
 async def add_to_index(store: RunStore, header: RunHeader, *, before: RunHeader | None = None) -> None:
@@ -108,6 +127,14 @@ async def indexed(store: RunStore, find: Find, *, until: datetime | None = None)
         if all(cursor.place == place for cursor in cursors):
             yield run_in_index(cursors[0].prefix + place)
             place += "\x01"  # comes right after it
+
+
+async def held_later(store: RunStore, first: date, last: date) -> AsyncIterator[Indexed]:
+    """Yield the runs that a process had on these days, by day, except for the day of their start."""
+    async for found in keys_with(store, _DAY, after=_DAY + first.isoformat()):
+        if found.key > f"{_DAY}{last.isoformat()};":  # ";" comes right after ":"
+            return
+        yield run_in_index(found.key)
 
 
 class _Cursor:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from time import time
-from typing import Final
+from typing import Any, Final
 
 from fastroai.errors import (
     RevisionConflict,
@@ -39,9 +39,11 @@ from fastroai.store.headers import (
     log_key,
     new_epoch,
     read_header,
+    utc_day,
 )
 from fastroai.store.index import add_to_index, in_any_order, remove_from_index
 from fastroai.store.journal import Durability, Journal
+from fastroai.store.open_questions import positions_of
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore, StoredValues
@@ -69,7 +71,8 @@ class DurableRun:
         self.journal, self.recorded, self.codec = journal, recorded, codec
         self.scope: Scope | None = None
         """The scope of the whole run, once it is open."""
-        self.store, self._header = store, header
+        assert header.owner is not None
+        self.store, self._header, self._owner = store, header, header.owner
         self._renewal = asyncio.get_running_loop().create_task(self._renew())
 
     @property
@@ -144,7 +147,7 @@ class DurableRun:
         if held.revision != found.revision:
             raise _in_progress(held)
         new = (resumed, *also)
-        with _owned(replace(held.header, status="running", error=None), held.now) as header:
+        with _owned(replace(held.header, status="running", error=None, questions=()), held.now) as header:
             await add_to_index(store, header, before=held.header)
             try:
                 await _replace(store, header, found.revision)
@@ -163,36 +166,42 @@ class DurableRun:
             RunStoreUnavailable: that could not be written; the run can be resumed.
             RunTakenOver: another process has it.
         """
+        questions: tuple[int, ...] = ()
         try:
+            if ended.questions:
+                # Before the log says that the run waits, so that no question is missing if the process dies.
+                entries = (*self.recorded.entries, *self.journal.entries)
+                questions = positions_of(ended.questions, entries)
+                await self._write_header(questions=questions)
             await self.journal.commit(ended)
             await self.journal.aclose()
             await end_task(self._renewal)
-            await self._end_header(ended, usage)
+            why = ended.failure
+            await self._write_header(
+                status=ended.status,
+                owner=None,
+                lease_until=None,
+                requests=usage.request_count,
+                cost_usd=usage.cost_usd,
+                error=None if why is None else f"{why.error_type}: {seal_text(why.message, self.codec)}",
+                updated_at=ended.at,
+                questions=questions,
+            )
         finally:
             await self.release()
 
-    async def _end_header(self, ended: RunFinished, usage: Usage) -> None:
-        """The log says it already, so whatever fails here does not matter to whoever resumes the run."""
-        why = ended.failure
-        error = None if why is None else f"{why.error_type}: {seal_text(why.message, self.codec)}"
-        header = replace(
-            self._header,
-            status=ended.status,
-            owner=None,
-            lease_until=None,
-            requests=usage.request_count,
-            cost_usd=usage.cost_usd,
-            error=error,
-            updated_at=ended.at,
-        )
+    async def _write_header(self, **changes: Any) -> None:
+        """The log says it, or will, so whatever fails here does not matter to whoever resumes the run."""
         for pause in (0.1, 0.5, None):
             try:
                 # Read anew: the last renewal may have happened although it was cancelled.
                 found = await self.store.read(header_key(self.run_id))
                 if self._is_ours(found):
-                    await add_to_index(self.store, header, before=self._header)
+                    before, header = self._header, replace(_leased(self._header, found.now), **changes)
+                    await add_to_index(self.store, header, before=before)
                     await _replace(self.store, header, found.revision)
-                    await _leave_index(self.store, self._header, header)
+                    self._header = header
+                    await _leave_index(self.store, before, header)
                 return
             except Exception as failure:  # a store can be the user's, and raise anything
                 if pause is None:
@@ -207,11 +216,10 @@ class DurableRun:
             await end_task(self._renewal)
         finally:
             await self.journal.abandon()
-            assert self._header.owner is not None
-            release_owner(self._header.owner)
+            release_owner(self._owner)
 
     def _is_ours(self, found: StoredValues) -> bool:
-        return bool(found.values) and decode_header(self.run_id, found.values[-1]).owner == self._header.owner
+        return bool(found.values) and decode_header(self.run_id, found.values[-1]).owner == self._owner
 
     async def _renew(self) -> None:
         while True:
@@ -230,16 +238,13 @@ class DurableRun:
 
     async def _renew_once(self, found: StoredValues) -> None:
         usage = Usage() if self.scope is None else self.scope.spent()
-        self._header = replace(
-            self._header,
-            lease_until=found.now + timedelta(seconds=LEASE),
-            updated_at=found.now,
-            requests=usage.request_count,
-            cost_usd=usage.cost_usd,
-        )
-        await _replace(self.store, self._header, found.revision)
+        renewed = replace(self._header, requests=usage.request_count, cost_usd=usage.cost_usd)
+        header = _leased(renewed, found.now)
+        await add_to_index(self.store, header, before=self._header)
+        self._header = header
+        await _replace(self.store, header, found.revision)
         # The process that had the run before may have removed some entries late.
-        await add_to_index(self.store, self._header)
+        await add_to_index(self.store, header)
 
 
 async def new_header(
@@ -335,10 +340,17 @@ def _owned(header: RunHeader, now: datetime) -> Iterator[RunHeader]:
     """The header as that of this process, which has the run unless something fails inside."""
     owner = new_owner()
     try:
-        yield replace(header, owner=owner, lease_until=now + timedelta(seconds=LEASE), updated_at=now)
+        yield _leased(replace(header, owner=owner), now)
     except BaseException:
         release_owner(owner)
         raise
+
+
+def _leased(header: RunHeader, now: datetime) -> RunHeader:
+    """The header of a run that a process has, as the store's own clock says, with the days of the lease."""
+    until = now + timedelta(seconds=LEASE)
+    days = {*header.later_days, utc_day(now), utc_day(until)} - {utc_day(header.started_at)}
+    return replace(header, lease_until=until, updated_at=now, later_days=tuple(sorted(days)))
 
 
 async def _replace(store: RunStore, header: RunHeader, revision: int) -> int:

@@ -126,6 +126,11 @@ class RunTrace:
         return self.opened.run_id
 
     @property
+    def was_resumed(self) -> bool:
+        """Whether a process has taken up the run again."""
+        return any(isinstance(entry, RunResumed) for entry in self.entries)
+
+    @property
     def pipeline(self) -> str:
         """The name of the pipeline."""
         return self.opened.pipeline

@@ -25,9 +25,6 @@ OnError: TypeAlias = str | Callable[[Exception], str]
 DEFAULT_TIMEOUT: Final = 30.0
 """Seconds. A tool that hangs must not hang its agent for ever."""
 
-_LONGEST_MESSAGE = 1_000
-"""Characters of an exception's message that the model is shown: it is billed for them."""
-
 _logger = logging.getLogger("fastroai.tools")
 
 
@@ -125,7 +122,7 @@ class Guard:
             default = f"Tool {tool!r} timed out after {self.timeout:g} s."
             answer, arguments = self.on_timeout, ()
         else:
-            default = f"Tool {tool!r} failed: {_described(failure.error)}"
+            default = f"Tool {tool!r} failed: {type(failure.error).__name__}"
             answer, arguments = self.on_error, (failure.error,)
         if callable(answer):
             return _written(answer, arguments, default)
@@ -145,13 +142,6 @@ def _written(write: Callable[..., str], arguments: tuple[Exception, ...], defaul
         return text
     _logger.error("%r returned %r, not a text; the model gets the default text", write, text)
     return default
-
-
-def _described(error: Exception) -> str:
-    kind, message = type(error).__name__, str(error)
-    if len(message) > _LONGEST_MESSAGE:
-        message = f"{message[:_LONGEST_MESSAGE]}..."
-    return f"{kind}: {message}" if message else kind
 
 
 def _cancellations() -> int:

@@ -80,7 +80,8 @@ def safe_tool(
             cannot get better, or was already retried inside, is not tried again.
         on_timeout: What the model reads after a timeout: a text, or a function that writes it.
         on_error: What the model reads after a failure: a text, or a function of the exception. The default
-            names tool, exception and message, never a traceback; that goes to the log.
+            names the tool and the type of the exception. Its message goes to the log and not to the provider,
+            as it may say what nobody outside is to know.
         cost: US dollars that each attempt costs, or a function of the call's arguments that says it. They are
             set aside in all budgets and spend limits around before the tool runs, and charged under the
             tool's name. An attempt that fails may have been billed, so it counts as unmeasured, at this cost.

@@ -27,7 +27,7 @@ from fastroai.usage.model_pricing import ModelPricing, PricingOverride
 from fastroai.usage.money import whole_number
 from fastroai.usage.overrides import PricingOverrides, canonical_provider
 from fastroai.usage.rate_card import ContradictoryUsage, add_up, check_parts
-from fastroai.usage.references import first_party_provider, model_reference, near_reference
+from fastroai.usage.references import model_reference, near_reference, provider_and_name
 from fastroai.usage.request_cost import OVERLAPPING, UNKNOWN_COST, RequestCost
 from fastroai.usage.served_prices import Conditions, ListedPrices, ServedPrices, told_conditions
 from fastroai.usage.updates import refresh_prices, refresh_prices_async, update_prices_in_background
@@ -145,7 +145,7 @@ class CostCalculator:
             cache_audio_read_tokens=cache_audio_read_tokens,
         )
         _check(tokens)
-        provider, name = _provider_and_name(model, None)
+        provider, name = provider_and_name(model, None)
         if provider is None and self._overrides.find([name], []) is None:
             provider, name = model_reference(model)  # or raises, with the candidates
         cost = self.cost_of_usage(tokens, model=name, provider=provider, timestamp=timestamp)
@@ -219,7 +219,7 @@ class CostCalculator:
         timestamp: datetime | None = None,
     ) -> RequestCost:
         """Work out what so much usage of a model costs, by the prices of `timestamp`, by default now."""
-        provider, model = _provider_and_name(model, provider)
+        provider, model = provider_and_name(model, provider)
         measured = _request_usage(usage) if isinstance(usage, Tokens) else usage
         response = _response(measured, model, provider, provider_url, timestamp)
         return self.cost_of(response, model=model, provider=provider)
@@ -293,7 +293,7 @@ class CostCalculator:
         known: Conditions,
     ) -> ServedPrices:
         if model is not None:
-            provider, model = _provider_and_name(model, provider)
+            provider, model = provider_and_name(model, provider)
         tier = self._endpoints.service_tier(url)
         served = {**({} if tier is None else {"service_tier": tier}), **dict(told), **dict(known)}
         inference_geo = served.pop("inference_geo", None)  # it is no condition of list prices
@@ -337,7 +337,7 @@ class CostCalculator:
 
     def has_price(self, model: str, provider: str | None = None, provider_url: str | None = None) -> bool:
         """Whether requests to a model can be priced: by an override, a list price, or as free."""
-        provider, model = _provider_and_name(model, provider)
+        provider, model = provider_and_name(model, provider)
         pricing = self._find((model,), (provider,), provider_url)
         if pricing is not None and pricing.prices is not None:
             return True
@@ -356,7 +356,7 @@ class CostCalculator:
         Where prices rise with the size of the input, only what `input_tokens` can reach counts, and of
         service tiers and cache writes only what the `conditions` leave.
         """
-        provider, model = _provider_and_name(model, provider)
+        provider, model = provider_and_name(model, provider)
         pricings = self._pricings(model, provider, provider_url)
         listed: FlatPrices | None = None
         if any(pricing.uses_list_prices for pricing in pricings):
@@ -377,7 +377,7 @@ class CostCalculator:
         self, model: str, provider: str | None = None, provider_url: str | None = None
     ) -> FlatPrices | None:
         """Prices below which no token of a request to a model is billed; `None` if no price is known."""
-        provider, model = _provider_and_name(model, provider)
+        provider, model = provider_and_name(model, provider)
         pricings = self._pricings(model, provider, provider_url)
         listed: FlatPrices | None = None
         if any(pricing.uses_list_prices for pricing in pricings):
@@ -402,7 +402,7 @@ class CostCalculator:
 
         It names the line of the user's code that led to the request, where that can be found.
         """
-        provider, model = _provider_and_name(model, provider or None)
+        provider, model = provider_and_name(model, provider or None)
         key = f"{provider}:{model}" if provider else model
         reason = cost.why_incomplete(key, override=self._overrides.without_prices(model, provider))
         if (key, reason) not in self._warned:
@@ -436,13 +436,6 @@ def calculator_of(given: CostCalculator | None, default: CostCalculator | None =
         expected = "a CostCalculator; for prices of your own: CostCalculator(pricing_overrides=...)"
         raise ConfigurationError("cost_calculator", given, expected)
     return given
-
-
-def _provider_and_name(model: str, provider: str | None) -> tuple[str | None, str]:
-    if provider is None and ":" in model:
-        provider, _, model = model.partition(":")
-        return provider, model
-    return provider or first_party_provider(model), model
 
 
 @lru_cache(maxsize=4096)

@@ -43,6 +43,14 @@ def model_reference(reference: str) -> ModelReference:
     raise UnknownModelError(reference, _candidates(model or provider))
 
 
+def provider_and_name(model: str, provider: str | None) -> tuple[str | None, str]:
+    """The provider of a model, as far as somebody says it or the name tells, and the name without it."""
+    if provider is None and ":" in model:
+        provider, _, model = model.partition(":")
+        return provider, model
+    return provider or first_party_provider(model), model
+
+
 @lru_cache(maxsize=4096)
 def first_party_provider(model: str) -> str | None:
     """The maker that serves a model under this bare name itself, if the name tells."""

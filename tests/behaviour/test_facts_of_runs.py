@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields
 from typing import Any
@@ -281,6 +282,41 @@ async def test_the_end_by_a_time_limit_says_how_long_the_run_was(store: MemoryRu
     assert trace is not None
     assert trace.ended is not None
     assert trace.ended.duration_ms >= 10
+
+
+class SlowToOpen(MemoryRunStore):
+    """Takes its time to put a run on record."""
+
+    SECONDS = 0.05
+
+    async def append(self, key: str, values: Sequence[bytes], *, revision: int) -> None:
+        """The first entries of a run are late."""
+        if revision == 0:
+            await asyncio.sleep(self.SECONDS)
+        await super().append(key, values, revision=revision)
+
+
+@pytest.mark.parametrize("way", ["fails", "cancelled"])
+async def test_the_duration_of_a_run_has_the_time_that_its_store_took_to_open(way: str) -> None:
+    begun = asyncio.Event()
+
+    @step
+    async def ends(ctx: StepContext) -> None:
+        begun.set()
+        if way == "fails":
+            raise RuntimeError("no")
+        await asyncio.Event().wait()
+
+    store = SlowToOpen()
+    task = asyncio.create_task(Pipeline("p", {"ends": ends}).execute(run_id="r", store=store))
+    if way == "cancelled":
+        await begun.wait()
+        task.cancel()
+    with pytest.raises((StepExecutionError, asyncio.CancelledError)):
+        await task
+    ended = (await RunHistory(store).trace("r")).ended
+    assert ended is not None
+    assert ended.duration_ms >= SlowToOpen.SECONDS * 1000
 
 
 @pytest.mark.parametrize("way", ["execute", "stream"])

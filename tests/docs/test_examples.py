@@ -36,6 +36,7 @@ PRINTS = {
         r"^read the invoice\npaid\n-- the process dies --\npaid$",
         r"^paper, ink: receipt ....?, for \$0\.03$",
         r"the run was resumed; its process had died or stopped in pay$",
+        r"^all runs of 'invoice': \$0\.03 for 'ocr'$",
     ],
     "failing_step": [
         r"step 'look_up' failed: ConnectionError",
@@ -45,7 +46,7 @@ PRINTS = {
     "fan_out": [r"\['3 words', '6 words', '2 words'\]", r"3 calls, \$0\.0000"],
     "first_agent": [r"The capital of France is Paris\.", r"cost \$0\.0000195 exactly"],
     "graph_approval": [
-        r"^working out the question\npaused: Refund order 1182\?$",
+        r"^working out the question\norder-1182 waits: Refund order 1182\?$",
         r"^input=.* expected what node 'ask' asks for: approved: Input should be a valid boolean",
         r"^finished: refunded by Mia, \['ask', 'refund'\]$",
     ],

@@ -12,9 +12,11 @@ import doctest
 import importlib
 import inspect
 import io
+import json
 import logging
 import pkgutil
 import re
+import subprocess
 import sys
 import textwrap
 import types
@@ -148,6 +150,55 @@ def test_what_a_page_shows_is_compared_with_what_its_code_prints(server: ModelSe
     assert shown.follows
     assert not prints_what_is_shown(shown.code, printed)
     assert prints_what_is_shown("42 ...\n", printed)
+
+
+# --- what type checkers say of the code of pages ---
+
+STRICT = {
+    "include": ["."],
+    "extraPaths": [str(ROOT)],
+    "pythonVersion": "3.11",
+    "typeCheckingMode": "strict",
+    "reportDuplicateImport": "none",  # for readers who begin in the middle of a page
+}
+KNOWN_MISTAKES = {
+    "docs/learn/one-agent.md": ["reportCallIssue"],  # a misspelt option
+    "docs/learn/pipelines.md": ["reportArgumentType"],  # an agent where a step belongs
+}
+"""Mistakes that a page shows on purpose, so that a type checker must find them."""
+PARTLY_TYPED = {"docs/guides/langgraph.md"}
+"""Pages about packages whose own types are partly unknown, which strict rules report."""
+
+
+def as_file(page: Path) -> str:
+    """The Python of a page, at the lines where it is there."""
+    lines = ["# pyright: standard"] if name_of(page) in PARTLY_TYPED else [""]
+    for block in blocks_of(page.read_text()):
+        if block.kind == "python":
+            lines += [""] * (block.line - 1 - len(lines)) + block.code.splitlines()
+    return "\n".join(lines) + "\n"
+
+
+def test_the_code_of_all_pages_is_clean_under_strict_type_checking(tmp_path: Path) -> None:
+    files = {str(tmp_path / f"page_{number}.py"): page for number, page in enumerate(PAGES)}
+    for file, page in files.items():
+        Path(file).write_text(as_file(page))
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(STRICT))
+    command = [sys.executable, "-m", "basedpyright", "-p", str(tmp_path), "--outputjson"]
+    checked = subprocess.run(
+        [*command, "--pythonpath", sys.executable], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    said = json.loads(checked.stdout)
+    assert said["summary"]["filesAnalyzed"] == len(PAGES), checked.stdout
+    mistakes: dict[str, list[str]] = {}
+    wrong: list[str] = []
+    for one in said["generalDiagnostics"]:
+        name = name_of(files[one["file"]])
+        mistakes.setdefault(name, []).append(one.get("rule", "syntax"))
+        if name not in KNOWN_MISTAKES:
+            wrong.append(f"{name}:{one['range']['start']['line'] + 1}: {one['message']}")
+    assert not wrong, "\n".join(wrong)
+    assert mistakes == KNOWN_MISTAKES
 
 
 # --- the code of docstrings ---

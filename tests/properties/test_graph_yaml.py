@@ -14,7 +14,7 @@ from fastroai import Budget, StepContext, step
 from fastroai.errors import GraphProblem, GraphValidationError
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.node import Node
-from fastroai.graphs.shape.plan import GraphPlan
+from fastroai.graphs.shape.plan import REDUCERS, GraphPlan
 from fastroai.graphs.shape.validation import build_plan
 from fastroai.graphs.text.yaml import GraphArguments, load_graph_yaml
 from fastroai.graphs.text.yaml_writing import dump_graph_yaml
@@ -61,7 +61,8 @@ def graphs(draw: st.DrawFn) -> GraphArguments:
         "max_steps": draw(st.integers(1, 10**6)),
         "on_branch_failure": draw(st.sampled_from(["fail_all", "continue_others", "wait_all"])),
         "on_conflict": draw(st.sampled_from(["last_wins", "first_wins", "error"])),
-        "branch_timeout": draw(st.none() | st.floats(1e-6, 1e9)),
+        "reducers": draw(st.none() | st.dictionaries(TEXTS, st.sampled_from(REDUCERS), min_size=1)),
+        "branch_timeout": draw(st.none() | st.floats(1e-6, 3600)),
         "max_concurrency": draw(COUNTS),
         "budget": draw(st.none() | st.builds(Budget, usd=st.decimals("0.01", 10, places=2), tokens=COUNTS)),
         "conversation": draw(st.sampled_from(["continuous", "isolated"])),

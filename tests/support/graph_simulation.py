@@ -11,8 +11,8 @@ import pytest
 
 from fastroai.errors import MemoryConflict, VisitsExhausted
 from fastroai.expressions import Expression
-from fastroai.graphs.machine.branches import Branch, Fork
-from fastroai.graphs.machine.events import Forked, Interrupted, Joined, Visit, decision_name
+from fastroai.graphs.machine.branches import Branch, Fork, Forked, Joined
+from fastroai.graphs.machine.events import Interrupted, Visit, decision_name
 from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.machine.routing import Choice
 from fastroai.graphs.shape.edge import Edge

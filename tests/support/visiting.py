@@ -12,7 +12,7 @@ from fastroai.graphs.conversation.thread import Phase, Thread
 from fastroai.runtime import Scope
 from fastroai.steps import BaseStep, StepConfig, StepContext, step
 from fastroai.steps.config import ExecutionConfig, resolve
-from fastroai.steps.context import RunFacts
+from fastroai.steps.context import RunData, StepData
 from fastroai.steps.execution import run_step
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.visits import NodeVisit
@@ -66,14 +66,15 @@ class Branch:
             new_talk=lambda: Talk(self.thread, node, number, focus=focus, goal=self.goal),
             on_write=lambda key, value: None,
         )
-        facts = RunFacts("graph", ("graph",), self.memory, Outputs({node: ()}), CostCalculator(), visit=visit)
+        run = RunData("graph", ("graph",), CostCalculator())
+        data = StepData(run, self.memory, Outputs({node: ()}), visit)
         settings = resolve(config or one.config, pipeline=ExecutionConfig())
         failure: Exception | None = None
         output: Any = None
         around = self.scope or Scope("graph", "graph", parent=None)
         async with Scope("step", node, parent=around, limits=settings.limits) as scope:
             try:
-                output = await run_step(one, scope=scope, facts=facts, deps=None, config=settings)
+                output = await run_step(one, scope=scope, data=data, deps=None, config=settings)
             except Exception as error:
                 failure = error
         wrote = {} if failure is not None else {node: output} if writes is None else writes(output)

@@ -116,6 +116,9 @@ async def asks(ctx: StepContext[Deps]) -> int:
     await ctx.run(number_agent, "how many?", retry=2)  # type: ignore[arg-type]
     assert_type(await ctx.map(number_agent, ["a"], concurrency=2), list[ChatResponse[int]])
     assert_type(await ctx.map(with_deps, range(3)), list[int])
+    assert_type(await ctx.map(with_deps, range(3), on_error="continue"), list[int | Exception])
+    answers = await ctx.map(number_agent, ["a"], on_error="continue")
+    assert_type(answers, list[ChatResponse[int] | Exception])
     assert_type(ctx.record_usage(model="acme:x", cost_usd="0.1"), RequestRecord)
     assert_type(ctx.record_usage(model="acme:x", cost_usd=0.1), RequestRecord)
     ctx.record_usage(model="acme:x", cost_usd=b"0.1")  # type: ignore[arg-type]

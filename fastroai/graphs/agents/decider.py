@@ -13,10 +13,10 @@ from pydantic import BaseModel, Field, create_model
 from fastroai.agent import ChatResponse
 from fastroai.calls.call import AgentCall, AgentLike
 from fastroai.calls.stream import ChatStream
-from fastroai.graphs.agents.outer_stops import stops_more_than
 from fastroai.graphs.conversation.markers import told_in_full
 from fastroai.graphs.machine.routing import Choice
 from fastroai.graphs.setup import GraphSetup
+from fastroai.runtime.failures import stops
 from fastroai.steps import BaseStep, StepContext
 from fastroai.tracing.attributes import error_summary
 
@@ -63,7 +63,7 @@ async def decide(
     try:
         response = await context.run(asked, prompt, message_history=(), name="decide")
     except Exception as error:
-        if stops_more_than(context.scope, error):
+        if stops(context.scope.parent, error):
             raise
         return _fallback(node, fallback, error_summary(error))
     chosen = response.output

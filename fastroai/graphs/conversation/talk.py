@@ -11,12 +11,12 @@ from pydantic_ai.capabilities import ReinjectSystemPrompt
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 
 from fastroai.calls.call import AgentCall
-from fastroai.graphs.agents.outer_stops import stops_more_than
 from fastroai.graphs.conversation.compaction import Compaction, summarize
 from fastroai.graphs.conversation.markers import Done
 from fastroai.graphs.conversation.prompt_layers import Narrative, layers
 from fastroai.graphs.conversation.thread import Phase, Thread
 from fastroai.graphs.conversation.travelling import travelling
+from fastroai.runtime.failures import stops
 from fastroai.steps import StepContext
 from fastroai.tracing.attributes import error_summary
 
@@ -110,7 +110,7 @@ class Talk:
         try:
             summary = await summarize(summarizer, older, self._goal, context)
         except Exception as error:
-            if stops_more_than(context.scope, error):
+            if stops(context.scope.parent, error):
                 raise
             summary, failure = "", error_summary(error)
         if summary:

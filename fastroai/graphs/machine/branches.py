@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from fastroai.graphs.machine.events import Visit
 from fastroai.graphs.machine.memory import Memory
 from fastroai.places import quoted
 
@@ -32,6 +33,7 @@ class Branch:
         "sources",
         "state",
         "target",
+        "visit",
     )
 
     def __init__(self, target: str, fork: Fork | None = None) -> None:
@@ -40,10 +42,12 @@ class Branch:
         self.target, self.fork = target, fork
         self.identity: str = "" if fork is None else f"{fork.identity}/{quoted(target)}"
         """What tells it from others; the same in every process."""
-        self.memory: Memory = Memory(None if around is None else around.memory)
-        self.outputs: Memory = Memory(None if around is None else around.outputs)
+        self.visit = Visit(target, 0)
+        """The last visit that it came to; before its first, number 0."""
+        self.memory: Memory[object] = Memory(None if around is None else around.memory)
+        self.outputs: Memory[object] = Memory(None if around is None else around.outputs)
         """Latest output of each node."""
-        self.errors: Memory = Memory(None if around is None else around.errors)
+        self.errors: Memory[BaseException] = Memory(None if around is None else around.errors)
         """Latest failure of each node in the past of this branch that has not succeeded since."""
         self.state: BranchState = "open"
         self.failure: BaseException | None = None
@@ -58,12 +62,6 @@ class Branch:
 
     def __repr__(self) -> str:
         return f"<branch {self.identity or 'root'!r}: {self.state}>"
-
-    def failure_of(self, node: str) -> BaseException:
-        """The failure of the last visit to a node, which failed."""
-        error = self.errors[node]
-        assert isinstance(error, BaseException)
-        return error
 
     def lineage(self) -> Iterator[Branch]:
         """It, and the branches around it, innermost first."""
@@ -104,3 +102,20 @@ class Fork:
         """What tells it from others; the same in every process."""
         around, own = self.branch.identity, f"{quoted(self.node)}#{self.visit}"
         return f"{around}/{own}" if around else own
+
+
+@dataclass(slots=True)
+class Forked:
+    """A branch has forked; its branches have begun."""
+
+    fork: Fork
+
+
+@dataclass(slots=True)
+class Joined:
+    """All branches of a fork are over, and what they know was merged into the one that forked."""
+
+    fork: Fork
+    cause: str
+    overwritten: Mapping[str, tuple[str, ...]]
+    """By key, the nodes of which only the last one's value is left, though nobody said so."""

@@ -120,7 +120,7 @@ class Copies(Mapping[str, object]):
 
     __slots__ = ("_made", "_memory", "_names", "_scope")
 
-    def __init__(self, memory: Memory, scope: Scope, names: frozenset[str] | None = None) -> None:
+    def __init__(self, memory: Memory[object], scope: Scope, names: frozenset[str] | None = None) -> None:
         """For the visit of `scope`, which sees the keys in `names`, or all."""
         self._memory, self._scope, self._names = memory, scope, names
         self._made: tuple[int, dict[str, object]] | None = None

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from fastroai.places import quoted
-
-if TYPE_CHECKING:
-    from fastroai.graphs.machine.branches import Fork
 
 Ending: TypeAlias = Literal["finished", "failed", "paused", "cancelled", "budget_exceeded"]
 """How a run of a graph ends; a paused one can be resumed."""
@@ -43,18 +40,3 @@ class Interrupted:
 
     visit: Visit
     written: Mapping[str, object]
-
-
-@dataclass(slots=True)
-class Forked:
-    """A branch has forked; its branches have begun."""
-
-    fork: Fork
-
-
-@dataclass(slots=True)
-class Joined:
-    """All branches of a fork are over, and what they know was merged into the one that forked."""
-
-    fork: Fork
-    cause: str

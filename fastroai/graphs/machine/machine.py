@@ -8,16 +8,16 @@ and in the ten-thousandth turn of a loop.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, assert_never
 
 from fastroai.errors import GraphStopped, MemoryConflict, VisitsExhausted
-from fastroai.graphs.machine.branches import Branch, Fork
-from fastroai.graphs.machine.events import Ending, Forked, Interrupted, Joined, Visit, decision_name
+from fastroai.graphs.machine.branches import Branch, Fork, Forked, Joined
+from fastroai.graphs.machine.events import Ending, Interrupted, Visit, decision_name
 from fastroai.graphs.machine.merging import merge, merge_errors, salvage
-from fastroai.graphs.machine.routing import Choice, NodeOutcome, routed
+from fastroai.graphs.machine.routing import Choice, NodeOutcome, Route, routed
 from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit
 from fastroai.runtime.facts import (
@@ -94,14 +94,14 @@ class GraphMachine:
         self._steps = 0
         self._wrote: defaultdict[str, set[str]] = defaultdict(set)
         self._known: Mapping[Visit, bool] = {} if known is None else known
-        self._ready: deque[tuple[Visit, StepStarted, Branch]] = deque()
-        self._running: dict[Visit, Branch] = {}
+        self._ready: deque[tuple[StepStarted, Branch]] = deque()
+        self._running: dict[Unit, Branch] = {}
         self._at_once = plan.max_concurrency if known is None else None
         """How many nodes run at once, at most."""
         self._begun: dict[Visit, StepStarted] | None = None if known is None else {}
         """What was started before this process has taken the run up."""
-        self._deciding: dict[Visit, tuple[Branch, NodeOutcome, object]] = {}
-        self._asking: dict[Visit, Branch] = {}
+        self._deciding: dict[Unit, tuple[Branch, NodeOutcome, object]] = {}
+        self._asking: dict[Unit, Branch] = {}
         self.questions: dict[Visit, object] = {}
         """What waits for a person, first asked first."""
         self._branches: dict[str, Branch] = {}
@@ -119,8 +119,10 @@ class GraphMachine:
             self._unwound(self._visit_of(fact))
         while self._todo:
             self._todo.pop()()
-        self._start_ready()
-        self._settle()
+        if self._ready:
+            self._start_ready()
+        if not self._running and not self._deciding and not self._finished:
+            self._settle()
         return decided
 
     def _visit_of(self, fact: StepFact) -> Visit:
@@ -136,19 +138,13 @@ class GraphMachine:
         """What a visit gave after which a model decides."""
         return self._deciding[visit][2]
 
-    def is_wanted(self, visit: Visit) -> bool:
-        """Whether a visit, or its decision, goes on; not if its branch is over meanwhile."""
-        branch = self._running.get(visit)
-        if branch is None:
-            deciding = self._deciding.get(visit)
-            branch = None if deciding is None else deciding[0]
-        return branch is not None and branch.state == "open" and self.stopped is None
-
-    def branch_of(self, visit: Visit) -> Branch | None:
+    def branch_of(self, visit: Unit) -> Branch | None:
         """The branch of a visit that has started, or waits for a decision or an answer; else `None`."""
-        if visit in self._deciding:
-            return self._deciding[visit][0]
-        return self._running.get(visit) or self._asking.get(visit)
+        branch = self._running.get(visit)
+        if branch is not None:
+            return branch
+        deciding = self._deciding.get(visit)
+        return self._asking.get(visit) if deciding is None else deciding[0]
 
     def awaits(self, visit: Visit) -> Literal["outcome", "decision", "answer"] | None:
         """What has to come of a visit next; `None` where it has not started or is over."""
@@ -169,14 +165,14 @@ class GraphMachine:
     @property
     def unwanted(self) -> list[Visit]:
         """Visits and decisions that were cancelled, and have not said so yet."""
-        return [visit for visit in (*self._running, *self._deciding) if not self.is_wanted(visit)]
+        return [branch.visit for branch in self._at_work() if not self._goes_on(branch)]
 
     # --- events ---
 
     def _take_in(self, fact: Told | Interrupted) -> None:
         match fact:
             case StepFinished():
-                self._on_success(self._visit_of(fact), fact)
+                self._on_success(fact)
             case RunStarted(inputs=inputs):
                 for key, value in inputs.items():
                     self.root.memory.write(key, value, "", self.events)
@@ -188,7 +184,7 @@ class GraphMachine:
                 branch = self._asking.pop(visit)
                 del self.questions[visit]
                 self._keep(branch, visit.node, written)
-                self._succeed(branch, visit, answer)
+                self._succeed(branch, answer)
             case StepFailed():
                 self._on_failure(self._visit_of(fact), fact)
             case StepCancelled(written=written):
@@ -213,15 +209,15 @@ class GraphMachine:
             case _:
                 assert_never(fact)
 
-    def _on_success(self, visit: Visit, fact: StepFinished) -> None:
+    def _on_success(self, fact: StepFinished) -> None:
         if fact.step_id in self.decisions:
-            branch, outcome, output = self._deciding.pop(visit)
+            branch, outcome, output = self._deciding.pop(self._visit_of(fact))
             if self._goes_on(branch):
-                self._route(branch, visit, outcome, output, fact.output)
+                self._route(branch, outcome, output, fact.output)
         else:
-            branch = self._running.pop(visit)
-            self._keep(branch, visit.node, fact.written)
-            self._succeed(branch, visit, fact.output)
+            branch = self._running.pop((fact.step_id, fact.visit))
+            self._keep(branch, fact.step_id, fact.written)
+            self._succeed(branch, fact.output)
 
     def _on_question(self, visit: Visit, fact: QuestionAsked) -> None:
         branch = self._running.pop(visit)
@@ -229,12 +225,13 @@ class GraphMachine:
         if self._goes_on(branch):
             self._asking[visit], self.questions[visit] = branch, fact.question
 
-    def _succeed(self, branch: Branch, visit: Visit, output: object) -> None:
-        branch.outputs.write(visit.node, output, visit.node, self.events)
-        if visit.node in self.failures:
-            branch.errors.clear(visit.node)
+    def _succeed(self, branch: Branch, output: object) -> None:
+        node = branch.visit.node
+        branch.outputs.write(node, output, node, self.events)
+        if node in self.failures:
+            branch.errors.clear(node)
         if self._goes_on(branch):
-            self._after(branch, visit, "succeeded", output)
+            self._after(branch, "succeeded", output)
 
     def _on_failure(self, visit: Visit, fact: StepFailed) -> None:
         """A budget around the graph ends it, whatever the edges say."""
@@ -249,7 +246,7 @@ class GraphMachine:
             ending: Ending = "budget_exceeded" if fact.budget == "outer" else "failed"
             self._stop(Stopped(ending, fact.failure.message, error))
         elif self._goes_on(branch):
-            self._route(branch, visit, "failed", None, None)
+            self._route(branch, "failed", None, None)
 
     def _on_timeout(self, branch: Branch, error: BaseException) -> None:
         """What was cut short has failed of it, else the node that the branch did not get to."""
@@ -273,7 +270,8 @@ class GraphMachine:
 
     # --- from node to node ---
 
-    def _after(self, branch: Branch, visit: Visit, outcome: NodeOutcome, output: object) -> None:
+    def _after(self, branch: Branch, outcome: NodeOutcome, output: object) -> None:
+        visit = branch.visit
         if visit.node in self.plan.asking:
             self._deciding[visit] = (branch, outcome, output)
             self._decided.append(
@@ -286,26 +284,26 @@ class GraphMachine:
                 )
             )
         else:
-            self._route(branch, visit, outcome, output, None)
+            self._route(branch, outcome, output, None)
 
-    def _route(
-        self, branch: Branch, visit: Visit, outcome: NodeOutcome, output: object, decision: Choice | None
-    ) -> None:
-        node = visit.node
-        route = routed(self.plan, node, outcome, output, branch.memory, decision)
+    def _route(self, branch: Branch, outcome: NodeOutcome, output: object, decision: Choice | None) -> None:
+        node, number = branch.visit
+        route: Route | None = self.plan.fixed_routes.get((node, outcome))
+        if route is None:
+            route = routed(self.plan, node, outcome, output, branch.memory, decision)
         if route.edges:
             resolved = EdgesResolved(
-                node, route.edges, visit=visit.number, branch=branch.identity, after=outcome, part=self.part
+                node, route.edges, visit=number, branch=branch.identity, after=outcome, part=self.part
             )
             self._decided.append(resolved)
         branch.sources = (node,)
         found = route.targets
         if len(found) == 1:
-            self._go_later(branch, found[0], route.cause)
+            self._todo.append(partial(self._go, branch, found[0], route.cause))
         elif found:
-            self._fork(branch, visit, found, route.cause)
+            self._fork(branch, found, route.cause)
         elif outcome == "failed":
-            self._fail(branch, branch.failure_of(node))
+            self._fail(branch, branch.errors[node])
         else:
             if node in self.plan.terminals:
                 self.reached[node] = output
@@ -325,10 +323,11 @@ class GraphMachine:
             return
         self._numbers[node] = number = self._numbers[node] + 1
         visit = Visit(node, number)
+        branch.visit = visit
         limit = self.plan.max_visits.get(node)
         is_skipped = self._known.get(visit) if self._known else None
         if is_skipped or (is_skipped is None and limit is not None and self._limited[node] >= limit):
-            self._skip(branch, visit, f"max_visits={limit} was reached")
+            self._skip(branch, f"max_visits={limit} was reached")
         elif is_skipped is None and self._steps >= self.plan.max_steps:
             self._stop(Stopped("failed", f"max_steps={self.plan.max_steps} visits were made before {node!r}"))
         else:
@@ -341,10 +340,10 @@ class GraphMachine:
             if number > 1:
                 self._clear_stale(branch, node)
             started = StepStarted(node, cause, visit=number, branch=branch.identity, part=self.part)
-            self._ready.append((visit, started, branch))
+            self._ready.append((started, branch))
 
-    def _skip(self, branch: Branch, visit: Visit, cause: str) -> None:
-        node = visit.node
+    def _skip(self, branch: Branch, cause: str) -> None:
+        node, number = branch.visit
         if node in branch.skipped:
             error = VisitsExhausted(tuple(sorted(branch.skipped)))
             if node not in branch.errors:  # whose failure says more
@@ -352,13 +351,11 @@ class GraphMachine:
             self._fail(branch, error)
             return
         branch.skipped.add(node)
-        self._decided.append(
-            StepSkipped(node, cause, visit=visit.number, branch=branch.identity, part=self.part)
-        )
+        self._decided.append(StepSkipped(node, cause, visit=number, branch=branch.identity, part=self.part))
         if node in branch.errors:  # its last visit failed
-            self._route(branch, visit, "failed", None, None)
+            self._route(branch, "failed", None, None)
         else:
-            self._after(branch, visit, "skipped", branch.outputs.get(node))
+            self._after(branch, "skipped", branch.outputs.get(node))
 
     def _clear_stale(self, branch: Branch, node: str) -> None:
         """Forget what an earlier visit left, but for what the node declares to read."""
@@ -373,9 +370,10 @@ class GraphMachine:
         if self._pausing or self.stopped is not None:
             return
         while self._ready and (self._at_once is None or len(self._running) < self._at_once):
-            visit, started, branch = self._ready.popleft()
+            started, branch = self._ready.popleft()
             if branch.state != "open":
                 continue
+            visit = branch.visit
             self._running[visit] = branch
             if self._begun is not None:
                 self._begun[visit] = started
@@ -386,23 +384,24 @@ class GraphMachine:
     def _put_back(self) -> None:
         """Nothing runs yet: what had started waits in line again, in the order in which it had."""
         begun, self._begun = self._begun or {}, None
-        for visit, branch in reversed(self._running.items()):
+        for branch in reversed(self._running.values()):
             branch.path.pop()
-            self.visits[visit.node] -= 1
-            self._ready.appendleft((visit, begun[visit], branch))
+            self.visits[branch.visit.node] -= 1
+            self._ready.appendleft((begun[branch.visit], branch))
         self._running.clear()
 
     # --- branches ---
 
-    def _fork(self, branch: Branch, visit: Visit, found: tuple[str, ...], cause: str) -> None:
-        fork = Fork(branch, visit.node, visit.number, self.plan.join_of(found))
+    def _fork(self, branch: Branch, found: tuple[str, ...], cause: str) -> None:
+        node, number = branch.visit
+        fork = Fork(branch, node, number, self.plan.join_of(found))
         fork.branches = tuple(Branch(target, fork) for target in found)
         fork.open = len(fork.branches)
         branch.forked = fork
         branch.path.append({one.target: one.path for one in fork.branches})
         self._decided.append(Changed(Forked(fork)))
         for one in fork.branches:
-            one.sources = (visit.node,)
+            one.sources = (node,)
             self._branches[one.identity] = one
         for one in reversed(fork.branches):  # what is noted last comes first: each goes as far as it can
             self._go_later(one, one.target, cause)
@@ -444,13 +443,13 @@ class GraphMachine:
     def _fail_around(self, fork: Fork, branch: Branch) -> None:
         around = fork.branch
         if self._goes_on(around):
-            salvage(around, self.plan.on_conflict)
+            salvage(around, self.plan)
             assert branch.failure is not None
             self._fail(around, branch.failure)
 
     def _leave(self, branch: Branch, fork: Fork) -> None:
         self._branches.pop(branch.identity, None)
-        salvage(branch, self.plan.on_conflict)
+        salvage(branch, self.plan)
         fork.open -= 1
         if not fork.open:
             self._todo.append(lambda: self._close(fork))
@@ -468,19 +467,22 @@ class GraphMachine:
             return
         kept = [branch for branch in fork.branches if waits_for_all or branch.state in _OVER]
         try:
-            merge(around, kept, self.plan.on_conflict)
+            overwritten = merge(around, kept, self.plan)
         except MemoryConflict as error:
-            merge(around, kept, "last_wins")  # what was left out stays so, though the run ends here
+            merge(
+                around, kept, self.plan, forgiving=True
+            )  # what was left out stays so, though the run ends here
             around.forked = None
             self._stop(Stopped("failed", str(error), error))
             return
         self._leave_fork(fork, kept)
         if fork.join is not None and (takes_errors or any(one.state == "arrived" for one in kept)):
             cause = f"the branches of {fork.node!r} have come together"
-            self._decided.append(Changed(Joined(fork, cause)))
+            self._decided.append(Changed(Joined(fork, cause, overwritten)))
             self._go_later(around, fork.join, cause)
         else:
-            self._decided.append(Changed(Joined(fork, f"the branches of {fork.node!r} have ended")))
+            cause = f"the branches of {fork.node!r} have ended"
+            self._decided.append(Changed(Joined(fork, cause, overwritten)))
             self._end(around, "ended")
 
     def _leave_fork(self, fork: Fork, kept: list[Branch]) -> None:
@@ -504,10 +506,9 @@ class GraphMachine:
             if one is not branch and one.state == "open":
                 one.state = "cancelled"
                 self._branches.pop(one.identity, None)
-        for visit in [visit for visit, asks in self._asking.items() if asks in inside]:
-            del self._asking[visit], self.questions[visit]
-        deciding = ((visit, decides) for visit, (decides, _, _) in self._deciding.items())
-        running = [visit for visit, runs_in in (*self._running.items(), *deciding) if runs_in in inside]
+        for asks in [asks for asks in self._asking.values() if asks in inside]:
+            del self._asking[asks.visit], self.questions[asks.visit]
+        running = [one.visit for one in self._at_work() if one in inside]
         self._cancel(running, cause)
         return running
 
@@ -528,13 +529,17 @@ class GraphMachine:
     def _stop(self, stopped: Stopped) -> None:
         if self.stopped is None and not self._finished:
             self.stopped = stopped
-            self._cancel((*self._running, *self._deciding), stopped.reason)
+            self._cancel([branch.visit for branch in self._at_work()], stopped.reason)
+
+    def _at_work(self) -> Iterator[Branch]:
+        """The branches whose visits run, first started first, and then those after which a model decides."""
+        yield from self._running.values()
+        yield from (branch for branch, _, _ in self._deciding.values())
 
     def _settle(self) -> None:
-        if self._finished or self._running or self._deciding:
-            return
+        """Nothing runs any more: the run has ended, or waits."""
         if self.stopped is not None:
-            salvage(self.root, self.plan.on_conflict)
+            salvage(self.root, self.plan)
             self._finish(self.stopped.ending, self.stopped.reason, self.stopped.error)
         elif self.root.state == "ended" and self.reached:
             self._finish("finished", f"reached {', '.join(map(repr, self.reached))}")
@@ -542,7 +547,8 @@ class GraphMachine:
             where = ", ".join(map(repr, self._dead_ends))
             self._finish("failed", f"no terminal was reached: no edge was taken after {where}")
         else:
-            waiting = (*(visit.node for visit in self._asking), *(visit.node for visit, _, _ in self._ready))
+            waits = (*self._asking.values(), *(branch for _, branch in self._ready))
+            waiting = tuple(branch.visit.node for branch in waits)
             reason = f"{waiting[0]!r} waits for an answer" if self._asking else "a pause was requested"
             self._finish("paused", reason, waiting=waiting)
 
@@ -563,6 +569,7 @@ class GraphMachine:
                 status="failed" if ending == "budget_exceeded" else ending,
                 reason=reason,
                 resume_at=waiting,
+                questions=tuple(self.questions) if ending == "paused" else (),
                 step_id=failed if ending == "failed" else "",
                 raised=error,
                 part=self.part,

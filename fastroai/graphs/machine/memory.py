@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
+
+ValueT = TypeVar("ValueT")
 
 
 @dataclass(slots=True)
-class Written:
+class Written(Generic[ValueT]):
     """A value, and where it comes from."""
 
-    value: object
+    value: ValueT
     node: str
     """The node that wrote it; empty for inputs of the run."""
     sequence: int
     """When: its number among the events of the run."""
 
 
-_CLEARED: Final = Written(None, "", -1)
+_CLEARED: Final[Written[Any]] = Written(None, "", -1)
 """Hides a value of a branch around."""
 
 
-class Memory(Mapping[str, object]):
+class Memory(Mapping[str, ValueT]):
     """Values by name, as one branch sees them: its own over those that were there when it began.
 
     Nothing writes to what is around while the branch goes on, so reading it is no race. Reading costs a step
@@ -31,13 +33,13 @@ class Memory(Mapping[str, object]):
 
     __slots__ = ("_around", "_own")
 
-    def __init__(self, around: Memory | None = None) -> None:
+    def __init__(self, around: Memory[ValueT] | None = None) -> None:
         self._around = around
-        self._own: dict[str, Written] = {}
+        self._own: dict[str, Written[ValueT]] = {}
 
-    def written(self, key: str) -> Written | None:
+    def written(self, key: str) -> Written[ValueT] | None:
         """The value and where it comes from; `None` if there is none."""
-        memory: Memory | None = self
+        memory: Memory[ValueT] | None = self
         while memory is not None:
             found = memory._own.get(key)
             if found is not None:
@@ -45,7 +47,12 @@ class Memory(Mapping[str, object]):
             memory = memory._around
         return None
 
-    def write(self, key: str, value: object, node: str, sequence: int) -> None:
+    def written_here(self, key: str) -> Written[ValueT] | None:
+        """The same, if it was written in this branch and not in one around."""
+        found = self._own.get(key)
+        return None if found is _CLEARED else found
+
+    def write(self, key: str, value: ValueT, node: str, sequence: int) -> None:
         """Set a value, for this branch and those that it forks into."""
         self._own[key] = Written(value, node, sequence)
 
@@ -56,12 +63,12 @@ class Memory(Mapping[str, object]):
         elif self.written(key) is not None:
             self._own[key] = _CLEARED
 
-    def own(self) -> Iterator[tuple[str, Written | None]]:
+    def own(self) -> Iterator[tuple[str, Written[ValueT] | None]]:
         """What was written here, in the order in which it first was; `None` for what was cleared."""
         for key, written in self._own.items():
             yield key, None if written is _CLEARED else written
 
-    def values_now(self) -> dict[str, object]:
+    def values_now(self) -> dict[str, ValueT]:
         """All values, by name."""
         values = {} if self._around is None else self._around.values_now()
         for key, written in self._own.items():
@@ -70,11 +77,11 @@ class Memory(Mapping[str, object]):
                 values[key] = written.value
         return values
 
-    def take(self, key: str, written: Written) -> None:
+    def take(self, key: str, written: Written[ValueT]) -> None:
         """Set a value that another branch wrote, as it was written there."""
         self._own[key] = written
 
-    def __getitem__(self, key: str) -> object:
+    def __getitem__(self, key: str) -> ValueT:
         found = self.written(key)
         if found is None:
             raise KeyError(key)

@@ -2,50 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from fastroai.errors import MemoryConflict
+from fastroai.graphs.machine.copies import own_copy
 from fastroai.graphs.machine.memory import Memory, Written
+from fastroai.tracing.attributes import error_summary
 
 if TYPE_CHECKING:
     from fastroai.graphs.machine.branches import Branch
-    from fastroai.graphs.shape.plan import OnConflict
+    from fastroai.graphs.shape.plan import GraphPlan, Reducer
+
+Overwritten: TypeAlias = "Mapping[str, tuple[str, ...]]"
+"""Nodes that wrote a key in branches of one fork, first written first: only the last value is there."""
 
 
-def merge(into: Branch, branches: Iterable[Branch], on_conflict: OnConflict) -> None:
-    """Take over memory and latest outputs of `branches`, in declaration order.
+def merge(
+    into: Branch, branches: Iterable[Branch], plan: GraphPlan, *, forgiving: bool = False
+) -> Overwritten:
+    """Take over memory and latest outputs of `branches`, which are in declaration order.
 
-    Of two values of one key, that which was written last is taken, or first. What a branch has cleared is
-    cleared, unless another one wrote it.
+    A key that several wrote is brought together as its reducer says, else as `on_conflict` says. What a
+    branch has cleared is cleared, unless another one wrote it. Returns what was overwritten though nobody
+    said so.
 
     Raises:
-        MemoryConflict: two branches wrote one key, with `"error"`.
+        MemoryConflict: two branches wrote one key, with `"error"`, or its reducer failed. If `forgiving`,
+            the key has the value that was written last.
     """
     branches = tuple(branches)
-    _take_over(into.memory, [branch.memory for branch in branches], on_conflict)
-    _take_over(into.outputs, [branch.outputs for branch in branches], "last_wins")
+    overwritten: dict[str, tuple[str, ...]] = {}
+
+    def choose(key: str, found: Sequence[Written[Any] | None]) -> Written[Any] | None:
+        values = [written for written in found if written is not None]
+        how = plan.reducers.get(key)
+        if not values:
+            return None
+        if how is None and plan.on_conflict == "last_wins" and len(values) > 1:
+            ordered = sorted(values, key=_when)
+            overwritten[key] = tuple(written.node for written in ordered)
+            return ordered[-1]
+        before = into.memory.written_here(key)
+        base = [] if before is None or len(values) < len(found) else [before]
+        try:
+            return _brought_together(key, how or plan.on_conflict, base, values)
+        except MemoryConflict:
+            if not forgiving:
+                raise
+            return max(values, key=_when)
+
+    _take_over(into.memory, [branch.memory for branch in branches], choose)
+    _take_over(into.outputs, [branch.outputs for branch in branches], _last)
+    return overwritten
 
 
 def merge_errors(into: Branch, branches: Iterable[Branch]) -> None:
     """Take over the latest failure of each node."""
-    _take_over(into.errors, [branch.errors for branch in branches], "last_wins")
+    _take_over(into.errors, [branch.errors for branch in branches], _last)
 
 
-def _take_over(into: Memory, others: Sequence[Memory], on_conflict: OnConflict) -> None:
-    merged: dict[str, Written | None] = {}
-    for other in others:
-        for key, written in other.own():
-            merged[key] = _chosen(key, merged.get(key), written, on_conflict)
-    for key, written in merged.items():
-        present = into.written(key)
-        if written is None:
-            into.clear(key)
-        elif present is None or present.sequence <= written.sequence:
-            into.take(key, written)  # else it was written after the fork: a branch was cut short
-
-
-def salvage(branch: Branch, on_conflict: OnConflict) -> None:
+def salvage(branch: Branch, plan: GraphPlan) -> None:
     """Take over what was written in forks that come to nothing, so that no work is lost."""
     waiting, forks = [branch], []
     while waiting:
@@ -54,17 +73,86 @@ def salvage(branch: Branch, on_conflict: OnConflict) -> None:
             forks.append(fork)
             waiting.extend(fork.branches)
     for fork in reversed(forks):
-        merge(fork.branch, fork.branches, "last_wins" if on_conflict == "error" else on_conflict)
+        merge(fork.branch, fork.branches, plan, forgiving=True)
         merge_errors(fork.branch, fork.branches)
         fork.branch.forked = None
 
 
-def _chosen(
-    key: str, known: Written | None, other: Written | None, on_conflict: OnConflict
-) -> Written | None:
-    if known is None or other is None:
-        return known or other
-    if on_conflict == "error":
-        raise MemoryConflict(key, known.node, other.node)
-    later = known.sequence < other.sequence
-    return other if later == (on_conflict == "last_wins") else known
+def _take_over(
+    into: Memory[Any],
+    others: Sequence[Memory[Any]],
+    choose: Callable[[str, Sequence[Written[Any] | None]], Written[Any] | None],
+) -> None:
+    found: dict[str, list[Written[Any] | None]] = {}
+    for other in others:
+        for key, written in other.own():
+            found.setdefault(key, []).append(written)
+    merged = {key: choose(key, each) for key, each in found.items()}
+    for key, chosen in merged.items():
+        present = into.written(key)
+        if chosen is None:
+            into.clear(key)
+        elif present is None or present.sequence <= chosen.sequence:
+            into.take(key, chosen)  # else it was written after the fork: a branch was cut short
+
+
+def _when(written: Written[Any]) -> int:
+    return written.sequence
+
+
+def _last(key: str, found: Sequence[Written[Any] | None]) -> Written[Any] | None:
+    values = [written for written in found if written is not None]
+    return max(values, key=_when, default=None)
+
+
+def _brought_together(
+    key: str, how: Reducer, base: Sequence[Written[Any]], values: Sequence[Written[Any]]
+) -> Written[Any]:
+    """One value of those of the branches, and of `base`, which was there before them."""
+    match how:
+        case "last_wins":
+            return max(values, key=_when)
+        case "first_wins":
+            return min(values, key=_when)
+        case "error":
+            if len(values) > 1:
+                raise MemoryConflict(key, values[0].node, values[1].node)
+            return values[0]
+    operands = [*base, *values]
+    try:
+        value = (
+            _REDUCED[how]([one.value for one in operands]) if isinstance(how, str) else _folded(how, operands)
+        )
+    except Exception as error:
+        raise MemoryConflict(key, values[0].node, values[-1].node, error_summary(error)) from error
+    # It is of no single node, whose next visit would clear it.
+    return Written(value, "", max(map(_when, operands)))
+
+
+def _folded(function: Callable[[Any, Any], Any], operands: Sequence[Written[Any]]) -> object:
+    """By a function of the user's, which may change what it is given."""
+    return reduce(function, [own_copy(one.value) for one in operands])
+
+
+def _appended(values: Sequence[Any]) -> list[object]:
+    return [item for value in values for item in (value if isinstance(value, list) else (value,))]
+
+
+def _merged(values: Sequence[Any]) -> dict[object, object]:
+    merged: dict[object, object] = {}
+    for value in values:
+        if not isinstance(value, Mapping):
+            raise TypeError(f"'merge' takes mappings, and this is of type {type(value).__name__}")
+        merged.update(value)
+    return merged
+
+
+def _added(values: Sequence[Any]) -> object:
+    return reduce(operator.add, values)
+
+
+_REDUCED: Final[Mapping[str, Callable[[Sequence[Any]], object]]] = {
+    "append": _appended,
+    "merge": _merged,
+    "add": _added,
+}

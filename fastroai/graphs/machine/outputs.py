@@ -12,19 +12,22 @@ from fastroai.steps.outputs import Outputs
 class NodeOutputs(Outputs):
     """The latest output of each node in the past of a branch; its sources are what the visit depends on."""
 
-    __slots__ = ()
+    __slots__ = ("_nodes", "_sources")
 
     def __init__(
         self, nodes: Collection[str], sources: tuple[str, ...], latest: Mapping[str, object]
     ) -> None:
-        self.dependencies = _Sources(nodes, sources, latest)
+        self._nodes, self._sources = nodes, sources
         self.values = latest  # type: ignore[assignment]  # nobody writes here: the state machine does
+
+    @property
+    def dependencies(self) -> Mapping[str, tuple[str, ...]]:  # type: ignore[override]  # made when needed
+        """The sources that have an output: what the visited node depends on, and only that node asks."""
+        return _Sources(self._nodes, self._sources, self.values)
 
     def showing(self, values: Mapping[str, object]) -> NodeOutputs:
         """The same outputs, some of them with other values."""
-        view = NodeOutputs((), (), {})
-        view.dependencies, view.values = self.dependencies, ChainMap(dict(values), self.values)
-        return view
+        return NodeOutputs(self._nodes, self._sources, ChainMap(dict(values), self.values))
 
     def get(self, reader: str, step_id: str) -> object:
         """The latest output of a node. Raises `MissingDependencyError`."""

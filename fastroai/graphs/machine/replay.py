@@ -9,8 +9,8 @@ from typing import Any, TypeAlias, TypeVar, assert_never
 from pydantic import JsonValue
 
 from fastroai.errors import ContractViolation, RunCorrupt
-from fastroai.graphs.machine.branches import Branch
-from fastroai.graphs.machine.events import Forked, Interrupted, Joined, Visit, decision_name, visit_place
+from fastroai.graphs.machine.branches import Branch, Forked, Joined
+from fastroai.graphs.machine.events import Interrupted, Visit, decision_name, visit_place
 from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.setup import GraphSetup
@@ -275,7 +275,7 @@ class GraphReplay(Replay):
 
     def _writes(self, visit: Visit, output: object, written: Mapping[str, object]) -> dict[str, object]:
         try:
-            return writes_of(visit.node, output, self._setup.writes(visit.node), written)
+            return writes_of(visit.node, output, self._setup.plan.writes.get(visit.node), written)
         except ContractViolation as error:
             raise self._corrupt(f"what node {visit.node!r} gave is not what it declares: {error}") from error
 

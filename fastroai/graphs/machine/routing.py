@@ -85,10 +85,7 @@ def routed(
     memory: Mapping[str, object],
     decision: Choice | None,
 ) -> Route:
-    """The route after a visit; made once for all runs where no condition and no model has a say in it."""
-    known: Route | None = plan.fixed_routes.get((node, outcome))
-    if known is not None:
-        return known
+    """The route after a visit; `plan.fixed_routes` keeps it if no condition and no model has a say in it."""
     edges = tuple(_resolve(plan, node, outcome, output, memory, decision))
     targets = tuple(dict.fromkeys([one.edge.target for one in edges if one.taken]))
     route = Route(edges, targets, f"{node!r} {'was skipped' if outcome == 'skipped' else outcome}")

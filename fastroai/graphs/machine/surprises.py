@@ -1,9 +1,10 @@
-"""The warning of conditions that cannot be evaluated, and so never hold."""
+"""Warnings of what is hardly meant: conditions that cannot be evaluated, and values that are overwritten."""
 
 from __future__ import annotations
 
 import logging
 
+from fastroai.graphs.machine.branches import Joined
 from fastroai.graphs.machine.routing import EdgeOutcome
 from fastroai.runtime.facts import EdgesResolved
 
@@ -22,3 +23,19 @@ def warn_of(graph: str, route: EdgesResolved) -> None:
                 one.edge.target,
                 one.test.explain(),
             )
+
+
+def warn_of_overwritten(graph: str, joined: Joined) -> None:
+    """Warn of each value that a branch wrote and another one overwrote, where nobody said that it may."""
+    for key, nodes in joined.overwritten.items():
+        *lost, last = map(repr, nodes)
+        logger.warning(
+            "graph %r: branches after %r wrote %r. The value of %s was the last, that of %s is overwritten. "
+            "Keep all by reducers={%r: 'append'} or 'merge', 'add', a function; 'last_wins' if it is meant",
+            graph,
+            joined.fork.node,
+            key,
+            last,
+            ", ".join(lost),
+            key,
+        )

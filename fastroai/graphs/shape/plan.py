@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
@@ -17,9 +17,21 @@ OnBranchFailure: TypeAlias = Literal["fail_all", "continue_others", "wait_all"]
 """What a failed branch does to the others of its fork."""
 OnConflict: TypeAlias = Literal["last_wins", "first_wins", "error"]
 """What holds where two branches of a fork have written the same key."""
+Reducer: TypeAlias = Literal["append", "merge", "add"] | OnConflict | Callable[[Any, Any], Any]
+"""How the values of one key are brought together that branches of a fork have written.
+
+`"append"`: a list of all; the items of what is a list already are in it. `"merge"`: one dict; of two values
+of one name, that of the branch which is declared later. `"add"`: their sum, as `+` makes it. A function of
+two values: what it gives for the first and the second, then for that and the third, and so on; it must not be
+async, and give the same for the same values, as it is called again when a run is resumed. A word of
+`on_conflict`: that, for this key.
+
+The value of before the fork comes first, then those of the branches in declaration order.
+"""
 
 ON_BRANCH_FAILURE: Final[tuple[OnBranchFailure, ...]] = get_args(OnBranchFailure)
 ON_CONFLICT: Final[tuple[OnConflict, ...]] = get_args(OnConflict)
+REDUCERS: Final = ("append", "merge", "add", *ON_CONFLICT)
 DEFAULT_MAX_STEPS: Final = 100
 """Few, since a loop that does not end is paid for."""
 DEFAULT_STEPS_PER_NODE: Final = 3
@@ -51,6 +63,8 @@ class GraphPlan:
     """How many visits are executed at most, of all nodes together."""
     on_branch_failure: OnBranchFailure = "fail_all"
     on_conflict: OnConflict = "last_wins"
+    reducers: Mapping[str, Reducer] = field(default_factory=dict)
+    """How values are brought together that branches wrote, for the keys that have something of their own."""
     max_concurrency: int | None = None
     post_dominators: Mapping[str, str | None] = field(init=False, repr=False, compare=False)
     """The next node that every way from a node to an end of the graph comes by, over all edges but

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any
 
 from fastroai.contracts.accepted import Accepted
-from fastroai.errors import ConfigurationError, GraphProblem, GraphValidationError
+from fastroai.errors import ConfigurationError, GraphProblem, GraphValidationError, nearest_hint
 from fastroai.graphs.conversation.conversation import MODES
 from fastroai.graphs.names import expected_words, is_name, listed, names_problems
 from fastroai.graphs.shape.conditions import Conditions
@@ -21,9 +22,11 @@ from fastroai.graphs.shape.plan import (
     DEFAULT_STEPS_PER_NODE,
     ON_BRANCH_FAILURE,
     ON_CONFLICT,
+    REDUCERS,
     GraphPlan,
     OnBranchFailure,
     OnConflict,
+    Reducer,
 )
 from fastroai.graphs.shape.shape import Shape
 from fastroai.records import NotGiven
@@ -43,6 +46,7 @@ def build_plan(
     max_steps: int | None = None,
     on_branch_failure: OnBranchFailure = "fail_all",
     on_conflict: OnConflict = "last_wins",
+    reducers: Mapping[str, Reducer] | None = None,
     branch_timeout: float | None = None,
     max_concurrency: int | None = None,
     conversation: object = "continuous",
@@ -64,6 +68,7 @@ def build_plan(
         *_number_problems(max_steps, branch_timeout, max_concurrency),
         *_word_problems("on_branch_failure", on_branch_failure, ON_BRANCH_FAILURE),
         *_word_problems("on_conflict", on_conflict, ON_CONFLICT),
+        *_reducer_problems({} if reducers is None else reducers, nodes),
         *_word_problems("conversation", word, MODES),
         *names_problems("pause_nodes", asking, nodes),
     ]
@@ -101,6 +106,7 @@ def build_plan(
         max_steps=_default_max_steps(nodes) if max_steps is None else max_steps,
         on_branch_failure=on_branch_failure,
         on_conflict=on_conflict,
+        reducers=dict(reducers or {}),
         max_concurrency=max_concurrency,
     )
 
@@ -139,6 +145,25 @@ def _number_problems(
 def _word_problems(option: str, word: object, words: Sequence[str]) -> Iterator[GraphProblem]:
     if word not in words:
         yield GraphProblem(f"{option}={word!r}: {expected_words(word, words)}", (option,))
+
+
+def _reducer_problems(reducers: object, nodes: Mapping[str, Node[Any]]) -> Iterator[GraphProblem]:
+    if not isinstance(reducers, Mapping):
+        yield GraphProblem(f"reducers={reducers!r}: expected a mapping of keys to reducers", ("reducers",))
+        return
+    writes = [[key for key in listed(node.writes) if is_name(key)] for node in nodes.values()]
+    known = {key for keys in writes for key in keys} if all(writes) else None  # else a node may write any
+    for key, how in reducers.items():
+        about = ("reducers", str(key))
+        if not is_name(key):
+            yield GraphProblem(f"reducers has the key {key!r}; expected a non-empty text", about)
+        elif known is not None and key not in known:
+            hint = nearest_hint(key, known)
+            yield GraphProblem(f"reducers names {key!r}, which no node writes.{hint}", about)
+        if inspect.iscoroutinefunction(how) or not (callable(how) or how in REDUCERS):
+            words = expected_words(how, REDUCERS).removeprefix("expected ")
+            expected = f"expected a function of two values, not async, or {words}"
+            yield GraphProblem(f"the reducer of {key!r} is {how!r}; {expected}", about)
 
 
 def _default_max_steps(nodes: Mapping[str, Node[Any]]) -> int:

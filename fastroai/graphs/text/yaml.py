@@ -19,7 +19,7 @@ from fastroai.errors import (
 )
 from fastroai.graphs.shape.edge import Edge, When
 from fastroai.graphs.shape.node import Node, NodeLike
-from fastroai.graphs.shape.plan import OnBranchFailure, OnConflict
+from fastroai.graphs.shape.plan import OnBranchFailure, OnConflict, Reducer
 from fastroai.graphs.text.yaml_text import MAX_CHARACTERS, Way, YamlText, kind, read_yaml
 from fastroai.usage import Budget
 
@@ -37,6 +37,7 @@ class GraphArguments(TypedDict):
     max_steps: NotRequired[int]
     on_branch_failure: NotRequired[OnBranchFailure]
     on_conflict: NotRequired[OnConflict]
+    reducers: NotRequired[Mapping[str, Reducer] | None]
     branch_timeout: NotRequired[float | None]
     max_concurrency: NotRequired[int | None]
     budget: NotRequired[Budget | None]
@@ -171,6 +172,7 @@ class PoliciesPart(_Part):
 
     on_branch_failure: str | None = None
     on_conflict: str | None = None
+    reducers: dict[str, str] | None = None
 
 
 class GraphPart(_Part):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import re
+import sys
 from typing import Any
 
 import pytest
@@ -362,3 +365,39 @@ async def test_an_agent_that_is_brought_along_takes_what_is_fastroais(server: Mo
     assert response.output == "echo: ?"
     assert seen == [agent.name] == ["mine"]
     assert FastroAgent(agent=plain).name == "plain"
+
+
+LOADED_WHERE = """
+import asyncio, sys, threading
+from fastroai import FastroAgent
+
+threads = dict()
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        threads.setdefault(name, threading.current_thread() is threading.main_thread())
+
+async def main():
+    agent = FastroAgent({built}, defer_model_check=True)
+    assert "openai" not in sys.modules
+    sys.meta_path.insert(0, Watch())
+    response = await agent.run("?"{called})
+    print(response.output, threads["openai"])
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("built", "called"), [('"openai:gpt-5-mini"', ""), ("None", ', model="openai:gpt-5-mini"')]
+)
+async def test_the_sdk_of_a_deferred_model_is_imported_in_a_thread(
+    server: ModelServer, built: str, called: str
+) -> None:
+    code = LOADED_WHERE.format(built=built, called=called)
+    environment = {**os.environ, **server.environment()}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, env=environment, stdout=asyncio.subprocess.PIPE
+    )
+    printed, _ = await process.communicate()
+    assert printed.decode().split("\n")[0] == "echo: ? False"

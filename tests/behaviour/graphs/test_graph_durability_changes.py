@@ -58,6 +58,7 @@ CHANGES: list[tuple[dict[str, Any], list[str]]] = [
     ),
     ({"on_branch_failure": "wait_all"}, ["on_branch_failure is 'wait_all' (was 'fail_all')"]),
     ({"on_conflict": "error"}, ["on_conflict is 'error' (was 'last_wins')"]),
+    ({"reducers": {"x": "append"}}, ["reducers is {'x': 'append'} (was None)"]),
     ({"edges": (*EDGES, Edge("end", "top", "on_failure")), "terminals": ["end"]}, ["to 'top', is new"]),
     ({"pause_nodes": ["end"]}, ["pause_nodes is ['end'] (was [])"]),
     ({"conversation": "isolated"}, ["conversation is 'isolated' (was 'continuous')"]),

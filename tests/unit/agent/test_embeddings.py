@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -13,9 +14,11 @@ from openai import AsyncOpenAI
 from pydantic_ai.embeddings import Embedder, TestEmbeddingModel
 from pydantic_ai.embeddings.google import GoogleEmbeddingModel, GoogleEmbeddingSettings
 from pydantic_ai.embeddings.openai import OpenAIEmbeddingModel
+from pydantic_ai.embeddings.result import EmbeddingResult
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.providers.google import GoogleProvider
 from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.usage import RequestUsage
 
 from fastroai import Budget, CostBudgetExceeded, budget_scope
 from fastroai.agent import Metered
@@ -82,7 +85,21 @@ async def test_without_reported_usage_the_bound_counts() -> None:
         await Provider(tells_usage=False).embedder().embed_query("x" * 100)
     assert scope.usage.committed_usd == 164 * PRICE
     assert not scope.usage.cost_complete
-    assert scope.records[0].error == "its result reports no usage"
+    assert scope.records[0].error == "its result reports no usage, or one that cannot be true"
+
+
+@pytest.mark.parametrize("tokens", [-3, 10**12], ids=["negative", "absurd"])
+async def test_usage_that_cannot_be_true_counts_at_the_bound(tokens: int) -> None:
+    class Gateway(TestEmbeddingModel):
+        async def embed(self, *args: Any, **kwargs: Any) -> EmbeddingResult:
+            return replace(await super().embed(*args, **kwargs), usage=RequestUsage(input_tokens=tokens))
+
+    model = Gateway("text-embedding-3-small", provider_name="openai")
+    async with budget_scope(Budget(usd=1, tokens=1_000)) as scope:
+        await Embedder(Metered().embedding_model(model)).embed_query("x" * 100)
+    assert scope.usage.committed_usd == 164 * PRICE
+    assert scope.records[0].outcome == "unmeasured"
+    assert scope.usage.input_tokens == 0
 
 
 async def test_the_title_that_google_puts_before_each_text_is_in_the_bound() -> None:

@@ -157,6 +157,15 @@ async def test_usage_that_contradicts_itself_is_unmeasured_and_said_so() -> None
     assert (record.use, str(record.error)[:24]) == ("kept", "its usage cannot be true")
 
 
+async def test_a_bill_of_openrouter_without_the_part_of_ones_own_key_is_unmeasured_and_said_so() -> None:
+    half = response(
+        provider_name="openrouter",
+        provider_details={"cost": 0.0001, "is_byok": True, "finish_reason": "stop"},
+    )
+    with pytest.warns(UserWarning, match="upstream_inference_cost"):
+        assert await outcome(RemoteModel(half)) == ("unmeasured", None)
+
+
 async def test_an_answer_without_usage_says_why_it_is_unmeasured() -> None:
     metered = Metered(PRICES).get_wrapper_model(RemoteModel(response(usage=RequestUsage())))
     assert metered is not None

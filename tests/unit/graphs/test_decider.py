@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pydantic_ai import ModelRetry
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
@@ -16,12 +15,10 @@ from support.agents import request_costs
 from support.steps import run_alone
 
 from fastroai.agent import FastroAgent
-from fastroai.errors import BudgetExceeded, RunTakenOver
+from fastroai.errors import BudgetExceeded
 from fastroai.graphs.agents.decider import Candidate, NextNode, _choice_of, decide
-from fastroai.graphs.agents.outer_stops import stops_more_than
 from fastroai.graphs.machine.routing import Choice
 from fastroai.pipelines import Pipeline, PipelineConfig
-from fastroai.runtime import Scope
 from fastroai.steps import StepConfig, StepContext, step
 
 CANDIDATES = (Candidate("reply", "answers the customer"), Candidate("escalate"))
@@ -178,16 +175,6 @@ async def test_what_the_decision_costs_is_in_the_node_that_asked() -> None:
     decider = choosing({"reasoning": "r", "target": "reply"}, cost_calculator=request_costs(100))
     result = await run_alone(deciding(decider))
     assert result.usage.steps["alone"].cost_microcents == 100
-
-
-def test_a_stop_in_a_group_is_a_stop() -> None:
-    scope = Scope("step", "node", parent=Scope("pipeline", "graph", parent=None))
-    above = BudgetExceeded(1, 1, scope_path=("graph",))
-    own = BudgetExceeded(1, 1, scope_path=("graph", "node"))
-    assert stops_more_than(scope, ExceptionGroup("two", [ValueError(), above]))
-    assert not stops_more_than(scope, ExceptionGroup("two", [ValueError(), own]))
-    assert stops_more_than(scope, RunTakenOver("r"))
-    assert not stops_more_than(scope, ModelRetry("no"))
 
 
 def test_a_choice_is_made_once_for_the_same_names() -> None:

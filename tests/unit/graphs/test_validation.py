@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -240,11 +241,30 @@ def test_an_answer_is_a_type(answer: Any) -> None:
         ({"on_branch_failure": "fail-all"}, "Did you mean 'fail_all'?"),
         ({"on_conflict": "last"}, "on_conflict='last': expected one of 'last_wins', 'first_wins', 'error'."),
         ({"on_conflict": ["error"]}, "on_conflict=['error']: expected one of"),
+        ({"reducers": ["k"]}, "reducers=['k']: expected a mapping of keys to reducers"),
+        ({"reducers": {"": "add"}}, "reducers has the key ''; expected a non-empty text"),
+        (
+            {"reducers": {"k": "appendd"}},
+            "the reducer of 'k' is 'appendd'; expected a function of two values, not async",
+        ),
+        (
+            {"reducers": {"k": "appendd"}},
+            "'merge', 'add', 'last_wins', 'first_wins', 'error'. Did you mean 'append'?",
+        ),
+        ({"reducers": {"k": asyncio.sleep}}, "expected a function of two values, not async"),
         ({"conversation": "isolate"}, "'continuous', 'isolated'. Did you mean 'isolated'?"),
     ],
 )
 def test_options_of_graphs_are_checked(options: dict[str, Any], expected: str) -> None:
     assert expected in problem("a", **options)
+
+
+def test_a_reducer_of_a_key_that_no_node_writes_is_refused_where_all_say_what_they_write() -> None:
+    nodes = {"a": Node(work, writes=["notes"])}
+    assert problem(nodes, reducers={"note": "add"}) == (
+        "reducers names 'note', which no node writes. Did you mean 'notes'?"
+    )
+    assert built("a", [], reducers={"note": "add"}).reducers == {"note": "add"}, "it may write any key"
 
 
 def test_a_conversation_that_is_no_word_is_not_checked_here() -> None:

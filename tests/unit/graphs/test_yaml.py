@@ -180,8 +180,8 @@ budget: [1]
         "line 8, column 44: unknown key edges[0].wehn; expected source, target, when, condition, fallback. "
         "Did you mean 'when'?",
         "line 9, column 3: edges[1] is a text, 'a -> b'; expected a mapping",
-        "line 10, column 12: unknown key policies.on_conflicts; expected on_branch_failure, on_conflict. "
-        "Did you mean 'on_conflict'?",
+        "line 10, column 12: unknown key policies.on_conflicts; expected on_branch_failure, on_conflict, "
+        "reducers. Did you mean 'on_conflict'?",
         "line 11, column 1: budget is a list; expected a mapping",
     ]
 
@@ -236,7 +236,7 @@ edges:
   target: c
   when: conditional
   condition: x >
-policies: {on_conflict: last}
+policies: {on_conflict: last, reducers: {x: append, y: appendd}}
 max_steps: 0
 """
     document = load(text, a=work, b=work, c=work)
@@ -249,6 +249,7 @@ max_steps: 0
         (8, 23, "edge 'a' -> 'cc' has the targe"),
         (12, 14, "the condition of edge 'b' -> '"),
         (13, 25, "on_conflict='last': expected o"),
+        (13, 56, "the reducer of 'y' is 'appendd"),
         (14, 12, "max_steps=0: expected a whole "),
         (None, None, "branch_timeout=-1: expected se"),
     ]

@@ -1,6 +1,7 @@
 """What a run gives back."""
 
 import copy
+import json
 import pickle
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,7 +11,15 @@ from typing import Any
 import pytest
 from support.agents import paid_agent
 
-from fastroai.pipelines import Pipeline, PipelineResult, StepContext, step
+from fastroai import MemoryRunStore
+from fastroai.pipelines import (
+    ConversationState,
+    ConversationStatus,
+    Pipeline,
+    PipelineResult,
+    StepContext,
+    step,
+)
 from fastroai.records import RequestRecord, Tokens, Usage
 
 
@@ -94,6 +103,21 @@ async def test_usage_is_there_by_step_and_by_model(result: PipelineResult[Any]) 
     }
 
 
+async def test_a_model_is_one_row_with_and_without_the_provider_that_its_name_tells() -> None:
+    @step
+    async def spends(ctx: StepContext) -> None:
+        ctx.record_usage(model="gpt-4o", cost_usd="0.01")
+        ctx.record_usage(model="openai:gpt-4o", cost_usd="0.02")
+        ctx.record_usage(model="search", cost_usd="0.04")
+        async with ctx.spend("0.08", model="gpt-4o") as purchase:
+            purchase.settle("0.08")
+
+    usage = (await Pipeline[Any, Any]("p", {"spends": spends}).execute()).usage
+    costs = {model: spent.cost_usd for model, spent in usage.by_model.items()}
+    assert costs == {"openai:gpt-4o": Decimal("0.11"), "search": Decimal("0.04")}
+    assert {model: row.cost_usd for model, row in usage.report().by_model.items()} == costs
+
+
 async def test_times_are_there_by_step_and_for_the_run(result: PipelineResult[Any]) -> None:
     cheap_ran, dear_ran = result.timings["cheap"], result.timings["dear"]
     assert 0 <= cheap_ran.started_ms <= cheap_ran.finished_ms <= dear_ran.started_ms <= dear_ran.finished_ms
@@ -132,3 +156,43 @@ async def test_a_result_does_not_change_any_more() -> None:
     assert result.usage.total_cost_usd == 0
     assert result.usage.steps["keeps"].cost_usd == 0
     assert result.usage.records == ()
+
+
+async def test_a_result_is_dumped_as_json() -> None:
+    @step(on_error="continue")
+    async def fails(ctx: StepContext) -> str:
+        raise ConnectionError("down")
+
+    result = await Pipeline("p", {"cheap": cheap, "fails": fails}, output_step="cheap").execute()
+
+    dumped = result.model_dump()
+
+    assert json.loads(json.dumps(dumped)) == dumped
+    assert dumped["output"] == "cheap"
+    assert dumped["errors"] == {"fails": "ConnectionError: down"}
+    assert dumped["usage"]["total"]["cost_usd"] == "0.0000015"
+    assert dumped["usage"]["steps"]["cheap"]["input_tokens"] == 100
+    assert "log" not in dumped
+    assert "plan" not in dumped
+
+
+async def test_usage_of_steps_is_summed() -> None:
+    result = await Pipeline("p", {"cheap": cheap, "dear": dear}, output_step="dear").execute()
+
+    assert sum(result.usage.steps.values()).cost_usd == result.usage.total_cost_usd
+
+
+async def test_a_result_says_how_the_run_stands_and_whether_it_was_resumed() -> None:
+    @step
+    async def ask(ctx: StepContext) -> ConversationState[str]:
+        order = ctx.get_input("order", None)
+        return ConversationState(
+            ConversationStatus.COMPLETE if order else ConversationStatus.INCOMPLETE, data=order
+        )
+
+    pipeline, store = Pipeline("p", {"ask": ask}), MemoryRunStore()
+    first = await pipeline.execute({}, run_id="r", store=store)
+    second = await pipeline.resume("r", store=store, inputs={"order": "1182"})
+
+    assert (first.status, first.was_resumed) == ("paused", False)
+    assert (second.status, second.was_resumed) == ("finished", True)

@@ -11,7 +11,7 @@ from fastroai.pipelines import Pipeline, StepContext, step
 FEW, MANY = 50, 150
 
 MOST_OF_A_STEP = 26
-MOST_OF_A_NODE = 70
+MOST_OF_A_NODE = 58
 
 
 @step

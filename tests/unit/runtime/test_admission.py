@@ -328,7 +328,7 @@ async def test_after_a_lost_request_that_nothing_bounds_a_budget_of_money_holds_
     unbounded = Terms(UNBOUNDED, is_local=True)
     run = run_with(Budget(usd=1))
     (await admit(run, unbounded)).charge_unmeasured(LOST)
-    with pytest.raises(UnboundedRequestError):
+    with pytest.raises(UnboundedRequestError, match=r"cost of earlier spending in the same budget"):
         await admit(run, request(20))
     allowing = run_with(Budget(usd=1, on_unbounded="allow"))
     (await admit(allowing, unbounded)).charge_unmeasured(LOST)

@@ -10,6 +10,7 @@ from pydantic_ai.exceptions import (
     ModelQuotaExceededError,
     ModelRateLimitError,
     ModelRequestRejectedError,
+    ModelRetry,
     ModelServerError,
     ModelUnavailableError,
     RunCancelled,
@@ -20,14 +21,17 @@ from pydantic_ai.exceptions import (
 )
 
 from fastroai.errors import (
+    BudgetExceeded,
     ConfigurationError,
     CostBudgetExceeded,
     DispatchSkippedError,
+    RunTakenOver,
     StepExecutionError,
     TimeLimitExceeded,
     UnpricedModelError,
 )
 from fastroai.runtime import (
+    Scope,
     billing_of,
     is_exhausted,
     is_terminal,
@@ -36,7 +40,7 @@ from fastroai.runtime import (
     may_retry,
     retry_after,
 )
-from fastroai.runtime.failures import leaves
+from fastroai.runtime.failures import leaves, stops
 
 
 def http(status: int) -> ModelHTTPError:
@@ -215,3 +219,14 @@ def test_an_error_inside_an_open_stream_is_unmeasured_whatever_it_is() -> None:
     error = ModelRateLimitError("gpt", "slow down")
     error.in_stream = True
     assert billing_of(error) == "unmeasured"
+
+
+def test_a_stop_above_a_scope_stops_it_also_in_a_group() -> None:
+    graph = Scope("pipeline", "graph", parent=None)
+    above = BudgetExceeded(1, 1, scope_path=("graph",))
+    own = BudgetExceeded(1, 1, scope_path=("graph", "node"))
+    assert stops(graph, ExceptionGroup("two", [ValueError(), above]))
+    assert not stops(graph, ExceptionGroup("two", [ValueError(), own]))
+    assert stops(graph, RunTakenOver("r"))
+    assert not stops(graph, ModelRetry("no"))
+    assert not stops(None, above)

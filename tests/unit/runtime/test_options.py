@@ -4,10 +4,10 @@ from typing import Any
 import pytest
 
 from fastroai.errors import ConfigurationError
-from fastroai.runtime.options import check_count, check_seconds
+from fastroai.runtime.options import LongTimeoutWarning, check_count, check_seconds
 
 
-@pytest.mark.parametrize("seconds", [None, 0.001, 1, 10**9])
+@pytest.mark.parametrize("seconds", [None, 0.001, 1, 3_600])
 def test_seconds_above_zero_are_a_timeout_and_none_is_no_timeout(seconds: float | None) -> None:
     check_seconds("timeout", seconds)
 
@@ -47,3 +47,20 @@ def test_a_count_can_have_a_least_value() -> None:
 def test_where_a_count_is_required_none_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"^retries=None"):
         check_count("retries", None, required=True)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "hint"),
+    [("timeout", 30_000, "timeout=30"), ("branch_timeout", 5_400.0, "branch_timeout=5.4")],
+)
+def test_a_time_limit_over_an_hour_is_warned_about_at_the_line_of_the_user(
+    option: str, value: float, hint: str
+) -> None:
+    with pytest.warns(LongTimeoutWarning, match=f"{option}=.* are seconds, .* hours.*{hint}") as caught:
+        check_seconds(option, value)
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(("option", "value"), [("timeout", 3_600), ("total_timeout", 90_000)])
+def test_an_hour_and_the_time_of_a_whole_run_are_as_they_are_meant(option: str, value: float) -> None:
+    check_seconds(option, value)

@@ -300,3 +300,99 @@ async def test_an_item_whose_own_task_was_cancelled_has_failed() -> None:
     (error,) = result.errors.values()
     assert isinstance(error, CancelledInside)
     assert_no_task_is_left()
+
+
+# --- failures that are kept ---
+
+
+def fails_for(*items: int) -> Any:
+    @step
+    async def half(ctx: StepContext) -> float:
+        item = ctx.get_input("item", int)
+        await asyncio.sleep(item)
+        if item in items:
+            raise ValueError(f"{item} is odd")
+        return item / 2
+
+    return half
+
+
+@in_virtual_time
+async def test_with_continue_what_finished_is_kept_and_failures_are_in_their_places() -> None:
+    async def fan_out(ctx: StepContext) -> list[Any]:
+        return await ctx.map(fails_for(1, 3), [4, 1, 2, 3], concurrency=2, on_error="continue")
+
+    four, one, two, three = (await run_alone(fan_out)).output
+    assert (four, two) == (2, 1)
+    assert (str(one), str(three)) == ("1 is odd", "3 is odd")
+    assert now() == 6, "nothing was cancelled, and every item had its turn"
+
+
+@in_virtual_time
+async def test_an_agent_that_fails_for_one_item_is_paid_for_the_others_and_their_answers_are_there() -> None:
+    async def refuse(prompt: str) -> None:
+        if prompt == "b":
+            raise ValueError("no")
+
+    async def fan_out(ctx: StepContext) -> list[str]:
+        answers = await ctx.map(paid_agent(100, before=refuse), ["a", "b", "c"], on_error="continue")
+        return [type(one).__name__ if isinstance(one, Exception) else one.output for one in answers]
+
+    result = await run_alone(fan_out)
+    assert result.output == ["answer to a", "ValueError", "answer to c"]
+    assert result.usage.total_cost_microcents == 200
+
+
+async def test_a_budget_of_an_item_is_its_failure_and_one_of_the_step_ends_the_fan_out() -> None:
+    @step(cost_budget=150)
+    async def inner(ctx: StepContext) -> int:
+        for _ in range(ctx.get_input("item")):
+            await ctx.run(paid_agent(100), "hello")
+        return 1
+
+    @step(cost_budget=350)
+    async def fan_out(ctx: StepContext) -> list[Any]:
+        first = await ctx.map(inner, [1, 2, 1], concurrency=1, on_error="continue")
+        assert [type(one) for one in first] == [int, CostBudgetExceeded, int]
+        return await ctx.map(inner, [1, 1, 1], concurrency=1, on_error="continue")
+
+    error = await failure_of(fan_out)
+    assert isinstance(error, CostBudgetExceeded)
+    assert error.scope_path == ("p", "alone")
+
+
+@in_virtual_time
+async def test_an_item_is_tried_again_before_its_failure_is_kept() -> None:
+    times: list[float] = []
+
+    @step(retries=2, retry_delay=0)
+    async def flaky(ctx: StepContext) -> int:
+        times.append(now())
+        if ctx.attempt < 3:
+            raise ValueError("not yet")
+        return ctx.attempt
+
+    async def fan_out(ctx: StepContext) -> list[Any]:
+        return await ctx.map(flaky, [1], on_error="continue")
+
+    assert (await run_alone(fan_out)).output == [3]
+    assert len(times) == 3
+
+
+@in_virtual_time
+async def test_a_fan_out_that_is_cancelled_keeps_nothing() -> None:
+    @step(total_timeout=2)
+    async def fan_out(ctx: StepContext) -> list[Any]:
+        return await ctx.map(fails_for(), [1, 3], on_error="continue")
+
+    assert isinstance(await failure_of(fan_out), TimeLimitExceeded)
+    assert_no_task_is_left()
+
+
+async def test_on_error_is_one_of_two_words() -> None:
+    async def fan_out(ctx: StepContext) -> None:
+        await ctx.map(paid_agent(), ["x"], on_error="ignore")  # type: ignore[call-overload]
+
+    error = await failure_of(fan_out)
+    assert isinstance(error, ConfigurationError)
+    assert error.option == "on_error"

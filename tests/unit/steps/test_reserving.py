@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from decimal import Decimal
 from typing import Any
@@ -21,6 +21,7 @@ from fastroai.errors import (
     CostBudgetExceeded,
     SpendLimitExceeded,
     UnpricedModelError,
+    usage_of,
 )
 from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
 from fastroai.records import RequestRecord
@@ -28,7 +29,15 @@ from fastroai.runtime.budget_scopes import BudgetScope
 from fastroai.steps import Spend
 from fastroai.store import MemoryRunStore, MemorySpendStore
 from fastroai.tracing.attributes import error_summary
-from fastroai.usage import Budget, CostCalculator, SpendBalance, SpendClaim, SpendLimit, UsageReport
+from fastroai.usage import (
+    Budget,
+    CostCalculator,
+    SpendBalance,
+    SpendClaim,
+    SpendLimit,
+    UnpricedModelWarning,
+    UsageReport,
+)
 
 DOLLAR = Budget(usd=1)
 
@@ -359,6 +368,30 @@ async def test_recorded_usage_is_charged_to_spend_limits_and_stops_the_step_that
     assert (await limit.status()).spent_usd == Decimal("1.2")
 
 
+async def test_of_recorded_usage_that_is_priced_in_part_spend_limits_count_that_part() -> None:
+    limit = SpendLimit(usd=1, store=MemorySpendStore())
+
+    @step
+    async def search(ctx: StepContext) -> None:
+        # $2.50 for a million input tokens; the fee of the search is in no price list.
+        ctx.record_usage(model="openai:gpt-4o-search-preview", input_tokens=600_000)
+
+    with pytest.raises(SpendLimitExceeded), pytest.warns(UnpricedModelWarning):
+        await Pipeline("p", {"search": search}, config=PipelineConfig(budget=limit)).execute()
+    assert (await limit.status()).spent_usd == Decimal("1.5")
+
+
+async def test_of_a_purchase_that_is_priced_in_part_spend_limits_count_that_part() -> None:
+    limit = SpendLimit(usd=1, store=MemorySpendStore(), on_unpriced="allow", on_unbounded="allow")
+    units = {"input_tokens": 600_000}
+    with pytest.raises(SpendLimitExceeded, match=r"\$1\.5 of \$1"):
+        async with budget_scope(limit):
+            for _ in range(2):
+                async with spend(model="openai:gpt-4o-search-preview", units=units) as purchase:
+                    purchase.settle()
+    assert (await limit.status()).spent_usd == Decimal("1.5")
+
+
 async def test_recorded_usage_of_a_loop_stops_it_as_soon_as_the_limit_says_so() -> None:
     limit = SpendLimit(usd=1, store=MemorySpendStore())
 
@@ -438,6 +471,57 @@ async def test_of_several_budgets_that_are_crossed_the_outermost_stops() -> None
         await pipeline.execute()
     assert caught.value.scope_path == ("p",)
     assert caught.value.usage.cost_usd == 2
+
+
+@pytest.mark.parametrize("limit", [DOLLAR, SpendLimit(usd=1, store=MemorySpendStore())])
+async def test_recorded_usage_of_unknown_cost_stops_the_step_under_a_limit_of_money(
+    limit: Budget | SpendLimit,
+) -> None:
+    runs = 0
+
+    async def reads(ctx: StepContext) -> None:
+        nonlocal runs
+        runs += 1
+        ctx.record_usage(model="acme:unheard-of", input_tokens=10)
+
+    with pytest.warns(UnpricedModelWarning):
+        error = await failure_of(step(budget=limit, retries=2)(reads))
+    assert isinstance(error, UnpricedModelError)
+    assert "Pass cost_usd= to record_usage" in str(error)
+    assert runs == 1
+    spent = usage_of(error)
+    assert spent is not None
+    assert (spent.input_tokens, spent.cost_usd, spent.cost_complete) == (10, 0, False)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        Budget(tokens=1_000),
+        Budget(usd=1, on_unpriced="allow"),
+        SpendLimit(usd=1, store=MemorySpendStore(), on_unpriced="allow"),
+    ],
+)
+async def test_recorded_usage_of_unknown_cost_passes_where_no_limit_of_money_has_to_hold(
+    limit: Budget | SpendLimit,
+) -> None:
+    async def reads(ctx: StepContext) -> str:
+        ctx.record_usage(model="acme:unheard-of", input_tokens=10)
+        return "read"
+
+    with pytest.warns(UnpricedModelWarning):
+        assert (await run_alone(step(budget=limit)(reads))).output == "read"
+
+
+async def test_a_step_that_catches_the_stop_of_recorded_usage_ends_with_it() -> None:
+    async def shops(ctx: StepContext) -> str:
+        with suppress(BudgetExceeded):
+            ctx.record_usage(model="search", cost_usd="1.5")
+        return "bought"
+
+    error = await failure_of(step(budget=DOLLAR)(shops))
+    assert isinstance(error, CostBudgetExceeded)
+    assert error.usage.cost_usd == Decimal("1.5")
 
 
 async def test_what_just_fits_stops_nothing() -> None:

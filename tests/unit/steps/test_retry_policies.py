@@ -9,8 +9,8 @@ from support.agents import paid_agent
 from support.steps import failure_of, run_alone
 from support.virtual_time import in_virtual_time, now
 
-from fastroai.errors import ConfigurationError, records_of
-from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, StepRetried, step
+from fastroai.errors import ConfigurationError, StepExecutionError, records_of
+from fastroai.pipelines import Pipeline, PipelineConfig, StepConfig, StepContext, StepRetried, step
 from fastroai.runtime import (
     DEFAULT_RETRY,
     FailureClass,
@@ -259,3 +259,45 @@ async def test_attempts_go_on_from_what_was_used_before() -> None:
             )
     assert attempts == [3, 4]
     assert reported == [RetriesUsed(attempt=4, recoverable=3)]
+
+
+# --- policies of several places ---
+
+
+def waits(retries: int, backoff: float) -> RetryPolicy:
+    return RetryPolicy(retries, backoff=backoff, jitter="none")
+
+
+@in_virtual_time
+async def test_a_class_that_the_step_does_not_name_has_the_policy_of_the_pipeline() -> None:
+    script = Script(refused(), ValueError(), refused(), ValueError("second"))
+    careful = step(retry={AMBIGUOUS: waits(1, 50)})(script)
+    error = await failure_of(
+        careful, config=PipelineConfig(retry={RECOVERABLE: waits(2, 1), AMBIGUOUS: waits(9, 1)})
+    )
+    assert str(error) == "second"
+    assert script.times == [0, 1, 51, 53]
+
+
+@in_virtual_time
+async def test_a_class_that_a_call_does_not_name_has_the_policy_of_the_step() -> None:
+    script = Script(refused(), ValueError(), ValueError("second"))
+
+    @step(retry={RECOVERABLE: waits(1, 1)})
+    async def asks(ctx: StepContext) -> None:
+        await ctx.run(paid_agent(before=script), "hello", retry={AMBIGUOUS: waits(1, 10)})
+
+    assert str(await failure_of(asks)) == "second"
+    assert script.times == [0, 1, 11]
+
+
+@in_virtual_time
+async def test_retries_between_two_places_keep_them_apart() -> None:
+    script = Script(refused())
+    named = StepConfig(retry={AMBIGUOUS: waits(1, 1)})
+    steps = {"alone": step(retries=5)(script)}
+    config = PipelineConfig(retry={RECOVERABLE: waits(3, 1)})
+    pipeline = Pipeline[None, str]("p", steps, step_configs={"alone": named}, config=config)
+    with pytest.raises(StepExecutionError):
+        await pipeline.execute()
+    assert script.times == [0]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.counting_store import Counting
 from support.faulty_store import FaultyStore, Write, everything_in, gone
 from support.run_logs import START, Log, definition, failure
 from support.run_stores import KINDS, run_stores
@@ -27,7 +27,7 @@ from fastroai.runtime.facts import (
     RunResumed,
     RunStarted,
 )
-from fastroai.store import MemoryRunStore, RunHistory, StoredKey, StoredValues
+from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.entries import (
     RunHeader,
 )
@@ -102,22 +102,6 @@ async def test_runs_are_found_by_what_they_are_while_they_go_on_and_after(store:
     assert await everything_in(store) == {}
 
 
-class Counting(MemoryRunStore):
-    """Counts what is read of it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reads: Counter[str] = Counter()
-
-    async def read(self, key: str, *, after: int = 0) -> StoredValues:
-        self.reads[key.partition(":")[0]] += 1
-        return await super().read(key, after=after)
-
-    async def list(self, prefix: str, *, after: str = "", limit: int = 100) -> Sequence[StoredKey]:
-        self.reads[f"list {prefix.partition(':')[0]}"] += 1
-        return await super().list(prefix, after=after, limit=limit)
-
-
 async def test_a_list_with_a_limit_reads_no_more_runs_than_it_gives() -> None:
     store = Counting()
     for number in range(1000):
@@ -178,6 +162,36 @@ async def test_an_entry_of_a_run_that_never_began_is_passed_over_and_purged(stor
     await RunHistory(store).purge(timedelta(days=1))
     assert await everything_in(store) == before
     assert await header_of(store, "kept") == kept
+
+
+@pytest.mark.parametrize("number", range(1, 13))
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_deletion_that_is_cut_off_leaves_only_remains_that_are_found_again(
+    number: int, after: bool
+) -> None:
+    inner = MemoryRunStore()
+    log = Log(SHAPE, run_id="r").start("a").add(RunResumed(), 86_400).add(RunResumed(), 86_400).end("paused")
+    await log.write(inner, tags=("eu",), tenant="acme", questions=(2,))
+    before = await everything_in(inner)
+    dying = FaultyStore(inner)
+
+    def gone_from(write: Write) -> None:
+        if write.number >= number:
+            raise gone()
+
+    dying.before, dying.after = (None, gone_from) if after else (gone_from, None)
+    with pytest.raises(RunStoreUnavailable):
+        await RunHistory(dying).delete("r")
+    is_there = bool(await RunHistory(inner).list())
+    if not is_there:
+        purged = MemoryRunStore()
+        for key, (values, _) in (await everything_in(inner)).items():
+            await purged.append(key, values, revision=0)
+        await RunHistory(purged).purge(timedelta(days=1))
+        left = [key for key in await everything_in(purged) if not key.startswith("index:day")]
+        assert left == []
+    await RunHistory(inner).rebuild_indexes()
+    assert (await everything_in(inner)).keys() == (before.keys() if is_there else set())
 
 
 async def test_indexes_are_rebuilt_from_the_runs(store: Any) -> None:

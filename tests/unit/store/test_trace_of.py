@@ -107,7 +107,7 @@ async def test_what_is_raised_from_such_an_error_has_it_too() -> None:
     except LookupError as later:
         trace = trace_of(later)
     assert trace is not None
-    assert trace.pipeline == "Desk"
+    assert trace.pipeline == "shop"
 
 
 async def test_a_router_passes_it_on() -> None:

@@ -68,7 +68,7 @@ def variants() -> list[Any]:
 @pytest.mark.parametrize("tool", variants())
 async def test_a_failure_reaches_the_model_as_an_ordinary_return(tool: Any) -> None:
     [part] = await returned(tool, "search", query="x")
-    assert part.content == "Tool 'search' failed: LookupError: nothing for 'x'"
+    assert part.content == "Tool 'search' failed: LookupError"
     assert part.outcome == "success"
 
 
@@ -85,7 +85,7 @@ async def test_model_retry_still_asks_the_model_to_retry(tool: Any) -> None:
     await Agent(FunctionModel(model), toolsets=toolsets).run("go")
     assert [(part.outcome, part.content) for part in first.returns] == [
         ("retried", "be precise"),
-        ("success", "Tool 'search' failed: LookupError: nothing for 'x'"),
+        ("success", "Tool 'search' failed: LookupError"),
     ]
 
 
@@ -240,7 +240,7 @@ async def test_a_safe_toolset_stays_safe_when_pydantic_ai_copies_it_for_a_run() 
 
 async def test_a_prefixed_toolset_can_be_made_safe() -> None:
     [part] = await returned(SafeToolset(FunctionToolset([search]).prefixed("web")), "web_search", query="x")
-    assert part.content == "Tool 'web_search' failed: LookupError: nothing for 'x'"
+    assert part.content == "Tool 'web_search' failed: LookupError"
 
 
 class Weather(FunctionToolsetBase[object]):

@@ -122,25 +122,12 @@ async def test_the_result_of_a_tool_that_works_is_unchanged() -> None:
     assert await counted("Delft") == 5
 
 
-async def test_a_failure_becomes_a_message_with_tool_type_and_text_and_no_traceback() -> None:
+async def test_a_failure_becomes_a_message_with_tool_and_type_and_nothing_that_the_exception_says() -> None:
     @safe_tool
     async def search(query: str) -> str:
-        raise LookupError(f"nothing for {query!r}")
+        raise LookupError(f"postgres://ada:secret@db has nothing for {query!r}")
 
-    assert await search("x") == "Tool 'search' failed: LookupError: nothing for 'x'"
-
-
-async def test_a_failure_without_a_text_is_named_by_its_type_and_a_long_text_is_cut() -> None:
-    @safe_tool
-    async def silent() -> str:
-        raise ValueError
-
-    @safe_tool
-    async def verbose() -> str:
-        raise ValueError("x" * 100_000)
-
-    assert await silent() == "Tool 'silent' failed: ValueError"
-    assert len(await verbose()) < 1_100
+    assert await search("x") == "Tool 'search' failed: LookupError"
 
 
 async def test_a_failure_is_one_line_in_the_log_and_its_traceback_is_for_debugging(
@@ -195,7 +182,7 @@ async def test_a_timeout_of_the_tools_own_is_a_failure_and_not_our_timeout() -> 
     async def fetch() -> str:
         raise TimeoutError("connect timed out")
 
-    assert await fetch() == "Tool 'fetch' failed: TimeoutError: connect timed out"
+    assert await fetch() == "Tool 'fetch' failed: TimeoutError"
 
 
 async def test_an_inner_safe_tool_times_out_by_itself() -> None:
@@ -253,7 +240,7 @@ async def test_an_async_callable_object_and_a_partial_can_be_safe() -> None:
         raise ValueError(query)
 
     assert await safe_tool(Search())("x") == "found x"
-    assert "failed: ValueError: y" in str(await safe_tool(functools.partial(fails, "y"))())
+    assert "failed: ValueError" in str(await safe_tool(functools.partial(fails, "y"))())
 
 
 @pytest.mark.parametrize(("retries", "calls"), [(0, 1), (2, 3)])
@@ -265,7 +252,7 @@ async def test_retries_are_extra_attempts_after_a_failure(retries: int, calls: i
         called.append(1)
         raise OSError("down")
 
-    assert await flaky() == "Tool 'flaky' failed: OSError: down"
+    assert await flaky() == "Tool 'flaky' failed: OSError"
     assert len(called) == calls
 
 
@@ -307,7 +294,7 @@ async def test_what_cannot_get_better_or_was_retried_inside_is_not_retried(retri
         called.append(1)
         raise error from error.original_error
 
-    assert "StepExecutionError: step 'inner' failed" in await nested()
+    assert await nested() == "Tool 'nested' failed: StepExecutionError"
     assert len(called) == 1
 
 
@@ -358,7 +345,7 @@ async def test_a_fault_in_on_error_is_logged_and_the_default_text_is_used(
         async def search() -> str:
             raise ValueError("bad")
 
-        assert await search() == "Tool 'search' failed: ValueError: bad"
+        assert await search() == "Tool 'search' failed: ValueError"
     assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 2
 
 
@@ -580,7 +567,7 @@ async def test_the_account_of_a_tool_that_failed_says_how() -> None:
         raise RuntimeError("the index is gone")
 
     async with budget_scope(Budget(usd=1)) as scope:
-        assert "the index is gone" in await search("shoes")
+        assert await search("shoes") == "Tool 'search' failed: RuntimeError"
     [record] = scope.records
     assert (record.outcome, record.error) == ("unmeasured", "RuntimeError: the index is gone")
 

@@ -1,0 +1,89 @@
+"""The inbox: the questions to people that wait for an answer, in all runs of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from pydantic import JsonValue
+
+from fastroai.errors import RunCorrupt, RunFromNewerVersion, RunFromOlderVersion
+from fastroai.runtime.facts import AnyFact, QuestionAsked
+from fastroai.store.entries import RunHeader, entry_in_store
+from fastroai.store.headers import is_running, log_key
+from fastroai.store.index import Find, held_run, indexed
+from fastroai.store.payloads import PayloadCodec, unseal
+from fastroai.store.run_store import RunStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenQuestion:
+    """A question of a run to a person that has no answer yet."""
+
+    run_id: str
+    pipeline: str
+    """The name of the graph."""
+    node: str
+    visit: int
+    question: JsonValue
+    """The output of the pause node, as JSON."""
+    answer_schema: dict[str, JsonValue] | None
+    """JSON Schema of the answer when the question was asked; `None` if the node declares no type of it."""
+    asked_at: datetime
+    tags: tuple[str, ...]
+    tenant: str | None
+
+
+def positions_of(questions: Collection[tuple[str, int]], entries: Iterable[AnyFact]) -> tuple[int, ...]:
+    """Return where in a log these questions were asked: the node and the number of the visit of each."""
+    asked = {
+        (entry.step_id, entry.visit): position
+        for position, entry in enumerate(entries, 1)
+        if isinstance(entry, QuestionAsked)
+    }
+    return tuple(asked[question] for question in questions)
+
+
+async def open_questions(
+    store: RunStore, find: Find, codec: PayloadCodec | None, limit: int | None
+) -> tuple[OpenQuestion, ...]:
+    """Return the open questions of the runs that match. See `RunHistory.questions`."""
+    found: list[OpenQuestion] = []
+    async for entry in indexed(store, find):
+        try:
+            held = await held_run(store, entry)
+        except (RunCorrupt, RunFromNewerVersion, RunFromOlderVersion):
+            continue  # nothing says that it still asks
+        # The header has them before the log says that the run waits: until then, the process has the run.
+        if held is not None and held.header.questions and not is_running(held.header, held.now):
+            found += await _questions_of(store, held.header, codec)
+        if limit is not None and len(found) >= limit:
+            break
+    return tuple(found[:limit])
+
+
+async def _questions_of(store: RunStore, header: RunHeader, codec: PayloadCodec | None) -> list[OpenQuestion]:
+    first = min(header.questions)
+    stored = (await store.read(log_key(header), after=first - 1)).values
+    found = []
+    for position in header.questions:
+        if position - first >= len(stored):
+            continue  # the process died before the question was stored, so the run asks it anew
+        asked = entry_in_store(header.run_id, position, stored[position - first])
+        if not isinstance(asked, QuestionAsked):
+            continue  # another report came first
+        found.append(
+            OpenQuestion(
+                run_id=header.run_id,
+                pipeline=header.pipeline,
+                node=asked.step_id,
+                visit=asked.visit,
+                question=unseal(asked.question, codec),
+                answer_schema=asked.answer_schema,
+                asked_at=asked.at,
+                tags=header.tags,
+                tenant=header.tenant,
+            )
+        )
+    return found

@@ -1,0 +1,103 @@
+"""What an editor infers where nothing is annotated. Checked by mypy and pyright, never run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, assert_type
+
+from pydantic_ai import Agent
+
+from fastroai import BaseStep, ChatResponse, FastroAgent, Pipeline, StepContext, step
+from fastroai.agent import ChatStream
+from fastroai.pipelines import FunctionStep
+
+
+@dataclass
+class Deps:
+    tenant: str
+
+
+@dataclass
+class MoreDeps(Deps):
+    user: str
+
+
+@dataclass
+class Other: ...
+
+
+# The defaults of PydanticAI's type variables hold.
+agent = FastroAgent("openai:gpt-5-mini")
+assert_type(agent, FastroAgent[object, str])
+tenants_agent = FastroAgent("openai:gpt-5-mini", deps_type=Deps)
+assert_type(tenants_agent, FastroAgent[Deps, str])
+assert_type(FastroAgent(agent=Agent("openai:gpt-5-mini")), FastroAgent[object, str])
+
+
+# `step` is known, with options and without.
+@step
+async def bare(ctx: StepContext[Deps]) -> str:
+    return ctx.deps.tenant
+
+
+@step(retries=2)
+async def configured(ctx: StepContext[Deps]) -> int:
+    return 1
+
+
+assert_type(bare, FunctionStep[Deps, str])
+assert_type(configured, FunctionStep[Deps, int])
+
+
+# A union, a literal and annotated types are types too; a type checker knows no word for their values.
+@step
+async def unions(ctx: StepContext[Deps]) -> str:
+    maybe: str | None = ctx.get_dependency("bare", str | None)
+    several: str | list[int] = ctx.get_dependency("bare", str | list[int])
+    kind: Literal["a", "b"] = ctx.get_dependency("bare", Literal["a", "b"])
+    count: int | None = ctx.get_dependency_or_none("configured", Annotated[int, "at least one"])
+    assert_type(ctx.get_dependency("bare", dict[str, int]), dict[str, int])
+    ctx.get_dependency("bare", str, 3)  # type: ignore[call-overload]
+    return f"{maybe} {several} {kind} {count}"
+
+
+# A lambda in a pipeline has the deps of the pipeline, else those of the agent.
+def of_less(ctx: StepContext[Deps]) -> str:
+    return ctx.deps.tenant
+
+
+async def of_more(ctx: StepContext[MoreDeps]) -> str:
+    return ctx.deps.user
+
+
+pipeline = Pipeline[Deps, str](
+    "p",
+    {
+        "ask": agent.as_step(lambda ctx: f"Say {ctx.deps.tenant.upper()}"),
+        "ask_in_turn": tenants_agent.as_step(lambda ctx: ctx.deps.tenant),
+    },
+)
+Pipeline[Deps, str]("p", {"ask": agent.as_step(lambda ctx: ctx.deps.tenat)})  # type: ignore[attr-defined]
+inputs_only: BaseStep[Deps, str] = agent.as_step(lambda ctx: ctx.get_input("text"))
+also: BaseStep[MoreDeps, str] = tenants_agent.as_step(of_more)
+fits: BaseStep[MoreDeps, str] = agent.as_step(of_less)
+agent.as_step(lambda ctx: 3)  # type: ignore[arg-type, return-value]
+
+
+# Deps that an agent needs and does not get are noticed, wherever they may stand.
+async def asks() -> None:
+    assert_type(await tenants_agent.run("hi", deps=Deps("a")), ChatResponse[str])
+    assert_type(await tenants_agent.run("hi", Deps("a")), ChatResponse[str])
+    assert_type(await tenants_agent.run("hi", Deps("a"), output_type=int), ChatResponse[int])
+    assert_type(await tenants_agent.run(message="hi", deps=MoreDeps("a", "b")), ChatResponse[str])
+    assert_type(await agent.run("hi", timeout=3), ChatResponse[str])
+    assert_type(await agent.run(message="hi", output_type=int), ChatResponse[int])
+    assert_type(agent.run_sync("hi", request_retries=0), ChatResponse[str])
+    assert_type(tenants_agent.run_sync("hi", deps=Deps("a"), output_type=int), ChatResponse[int])
+    assert_type(tenants_agent.run_stream("hi", deps=Deps("a")), ChatStream[str])
+    await tenants_agent.run("hi")  # type: ignore[call-overload]
+    await tenants_agent.run("hi", deps=Other())  # type: ignore[call-overload]
+    await tenants_agent.run("hi", Deps("a"), timeout="3")  # type: ignore[call-overload]
+    tenants_agent.run_sync("hi")  # type: ignore[call-overload]
+    tenants_agent.run_stream("hi")  # type: ignore[call-overload]
+    tenants_agent.run_stream_events("hi")  # type: ignore[call-overload]
