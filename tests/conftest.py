@@ -121,7 +121,7 @@ def shadow_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if isinstance(setup, PipelineSetup):
             divergence = first_divergence(_orchestration(setup), RunTrace(shadow))
         elif _could_be_stored(setup, log):
-            divergence = divergence_of_graph(setup, {}, RunTrace(shadow))
+            divergence = divergence_of_graph(setup, RunTrace(shadow))
         else:
             continue
         assert divergence is None, f"{divergence} in {[fact.kind for fact in facts]}"

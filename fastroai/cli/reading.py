@@ -11,7 +11,7 @@ from fastroai.cli.exits import FAILED, OK
 from fastroai.cli.opened import opened_history
 from fastroai.cli.shapes import difference_shape, run_shape, step_shape
 from fastroai.cli.text import plain
-from fastroai.store.history import RunState
+from fastroai.store.snapshot import RunState
 
 
 async def list_runs(store: str, status: str | None, pipeline: str | None, limit: int, as_json: bool) -> int:

@@ -155,7 +155,8 @@ async def _tell(history: RunHistory, run_id: str, as_json: bool) -> None:
 def _target(target: str) -> Resumable:
     found = import_target("--pipeline", target)
     if isinstance(found, type) or not hasattr(found, "resume"):
-        expected = f"a Pipeline or a Graph; it is a {type(found).__name__}"
+        kind = "class" if isinstance(found, type) else type(found).__name__
+        expected = f"a Pipeline or a Graph; it is a {kind}"
         raise ConfigurationError("--pipeline", target, expected)
     return cast("Resumable", found)
 

@@ -47,7 +47,7 @@ class GraphExecution:
         """Do what is asked of a run of this process; whether there is such a run."""
         return self._execution.heed(run_id, signal)
 
-    async def run(self, request: RunRequest[Any], *, forgiving: bool = False) -> GraphResult[Any]:
+    async def run(self, request: RunRequest[Any]) -> GraphResult[Any]:
         """Run to the end, or until it pauses."""
         execution, definition = self._execution, self._definition
         scope = execution.scope(request)
@@ -55,7 +55,7 @@ class GraphExecution:
         finish: RunFinished | None = None
         try:
             async with execution.opened(request, scope, definition) as opened:
-                run = GraphRun(self._setup, opened, request, self._calculator, forgiving=forgiving)
+                run = GraphRun(self._setup, opened, request, self._calculator)
                 finish = await execution.perform(opened, run.runner, run.decisions)
                 if finish.raised is not None:
                     raise finish.raised

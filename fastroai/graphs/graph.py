@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic
 
 from pydantic import JsonValue
-from typing_extensions import TypeVar
 
 from fastroai.calls.call import AgentLike
 from fastroai.contracts.accepted import Accepted, Accepts
@@ -24,8 +23,7 @@ from fastroai.graphs.driving import DrivenGraph
 from fastroai.graphs.execution import GraphExecution
 from fastroai.graphs.machine.replay import first_divergence, replayed
 from fastroai.graphs.questions import answer_entry, questions_in_steps, questions_of
-from fastroai.graphs.remote import cancel_halted, signal_elsewhere
-from fastroai.graphs.result import GraphResult, GraphStream, Question
+from fastroai.graphs.result import GraphResult, GraphStream, OutputT, Question
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.node import Node, NodeLike, nodes_of
@@ -34,18 +32,17 @@ from fastroai.graphs.shape.validation import build_plan
 from fastroai.graphs.text.drawing import draw
 from fastroai.graphs.text.yaml import load_graph_yaml
 from fastroai.graphs.text.yaml_writing import dump_graph_yaml
-from fastroai.human.answers import answers_to
 from fastroai.records import NOT_GIVEN, NotGiven
+from fastroai.runs.door import DepsT, FrontDoor
 from fastroai.runs.driving import DrivenRuns
 from fastroai.runs.nesting import NestedStep
-from fastroai.runs.openings import RunKeeper, needed_store, store_of
+from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store
 from fastroai.runs.request import RunRequest
 from fastroai.runtime import blocking
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in
 from fastroai.steps.contracts import bind_contract, declared_output
 from fastroai.steps.hooks import Hooks, RunHooks
-from fastroai.store.headers import check_run_id
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
@@ -53,11 +50,8 @@ from fastroai.tracing import Tracer
 from fastroai.usage import Budget, BudgetLike, Quote
 from fastroai.usage.limits import limits_of
 
-DepsT = TypeVar("DepsT", default=Any, contravariant=True)
-OutputT = TypeVar("OutputT", default=Any, covariant=True)
 
-
-class Graph(Generic[DepsT, OutputT]):
+class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
     """A state machine: nodes are steps, and edges say which comes after which, and when.
 
         graph = Graph(
@@ -73,6 +67,8 @@ class Graph(Generic[DepsT, OutputT]):
 
     Write `Graph[Deps, str](...)` to tell the editor the types of `deps` and of the output.
     """
+
+    kind = "graph"
 
     def __init__(
         self,
@@ -180,6 +176,7 @@ class Graph(Generic[DepsT, OutputT]):
                 for node_id, node in self.nodes.items()
                 if (contract := bind_contract(node.step)) is not None
             },
+            input_types={} if self._accepts is None else self._accepts.types,
             declared={
                 node_id: declared
                 for node_id, node in self.nodes.items()
@@ -296,68 +293,11 @@ class Graph(Generic[DepsT, OutputT]):
 
     # --- running ---
 
-    async def run(
-        self,
-        inputs: Mapping[str, Any] | None = None,
-        deps: DepsT | None = None,
-        tracer: Tracer | None = None,
-        *,
-        context: MutableMapping[str, Any] | None = None,
-        run_id: str | None = None,
-        store: object = None,
-    ) -> GraphResult[OutputT]:
-        """Run the graph to its end, or until it pauses. How it ended is `status` of the result.
-
-        A run that fails, or that a budget stops, is a result too, with all that was paid for.
-
-        Args:
-            inputs: What the memory begins with; nodes read it with `ctx.get_input`.
-            deps: What nodes find as `ctx.deps`, and agents called by `ctx.run` too.
-            tracer: Where spans go; by default that of the run around this one.
-            context: What nodes find as `ctx.shared`, by reference: clients, caches.
-            run_id: The id of the run; a new one unless given.
-            store: Where it is put on record, so that it can be resumed; that of the config unless given.
-
-        Raises:
-            ContractViolation: the inputs are not what the graph accepts.
-            RunExists: the store has a run of this id.
-            ValueNotStorable: an input cannot be stored.
-            RunStoreUnavailable: the store fails, and has failed each time. What it has is kept.
-        """
-        return await self._begin(RunRequest(inputs, deps, tracer, context, run_id=run_id), store)
-
-    run_sync = blocking(run, of="graph")
-
-    def stream(
-        self,
-        inputs: Mapping[str, Any] | None = None,
-        deps: DepsT | None = None,
-        tracer: Tracer | None = None,
-        *,
-        context: MutableMapping[str, Any] | None = None,
-        run_id: str | None = None,
-        store: object = None,
-    ) -> GraphStream[OutputT]:
-        """Run the graph and iterate its typed events; afterwards `stream.result` has the result.
-
-            async with graph.stream(inputs) as stream:
-                async for event in stream:
-                    match event:
-                        case StepFinished(step_id=node, visit=visit): ...
-                        case EdgesResolved(step_id=node, edges=edges): ...
-
-        Leaving early cancels the run. What `run` raises is raised at the end of the iteration.
-        """
-        return GraphStream(
-            lambda listener: self._begin(
-                RunRequest(inputs, deps, tracer, context, listener, run_id=run_id), store
-            )
-        )
-
     async def resume(
         self,
         run_id: str,
         *,
+        inputs: Mapping[str, Any] | None = None,
         input: object = NOT_GIVEN,
         node: str | None = None,
         answers: Mapping[str, Any] | None = None,
@@ -374,6 +314,8 @@ class Graph(Generic[DepsT, OutputT]):
 
         Args:
             run_id: The run.
+            inputs: New values for some inputs. They are written to the memory of the run, over what nodes
+                wrote there. A branch of a fork that is open keeps the values that it wrote itself.
             input: The answer to the question of a pause node, which becomes its output. Each
                 question takes one answer.
             node: The pause node whose question is answered; by default the one that asked first.
@@ -396,22 +338,39 @@ class Graph(Generic[DepsT, OutputT]):
             RunFromNewerVersion: a later version of FastroAI has written its record.
             RunFromOlderVersion: an earlier version of FastroAI has written its record.
         """
-        keeper = self._keeper(needed_store(store, self.config.store))
-        opening = await keeper.take_up(
-            run_id,
-            None,
-            force=force,
-            also=lambda recorded, inputs: [
-                *answers_to(recorded, answers, codec=self.config.codec),
-                *answer_entry(
-                    self._setup, recorded, inputs, input, node, codec=self.config.codec, forgiving=force
-                ),
-            ],
-        )
-        request = RunRequest(opening.inputs, deps, tracer, context, None, opening)
-        return await self._execution.run(request, forgiving=force)
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
+        also = self._answered(input, node, force)
+        return await self._resume(request, store, force=force, answers=answers, also=also)
 
-    resume_sync = blocking(resume, of="graph")
+    # In two steps, because mypy would else take the type of the twin from that of the base class.
+    _resume_sync = blocking(resume, of="graph")
+    resume_sync = _resume_sync
+
+    def resume_stream(
+        self,
+        run_id: str,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        input: object = NOT_GIVEN,
+        node: str | None = None,
+        answers: Mapping[str, Any] | None = None,
+        store: object = None,
+        deps: DepsT | None = None,
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+        force: bool = False,
+    ) -> GraphStream[OutputT]:
+        """`resume` as a stream: iterate the events of the rest of the run.
+
+        The events of what finished before are not repeated: `follow` has the facts of the whole run.
+        """
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
+        answered = self._answered(input, node, force)
+        return GraphStream(
+            lambda listener: self._resume(
+                replace(request, listener=listener), store, force=force, answers=answers, also=answered
+            )
+        )
 
     def driven(self, *, store: object = None) -> DrivenRuns:
         """Return the runs of this graph whose nodes you run yourself. See `DrivenRuns`.
@@ -435,30 +394,6 @@ class Graph(Generic[DepsT, OutputT]):
         replay = replayed(self._setup, inputs, now, part, keeper.codec, forgiving=False)
         return questions_of(self._setup, replay.machine, questions_in_steps(recorded, keeper.codec))
 
-    async def pause(self, run_id: str, *, store: object = None) -> None:
-        """Have a run that is running finish its current nodes, and halt; `resume` goes on with it.
-
-        From any process that reaches the store: a run in another one notices it within a second. It may end
-        before it halts.
-
-        Raises:
-            RunNotFound: nobody runs it here, and the store, if there is one, has no such run.
-            ConfigurationError: it is not running.
-        """
-        await self._signal(run_id, "pause", store)
-
-    async def cancel(self, run_id: str, *, store: object = None) -> None:
-        """Stop a run at once; its result has `status="cancelled"` and all partial work.
-
-        As `pause`, from any process; also one that is paused, has failed, or whose process died. A cancelled
-        run can be resumed.
-
-        Raises:
-            RunNotFound: nobody runs it here, and the store, if there is one, has no such run.
-            ConfigurationError: it has finished, or was cancelled before.
-        """
-        await self._signal(run_id, "cancel", store)
-
     def replay(self, trace: RunTrace) -> Divergence | None:
         """Decide again what a run decided, on its recorded outcomes, and give the first difference, if any.
 
@@ -468,7 +403,7 @@ class Graph(Generic[DepsT, OutputT]):
         Raises:
             RunCorrupt: the inputs on record are not what the graph accepts.
         """
-        return first_divergence(self._setup, {} if self._accepts is None else self._accepts.types, trace)
+        return first_divergence(self._setup, trace)
 
     # --- as a step ---
 
@@ -517,14 +452,22 @@ class Graph(Generic[DepsT, OutputT]):
 
     # --- parts ---
 
-    async def _begin(self, request: RunRequest[DepsT], store: object) -> GraphResult[OutputT]:
-        begun = request.begun(store, self.config.store, self._keeper)
-        return await self._execution.run(begun)
+    async def _execute(self, request: RunRequest[DepsT]) -> GraphResult[OutputT]:
+        return await self._execution.run(request)
+
+    def _heed(self, run_id: str, signal: Signal) -> bool:
+        return self._execution.heed(run_id, signal)
+
+    def _answered(self, answer: object, node: str | None, force: bool) -> AlsoOnRecord:
+        """Return how a resume puts the answer to a question on record."""
+        return lambda recorded, inputs: answer_entry(
+            self._setup, recorded, inputs, answer, node, codec=self.config.codec, forgiving=force
+        )
 
     def _keeper(self, store: RunStore) -> RunKeeper:
         return RunKeeper(
             definition=self.definition,
-            input_types={} if self._accepts is None else self._accepts.types,
+            input_types=self._setup.input_types,
             output_types={},
             dependents=dict.fromkeys(self.nodes, ()),
             store=store,
@@ -533,14 +476,3 @@ class Graph(Generic[DepsT, OutputT]):
             kind="graph",
             step_kind="node",
         )
-
-    async def _signal(self, run_id: str, signal: Signal, store: object) -> None:
-        check_run_id(run_id)
-        if not self._execution.heed(run_id, signal):
-            await asyncio.sleep(0)  # lets the task of a run that was started just now begin
-            if not self._execution.heed(run_id, signal):
-                await self._signal_elsewhere(run_id, signal, store)
-
-    async def _signal_elsewhere(self, run_id: str, signal: Signal, store: object) -> None:
-        if not await signal_elsewhere(store_of(store, self.config.store), run_id, signal):
-            await cancel_halted(self._keeper(needed_store(store, self.config.store)), run_id)

@@ -147,8 +147,5 @@ class GraphResult(Generic[OutputT]):
         return self.trace.explain()
 
 
-class GraphStream(RunStream[GraphResult[OutputT]], Generic[OutputT]):
-    """Iterates the events of a run of a graph, which goes on only as fast as they are read.
-
-    Use it with `async for`, or with `async with` to be sure that leaving it has ended the run.
-    """
+GraphStream: TypeAlias = RunStream[GraphResult[OutputT]]
+"""The stream of a run of a graph: `result` is a `GraphResult` once the iteration has ended."""

@@ -34,10 +34,7 @@ class GraphRun:
         opened: OpenRun,
         request: RunRequest[Any],
         calculator: CostCalculator,
-        *,
-        forgiving: bool,
     ) -> None:
-        """`forgiving`: the graph has changed since the run began, and it goes on by force."""
         self._setup, self.opened = setup, opened
         kept, part = opened.kept, opened.part
         past: Iterable[Past] = ()
@@ -47,7 +44,9 @@ class GraphRun:
             self.machine, threads = setup.machine(part), setup.threads()
             self.decisions = self.machine.handle(opened.started)
         else:
-            replay = replayed(setup, opened.inputs, kept.recorded, part, kept.codec, forgiving=forgiving)
+            # By force, it goes on although the graph has changed since the run began.
+            is_forced = request.opening is not None and request.opening.is_forced
+            replay = replayed(setup, opened.inputs, kept.recorded, part, kept.codec, forgiving=is_forced)
             self.machine, threads, past = replay.machine, replay.threads, replay.past.values()
             self.decisions = replay.decisions
         data = RunData(setup.name, part.path, calculator, Shared.of(request.context), setup.declared)

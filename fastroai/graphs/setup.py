@@ -32,6 +32,8 @@ class GraphSetup:
     nodes: Mapping[str, Node[Any]]
     configs: Mapping[str, ResolvedConfig]
     contracts: Mapping[str, BoundContract]
+    input_types: Mapping[str, Annotation]
+    """Declared types of inputs, by name; of those that have any."""
     declared: Mapping[str, Annotation]
     """Declared types of outputs, by node; of those that have any."""
     answers: Mapping[str, Annotation]

@@ -50,7 +50,7 @@ class Ask:
     name: str
 
     def __post_init__(self) -> None:
-        check_seconds("timeout", self.timeout)
+        check_seconds("timeout of ctx.ask", self.timeout)  # people may well take longer than an hour
         if not isinstance(self.to, str):
             raise ConfigurationError("to", self.to, "text")
         if not isinstance(self.name, str) or not self.name:

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from typing import Any, Protocol
+from typing import Any
 
 from fastroai.errors import StepExecutionError
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.steps import StepContext
 
 
-class GivesResult(Protocol[OutputT]):
-    """A pipeline or a router."""
-
-    async def execute(
-        self,
-        inputs: Mapping[str, Any] | None = None,
-        deps: Any = None,
-        *,
-        context: MutableMapping[str, Any] | None = None,
-    ) -> PipelineResult[OutputT]:
-        """Run to the result."""
-        ...
-
-
-async def output_inside(
-    inner: GivesResult[OutputT], inputs: Mapping[str, Any], context: StepContext[Any]
-) -> OutputT:
-    """What a step gives that runs a pipeline; a conversation that stopped it stops the outer run too.
+def output_inside(result: PipelineResult[OutputT], context: StepContext[Any]) -> OutputT:
+    """What a step gives that ran a pipeline; a conversation that stopped it stops the outer run too.
 
     Raises:
         StepExecutionError: its output step did not run, because of a failure inside.
     """
-    result = await inner.execute(inputs, context.deps, context=context.shared)
     context.scope.degraded |= result.quality == "degraded"
     if result.stopped_early:
         return result.conversation_state  # type: ignore[return-value]  # the outer runner looks for it

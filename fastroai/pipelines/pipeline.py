@@ -8,13 +8,11 @@ from types import MappingProxyType
 from typing import Any, Generic
 
 from pydantic import JsonValue
-from typing_extensions import TypeVar
 
 from fastroai.contracts import Contract
 from fastroai.contracts.accepted import Accepted, Accepts
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, FastroAIError, attach_trace
-from fastroai.human.answers import answers_to
 from fastroai.human.asking import Halted
 from fastroai.pipelines.contracting import bind_contracts
 from fastroai.pipelines.definition import define
@@ -27,7 +25,7 @@ from fastroai.pipelines.replay import Orchestration, first_divergence
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.pipelines.run import PipelineRun
 from fastroai.pipelines.setup import PipelineSetup
-from fastroai.pipelines.stream import PipelineStream
+from fastroai.runs.door import DepsT, FrontDoor
 from fastroai.runs.driving import DrivenRuns
 from fastroai.runs.execution import Execution
 from fastroai.runs.inputs import check_mapping
@@ -42,14 +40,13 @@ from fastroai.steps.contracts import declared_output
 from fastroai.steps.estimating import OutputsToCome
 from fastroai.steps.hooks import Hooks, RunHooks
 from fastroai.store.run_store import RunStore
+from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing import Tracer
 from fastroai.usage import CostCalculator, Quote
 
-DepsT = TypeVar("DepsT", default=Any, contravariant=True)
 
-
-class Pipeline(Generic[DepsT, OutputT]):
+class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT]):
     """Steps that run the moment their own dependencies are done.
 
         pipeline = Pipeline(
@@ -62,6 +59,8 @@ class Pipeline(Generic[DepsT, OutputT]):
 
     Write `Pipeline[Deps, str](...)` to tell the editor the types of `deps` and of the output.
     """
+
+    kind = "pipeline"
 
     def __init__(
         self,
@@ -177,115 +176,6 @@ class Pipeline(Generic[DepsT, OutputT]):
 
     # --- running ---
 
-    async def execute(
-        self,
-        inputs: Mapping[str, Any] | None = None,
-        deps: DepsT | None = None,
-        tracer: Tracer | None = None,
-        *,
-        context: MutableMapping[str, Any] | None = None,
-        run_id: str | None = None,
-        store: object = None,
-    ) -> PipelineResult[OutputT]:
-        """Run the pipeline to its result.
-
-        Args:
-            inputs: What steps read with `ctx.get_input`.
-            deps: What steps find as `ctx.deps`, and agents called by `ctx.run` too.
-            tracer: Where spans go; by default that of the run around this one.
-            context: What steps find as `ctx.shared`, by reference: clients, caches.
-            run_id: The id of the run; a new one unless given.
-            store: Where it is put on record, so that it can be resumed; that of the config unless given.
-
-        Raises:
-            StepExecutionError: a step failed, after its retries. It has the outputs and the usage of what
-                finished.
-            CostBudgetExceeded: a budget of this pipeline, or of the run around it, is used up.
-            TimeLimitExceeded: `total_timeout` ran out.
-            ContractViolation: the inputs are not what the pipeline accepts.
-            RunExists: the store has a run of this id.
-            ValueNotStorable: an input cannot be stored.
-            RunStoreUnavailable: the store fails, and has failed each time. What it has is kept.
-        """
-        return await self._begin(RunRequest(inputs, deps, tracer, context, run_id=run_id), store)
-
-    execute_sync = blocking(execute, of="pipeline")
-
-    def stream(
-        self,
-        inputs: Mapping[str, Any] | None = None,
-        deps: DepsT | None = None,
-        tracer: Tracer | None = None,
-        *,
-        context: MutableMapping[str, Any] | None = None,
-        run_id: str | None = None,
-        store: object = None,
-    ) -> PipelineStream[OutputT]:
-        """Run the pipeline and iterate what happens, as typed events; `stream.result` has the result after.
-
-            async with pipeline.stream(inputs) as stream:
-                async for event in stream:
-                    match event:
-                        case TextChunk(step_id=step_id, text=text): ...
-                        case StepFinished(step_id=step_id, usage=usage): ...
-
-        Leaving early cancels the run. What `execute` raises is raised at the end of the iteration.
-        """
-        return PipelineStream(
-            lambda listener: self._begin(
-                RunRequest(inputs, deps, tracer, context, listener, run_id=run_id), store
-            )
-        )
-
-    async def resume(
-        self,
-        run_id: str,
-        *,
-        store: object = None,
-        deps: DepsT | None = None,
-        tracer: Tracer | None = None,
-        inputs: Mapping[str, Any] | None = None,
-        answers: Mapping[str, Any] | None = None,
-        context: MutableMapping[str, Any] | None = None,
-        force: bool = False,
-    ) -> PipelineResult[OutputT]:
-        """Go on with a run that was interrupted, has failed, or is paused.
-
-        What has finished is not run again, and responses and tool results that are on record are not paid
-        for again. Budgets, usage, retries and conversations go on from where they were.
-
-        Args:
-            run_id: The run.
-            store: The store that has the run; by default that of the config.
-            deps: As in `execute`; they are not stored.
-            tracer: As in `execute`.
-            inputs: New values for some inputs, such as what a user has said since.
-            answers: Answers to questions that it waits for, by their ids, as with `Inbox.answer`.
-            context: As in `execute`; it is not stored.
-            force: Go on although the pipeline has changed.
-
-        Raises:
-            RunNotFound: the store has no such run.
-            RunInProgress: a process is running it.
-            RunDefinitionChanged: the pipeline has changed, unless `force`.
-            AnswerRejected: an answer is not what its question asks for; nothing is on record.
-            QuestionClosed: the run does not wait for one of the answers; nothing is on record.
-            RunCorrupt: its record cannot be read.
-            RunFromNewerVersion: a later version of FastroAI has written its record.
-            RunFromOlderVersion: an earlier version of FastroAI has written its record.
-        """
-        check_mapping(inputs)
-        keeper = self._keeper(needed_store(store, self.config.store))
-        opening = await keeper.take_up(
-            run_id,
-            inputs,
-            force=force,
-            also=lambda recorded, _: answers_to(recorded, answers, codec=keeper.codec),
-        )
-        return await self._execute(RunRequest(opening.inputs, deps, tracer, context, None, opening))
-
-    resume_sync = blocking(resume, of="pipeline")
-
     async def fork(
         self,
         run_id: str,
@@ -325,7 +215,7 @@ class Pipeline(Generic[DepsT, OutputT]):
             raise ConfigurationError("outputs", outputs, "a mapping of step ids to outputs")
         keeper = self._keeper(needed_store(store, self.config.store))
         opening = await keeper.fork(run_id, at=at, inputs=inputs, outputs=outputs, new_run_id=new_run_id)
-        return await self._execute(RunRequest(opening.inputs, deps, tracer, context, None, opening))
+        return await self._execute(RunRequest(None, deps, tracer, context).opened_by(opening))
 
     fork_sync = blocking(fork, of="pipeline")
 
@@ -378,11 +268,7 @@ class Pipeline(Generic[DepsT, OutputT]):
 
     async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT:
         """Run inside a step, to what that gives. For `as_step`."""
-        return await output_inside(self, inputs, context)
-
-    async def _begin(self, request: RunRequest[DepsT], store: object) -> PipelineResult[OutputT]:
-        begun = request.begun(store, self.config.store, self._keeper)
-        return await self._execute(begun)
+        return output_inside(await self.execute(inputs, context.deps, context=context.shared), context)
 
     def _keeper(self, store: RunStore) -> RunKeeper:
         return RunKeeper(
@@ -415,12 +301,19 @@ class Pipeline(Generic[DepsT, OutputT]):
             calculator=CostCalculator(),
         )
 
+    def _heed(self, run_id: str, signal: Signal) -> bool:
+        return self._execution.heed(run_id, signal)
+
     async def _execute(self, request: RunRequest[DepsT]) -> PipelineResult[OutputT]:
+        return (await self._perform(self._setup, request)).result()
+
+    async def _perform(self, setup: PipelineSetup, request: RunRequest[DepsT]) -> PipelineRun:
+        """Run to the end. `setup` is that of the pipeline, perhaps with steps of this run."""
         execution, scope = self._execution, self._execution.scope(request)
         run: PipelineRun | None = None
         try:
             async with execution.opened(request, scope, self.definition) as opened:
-                run = PipelineRun(self._setup, opened, request)
+                run = PipelineRun(setup, opened, request)
                 finish = await execution.perform(opened, run.runner, run.decisions)
                 if finish.raised is not None:
                     raise finish.raised
@@ -434,4 +327,4 @@ class Pipeline(Generic[DepsT, OutputT]):
         if finish.questions and opened.log.scope is not scope:
             raise Halted  # the step around it waits, too
         self._past_runs.add(scope.spent())
-        return run.result()
+        return run

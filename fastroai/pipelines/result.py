@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
 from fastroai.pipelines.drawing import critical_path
 from fastroai.pipelines.plan import Plan
-from fastroai.records import dump
+from fastroai.records import Usage, dump
 from fastroai.runs.quality import Quality
 from fastroai.runs.units import BegunUnit
 from fastroai.runs.usage import RunUsage, StepTiming
@@ -28,22 +29,30 @@ OutputT = TypeVar("OutputT", default=Any, covariant=True)
 class PipelineUsage(RunUsage):
     """What a whole run has spent, and each step of it."""
 
-    def __init__(self, scope: Scope, units: Mapping[str, BegunUnit]) -> None:
-        """From the scope of a run that has ended, and its steps."""
+    def __init__(
+        self,
+        scope: Scope,
+        units: Mapping[str, BegunUnit],
+        by_variant: Mapping[str, Usage] = MappingProxyType({}),
+    ) -> None:
+        """From the scope of a run that has ended, its steps, and the variants that a router tried."""
         super().__init__(scope)
         self._units = units
+        self.by_variant: Mapping[str, Usage] = dict(by_variant)
+        """For a router: usage of each variant that ran, by the name under which it is registered. A variant
+        that failed before the run was resumed is not among them."""
 
     def __getstate__(self) -> dict[str, object]:
         """Plain data for pickling and copying: the steps' usage and times instead of their live scopes."""
         return {**self.__dict__, "steps": self.steps, "timings": self.timings, "_units": {}}
 
-    def within(self, scope: Scope) -> PipelineUsage:
+    def within(self, scope: Scope, by_variant: Mapping[str, Usage]) -> PipelineUsage:
         """The same steps, with the totals of a scope around the run."""
-        return PipelineUsage(scope, self._units)
+        return PipelineUsage(scope, self._units, {**by_variant, **self.by_variant})
 
     def model_dump(self) -> dict[str, object]:
         """Return the sums, and those of each step, as values that JSON can hold."""
-        return {**super().model_dump(), "steps": self.steps}
+        return {**super().model_dump(), "steps": self.steps, "by_variant": self.by_variant}
 
     @cached_property
     def steps(self) -> Mapping[str, StepUsage]:
@@ -83,6 +92,13 @@ class PipelineResult(Generic[OutputT]):
     step_outputs: Mapping[str, Any]
     """Outputs of all steps that finished, by step id."""
     usage: PipelineUsage
+    status: RunStatus = "finished"
+    """`"paused"`: a step needs more from the user, or a pause was asked for. `"cancelled"`: somebody called
+    `cancel`. `resume` goes on with either."""
+    reason: str = ""
+    """Why it ended so."""
+    resume_at: tuple[str, ...] = ()
+    """The steps with which a run goes on that was asked to pause."""
     errors: Mapping[str, BaseException] = field(default_factory=dict)
     """Failures of steps with `on_error="continue"`, by step id."""
     skipped: Mapping[str, str] = field(default_factory=dict)
@@ -94,8 +110,6 @@ class PipelineResult(Generic[OutputT]):
     questions: tuple[OpenQuestion, ...] = ()
     """The questions that a paused run waits for, in the order in which they were asked; see `ctx.ask`."""
     run_id: str
-    status: RunStatus = "finished"
-    """`"paused"`: a step needs more from the user, or a pause was asked for. `resume` goes on."""
     quality: Quality = "clean"
     """`"degraded"`: a step failed with `on_error="continue"`, or an answer that was used broke off before its
     end, or came without its usage. Nested pipelines count."""
@@ -105,6 +119,11 @@ class PipelineResult(Generic[OutputT]):
     """What `critical_path` is made of."""
     routes: tuple[str, ...] = ()
     """For a router: the pipelines that it tried, in order; the last one gave the result."""
+
+    @property
+    def route(self) -> str | None:
+        """For a router: the pipeline that gave the result, by the name under which it is registered."""
+        return self.routes[-1] if self.routes else None
 
     @property
     def trace(self) -> RunTrace:
@@ -138,8 +157,13 @@ class PipelineResult(Generic[OutputT]):
         """Whether no step failed."""
         return not self.errors
 
-    def within(self, scope: Scope, *, routes: tuple[str, ...]) -> PipelineResult[OutputT]:
+    def within(
+        self,
+        scope: Scope,
+        *,
+        routes: tuple[str, ...] = (),
+        by_variant: Mapping[str, Usage] = MappingProxyType({}),
+    ) -> PipelineResult[OutputT]:
         """The same result with the usage of a scope around the run: what a router spent is part of it."""
-        return replace(
-            self, usage=self.usage.within(scope), run_id=scope.run_id, routes=(*routes, *self.routes)
-        )
+        usage = self.usage.within(scope, by_variant)
+        return replace(self, usage=usage, run_id=scope.run_id, routes=(*routes, *self.routes))

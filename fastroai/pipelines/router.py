@@ -5,30 +5,50 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any, Generic
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, Final, Generic
 
 from pydantic import JsonValue
 
 from fastroai.contracts.annotations import Annotation
-from fastroai.errors import ConfigurationError, ScopeClosedError, UnknownPipelineError
+from fastroai.errors import (
+    ConfigurationError,
+    ScopeClosedError,
+    StepExecutionError,
+    UnknownPipelineError,
+    usage_of,
+)
 from fastroai.pipelines.estimate import in_turn, one_of
 from fastroai.pipelines.nesting import output_inside
-from fastroai.pipelines.pipeline import DepsT, Pipeline
+from fastroai.pipelines.pipeline import Pipeline
 from fastroai.pipelines.result import OutputT, PipelineResult
-from fastroai.runs.inputs import check_mapping
+from fastroai.places import without_attempts
+from fastroai.records import Usage
+from fastroai.runs.door import DepsT, FrontDoor
 from fastroai.runs.nesting import NestedStep
+from fastroai.runs.openings import RunKeeper
+from fastroai.runs.request import RunRequest
 from fastroai.runtime import Scope, blocking, current_scope, is_terminal
-from fastroai.steps import BaseStep, StepConfig, StepContext
+from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
+from fastroai.steps.durability import step_place
 from fastroai.steps.estimating import OutputNotKnown, nothing_paid
-from fastroai.tracing import Tracer
+from fastroai.steps.once import is_on_record
+from fastroai.store.run_store import RunStore
+from fastroai.store.signals import Signal
+from fastroai.tracing import attributes
 from fastroai.usage import Quote
+
+ROUTING: Final = "route"
+"""The step of a router."""
 
 logger = logging.getLogger("fastroai.pipelines")
 
 
-class BasePipeline(ABC, Generic[DepsT, OutputT]):
+class BasePipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT]):
     """A router: `route` names the registered pipeline that gets the inputs.
 
         class Support(BasePipeline[Deps, str]):
@@ -43,8 +63,11 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
     Routers can be registered with routers, and `as_step` makes one a step.
     """
 
-    def __init__(self, name: str | None = None) -> None:
+    kind = "router"
+
+    def __init__(self, name: str | None = None, *, config: PipelineConfig | None = None) -> None:
         self.name: str = name or type(self).__name__
+        self.config: PipelineConfig = config or PipelineConfig()
         self._pipelines: dict[str, Pipeline[DepsT, OutputT] | BasePipeline[DepsT, OutputT]] = {}
         self._fallbacks: dict[str, str] = {}
 
@@ -82,6 +105,7 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
         if fallback == name:
             raise ConfigurationError("fallback", fallback, "the name of another pipeline")
         self._pipelines[name] = pipeline
+        self.__dict__.pop("_front", None)  # its definition names the pipelines
         if fallback is not None:
             self._fallbacks[name] = fallback
 
@@ -89,55 +113,79 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
     async def route(self, inputs: Mapping[str, Any], deps: DepsT) -> str:
         """The name of the pipeline that these inputs go to. What it spends is part of the run."""
 
-    async def execute(
-        self,
-        inputs: Mapping[str, Any] | None = None,
-        deps: DepsT | None = None,
-        tracer: Tracer | None = None,
-        *,
-        context: MutableMapping[str, Any] | None = None,
-    ) -> PipelineResult[OutputT]:
-        """Route and run; after a failure that another variant might survive, run its fallback.
+    # --- running ---
 
-        The usage of the whole, failed variants and routing included, is in the result.
+    @cached_property
+    def _front(self) -> _Front[DepsT, OutputT]:
+        return _Front(self)
+
+    async def _execute(self, request: RunRequest[DepsT]) -> PipelineResult[OutputT]:
+        return await self._front.perform(request)
+
+    def _keeper(self, store: RunStore) -> RunKeeper:
+        return self._front.keeper(store)
+
+    def _heed(self, run_id: str, signal: Signal) -> bool:
+        return self._front.heed(run_id, signal)
+
+    async def run_variant(
+        self, inputs: Mapping[str, Any], context: StepContext[DepsT], around: str = ""
+    ) -> PipelineResult[OutputT]:
+        """Route inside a step, and run; after a failure that another variant might survive, its fallback.
+
+        The choice is on record, so a resumed run takes the same route. `around` names the routers around
+        this one.
 
         Raises:
             UnknownPipelineError: `route`, or a `fallback`, named a pipeline that is not registered.
-            StepExecutionError: the pipeline failed, and so did its fallbacks.
         """
-        check_mapping(inputs)
         for variant in self._fallbacks.values():
             self._named(variant)  # before anything runs, not when it is needed
-        given = dict(inputs or {})
-        scope = Scope("router", self.name, parent=current_scope(), tracer=tracer)
+        scope = Scope("router", self.name, parent=current_scope())
         async with scope:
             with scope.nesting():
-                return await self._routed(scope, given, deps, context)  # type: ignore[arg-type]  # may be None
+                return await self._run_variants(scope, inputs, context, f"{around}{self.name}")
 
-    async def _routed(
-        self,
-        scope: Scope,
-        inputs: Mapping[str, Any],
-        deps: DepsT,
-        context: MutableMapping[str, Any] | None,
+    async def _run_variants(
+        self, scope: Scope, inputs: Mapping[str, Any], context: StepContext[DepsT], label: str
     ) -> PipelineResult[OutputT]:
-        name = await self.route(inputs, deps)
-        tried: list[str] = []
-        while True:
-            pipeline = self._named(name)
-            tried.append(name)
-            try:
-                result = await pipeline.execute(inputs, deps, context=context)
-            except Exception as error:
-                fallback = self._fallbacks.get(name)
-                if fallback is None or fallback in tried or not _another_may_do(error):
-                    raise
-                logger.warning("router %r: %r failed, trying %r: %s", self.name, name, fallback, error)
-                name = fallback
-            else:
-                return result.within(scope, routes=tuple(tried))
+        async def routed() -> str:
+            name = await self.route(inputs, context.deps)
+            self._named(name)
+            return name
 
-    execute_sync = blocking(execute, of="router")
+        name = await context.once(f"route of {label}", routed)
+        place = without_attempts(step_place(context.scope))
+        tried, spent = list[str](), dict[str, Usage]()
+        while True:
+            tried.append(name)
+            fallback = self._fallbacks.get(name)
+            switch = f"fallback of {label} after {name}"
+            if fallback is None or not is_on_record(context.scope, place, switch):
+                try:
+                    result = await self._run_one(scope, name, inputs, context, label)
+                except Exception as error:
+                    spent[name] = usage_of(error) or Usage()
+                    if fallback is None or fallback in tried or not _another_may_do(error):
+                        raise
+                    logger.warning("router %r: %r failed, trying %r: %s", self.name, name, fallback, error)
+                else:
+                    spent[name] = result.usage.total
+                    return result.within(scope, routes=tuple(tried), by_variant=spent)
+            name = await context.once(switch, partial(_same, fallback), returns=str)
+
+    async def _run_one(
+        self, scope: Scope, name: str, inputs: Mapping[str, Any], context: StepContext[DepsT], label: str
+    ) -> PipelineResult[OutputT]:
+        pipeline = self._named(name)
+        async with AsyncExitStack() as stack:
+            if scope.tracer is not None:
+                facts = attributes.route_attributes(router=self.name, route=name, run_id=scope.run_id)
+                span = scope.tracer.span(attributes.route_span(self.name), **facts)
+                await stack.enter_async_context(span)
+            if isinstance(pipeline, BasePipeline):
+                return await pipeline.run_variant(inputs, context, f"{label}[{name}]/")
+            return await pipeline.execute(inputs, context.deps, context=context.shared)
 
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None) -> Quote:
         """What `execute` with these inputs costs: at least, expected, at most, and why. Sends no request.
@@ -195,7 +243,7 @@ class BasePipeline(ABC, Generic[DepsT, OutputT]):
 
     async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT:
         """Run inside a step, to what that gives. For `as_step`."""
-        return await output_inside(self, inputs, context)
+        return output_inside(await self.run_variant(inputs, context), context)
 
     def _named(self, name: str) -> Pipeline[DepsT, OutputT] | BasePipeline[DepsT, OutputT]:
         try:
@@ -214,8 +262,14 @@ class SplitPipeline(BasePipeline[DepsT, OutputT]):
     `key` says what is to stay with one variant, such as a user.
     """
 
-    def __init__(self, name: str, *, key: Callable[[Mapping[str, Any], DepsT], str]) -> None:
-        super().__init__(name)
+    def __init__(
+        self,
+        name: str,
+        *,
+        key: Callable[[Mapping[str, Any], DepsT], str],
+        config: PipelineConfig | None = None,
+    ) -> None:
+        super().__init__(name, config=config)
         self._key = key
         self._weights: dict[str, float] = {}
 
@@ -261,6 +315,53 @@ class SplitPipeline(BasePipeline[DepsT, OutputT]):
             if point < 0:
                 return name
         return name
+
+
+class _Front(Pipeline[DepsT, OutputT]):
+    """A router as the pipeline that it is: its one step routes, and runs the variant."""
+
+    def __init__(self, router: BasePipeline[DepsT, OutputT]) -> None:
+        super().__init__(router.name, {ROUTING: NestedStep(router, None, StepConfig())}, config=router.config)
+        self._router = router
+
+    async def perform(self, request: RunRequest[DepsT]) -> PipelineResult[OutputT]:
+        """Run to the result of the variant."""
+        routing = _Routing(self._router)
+        try:
+            run = await self._perform(replace(self._setup, steps={ROUTING: routing}), request)
+        except StepExecutionError as error:
+            if error.step_id != ROUTING:
+                raise
+            raise error.original_error from error.original_error.__cause__
+        return run.result() if routing.result is None else routing.result.within(run.scope)
+
+    def keeper(self, store: RunStore) -> RunKeeper:
+        """Return how runs of the router get on record."""
+        return self._keeper(store)
+
+    def heed(self, run_id: str, signal: Signal) -> bool:
+        """Do what is asked of a run of this process. Return whether there is such a run."""
+        return self._heed(run_id, signal)
+
+
+class _Routing(NestedStep[Any, Any]):
+    """The step of one run of a router."""
+
+    def __init__(self, router: BasePipeline[Any, Any]) -> None:
+        super().__init__(router, None, StepConfig())
+        self._router = router
+        self.result: PipelineResult[Any] | None = None
+        """That of the variant, if it ran in this process."""
+
+    async def execute(self, context: StepContext[Any]) -> Any:
+        """Run the variant."""
+        result = await self._router.run_variant(context.inputs, context)
+        self.result = result
+        return output_inside(result, context)
+
+
+async def _same(name: str) -> str:
+    return name
 
 
 def _another_may_do(error: Exception) -> bool:

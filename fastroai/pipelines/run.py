@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +16,7 @@ from fastroai.runs.machine import Decision
 from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
 from fastroai.runs.runner import Runner
+from fastroai.runtime import Scope
 from fastroai.steps import ConversationState
 from fastroai.steps.context import RunData, StepData
 from fastroai.steps.outputs import Outputs
@@ -66,6 +68,11 @@ class PipelineRun:
             for past in replay.past.values():
                 self.runner.reopen(past)
 
+    @property
+    def scope(self) -> Scope:
+        """That of the run."""
+        return self._opened.scope
+
     def result(self) -> PipelineResult[Any]:
         """What a run gives back that was not stopped by a failure."""
         setup, runner, scope, outputs = self._setup, self.runner, self._opened.scope, self.outputs
@@ -73,18 +80,26 @@ class PipelineRun:
         stopping = _first_incomplete(outputs, plan.dependencies)
         output = None if stopping is not None else outputs.get(plan.output_step)
         state = stopping if stopping is not None else output
-        errors = {step: unit.error for step, unit in units.items() if unit.error is not None}
+        finish = runner.finish
+        assert finish is not None
+        errors = {
+            step: unit.error
+            for step, unit in units.items()
+            if unit.error is not None and not isinstance(unit.error, CancelledError)
+        }
         return PipelineResult(
             output=output,
             output_step=plan.output_step,
             step_outputs=dict(outputs),
             usage=PipelineUsage(scope, units),
+            status=finish.status,
+            reason=finish.reason,
+            resume_at=finish.resume_at,
             errors=errors,
             skipped=runner.skipped,
             conversation_state=state if isinstance(state, ConversationState) else None,
             stopped_early=stopping is not None,
             run_id=scope.run_id,
-            status="finished" if runner.finish is None else runner.finish.status,
             log=self.log,
             plan=plan,
             quality=quality_of(scope, errors, units.values()),

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Generic
+from typing import TypeAlias
 
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.runs.stream import RunStream
 
-
-class PipelineStream(RunStream[PipelineResult[OutputT]], Generic[OutputT]):
-    """Iterates the events of a run, which goes on only as fast as they are read.
-
-    Use it with `async for`, or with `async with` to be sure that leaving it has ended the run. Once the
-    iteration has ended, `result` is the `PipelineResult`.
-    """
+PipelineStream: TypeAlias = RunStream[PipelineResult[OutputT]]
+"""The stream of a run of a pipeline: `result` is a `PipelineResult` once the iteration has ended."""

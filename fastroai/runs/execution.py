@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from itertools import islice
 from threading import Lock
 from time import perf_counter
 from typing import Any, Literal
@@ -79,6 +78,11 @@ class LiveRun:
         for signal in self._early:
             _heed(runner, signal)
 
+    def end(self) -> None:
+        """Forget the runner, which results need not keep in memory."""
+        with self._lock:
+            self._runner = None
+
 
 class Execution:
     """Runs one pipeline or graph, any number of times."""
@@ -108,11 +112,9 @@ class Execution:
     def heed(self, run_id: str, signal: Signal) -> bool:
         """Do what is asked of a run of this process; whether there is such a run."""
         live = tuple(self._live.get(run_id, ()))
-        scopes = {run.scope for run in live}
-        for run in live:
-            # What is around ends what is inside.
-            if scopes.isdisjoint(islice(run.scope.lineage(), 1, None)):
-                run.heed(signal)
+        outermost = {log_of(run.scope) or run for run in live}
+        for one in outermost:
+            one.heed(signal)
         return bool(live)
 
     # --- running ---
@@ -139,6 +141,8 @@ class Execution:
             inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)
             started = RunStarted(part=scope.part, definition=dict(definition), inputs=inputs)
             log = await self._log(stack, request, scope, started, began)
+            if log.scope is scope:
+                log.heed = live.heed
             OnceRegister.of(scope)  # one for all that is nested here
             if log.run is not None and request.opening is not None:
                 after = request.opening.last_signal
@@ -215,6 +219,7 @@ class Execution:
         return run
 
     def _forget(self, run_id: str, run: LiveRun) -> None:
+        run.end()
         live = self._live[run_id]
         live.remove(run)
         if not live:

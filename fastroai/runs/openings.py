@@ -13,6 +13,8 @@ from fastroai.errors import (
     ConfigurationError,
     RunCorrupt,
     RunDefinitionChanged,
+    RunInProgress,
+    RunNotFound,
     ValueNotStorable,
     nearest_hint,
 )
@@ -30,6 +32,7 @@ from fastroai.steps import ConversationState
 from fastroai.steps.durability import stored_output, stored_value
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.headers import FoundHeader, check_run_id, read_header, read_log
+from fastroai.store.history import RunSummary
 from fastroai.store.journal import Durability
 from fastroai.store.payloads import PayloadCodec, seal
 from fastroai.store.recorded import RecordedRun
@@ -41,6 +44,9 @@ from fastroai.store.values import value_to_json
 
 PutOnRecord: TypeAlias = Callable[[Mapping[str, object]], Awaitable[DurableRun]]
 """Puts a run on record, with its inputs; called when nothing stands against it any more."""
+
+AlsoOnRecord: TypeAlias = Callable[[RecordedRun, Mapping[str, object]], Sequence[AnyFact]]
+"""Makes of the record of a run, and its inputs so far, the facts that are put on record with the resume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,8 @@ class Opening:
     """For how long it has run in earlier processes."""
     last_signal: int = 0
     """The revision of what was last asked of it there."""
+    is_forced: bool = False
+    """Whether the run goes on although its definition has changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +99,7 @@ class RunKeeper:
         inputs: Mapping[str, object] | None,
         *,
         force: bool,
-        also: Callable[[RecordedRun, Mapping[str, object]], Sequence[AnyFact]] | None = None,
+        also: AlsoOnRecord | None = None,
     ) -> Opening:
         """A run that was interrupted, has failed or waits; `inputs` replace those of the same names.
 
@@ -106,6 +114,28 @@ class RunKeeper:
             RunFromOlderVersion: an earlier version of FastroAI has written it.
         """
         recorded, found = await self.read(run_id, running_too=False)
+        return await self._opening(recorded, found, inputs, force=force, also=also)
+
+    async def take_up_interrupted(self, run_id: str) -> Opening | None:
+        """A run whose process died; `None` if it is not such a run, or no longer. Raises as `take_up`."""
+        try:
+            recorded, found = await self.read(run_id, running_too=False)
+            if RunSummary.of(found.header, found.now).status != "interrupted":
+                return None
+            return await self._opening(recorded, found, None, force=False, also=None)
+        except (RunInProgress, RunNotFound):
+            return None  # another process has taken it up, or deleted it
+
+    async def _opening(
+        self,
+        recorded: RecordedRun,
+        found: FoundHeader,
+        inputs: Mapping[str, object] | None,
+        *,
+        force: bool,
+        also: AlsoOnRecord | None,
+    ) -> Opening:
+        run_id = found.header.run_id
         if inputs and recorded.ended is not None and recorded.ended.status == "finished" and not force:
             raise ConfigurationError("inputs", inputs, f"none: run {run_id!r} has finished. Fork it")
         changed = changes(recorded.definition, self.definition)
@@ -114,7 +144,7 @@ class RunKeeper:
         before = self.restored(run_id, recorded.inputs)
         recorded.values = self._read_outputs(recorded, recorded.outputs.values())
 
-        added = () if also is None else also(recorded, {**before, **(inputs or {})})
+        added = () if also is None else also(recorded, before)
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
             anew = {name: given[name] for name in inputs or {}}
@@ -131,7 +161,8 @@ class RunKeeper:
 
         # Before it is open: from then on it can be asked.
         signal = await last_signal(self.store, found.header)
-        return Opening(run_id, {**before, **(inputs or {})}, open_run, recorded.seconds, signal)
+        given = {**before, **(inputs or {})}
+        return Opening(run_id, given, open_run, recorded.seconds, signal, is_forced=force)
 
     async def look(self, run_id: str) -> tuple[RecordedRun, Mapping[str, object]]:
         """The record of a run, as far as it is, and its inputs; nothing is taken up.

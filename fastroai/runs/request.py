@@ -31,13 +31,17 @@ DepsT = TypeVar("DepsT", default=Any)
 class RunRequest(Generic[DepsT]):
     """Made by `execute`, `stream`, `resume` and `fork`."""
 
-    inputs: Mapping[str, Any] | None
-    deps: DepsT | None
-    tracer: Tracer | None
+    inputs: Mapping[str, Any] | None = None
+    deps: DepsT | None = None
+    tracer: Tracer | None = None
     context: MutableMapping[str, Any] | None = None
     listener: Listener | None = None
     opening: Opening | None = None
     run_id: str | None = None
+
+    def opened_by(self, opening: Opening) -> RunRequest[DepsT]:
+        """Return the request for a run that has an opening, whose inputs it gets."""
+        return replace(self, inputs=opening.inputs, opening=opening)
 
     def tracer_of(self, parent: Scope | None) -> Tracer | None:
         """That of the run around this one, unless one was given."""

@@ -186,7 +186,8 @@ def run_blocking(
 def blocking(
     method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]],
     *,
-    of: str,
+    of: str | Callable[[S], str],
+    name: str = "",
     home: Callable[..., asyncio.AbstractEventLoop | None] | None = None,
 ) -> Callable[Concatenate[S, P], T]:
     """Make the sync twin of an async method.
@@ -199,10 +200,11 @@ def blocking(
 
     Args:
         method: The async method.
-        of: What errors call the object.
+        of: What errors call the object, or a function of the object that says so.
+        name: The name of the method, if it has another one than its function.
         home: Gives the `home` of `run_blocking`, from the object and the arguments.
     """
-    name = method.__name__
+    name = name or method.__name__
 
     @functools.wraps(method)
     def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -211,14 +213,16 @@ def blocking(
             inspect.signature(own).bind(*args, **kwargs)
         except TypeError as error:  # which would name the async method
             raise TypeError(f"{type(self).__name__}.{name}_sync() {error}") from None
+        called = of if isinstance(of, str) else of(self)
         return run_blocking(
             lambda: own(*args, **kwargs),
-            called=f"{of}.{name}_sync",
-            instead=f"{of}.{name}",
+            called=f"{called}.{name}_sync",
+            instead=f"{called}.{name}",
             home=None if home is None else home(self, *args, **kwargs),
         )
 
-    twin.__name__, twin.__qualname__ = f"{name}_sync", f"{method.__qualname__}_sync"
+    around = method.__qualname__.removesuffix(method.__name__)
+    twin.__name__, twin.__qualname__ = f"{name}_sync", f"{around}{name}_sync"
     twin.__doc__ = (
         f"`{name}` for scripts and worker threads. On a running event loop it raises `RunningLoopError`; "
         f"await `{name}` there.\n\n{inspect.getdoc(method)}"

@@ -25,7 +25,7 @@ from fastroai.runtime.facts import (
 )
 from fastroai.runtime.scope import Scope
 from fastroai.runtime.threads import depth, work_for
-from fastroai.store.log import Log
+from fastroai.store.log import Log, run_of
 from fastroai.store.payloads import seal, unseal
 from fastroai.store.runs import DurableRun
 from fastroai.store.values import value_from_json, value_to_json
@@ -48,6 +48,12 @@ IfInterrupted = Literal["repeat", "fail"]
 def idempotency_key(run_id: str, place: str) -> str:
     """The same for every attempt at a step of a run, in every process: 32 hexadecimal digits."""
     return hashlib.sha256("\0".join((run_id, place)).encode()).hexdigest()[:32]
+
+
+def is_on_record(scope: Scope, place: str, name: str) -> bool:
+    """Whether an earlier process of the run has done a side effect."""
+    run = run_of(scope)
+    return run is not None and isinstance(run.recorded.once(place, name), OnceDone)
 
 
 class OnceRegister:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fastroai.store.run_store import RunStore as RunStore
     from fastroai.store.run_store import StoredKey as StoredKey
     from fastroai.store.run_store import StoredValues as StoredValues
+    from fastroai.store.snapshot import RunSnapshot as RunSnapshot
     from fastroai.store.spend_postgres import PostgresSpendStore as PostgresSpendStore
     from fastroai.store.spend_redis import RedisSpendStore as RedisSpendStore
     from fastroai.store.spend_sqlite import SQLiteSpendStore as SQLiteSpendStore
@@ -50,6 +51,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".run_redis": ("RedisRunStore",),
         ".run_sqlite": ("SQLiteRunStore",),
         ".run_store": ("RunStore", "StoredKey", "StoredValues"),
+        ".snapshot": ("RunSnapshot",),
         ".spend_postgres": ("PostgresSpendStore",),
         ".spend_redis": ("RedisSpendStore",),
         ".spend_sqlite": ("SQLiteSpendStore",),

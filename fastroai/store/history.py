@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from fastroai.errors import (
     ConfigurationError,
@@ -47,18 +47,12 @@ from fastroai.store.index import (
 )
 from fastroai.store.payloads import PayloadCodec, check_codec, unseal_text
 from fastroai.store.run_store import RunStore
+from fastroai.store.snapshot import RunSnapshot, RunState
 
 if TYPE_CHECKING:
     from fastroai.store.following import FollowedRun
     from fastroai.store.spending import Dimension, SpendingRow
     from fastroai.store.trace import RunTrace
-
-RunState: TypeAlias = RunStatus | Literal["interrupted", "unreadable"]
-"""Status of a run, as seen from outside.
-
-`interrupted`: the process that ran it has died; it can be resumed. `unreadable`: its record is damaged,
-or another version of FastroAI wrote it.
-"""
 
 _STATES: Final = tuple(state for part in get_args(RunState) for state in get_args(part))
 _UNREADABLE: Final = (RunCorrupt, RunFromNewerVersion, RunFromOlderVersion)
@@ -197,10 +191,23 @@ class RunHistory:
 
     async def trace(self, run_id: str) -> RunTrace:
         """What happened in a run, as far as it is on record. Raises as `header`."""
+        return await self._trace(await self.header(run_id))
+
+    async def state(self, run_id: str) -> RunSnapshot:
+        """Return how far a run is. Raises as `header`."""
+        check_run_id(run_id)
+        found = await read_header(self._store, run_id)
+        trace = await self._trace(found.header)
+        # The log was read later, and it is the truth. Only the header knows whether a process has the run.
+        has_died = trace.ended is None and RunSummary.of(found.header, found.now).status == "interrupted"
+        return RunSnapshot(status="interrupted" if has_died else trace.status, trace=trace)
+
+    async def _trace(self, header: RunHeader) -> RunTrace:
         from fastroai.store.trace import RunTrace
         from fastroai.store.unsealing import unseal_entry
 
-        entries = await read_log(self._store, await self.header(run_id))
+        run_id = header.run_id
+        entries = await read_log(self._store, header)
         try:
             return RunTrace(unseal_entry(entry, self._codec) for entry in entries)
         except ConfigurationError:

@@ -10,6 +10,7 @@ from fastroai.places import is_in
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import NOWHERE, AnyFact, QuestionAsked, RunFinished
 from fastroai.store.runs import DurableRun
+from fastroai.store.signals import Signal
 from fastroai.store.telling import as_told
 from fastroai.store.trace import RunTrace
 
@@ -30,6 +31,8 @@ class Log:
         """The fact with which the run ended, if no exception ended it."""
         self.asked: dict[str, tuple[str, QuestionAsked]] = {}
         """The questions that wait for an answer, by id, with their places, as this process has asked them."""
+        self.heed: Callable[[Signal], None] = lambda signal: None
+        """Does what is asked of the run, if its process knows how."""
         self._is_over = False
 
     def ask(self, question: QuestionAsked, stored: QuestionAsked, place: str) -> None:

@@ -263,6 +263,11 @@ class RecordedRun:
         ends = [bisect(found, cut, key=itemgetter(0)) for cut in cuts]
         return [found[begin:end] for begin, end in pairwise([0, *ends, len(found)])]
 
+    @property
+    def resumptions(self) -> Sequence[RunResumed]:
+        """Each time that a process took the run up, in order."""
+        return [one for one in self.entries if isinstance(one, RunResumed)]
+
     def resumed_now(self) -> RecordedRun:
         """Return the record as it would be if a process took the run up now."""
         return RecordedRun(self._run_id, [*self.entries, RunResumed(part=self.opened.part)])

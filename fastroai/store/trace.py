@@ -188,8 +188,13 @@ class RunTrace:
             named = [*ends] if self.status == "finished" and isinstance(ends, list) else []
         else:
             named = [shape.get("output_step")]
-        outputs = {s.step: s.output for s in self.steps if s.depth == 0 and s.status in _HAS_OUTPUT}
+        outputs = self.outputs
         return next((outputs[str(step)] for step in named if step in outputs), None)
+
+    @property
+    def outputs(self) -> dict[str, JsonValue]:
+        """The latest output of each step or node of the run itself that has given one, by id."""
+        return {s.step: s.output for s in self.steps if s.depth == 0 and s.status in _HAS_OUTPUT}
 
     # --- steps ---
 

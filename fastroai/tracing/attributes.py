@@ -59,6 +59,9 @@ BUDGET_LOWERED: Final = "fastroai.budget.lowered"
 """Whether a request was given a lower `max_tokens` because the budget could pay for no more."""
 
 RUN_ID: Final = "fastroai.run.id"
+ROUTER_NAME: Final = "fastroai.router.name"
+ROUTE: Final = "fastroai.router.route"
+"""The variant that a router runs, by the name under which it is registered."""
 PIPELINE_NAME: Final = "fastroai.pipeline.name"
 GRAPH_NAME: Final = "fastroai.graph.name"
 STEP_ID: Final = "fastroai.step.id"
@@ -78,6 +81,11 @@ _AGGREGATED: Final = ("gen_ai.usage.", "gen_ai.aggregated_usage.")
 def run_span(kind: Literal["pipeline", "graph"], name: str) -> str:
     """Name of the span of a run."""
     return f"{kind} {name}"
+
+
+def route_span(router: str) -> str:
+    """Name of the span around a variant of a router."""
+    return f"router {router}"
 
 
 def step_span(step_id: str) -> str:
@@ -100,6 +108,11 @@ def run_attributes(
 ) -> dict[str, AttributeValue]:
     """What is known when a pipeline or graph starts."""
     return {PIPELINE_NAME if kind == "pipeline" else GRAPH_NAME: name, RUN_ID: run_id}
+
+
+def route_attributes(*, router: str, route: str, run_id: str) -> dict[str, AttributeValue]:
+    """What is known when a variant of a router starts."""
+    return {ROUTER_NAME: router, ROUTE: route, RUN_ID: run_id}
 
 
 def step_attributes(

@@ -168,7 +168,7 @@ async def perform_graph(task: Task, shape: GraphShape, store: Deadly) -> dict[st
         while result.status == "paused":
             asked = result.questions[0]
             assert asked.answer_schema is not None
-            if asked.question in shape.answers:  # of ctx.ask, and not of a pause node
+            if asked.node not in shape.answers:  # of ctx.ask, and not of a pause node
                 await Inbox(store).answer(asked.id, shape.answers[asked.question])
                 result = await graph.resume(task.run_id, store=store)
                 continue

@@ -142,6 +142,8 @@ async def runs() -> None:
     assert_type(result.trace, RunTrace)
     assert_type(graph.to_mermaid(result), str)
     assert_type(graph.run_sync({"text": "x"}, Deps()), GraphResult[str])
+    assert_type(await graph.execute({"text": "x"}, Deps()), GraphResult[str])
+    assert_type(graph.resume_stream("r", input=True, deps=Deps()), GraphStream[str])
     assert_type(await graph.resume(result.run_id, input=True, deps=Deps()), GraphResult[str])
     assert_type(graph.resume_sync(result.run_id, node="node", input=True), GraphResult[str])
     await graph.run({"text": "x"}, OtherDeps())  # type: ignore[arg-type]

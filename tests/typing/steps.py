@@ -33,6 +33,7 @@ from fastroai.pipelines import (
     TextChunk,
 )
 from fastroai.records import RequestRecord
+from fastroai.store import FollowedRun, RunSnapshot
 from fastroai.tracing import Tracer
 
 
@@ -171,6 +172,18 @@ async def runs() -> None:
     pipeline.execute_sync({"text": "x"}, tenant="a")  # type: ignore[call-arg]
     pipeline.resume_sync()  # type: ignore[call-arg]
     await pipeline.execute({"text": "x"}, OtherDeps())  # type: ignore[arg-type]
+    assert_type(await pipeline.run({"text": "x"}, Deps()), PipelineResult[str])
+    assert_type(pipeline.run_sync({"text": "x"}, Deps()), PipelineResult[str])
+    assert_type(pipeline.resume_stream("r", deps=Deps()), PipelineStream[str])
+    assert_type(await pipeline.get_state("r"), RunSnapshot)
+    assert_type(pipeline.follow("r", after=3), FollowedRun)
+    assert_type(
+        await pipeline.recover(deps_for=lambda run: Deps()), Mapping[str, PipelineResult[str] | Exception]
+    )
+    await pipeline.recover(deps_for=lambda run: OtherDeps())  # type: ignore[arg-type, return-value]
+    await pipeline.run({"text": "x"}, OtherDeps())  # type: ignore[arg-type]
+    assert_type(await split.resume("r", deps=Deps()), PipelineResult[str])
+    assert_type(split.stream({"text": "x"}, Deps()), PipelineStream[str])
     async with pipeline.stream({"text": "x"}, Deps()) as stream:
         assert_type(stream, PipelineStream[str])
         async for event in stream:

@@ -84,7 +84,14 @@ class GraphReplay(Replay):
         self._written: dict[str, tuple[int | None, dict[str, object]]] = {}
         """By visit: what an attempt wrote, and which one."""
         self._messages: dict[str, JsonValue] = {}
-        super().__init__(setup.machine(part, known=known), RunStarted(inputs=inputs, part=part))
+        self._replaced = [{} if part.place else dict(one.inputs) for one in recorded.resumptions]
+        """The inputs that each resumption replaced, as they are on record; those of nested graphs are not."""
+        self._resumptions = 0
+        renewed = {name for one in self._replaced for name in one}
+        kept = {name: value for name, value in inputs.items() if name not in renewed}
+        first = {name: value for name, value in recorded.opened.inputs.items() if name in renewed}
+        started = RunStarted(inputs={**kept, **self._inputs(first)}, part=part)
+        super().__init__(setup.machine(part, known=known), started)
 
     def follow(self, change: Changed) -> None:
         """Bring the conversations along."""
@@ -130,6 +137,9 @@ class GraphReplay(Replay):
                 self.due.pop((name, visit.number), None)
                 self.tell(StepCancelled(name, "", visit=visit.number, written=written))
         self._keep_partial_work()
+        for name, value in self._inputs(self._replaced[self._resumptions]).items():
+            machine.root.memory.write(name, value, "", machine.events)
+        self._resumptions += 1
         if machine.stopped is None or not any(one is machine.stopped.error for one in self._failures):
             return ()
         joined = tuple(f"{fork}/" for fork in self._joined)
@@ -284,6 +294,9 @@ class GraphReplay(Replay):
         except ContractViolation as error:
             raise self._corrupt(f"what node {visit.node!r} gave is not what it declares: {error}") from error
 
+    def _inputs(self, stored: Mapping[str, JsonValue]) -> dict[str, object]:
+        return {name: self._value(value, self._setup.input_types.get(name)) for name, value in stored.items()}
+
     def _value(self, stored: JsonValue, declared: object) -> Any:
         try:
             return stored_value(stored, declared, self._codec)
@@ -332,8 +345,8 @@ def replayed(
     )
 
 
-def first_divergence(setup: GraphSetup, input_types: Mapping[str, Any], trace: RunTrace) -> Divergence | None:
-    """The first one, in the outermost graph. `input_types` are those that are declared, by name.
+def first_divergence(setup: GraphSetup, trace: RunTrace) -> Divergence | None:
+    """The first one, in the outermost graph.
 
     Raises:
         ConfigurationError: it is the trace of a run of a pipeline.
@@ -343,7 +356,9 @@ def first_divergence(setup: GraphSetup, input_types: Mapping[str, Any], trace: R
         return other
     recorded = RecordedRun(trace.run_id, [seal_payloads(entry) for entry in trace.entries])
     try:
-        inputs = {name: value_from_json(value, input_types.get(name)) for name, value in trace.inputs.items()}
+        inputs = {
+            name: value_from_json(value, setup.input_types.get(name)) for name, value in trace.inputs.items()
+        }
     except ValueError as error:
         raise RunCorrupt(trace.run_id, 1, f"its inputs are not what the graph accepts: {error}") from error
     return divergence_of(

@@ -47,7 +47,8 @@ from fastroai.human import OpenQuestion, to_console
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished, StepHalted, StepStarted
 from fastroai.steps.base import FunctionStep
 from fastroai.store.recorded import RecordedRun
-from fastroai.testing import ModelServer, Reply
+from fastroai.testing import ModelServer, Reply, ToolCall
+from fastroai.testing.requests import ServedRequest
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -198,6 +199,31 @@ async def test_each_item_of_a_map_can_ask(store: Any) -> None:
     answers = dict(zip([one.id for one in paused.questions], ["left", "right"], strict=True))
     result = await desk(ask).resume("r", store=store, answers=answers)
     assert result.output == [["x: left", "y: right"], "done"]
+
+
+async def test_a_tool_of_an_agent_asks_and_the_model_is_not_asked_again(
+    server: ModelServer, model: Model, store: Any
+) -> None:
+    def answer(request: ServedRequest) -> Reply:
+        if request.tool_results:
+            return Reply(f"the person said {request.tool_results[0].text}")
+        return Reply(tool_calls=(ToolCall("confirm", {"what": "pay"}),))
+
+    server.rule(None, answer)
+
+    @step
+    async def ask(ctx: StepContext[Any]) -> str:
+        async def confirm(what: str) -> bool:
+            return await ctx.ask(f"{what}?", bool)
+
+        return str((await ctx.run(FastroAgent(model, tools=[confirm]), "go on")).output)
+
+    paused = await desk(ask).execute(run_id="r", store=store)
+    (asked,) = paused.questions
+    assert (asked.question, len(server.ledger.entries)) == ("pay?", 1)
+    result = await desk(ask).resume("r", store=store, answers={asked.id: True})
+    assert result.output == ["the person said true", "done"]
+    assert len(server.ledger.entries) == result.usage.request_count == 2
 
 
 async def test_a_sync_step_asks_too(store: Any) -> None:
@@ -467,7 +493,7 @@ async def test_without_an_answer_for_that_case_the_step_fails_in_time(store: Any
 
 
 async def test_the_deadline_is_that_of_the_first_time(store: Any) -> None:
-    pipeline = desk(asks(timeout=3_600))
+    pipeline = desk(asks(timeout=7 * 86_400))  # which is no warning, as people take their time
     paused = await pipeline.execute(run_id="r", store=store)
     again = await pipeline.resume("r", store=store)
     assert again.questions[0].deadline == paused.questions[0].deadline

@@ -509,7 +509,7 @@ def test_progress_of_nested_steps_and_retries(store: SQLiteRunStore, user_code: 
         ("--pipeline", "broken_code:desk", "(broken_code.py, line 2)"),
         ("--pipeline", "user_code_of_a_test:desc", "Did you mean 'desk'?"),
         ("--pipeline", "user_code_of_a_test:make_deps", "a Pipeline or a Graph; it is a function"),
-        ("--pipeline", "user_code_of_a_test:Pipeline", "a Pipeline or a Graph; it is a type"),
+        ("--pipeline", "user_code_of_a_test:Pipeline", "a Pipeline or a Graph; it is a class"),
         ("--deps", "user_code_of_a_test:fails", "KeyError: 'deps'"),
         ("--deps", "user_code_of_a_test:nope", "an attribute of 'user_code_of_a_test'"),
         ("--answer", "1", "nothing for a pipeline, which takes --inputs"),

@@ -1,5 +1,6 @@
 """Agents, pipelines and routers as steps."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -219,3 +220,33 @@ async def test_the_step_of_an_agent_may_have_a_config() -> None:
     made = paid_agent(before=fails_once).as_step("hello", config=StepConfig(retries=1, retry_delay=0))
     assert (await run_alone(made)).output == "answer to hello"
     assert repr(made) == "<step of FastroAgent(name='agent')>"
+
+
+async def test_cancelling_through_a_nested_pipeline_cancels_the_run_that_has_the_id() -> None:
+    arrived = asyncio.Event()
+
+    @step
+    async def waits(ctx: StepContext) -> None:
+        arrived.set()
+        await asyncio.Event().wait()
+
+    inner = Pipeline[Any, Any]("inner", {"waits": waits})
+    outer = Pipeline[Any, Any]("outer", {"inner": inner.as_step()})
+    run = asyncio.create_task(outer.execute(run_id="r"))
+    await asyncio.wait_for(arrived.wait(), 10)
+    await inner.cancel("r")
+    result = await run
+    assert (result.status, result.output, result.errors) == ("cancelled", None, {})
+
+
+async def test_a_pipeline_that_is_asked_to_pause_while_a_nested_one_runs_halts_after_it() -> None:
+    @step
+    async def quick(ctx: StepContext) -> str:
+        await outer.pause(ctx.run_id)
+        return "quick"
+
+    inner = Pipeline[Any, Any]("inner", {"one": quick, "two": quick}, {"two": ["one"]})
+    outer = Pipeline[Any, Any]("outer", {"inner": inner.as_step(), "after": quick}, {"after": ["inner"]})
+    result = await outer.execute()
+    assert (result.status, result.resume_at) == ("paused", ("after",))
+    assert result.step_outputs == {"inner": "quick"}

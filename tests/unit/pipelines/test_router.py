@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.agents import paid_agent
+from support.tracing import RecordingTracer
 from support.virtual_time import in_virtual_time
 
 from fastroai.errors import (
@@ -18,6 +19,8 @@ from fastroai.errors import (
     UnknownPipelineError,
 )
 from fastroai.pipelines import BasePipeline, Pipeline, PipelineConfig, SplitPipeline, StepContext, step
+from fastroai.runtime.facts import OnceDone
+from fastroai.store import MemoryRunStore
 
 
 def answering(answer: str, microcents: int = 100) -> Pipeline[Any, Any]:
@@ -322,3 +325,112 @@ def test_weights_may_be_tiny_or_huge() -> None:
     made.add_variant("a", answering("a"), weight=1e-300)
     made.add_variant("b", answering("b"), weight=1e300)
     assert {made.variant_of(str(number)) for number in range(100)} == {"b"}
+
+
+# --- on record ---
+
+
+class Changes(BasePipeline[Any, Any]):
+    """Names one pipeline after the other, in order."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__("changes")
+        self.names = list(names)
+
+    async def route(self, inputs: Mapping[str, Any], deps: Any) -> str:
+        await paid_agent(7).run("which?")
+        return self.names.pop(0)
+
+
+class Hangs:
+    """Pipelines whose step hangs until it may go on."""
+
+    def __init__(self) -> None:
+        self.arrived, self.go_on, self.visits = asyncio.Event(), asyncio.Event(), list[str]()
+
+    def pipeline(self, name: str) -> Pipeline[Any, Any]:
+        @step
+        async def hangs(ctx: StepContext) -> str:
+            self.visits.append(name)
+            await ctx.run(paid_agent(100), "hello")
+            self.arrived.set()
+            await self.go_on.wait()
+            return name
+
+        return Pipeline(name, {"hangs": hangs})
+
+
+async def test_a_resumed_run_takes_the_same_route_and_pays_for_nothing_again() -> None:
+    hangs, store = Hangs(), MemoryRunStore()
+    made = Changes("a", "b")
+    made.register_pipeline("a", hangs.pipeline("a"))
+    made.register_pipeline("b", hangs.pipeline("b"))
+    run = asyncio.create_task(made.execute(run_id="r", store=store))
+    await asyncio.wait_for(hangs.arrived.wait(), 10)
+    await made.cancel("r")
+    assert (await run).status == "cancelled"
+    hangs.go_on.set()
+    result = await made.resume("r", store=store)
+    assert (result.output, result.route, made.names, hangs.visits) == ("a", "a", ["b"], ["a", "a"])
+    assert result.usage.total_cost_microcents == 107
+    assert result.usage.by_variant["a"].cost_microcents == 100
+    assert list(result.step_outputs) == ["hangs"]
+    assert (await made.resume("r", store=store)).output == "a"
+
+
+async def test_a_run_that_fell_back_goes_on_with_the_fallback() -> None:
+    hangs, store = Hangs(), MemoryRunStore()
+    made = Changes("first")
+    made.register_pipeline("first", failing(ValueError("x")), fallback="second")
+    made.register_pipeline("second", hangs.pipeline("second"))
+    run = asyncio.create_task(made.execute(run_id="r", store=store))
+    await asyncio.wait_for(hangs.arrived.wait(), 10)
+    await made.cancel("r")
+    await run
+    hangs.go_on.set()
+    result = await made.resume("r", store=store)
+    assert (result.output, result.routes) == ("second", ("first", "second"))
+    assert result.usage.total_cost_microcents == 117, "the failure of the first was paid for once"
+
+
+async def test_a_router_that_is_a_step_takes_the_same_route_too() -> None:
+    hangs, store = Hangs(), MemoryRunStore()
+    inner = Changes("a", "b")
+    inner.register_pipeline("a", hangs.pipeline("a"))
+    inner.register_pipeline("b", hangs.pipeline("b"))
+    middle = Changes("inner", "nothing")
+    middle.register_pipeline("inner", inner)
+    outer = Pipeline[Any, Any]("outer", {"routed": middle.as_step()})
+    run = asyncio.create_task(outer.execute(run_id="r", store=store))
+    await asyncio.wait_for(hangs.arrived.wait(), 10)
+    await outer.cancel("r")
+    await run
+    hangs.go_on.set()
+    assert (await outer.resume("r", store=store)).output == "a"
+    assert hangs.visits == ["a", "a"]
+
+
+async def test_the_cost_of_each_variant_is_in_the_usage() -> None:
+    made = with_fallbacks(first=(failing(ValueError("x")), "second"), second=(answering("second"), None))
+    result = await made.execute({"to": "first"})
+    costs = {name: usage.cost_microcents for name, usage in result.usage.by_variant.items()}
+    assert costs == {"first": 10, "second": 100}
+    assert result.route == "second"
+
+
+async def test_the_route_is_in_the_trace_and_in_the_spans() -> None:
+    tracer = RecordingTracer()
+    made = with_fallbacks(first=(failing(ValueError("x")), "second"), second=(answering("second"), None))
+    result = await made.execute({"to": "first"}, tracer=tracer)
+    done = {fact.name: fact.result for fact in result.trace.entries if isinstance(fact, OnceDone)}
+    assert done == {"route of support": "first", "fallback of support after first": "second"}
+    spans = [span for span in tracer.spans if span.name == "router support"]
+    assert [span.attributes["fastroai.router.route"] for span in spans] == ["first", "second"]
+
+
+async def test_a_router_has_the_settings_of_a_run() -> None:
+    store = MemoryRunStore()
+    made = SplitPipeline[Any, Any]("s", key=lambda inputs, deps: "k", config=PipelineConfig(store=store))
+    made.add_variant("only", answering("only"), weight=1)
+    await made.execute(run_id="r")
+    assert (await made.get_state("r")).outputs == {"route": "only"}

@@ -121,7 +121,7 @@ async def test_a_router_passes_it_on() -> None:
         await desk.execute({})
     trace = trace_of(caught.value)
     assert trace is not None
-    assert trace.pipeline == "shop"
+    assert trace.pipeline == "Desk"
 
 
 async def test_it_survives_pickling() -> None:

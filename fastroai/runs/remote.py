@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastroai.errors import ConfigurationError, RunNotFound
+from fastroai.errors import ConfigurationError
 from fastroai.records import Usage
 from fastroai.runs.openings import RunKeeper
 from fastroai.runtime.facts import RunFinished
@@ -11,15 +11,13 @@ from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal, send_signal
 
 
-async def signal_elsewhere(store: RunStore | None, run_id: str, signal: Signal) -> bool:
+async def signal_elsewhere(store: RunStore, run_id: str, signal: Signal) -> bool:
     """Leave word for the process that has the run; whether there is one.
 
     Raises:
-        RunNotFound: there is no store, or it has no such run.
+        RunNotFound: the store has no such run.
         ConfigurationError: the run has ended, so that nothing can be asked of it.
     """
-    if store is None:
-        raise RunNotFound(run_id, "the runs of this graph in this process")
     found = await read_header(store, run_id)
     header = found.header
     if is_running(header, found.now):

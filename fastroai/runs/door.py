@@ -1,0 +1,323 @@
+"""`FrontDoor`: how runs of pipelines, graphs and routers are begun, taken up, watched and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any, ClassVar, Final, Generic
+
+from typing_extensions import TypeVar
+
+from fastroai.errors import RunNotFound
+from fastroai.human.answers import answers_to
+from fastroai.runs.inputs import check_mapping
+from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store, store_of
+from fastroai.runs.remote import cancel_halted, signal_elsewhere
+from fastroai.runs.request import RunRequest
+from fastroai.runs.stream import RunStream
+from fastroai.runtime import blocking
+from fastroai.runtime.facts import AnyFact
+from fastroai.steps import PipelineConfig
+from fastroai.store.following import FollowedRun
+from fastroai.store.headers import check_run_id
+from fastroai.store.history import RunHistory, RunSummary
+from fastroai.store.recorded import RecordedRun
+from fastroai.store.run_store import RunStore
+from fastroai.store.signals import Signal
+from fastroai.store.snapshot import RunSnapshot
+from fastroai.tracing import Tracer
+
+DepsT = TypeVar("DepsT", default=Any, contravariant=True)
+ResultT = TypeVar("ResultT", default=Any, covariant=True)
+
+_AT_ONCE: Final = 10
+"""How many runs `recover` takes up at the same time."""
+_KIND: Final = attrgetter("kind")
+
+
+class FrontDoor(ABC, Generic[DepsT, ResultT]):
+    """What every kind of run offers. The base class of `Pipeline`, `Graph` and `BasePipeline`."""
+
+    kind: ClassVar[str]
+    """What errors call it."""
+    name: str
+    config: PipelineConfig
+
+    # --- to be filled in ---
+
+    @abstractmethod
+    async def _execute(self, request: RunRequest[DepsT]) -> ResultT:
+        """Run to the result."""
+
+    @abstractmethod
+    def _keeper(self, store: RunStore) -> RunKeeper:
+        """Return how its runs get on record."""
+
+    @abstractmethod
+    def _heed(self, run_id: str, signal: Signal) -> bool:
+        """Do what is asked of a run of this process. Return whether there is such a run."""
+
+    # --- new runs ---
+
+    async def execute(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        deps: DepsT | None = None,
+        tracer: Tracer | None = None,
+        *,
+        context: MutableMapping[str, Any] | None = None,
+        run_id: str | None = None,
+        store: object = None,
+    ) -> ResultT:
+        """Run to the result. `run` is the same method.
+
+        A graph's run that fails, or that a budget stops, is a result too, with all that was paid for; a
+        pipeline raises.
+
+        Args:
+            inputs: What steps read with `ctx.get_input`; the memory of a graph begins with it.
+            deps: What steps find as `ctx.deps`, and agents called by `ctx.run` too.
+            tracer: Where spans go; by default that of the run around this one.
+            context: What steps find as `ctx.shared`, by reference: clients, caches.
+            run_id: The id of the run; a new one unless given.
+            store: Where it is put on record, so that it can be resumed; that of the config unless given.
+
+        Raises:
+            StepExecutionError: a step of a pipeline failed, after its retries. It has the outputs and the
+                usage of what finished.
+            CostBudgetExceeded: a budget of this pipeline, or of the run around it, is used up.
+            TimeLimitExceeded: `total_timeout` of a pipeline ran out.
+            ContractViolation: the inputs are not what is accepted.
+            RunExists: the store has a run of this id.
+            ValueNotStorable: an input cannot be stored.
+            RunStoreUnavailable: the store fails, and has failed each time. What it has is kept.
+        """
+        return await self._begin(RunRequest(inputs, deps, tracer, context, run_id=run_id), store)
+
+    run = execute
+    execute_sync = blocking(execute, of=_KIND)
+    run_sync = blocking(run, of=_KIND, name="run")
+
+    def stream(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        deps: DepsT | None = None,
+        tracer: Tracer | None = None,
+        *,
+        context: MutableMapping[str, Any] | None = None,
+        run_id: str | None = None,
+        store: object = None,
+    ) -> RunStream[ResultT]:
+        """Run and iterate what happens, as typed events; `stream.result` has the result after.
+
+            async with pipeline.stream(inputs) as stream:
+                async for event in stream:
+                    match event:
+                        case TextChunk(step_id=step_id, text=text): ...
+                        case StepFinished(step_id=step_id, usage=usage): ...
+
+        Leaving early cancels the run. What `execute` raises is raised at the end of the iteration.
+        """
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
+        return RunStream(lambda listener: self._begin(replace(request, listener=listener), store))
+
+    # --- going on ---
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        answers: Mapping[str, Any] | None = None,
+        store: object = None,
+        deps: DepsT | None = None,
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+        force: bool = False,
+    ) -> ResultT:
+        """Go on with a run that was interrupted, has failed, was cancelled, or is paused.
+
+        What has finished is not run again, and responses and tool results that are on record are not paid
+        for again. Budgets, usage, retries and conversations go on from where they were.
+
+        Args:
+            run_id: The run.
+            inputs: New values for some inputs, such as what a user has said since.
+            answers: Answers to questions that it waits for, by their ids, as with `Inbox.answer`.
+            store: The store that has the run; by default that of the config.
+            deps: As in `execute`; they are not stored.
+            tracer: As in `execute`.
+            context: As in `execute`; it is not stored.
+            force: Go on although the pipeline or graph has changed.
+
+        Raises:
+            RunNotFound: the store has no such run.
+            RunInProgress: a process is running it.
+            RunDefinitionChanged: the pipeline or graph has changed, unless `force`.
+            AnswerRejected: an answer is not what its question asks for; nothing is on record.
+            QuestionClosed: the run does not wait for one of the answers; nothing is on record.
+            RunCorrupt: its record cannot be read.
+            RunFromNewerVersion: a later version of FastroAI has written its record.
+            RunFromOlderVersion: an earlier version of FastroAI has written its record.
+        """
+        return await self._resume(
+            RunRequest(inputs, deps, tracer, context, run_id=run_id), store, force=force, answers=answers
+        )
+
+    resume_sync = blocking(resume, of=_KIND)
+
+    def resume_stream(
+        self,
+        run_id: str,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        answers: Mapping[str, Any] | None = None,
+        store: object = None,
+        deps: DepsT | None = None,
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+        force: bool = False,
+    ) -> RunStream[ResultT]:
+        """`resume` as a stream: iterate the events of the rest of the run.
+
+        The events of what finished before are not repeated: `follow` has the facts of the whole run.
+        """
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
+        return RunStream(
+            lambda listener: self._resume(
+                replace(request, listener=listener), store, force=force, answers=answers
+            )
+        )
+
+    async def recover(
+        self,
+        *,
+        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]] | None = None,
+        store: object = None,
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+    ) -> Mapping[str, ResultT | Exception]:
+        """Resume the runs whose processes died, which have the status `interrupted`, and no other run.
+
+            outcomes = await pipeline.recover(deps_for=lambda run: Deps(tenant=run.tenant))
+
+        Call it when a service starts. Several processes may call it at once: each run is resumed by one of
+        them. Ten runs go on at a time.
+
+        Args:
+            deps_for: Returns the `deps` of a run, which are not stored. It may be async.
+            store: The store that has the runs; by default that of the config.
+            tracer: As in `execute`.
+            context: As in `execute`; all runs share it.
+
+        Returns:
+            By run id, the result, or the exception that `resume` raised or `deps_for` did.
+        """
+        keeper = self._keeper(needed_store(store, self.config.store))
+        history = RunHistory(keeper.store, codec=self.config.codec)
+        places, outcomes = asyncio.Semaphore(_AT_ONCE), dict[str, ResultT | Exception]()
+
+        async def recover_one(run: RunSummary) -> None:
+            async with places:
+                try:
+                    opening = await keeper.take_up_interrupted(run.run_id)
+                    if opening is None:
+                        return
+                    deps = None if deps_for is None else deps_for(run)
+                    given: DepsT | None = await deps if inspect.isawaitable(deps) else deps
+                    request = RunRequest(None, given, tracer, context)
+                    outcomes[run.run_id] = await self._execute(request.opened_by(opening))
+                except Exception as error:
+                    outcomes[run.run_id] = error
+
+        async with asyncio.TaskGroup() as group:
+            for run in await history.list(status="interrupted", pipeline=self.name):
+                group.create_task(recover_one(run))
+        return outcomes
+
+    # --- watching and stopping ---
+
+    async def get_state(self, run_id: str, *, store: object = None) -> RunSnapshot:
+        """Return how far a run is, whatever process runs it: status, outputs, what runs, what is asked.
+
+        Raises:
+            RunNotFound: the store has no such run.
+            RunCorrupt: its record cannot be read.
+        """
+        return await self._history(store).state(run_id)
+
+    def follow(self, run_id: str, *, after: int = 0, store: object = None) -> FollowedRun:
+        """Iterate the facts of a run with their positions, live, whatever process runs it.
+
+            async for position, fact in pipeline.follow(run_id, after=last_position): ...
+
+        See `RunHistory.follow`, which says when it ends and what it raises.
+        """
+        return self._history(store).follow(run_id, after=after)
+
+    async def pause(self, run_id: str, *, store: object = None) -> None:
+        """Have a run that is running finish its current steps, and halt; `resume` goes on with it.
+
+        From any process that reaches the store: a run in another one notices it within a second. It may end
+        before it halts. The run is the outermost one: what is nested in it runs to its end.
+
+        Raises:
+            RunNotFound: nobody runs it here, and the store, if there is one, has no such run.
+            ConfigurationError: it is not running.
+        """
+        await self._signal(run_id, "pause", store)
+
+    async def cancel(self, run_id: str, *, store: object = None) -> None:
+        """Stop a run at once; its result has `status="cancelled"` and all partial work.
+
+        As `pause`, from any process; also one that is paused, has failed, or whose process died. A cancelled
+        run can be resumed.
+
+        Raises:
+            RunNotFound: nobody runs it here, and the store, if there is one, has no such run.
+            ConfigurationError: it has finished, or was cancelled before.
+        """
+        await self._signal(run_id, "cancel", store)
+
+    # --- parts ---
+
+    async def _begin(self, request: RunRequest[DepsT], store: object) -> ResultT:
+        return await self._execute(request.begun(store, self.config.store, self._keeper))
+
+    async def _resume(
+        self,
+        request: RunRequest[DepsT],
+        store: object,
+        *,
+        force: bool,
+        answers: Mapping[str, Any] | None,
+        also: AlsoOnRecord | None = None,
+    ) -> ResultT:
+        check_mapping(request.inputs)
+        keeper = self._keeper(needed_store(store, self.config.store))
+        run_id = "" if request.run_id is None else request.run_id
+
+        def answered(recorded: RecordedRun, inputs: Mapping[str, object]) -> Sequence[AnyFact]:
+            more = () if also is None else also(recorded, inputs)
+            return [*answers_to(recorded, answers, codec=keeper.codec), *more]
+
+        opening = await keeper.take_up(run_id, request.inputs, force=force, also=answered)
+        return await self._execute(request.opened_by(opening))
+
+    def _history(self, store: object) -> RunHistory:
+        return RunHistory(needed_store(store, self.config.store), codec=self.config.codec)
+
+    async def _signal(self, run_id: str, signal: Signal, store: object) -> None:
+        check_run_id(run_id)
+        if not self._heed(run_id, signal):
+            await asyncio.sleep(0)  # lets the task of a run that was started just now begin
+            if not self._heed(run_id, signal):
+                found = store_of(store, self.config.store)
+                if found is None:
+                    raise RunNotFound(run_id, f"the runs of this {self.kind} in this process")
+                if not await signal_elsewhere(found, run_id, signal):
+                    await cancel_halted(self._keeper(found), run_id)

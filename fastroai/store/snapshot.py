@@ -1,0 +1,74 @@
+"""How far a run is, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished, RunStatus
+
+if TYPE_CHECKING:
+    from fastroai.store.trace import RunTrace
+
+RunState: TypeAlias = RunStatus | Literal["interrupted", "unreadable"]
+"""Status of a run, as seen from outside.
+
+`interrupted`: the process that ran it has died; it can be resumed. `unreadable`: its record is damaged,
+or another version of FastroAI wrote it.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSnapshot:
+    """How far a run is, whatever process runs it: `await pipeline.get_state(run_id)`.
+
+    Values are as they are on record: JSON.
+    """
+
+    status: RunState
+    trace: RunTrace = field(repr=False)
+    """What has happened so far, and what it cost: `trace.usage`."""
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self.trace.run_id
+
+    @property
+    def position(self) -> int:
+        """Position of the last fact. To see what follows: `pipeline.follow(run_id, after=position)`."""
+        return len(self.trace.entries)
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """The inputs, with those that were replaced on resume."""
+        return self.trace.inputs
+
+    @property
+    def outputs(self) -> Mapping[str, Any]:
+        """The latest output of each step or node that has given one, by id."""
+        return self.trace.outputs
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """Ids of the steps or nodes that have started and not ended. An interrupted run starts them anew."""
+        return tuple(
+            dict.fromkeys(one.step for one in self.trace.steps if one.depth == 0 and one.status == "running")
+        )
+
+    @property
+    def questions(self) -> tuple[QuestionAsked, ...]:
+        """Questions that wait for an answer, in the order in which they were asked."""
+        open_ones = dict[str, QuestionAsked]()
+        for entry in self.trace.entries:
+            if isinstance(entry, QuestionAsked):
+                open_ones[entry.place] = entry
+            elif isinstance(entry, AnswerGiven):
+                open_ones.pop(entry.place, None)
+        return tuple(open_ones.values())
+
+    @property
+    def finish(self) -> RunFinished | None:
+        """How the run ended or why it paused; `None` while it goes on, and if its process died."""
+        return self.trace.ended

@@ -1,0 +1,360 @@
+"""Every front door opens everything: one test of behaviour for each cell of the table in the docs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastroai.errors import ConfigurationError, RunExists
+from fastroai.graphs import Edge, Graph
+from fastroai.pipelines import (
+    BasePipeline,
+    Pipeline,
+    RunFinished,
+    RunStarted,
+    SplitPipeline,
+    StepContext,
+    StepFinished,
+    StepStarted,
+    step,
+)
+from fastroai.store import RunHistory, SQLiteRunStore
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "front-doors.md"
+PATIENCE = 60.0
+
+
+@dataclass
+class Desk:
+    """A door to two steps, of which the second waits while it is told to."""
+
+    kind: str
+    place: str
+    store: SQLiteRunStore
+    ran: list[str] = field(default_factory=list)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    leave: asyncio.Event = field(default_factory=asyncio.Event)
+    elsewhere: str = ""
+    """What the second step does in another process: `wait` or `die`."""
+
+    @property
+    def door(self) -> Any:
+        return DOORS[self.kind](self)
+
+    @property
+    def first(self) -> Any:
+        @step
+        async def first(ctx: StepContext[str]) -> str:
+            self.ran.append("first")
+            return "first"
+
+        return first
+
+    @property
+    def second(self) -> Any:
+        @step
+        async def second(ctx: StepContext[str]) -> str:
+            self.ran.append("second")
+            self.arrived.set()
+            if self.elsewhere:
+                print("arrived", flush=True)
+            if self.elsewhere == "die":
+                os._exit(9)
+            await self.leave.wait()
+            return f"{ctx.get_input('text', str)} for {ctx.deps}"
+
+        return second
+
+    def take(self) -> list[str]:
+        ran, self.ran = self.ran, []
+        return ran
+
+
+def _pipeline(desk: Desk) -> Pipeline[str, str]:
+    name = "one" if desk.kind in ROUTERS else "desk"
+    return Pipeline(name, {"first": desk.first, "second": desk.second}, {"second": ["first"]})
+
+
+def _graph(desk: Desk) -> Graph[str, str]:
+    return Graph(
+        "desk", nodes={"first": desk.first, "second": desk.second}, edges=[Edge("first", "second", "always")]
+    )
+
+
+class _Router(BasePipeline[str, str]):
+    """Goes to another variant each time that it is asked."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__("desk")
+        self.asked = 0
+        self.register_pipeline("one", _pipeline(desk))
+        self.register_pipeline("other", Pipeline("other", {"never": desk.first}))
+
+    async def route(self, inputs: Mapping[str, Any], deps: str) -> str:
+        self.asked += 1
+        return "one" if self.asked == 1 else "other"
+
+
+def _split(desk: Desk) -> SplitPipeline[str, str]:
+    split = SplitPipeline[str, str]("desk", key=lambda inputs, deps: deps)
+    split.add_variant("one", _pipeline(desk), weight=1)
+    return split
+
+
+DOORS: dict[str, Callable[[Desk], Any]] = {
+    "Pipeline": _pipeline,
+    "Graph": _graph,
+    "BasePipeline": _Router,
+    "SplitPipeline": _split,
+}
+ROUTERS = ("BasePipeline", "SplitPipeline")
+
+
+@asynccontextmanager
+async def halted_in_the_middle(desk: Desk) -> AsyncIterator[Any]:
+    """A run `r` of which the first step has finished and the second was cancelled."""
+    door = desk.door
+    run = asyncio.create_task(door.run({"text": "tea"}, "Ada", run_id="r", store=desk.store))
+    await asyncio.wait_for(desk.arrived.wait(), PATIENCE)
+    await door.cancel("r")
+    assert (await run).status == "cancelled"
+    assert desk.take() == ["first", "second"]
+    desk.leave.set()
+    yield door
+
+
+async def run_and_execute(desk: Desk) -> None:
+    desk.leave.set()
+    results = [
+        await desk.door.run({"text": "tea"}, "Ada"),
+        await desk.door.execute({"text": "tea"}, "Ada"),
+        await asyncio.to_thread(desk.door.run_sync, {"text": "tea"}, "Ada"),
+        await asyncio.to_thread(desk.door.execute_sync, {"text": "tea"}, "Ada"),
+    ]
+    assert [(one.output, one.status) for one in results] == [("tea for Ada", "finished")] * 4
+
+
+async def run_id_and_store(desk: Desk) -> None:
+    desk.leave.set()
+    result = await desk.door.run({"text": "tea"}, "Ada", run_id="r", store=desk.store)
+    assert result.run_id == "r"
+    assert (await RunHistory(desk.store).summary("r")).status == "finished"
+    with pytest.raises(RunExists):
+        await desk.door.run({"text": "tea"}, "Ada", run_id="r", store=desk.store)
+
+
+async def stream(desk: Desk) -> None:
+    desk.leave.set()
+    async with desk.door.stream({"text": "tea"}, "Ada", run_id="r", store=desk.store) as events:
+        seen = [event async for event in events]
+    assert isinstance(seen[0], RunStarted)
+    assert isinstance(seen[-1], RunFinished)
+    assert "second" in [one.step_id for one in seen if isinstance(one, StepFinished)]
+    assert events.result.output == "tea for Ada"
+
+
+async def resume(desk: Desk) -> None:
+    async with halted_in_the_middle(desk) as door:
+        result = await door.resume("r", store=desk.store, deps="Bob")
+    assert (result.output, result.status) == ("tea for Bob", "finished")
+    assert desk.take() == ["second"]
+
+
+async def resume_with_inputs(desk: Desk) -> None:
+    async with halted_in_the_middle(desk) as door:
+        result = await door.resume("r", inputs={"text": "ink"}, store=desk.store, deps="Bob")
+    assert (result.output, desk.take()) == ("ink for Bob", ["second"])
+    trace = await RunHistory(desk.store).trace("r")
+    assert trace.inputs == {"text": "ink"}
+    assert desk.kind in ROUTERS or trace.replay(door) is None
+
+
+async def resume_stream(desk: Desk) -> None:
+    async with (
+        halted_in_the_middle(desk) as door,
+        door.resume_stream("r", inputs={"text": "ink"}, store=desk.store, deps="Bob") as events,
+    ):
+        seen = [event async for event in events]
+    assert [one.step_id for one in seen if isinstance(one, StepStarted)][-1] == "second"
+    assert not [one for one in seen if isinstance(one, StepStarted) and one.step_id == "first"]
+    assert events.result.output == "ink for Bob"
+
+
+async def fork(desk: Desk) -> None:
+    desk.leave.set()
+    door = desk.door
+    await door.run({"text": "tea"}, "Ada", run_id="r", store=desk.store)
+    assert desk.take() == ["first", "second"]
+    other = await door.fork("r", at="second", inputs={"text": "ink"}, store=desk.store, deps="Bob")
+    assert (other.output, desk.take()) == ("ink for Bob", ["second"])
+    assert (await RunHistory(desk.store).summary(other.run_id)).forked_from == "r"
+
+
+async def pause(desk: Desk) -> None:
+    door = desk.door
+    async with door.stream({"text": "tea"}, "Ada", run_id="r", store=desk.store) as events:
+        async for event in events:
+            if isinstance(event, StepStarted) and event.step_id == "first":
+                await door.pause("r")
+    paused = events.result
+    assert (paused.status, paused.reason) == ("paused", "a pause was requested")
+    assert paused.resume_at == ("second",)
+    assert desk.take() == ["first"]
+    desk.leave.set()
+    assert (await door.resume("r", store=desk.store, deps="Bob")).output == "tea for Bob"
+    with pytest.raises(ConfigurationError, match="it is finished"):
+        await door.pause("r", store=desk.store)
+
+
+async def cancel(desk: Desk) -> None:
+    async with halted_in_the_middle(desk) as door:
+        assert (await door.get_state("r", store=desk.store)).status == "cancelled"
+    with pytest.raises(ConfigurationError, match="it is cancelled"):
+        await door.cancel("r", store=desk.store)
+
+
+async def cancel_from_another_process(desk: Desk) -> None:
+    other = await in_another_process(desk, "wait")
+    door = desk.door
+    try:
+        await door.cancel("r", store=desk.store)
+        facts = [fact async for _, fact in door.follow("r", store=desk.store)]
+        assert isinstance(facts[-1], RunFinished)
+        assert facts[-1].status == "cancelled"
+        assert await asyncio.wait_for(other.wait(), PATIENCE) == 0
+    finally:
+        if other.returncode is None:
+            other.kill()
+            await other.wait()
+
+
+async def get_state(desk: Desk) -> None:
+    door = desk.door
+    run = asyncio.create_task(door.run({"text": "tea"}, "Ada", run_id="r", store=desk.store))
+    await asyncio.wait_for(desk.arrived.wait(), PATIENCE)
+    state = await door.get_state("r", store=desk.store)
+    assert (state.run_id, state.status, state.finish) == ("r", "running", None)
+    assert (state.inputs, state.questions) == ({"text": "tea"}, ())
+    # A router is a pipeline whose one step runs the variant.
+    outputs, last = ({}, "route") if desk.kind in ROUTERS else ({"first": "first"}, "second")
+    assert (state.running, outputs.items() <= state.outputs.items()) == ((last,), True)
+    desk.leave.set()
+    await run
+    later = await door.get_state("r", store=desk.store)
+    assert (later.status, later.running, later.outputs[last]) == ("finished", (), "tea for Ada")
+    assert later.position > state.position
+
+
+async def follow(desk: Desk) -> None:
+    door = desk.door
+    run = asyncio.create_task(door.run({"text": "tea"}, "Ada", run_id="r", store=desk.store))
+    await asyncio.wait_for(desk.arrived.wait(), PATIENCE)
+    position = (await door.get_state("r", store=desk.store)).position
+    rest = door.follow("r", after=position, store=desk.store)
+    desk.leave.set()
+    after = [(at, fact) async for at, fact in rest]
+    await run
+    assert [at for at, _ in after] == [*range(position + 1, position + 1 + len(after))]
+    assert [fact.output for _, fact in after if isinstance(fact, StepFinished)][-1] == "tea for Ada"
+    assert isinstance(after[-1][1], RunFinished)
+    everything = [fact async for _, fact in door.follow("r", store=desk.store)]
+    assert isinstance(everything[0], RunStarted)
+
+
+async def recover(desk: Desk) -> None:
+    other = await in_another_process(desk, "die")
+    assert await asyncio.wait_for(other.wait(), PATIENCE) == 9
+    door = desk.door
+    assert (await door.get_state("r", store=desk.store)).status == "interrupted"
+    untouched = Desk(desk.kind, desk.place, desk.store)
+    doomed = untouched.door
+    run = asyncio.create_task(doomed.run({"text": "tea"}, "Ada", run_id="cancelled", store=desk.store))
+    await asyncio.wait_for(untouched.arrived.wait(), PATIENCE)
+    await doomed.cancel("cancelled")
+    assert (await run).status == "cancelled"
+    desk.leave.set()
+    asked = list[str]()
+
+    async def deps_for(run: Any) -> str:
+        asked.append(run.run_id)
+        return "Bob"
+
+    outcomes = await door.recover(deps_for=deps_for, store=desk.store)
+    assert {run_id: one.output for run_id, one in outcomes.items()} == {"r": "tea for Bob"}
+    assert (desk.take(), asked) == (["second"], ["r"])
+    assert await door.recover(deps_for=deps_for, store=desk.store) == {}
+
+
+POWERS: dict[str, Callable[[Desk], Awaitable[None]]] = {
+    "`run`, `execute`": run_and_execute,
+    "`run_id=`, `store=`": run_id_and_store,
+    "`stream`": stream,
+    "`resume`": resume,
+    "`resume(inputs=)`": resume_with_inputs,
+    "`resume_stream`": resume_stream,
+    "`fork`": fork,
+    "`pause`": pause,
+    "`cancel`": cancel,
+    "`cancel` from another process": cancel_from_another_process,
+    "`get_state`": get_state,
+    "`follow`": follow,
+    "`recover`": recover,
+}
+NOT_BUILT = {("Graph", "`fork`"), *((router, power) for router in ROUTERS for power in ("`fork`", "`pause`"))}
+CELLS = [(door, power) for door in DOORS for power in POWERS if (door, power) not in NOT_BUILT]
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SQLiteRunStore]:
+    store = SQLiteRunStore(tmp_path / "runs.db")
+    yield store
+    await store.aclose()
+
+
+@pytest.mark.parametrize(("door", "power"), CELLS)
+async def test_the_power_works_through_the_front_door(
+    door: str, power: str, store: SQLiteRunStore, tmp_path: Path
+) -> None:
+    await POWERS[power](Desk(door, str(tmp_path / "runs.db"), store))
+
+
+def test_the_guide_has_the_table_of_what_is_tested_here() -> None:
+    lines = [line for line in GUIDE.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    doors = [door.strip("`") for door in head[1:]]
+    said = {(door, row[0]): cell for row in rows for door, cell in zip(doors, row[1:], strict=True)}
+    built = {(door, power): (door, power) in CELLS for door in DOORS for power in POWERS}
+    assert said == {cell: "yes" if is_built else "no" for cell, is_built in built.items()}
+
+
+# --- runs of other processes ---
+
+
+async def in_another_process(desk: Desk, does: str) -> asyncio.subprocess.Process:
+    """The same desk there, with a run `r` whose second step has started, and waits or dies."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, __file__, desk.kind, desk.place, does, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert await asyncio.wait_for(process.stdout.readline(), PATIENCE) == b"arrived\n"
+    return process
+
+
+async def _main(kind: str, place: str, does: str) -> None:
+    desk = Desk(kind, place, SQLiteRunStore(place), elsewhere=does)
+    result = await desk.door.run({"text": "tea"}, "Ada", run_id="r", store=desk.store)
+    await desk.store.aclose()
+    assert result.status == "cancelled"
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(*sys.argv[1:]))
