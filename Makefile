@@ -27,7 +27,7 @@ $(VENV)/dev.stamp: pyproject.toml
 demo: $(VENV)/demo.stamp ## the main job on the shipped documents; DOCS=folder OUT=folder for your own
 	@$(BIN)/python examples/support_desk $(if $(DOCS),--docs '$(DOCS)') $(if $(OUT),--out '$(OUT)')
 
-test: check unit test-pythons docs ## everything that CI runs: format, lint, types, layers, tests, docs
+test: check unit docs ## everything that CI runs: format, lint, types, layers, tests, docs
 
 quick: check single ## before each commit: the checks, and the tests of single modules but the slow ones
 

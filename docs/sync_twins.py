@@ -17,6 +17,8 @@ class SyncTwins(griffe.Extension):
             if method is None:
                 continue
             original = cls.members[method]
+            if isinstance(original, griffe.Attribute):  # another name of a method: `run = execute`
+                original = cls.members[str(original.value)]
             assert isinstance(original, griffe.Function)
             summary, _, _ = (griffe.dynamic_import(member.path).__doc__ or "").partition("\n\n")
             twin = griffe.Function(

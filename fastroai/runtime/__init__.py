@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from fastroai.runtime.failures import may_retry as may_retry
     from fastroai.runtime.http_signals import retry_after as retry_after
     from fastroai.runtime.in_flight import Charge as Charge
+    from fastroai.runtime.options import LongTimeoutWarning as LongTimeoutWarning
     from fastroai.runtime.provider_limits import ProviderLimit as ProviderLimit
     from fastroai.runtime.provider_limits import ProviderLimits as ProviderLimits
     from fastroai.runtime.provider_limits import ProviderLimitStatus as ProviderLimitStatus
