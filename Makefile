@@ -1,4 +1,5 @@
 PYTHON ?= python3
+PYTHONS := 3.11 3.12 3.13
 VENV := .venv
 BIN := $(VENV)/bin
 # Tests start Python many times, so it compiles each module once, whatever this machine's default is.
@@ -6,10 +7,10 @@ export PYTHONDONTWRITEBYTECODE =
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check unit bench docs format soak fuzz kill-sweep clean
+.PHONY: help demo test quick check unit single test-pythons bench docs format soak fuzz kill-sweep clean
 
 help: ## list the commands
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(VENV)/demo.stamp: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -26,9 +27,11 @@ $(VENV)/dev.stamp: pyproject.toml
 demo: $(VENV)/demo.stamp ## the main job on the shipped documents; DOCS=folder OUT=folder for your own
 	@$(BIN)/python examples/support_desk $(if $(DOCS),--docs '$(DOCS)') $(if $(OUT),--out '$(OUT)')
 
-test: check unit docs ## everything that CI runs: format, lint, types, layers, tests, docs
+test: check unit test-pythons docs ## everything that CI runs: format, lint, types, layers, tests, docs
 
-quick: check ## before each commit: the checks, and the tests of single modules but the slow ones
+quick: check single ## before each commit: the checks, and the tests of single modules but the slow ones
+
+single: $(VENV)/dev.stamp ## the tests of single modules but the slow ones
 	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=quick -m 'not slow' tests/unit
 
 check: $(VENV)/dev.stamp ## formatting, lint, types, import layers
@@ -44,6 +47,17 @@ unit: $(VENV)/dev.stamp ## the tests, with branch coverage
 	$(BIN)/coverage run -m pytest -q -n auto
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
+
+test-pythons: $(VENV)/dev.stamp ## `single` on each other supported Python on the PATH or of pyenv
+	@for version in $(PYTHONS); do \
+		case "$$($(BIN)/python --version)" in "Python $$version."*) continue;; esac; \
+		for python in python$$version "$$HOME"/.pyenv/versions/$$version.*/bin/python; do \
+			"$$python" -c '' 2>/dev/null || continue; \
+			$(MAKE) --no-print-directory single PYTHON="$$python" VENV=$(VENV)/python$$version || exit 1; \
+			continue 2; \
+		done; \
+		echo "Python $$version is not installed here"; \
+	done
 
 docs: $(VENV)/dev.stamp ## build the documentation into site/, warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

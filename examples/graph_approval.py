@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from fastroai import Edge, Graph, Node, RunHistory, SQLiteRunStore, StepContext, step
+from fastroai import Edge, Graph, Inbox, Node, SQLiteRunStore, StepContext, step
 
 
 class Approval(BaseModel):
@@ -46,7 +46,7 @@ async def main(file: Path) -> None:
 
     # Days later, in another process:
     graph, store = refunds(), SQLiteRunStore(file)
-    (asked,) = await RunHistory(store).questions()
+    (asked,) = await Inbox(store).list()
     print(f"{asked.run_id} waits: {asked.question}")
     for answer in ({"approved": "who knows", "by": "Mia"}, {"approved": True, "by": "Mia"}):
         try:

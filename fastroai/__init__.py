@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from fastroai.graphs import GraphResult as GraphResult
     from fastroai.graphs import Node as Node
     from fastroai.graphs import Verdict as Verdict
+    from fastroai.human import Inbox as Inbox
     from fastroai.pipelines import BasePipeline as BasePipeline
     from fastroai.pipelines import BaseStep as BaseStep
     from fastroai.pipelines import ConversationState as ConversationState
@@ -164,6 +165,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         ),
         ".expressions": ("Expression",),
         ".graphs": ("AgentNode", "Conversation", "Edge", "Graph", "GraphResult", "Node", "Verdict"),
+        ".human": ("Inbox",),
         ".pipelines": (
             "BasePipeline",
             "BaseStep",

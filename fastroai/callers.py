@@ -89,8 +89,7 @@ def _suspended(awaited: Any) -> Iterator[FrameType]:
         if frame is not None:
             yield frame
             # What steps in a context of its own is driven by hand: see `runtime.isolation`.
-            if inner is None and _module(frame) == "fastroai.runtime.isolation":
-                inner = frame.f_locals.get("coroutine")
+            inner = inner or frame.f_locals.get("coroutine")
         awaited = inner
 
 

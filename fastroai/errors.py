@@ -9,6 +9,7 @@
     ├── GraphValidationError (ValueError)    ... or a graph
     ├── UnknownPipelineError (KeyError)      a router was asked for a name that is not registered
     ├── MissingInputError (KeyError)         a step asked for an input that the run was not given
+    ├── InputTypeError (TypeError)           an input is not of the type that was asked for
     ├── MissingDependencyError (KeyError)    a step asked for an output that it cannot have
     ├── DependencyTypeError (TypeError)      an output is not of the type that was asked for
     ├── StepExecutionError                   a step failed; `original_error` is why
@@ -41,6 +42,9 @@
     ├── RunCorrupt                           the record of a run cannot be read
     ├── RunFromNewerVersion                  ... or is of a later version
     ├── RunFromOlderVersion                  ... or is of an earlier version
+    ├── AnswerRejected (ValueError)          an answer is not what a question asks for
+    ├── QuestionClosed                       a question that takes no answer, or none any more
+    ├── QuestionTimedOut (TimeoutError)      nobody answered a question in time
     ├── OnceInterrupted                      a side effect that may have happened or not
     ├── CancelledInside                      a step awaited a task that something else cancelled
     ├── ValueNotStorable (TypeError)         a value that would not come back from the store as it was
@@ -75,6 +79,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnswerCutError",
+    "AnswerRejected",
     "BudgetExceeded",
     "CircuitOpenError",
     "ConfigurationError",
@@ -90,6 +95,7 @@ __all__ = [
     "GraphProblem",
     "GraphStopped",
     "GraphValidationError",
+    "InputTypeError",
     "JudgeEscalated",
     "JudgeNotSatisfied",
     "LangGraphStopped",
@@ -101,6 +107,8 @@ __all__ = [
     "OnceInterrupted",
     "PipelineValidationError",
     "PriceUpdateError",
+    "QuestionClosed",
+    "QuestionTimedOut",
     "RecordedError",
     "RequestBudgetExceeded",
     "RevisionConflict",
@@ -354,7 +362,10 @@ class MissingExtraError(FastroAIError, ImportError):
         self.feature, self.extra, self.package = feature, extra, package
 
     def __str__(self) -> str:
-        return f"{self.feature} needs {self.package}, which the extra {self.extra!r} of fastroai brings along"
+        return (
+            f"{self.feature} needs {self.package}, which the extra {self.extra!r} brings: "
+            f"pip install 'fastroai[{self.extra}]'"
+        )
 
 
 class PipelineValidationError(FastroAIError, ValueError):
@@ -466,6 +477,17 @@ class DependencyTypeError(FastroAIError, TypeError):
             f"step {self.step_id!r} expected {self.expected} from {self.dependency!r}, "
             f"whose output is {self.actual}"
         )
+
+
+class InputTypeError(FastroAIError, TypeError):
+    """An input, or a value in the memory of a graph, is not of the type that the step asked for."""
+
+    def __init__(self, step_id: str, key: str, expected: str, actual: str) -> None:
+        super().__init__(step_id, key, expected, actual)
+        self.step_id, self.key, self.expected, self.actual = step_id, key, expected, actual
+
+    def __str__(self) -> str:
+        return f"step {self.step_id!r} expected {self.expected} as input {self.key!r}, which is {self.actual}"
 
 
 class StepExecutionError(FastroAIError):
@@ -1052,6 +1074,45 @@ class RunFromOlderVersion(FastroAIError):
             f"run {self.run_id!r} is written in format {self.format}, and this version of fastroai reads "
             f"format {self.known} only; nothing was run. Resume it with the version that wrote it, "
             "start a new run, or delete it: RunHistory(store).delete(run_id, force=True)"
+        )
+
+
+class AnswerRejected(FastroAIError, ValueError):
+    """An answer is not of the type that the question asks for, or none of its options. It stays open."""
+
+    def __init__(self, question_id: str, reason: str) -> None:
+        super().__init__(question_id, reason)
+        self.question_id, self.reason = question_id, reason
+
+    def __str__(self) -> str:
+        return (
+            f"the answer to question {self.question_id!r} is not what it asks for: {self.reason}. "
+            "The question stays open"
+        )
+
+
+class QuestionClosed(FastroAIError):
+    """A question takes no answer: it has one, its time is over, or its run does not wait for it."""
+
+    def __init__(self, question_id: str, reason: str) -> None:
+        super().__init__(question_id, reason)
+        self.question_id, self.reason = question_id, reason
+
+    def __str__(self) -> str:
+        return f"question {self.question_id!r} takes no answer: {self.reason}"
+
+
+class QuestionTimedOut(FastroAIError, TimeoutError):
+    """Nobody answered a question in time, and `ctx.ask` says nothing for this case (`on_timeout=`)."""
+
+    def __init__(self, question_id: str, deadline: datetime) -> None:
+        super().__init__(question_id, deadline)
+        self.question_id, self.deadline = question_id, deadline
+
+    def __str__(self) -> str:
+        return (
+            f"nobody answered question {self.question_id!r} until {self.deadline:%Y-%m-%d %H:%M:%S} UTC; "
+            "ctx.ask(..., on_timeout=) goes on without an answer"
         )
 
 

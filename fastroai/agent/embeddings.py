@@ -14,7 +14,7 @@ from pydantic_ai.embeddings import (
 from pydantic_ai.embeddings.result import EmbedInputType
 from pydantic_ai.embeddings.settings import merge_embedding_settings
 
-from fastroai.agent.models import build_provider
+from fastroai.agent.models import build_provider, naming_our_extra
 from fastroai.agent.purchases import buy
 from fastroai.steps.reserving import SpendTerms
 from fastroai.steps.spend_price import SpendPrice, Units, tokens_of
@@ -33,7 +33,8 @@ class MeteredEmbeddingModel(WrapperEmbeddingModel):
     """
 
     def __init__(self, wrapped: EmbeddingModel | str, calculator: CostCalculator, retries: int) -> None:
-        super().__init__(infer_embedding_model(wrapped, provider_factory=build_provider))
+        with naming_our_extra(str(wrapped)):
+            super().__init__(infer_embedding_model(wrapped, provider_factory=build_provider))
         self._calculator, self._retries = calculator, retries
 
     async def embed(

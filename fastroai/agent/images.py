@@ -15,7 +15,7 @@ from pydantic_ai.images import (
     infer_image_generation_model,
 )
 
-from fastroai.agent.models import build_provider
+from fastroai.agent.models import build_provider, naming_our_extra
 from fastroai.agent.purchases import buy
 from fastroai.steps.reserving import SpendTerms
 from fastroai.steps.spend_price import SpendPrice, Units, tokens_of
@@ -48,7 +48,8 @@ class MeteredImageModel(WrapperImageGenerationModel):
         most_usd: Decimal | None,
         retries: int,
     ) -> None:
-        super().__init__(infer_image_generation_model(wrapped, provider_factory=build_provider))
+        with naming_our_extra(str(wrapped)):
+            super().__init__(infer_image_generation_model(wrapped, provider_factory=build_provider))
         self._calculator, self._most_usd, self._retries = calculator, most_usd, retries
 
     async def generate(

@@ -149,6 +149,7 @@ class Metered(AbstractCapability[Any]):
 
         Raises:
             ConfigurationError: `model` is neither a name nor an embedding model.
+            MissingExtraError: the packages of its provider are not installed.
         """
         from pydantic_ai.embeddings import EmbeddingModel  # slow to load, and few need it
 
@@ -175,6 +176,7 @@ class Metered(AbstractCapability[Any]):
         Raises:
             ConfigurationError: `model` is neither a name nor a model that makes images, or `most_usd` is not
                 a valid amount.
+            MissingExtraError: the packages of its provider are not installed.
         """
         from pydantic_ai.images import ImageGenerationModel  # slow to load, and few need it
 
@@ -200,6 +202,7 @@ class Metered(AbstractCapability[Any]):
 
         Raises:
             ConfigurationError: `model` is neither a name nor a realtime model.
+            MissingExtraError: the packages of its provider are not installed.
         """
         from pydantic_ai.realtime import RealtimeModel  # slow to load, and few need it
 

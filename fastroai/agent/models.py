@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from asyncio import AbstractEventLoop
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -15,9 +17,28 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.providers import Provider, infer_provider
 
 from fastroai.agent.cost_headers import read_cost_headers
+from fastroai.errors import MissingExtraError
 from fastroai.runtime.threads import run_in_thread
 from fastroai.runtime.wakeup import running_loop
 from fastroai.usage import model_reference
+
+_THEIR_EXTRA: Final = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
+"""The extra that PydanticAI names where what a model needs is not installed. Ours have the same names."""
+
+
+@contextmanager
+def naming_our_extra(reference: str) -> Iterator[None]:
+    """Build what a reference names; where its packages are missing, the error names the extra of FastroAI.
+
+    Raises:
+        MissingExtraError: the packages of its provider are not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        if not (theirs := _THEIR_EXTRA.search(str(error))):
+            raise
+        raise MissingExtraError(repr(reference), theirs[1], "the packages of its provider") from error
 
 
 def build_model(reference: str) -> Model:
@@ -28,11 +49,14 @@ def build_model(reference: str) -> Model:
 
     Raises:
         UnknownModelError: its provider cannot be told.
+        MissingExtraError: the packages of its provider are not installed.
         pydantic_ai.exceptions.UserError: the provider is not set up, for example without an API key.
     """
     provider, name = model_reference(reference)
     full = f"{provider}:{name}" if provider != name else name
-    model = infer_model(full)  # with a factory of ours, it would not say which name is near an unknown one
+    with naming_our_extra(full):
+        # With a factory of ours, it would not say which name is near an unknown one.
+        model = infer_model(full)
     if model.provider is not None:
         _take_over(model.provider)
     return model

@@ -15,6 +15,7 @@ from typing import Final, ParamSpec, TypeVar
 from pydantic_ai.realtime import RealtimeModel, infer_realtime_model
 from pydantic_ai.realtime.codec import CancelResponse, ClearAudio, RealtimeConnection, TruncateOutput
 
+from fastroai.agent.models import naming_our_extra
 from fastroai.agent.unmetered import refuse_session
 
 _P = ParamSpec("_P")
@@ -30,13 +31,15 @@ _FREE: Final = (CancelResponse, ClearAudio, TruncateOutput)
 
 def metered_realtime(model: RealtimeModel | str) -> RealtimeModel:
     """Return a copy of a realtime model that refuses, inside of runs, to open a session or speak in one."""
-    known = infer_realtime_model(model) if isinstance(model, str) else model
-    metered = copy.copy(known)
+    if isinstance(model, str):
+        with naming_our_extra(model):
+            model = infer_realtime_model(model)
+    metered = copy.copy(model)
     # PydanticAI has no wrapper for these models, and asks them for more than their public methods.
     for call in OPENING:
-        setattr(metered, call, _listening(_refused(getattr(known, call), known), known))
+        setattr(metered, call, _listening(_refused(getattr(model, call), model), model))
     for call in SIGNALLING:
-        setattr(metered, call, _refused(getattr(known, call), known))
+        setattr(metered, call, _refused(getattr(model, call), model))
     return metered
 
 

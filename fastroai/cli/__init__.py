@@ -18,7 +18,7 @@ def main() -> None:
         from fastroai.errors import MissingExtraError
 
         error = MissingExtraError("the command line", "cli", "typer and rich")
-        print(f"fastroai: {error}: pip install 'fastroai[cli]'", file=sys.stderr)
+        print(f"fastroai: {error}", file=sys.stderr)
         raise SystemExit(USAGE) from None
     from fastroai.cli.app import app
 

@@ -1,4 +1,4 @@
-"""The commands and their options. What they do is in `reading`, `forgetting` and `running`."""
+"""The commands and their options. What they do is in `reading`, `forgetting`, `running` and `reviewing`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ app = typer.Typer(
 )
 runs = typer.Typer(help="Look at runs, go on with them, and forget them.", no_args_is_help=True)
 app.add_typer(runs, name="runs")
+review = typer.Typer(help="Answer the questions that runs ask people.", no_args_is_help=True)
+app.add_typer(review, name="review")
 
 Store = Annotated[
     str,
@@ -24,6 +26,9 @@ Store = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Question = Annotated[
+    str, typer.Argument(metavar="QUESTION", help="The id of a question.", show_default=False)
+]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.", show_default=False)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Target = Annotated[
@@ -34,11 +39,6 @@ Deps = Annotated[
     typer.Option(metavar="MODULE:NAME", help="The deps, or a function without arguments that makes them."),
 ]
 Inputs = Annotated[str | None, typer.Option(metavar="JSON", help="Inputs to give anew: JSON, or @file.")]
-
-
-@app.callback()
-def _app() -> None:
-    """Keep `runs` a command of its own, as long as it is the only one."""
 
 
 @runs.command("list")
@@ -56,19 +56,6 @@ def list_runs(
     from fastroai.cli import reading
 
     perform(reading.list_runs(store, status, pipeline, limit, as_json))
-
-
-@runs.command()
-def questions(
-    store: Store,
-    pipeline: Annotated[str | None, typer.Option(help="Only questions of the graph with this name.")] = None,
-    limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
-    as_json: AsJson = False,
-) -> None:
-    """List the questions that wait for an answer, those of the newest run first."""
-    from fastroai.cli import reading
-
-    perform(reading.questions(store, pipeline, limit, as_json))
 
 
 @runs.command()
@@ -174,3 +161,42 @@ def purge(
     from fastroai.cli import forgetting
 
     perform(forgetting.purge(store, older_than, status, dry_run, yes, as_json))
+
+
+@review.command("list")
+def list_questions(
+    store: Store,
+    pipeline: Annotated[str | None, typer.Option(help="Only questions of this pipeline or graph.")] = None,
+    limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """List the questions that wait for an answer, those of the newest run first."""
+    from fastroai.cli import reviewing
+
+    perform(reviewing.list_questions(store, pipeline, limit, as_json))
+
+
+@review.command("show")
+def show_question(question: Question, store: Store, as_json: AsJson = False) -> None:
+    """Show a question that waits for an answer."""
+    from fastroai.cli import reviewing
+
+    perform(reviewing.show(question, store, as_json))
+
+
+@review.command()
+def answer(
+    question: Question,
+    value: Annotated[
+        str,
+        typer.Argument(metavar="ANSWER", help="The answer: text, JSON, or @file.", show_default=False),
+    ],
+    store: Store,
+    reviewer: Annotated[str, typer.Option(help="The person who answers.")] = "",
+    rationale: Annotated[str, typer.Option(help="The reason for the answer.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Put the answer to a question on record. The run goes on when it is resumed."""
+    from fastroai.cli import reviewing
+
+    perform(reviewing.answer(question, value, store, reviewer, rationale, as_json))

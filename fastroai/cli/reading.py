@@ -1,4 +1,4 @@
-"""`runs list`, `questions`, `show`, `trace` and `diff`."""
+"""`runs list`, `show`, `trace` and `diff`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from fastroai.cli.exits import FAILED, OK
 from fastroai.cli.opened import opened_history
-from fastroai.cli.shapes import difference_shape, question_shape, run_shape, step_shape
+from fastroai.cli.shapes import difference_shape, run_shape, step_shape
 from fastroai.cli.text import plain
 from fastroai.store.snapshot import RunState
 
@@ -30,23 +30,6 @@ async def list_runs(store: str, status: str | None, pipeline: str | None, limit:
     output.print(runs_table(shown) if shown else "no runs")
     if len(found) > limit:
         output.print(f"... these are the newest {limit}; --limit shows more")
-    return OK
-
-
-async def questions(store: str, pipeline: str | None, limit: int, as_json: bool) -> int:
-    """See `app`."""
-    async with opened_history(store) as history:
-        found = await history.questions(pipeline=pipeline, limit=limit and limit + 1)
-    shown = found[:limit]
-    if as_json:
-        print_json([question_shape(question) for question in shown])
-        return OK
-    from fastroai.cli.tables import console, questions_table
-
-    output = console()
-    output.print(questions_table(shown) if shown else "no questions")
-    if len(found) > limit:
-        output.print(f"... these are {limit}; --limit shows more")
     return OK
 
 

@@ -35,13 +35,17 @@ def run_shape(run: RunSummary) -> dict[str, JsonValue]:
 def question_shape(question: OpenQuestion) -> dict[str, JsonValue]:
     """A question that waits for an answer."""
     return {
+        "id": question.id,
         "run_id": question.run_id,
         "pipeline": question.pipeline,
         "node": question.node,
         "visit": question.visit,
         "question": question.question,
         "answer_schema": question.answer_schema,
+        "options": None if question.options is None else list(question.options),
+        "to": question.to,
         "asked_at": _time(question.asked_at),
+        "deadline": _time(question.deadline),
         "tags": list(question.tags),
         "tenant": question.tenant,
     }

@@ -60,13 +60,14 @@ def runs_table(runs: Iterable[RunSummary]) -> Table:
 
 def questions_table(questions: Iterable[OpenQuestion]) -> Table:
     """A line for each question."""
-    table = _table("run", "graph", "node", "asked", "question")
+    table = _table("id", "pipeline", "step", "to", "asked", "question")
     for asked in questions:
         text = asked.question if isinstance(asked.question, str) else json.dumps(asked.question)
         table.add_row(
-            _text(asked.run_id),
+            _text(asked.id),
             _text(asked.pipeline),
             _text(asked.node + ("" if asked.visit == 1 else f"#{asked.visit}")),
+            _text(asked.to),
             Text(local(asked.asked_at)),
             _text(text, one_line=True),
         )

@@ -23,6 +23,7 @@ from fastroai.runtime.facts import (
     StepCancelled,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepSkipped,
     StepStarted,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "StepCancelled",
     "StepFailed",
     "StepFinished",
+    "StepHalted",
     "StepSkipped",
     "StepStarted",
     "Verdict",

@@ -30,6 +30,7 @@ from fastroai.runtime.facts import (
     StepStarted,
     StopRequested,
     ValueWritten,
+    question_id,
 )
 from fastroai.store.payloads import PayloadCodec, seal
 from fastroai.store.recorded import PartEntry, RecordedRun
@@ -61,7 +62,12 @@ class DrivenGraph:
     @property
     def questions(self) -> Mapping[Unit, object]:
         """See `Driven`."""
-        return {(node, number): asked for (node, number), asked in self.replay.machine.questions.items()}
+        return {unit_of(asked): asked.question for asked in self.replay.machine.questions.values()}
+
+    @property
+    def open_questions(self) -> tuple[str, ...]:
+        """See `Driven`."""
+        return self.replay.machine.open_questions
 
     def known_to(self, started: StepStarted) -> tuple[Mapping[str, object], Mapping[str, object]]:
         """See `Driven`. A decision is given the output of the node after which it is made."""
@@ -78,8 +84,8 @@ class DrivenGraph:
         """See `Driven`."""
         match fact:
             case AnswerGiven():
-                visit = Visit(fact.step_id, fact.visit)
-                return (answer_to(self._setup, visit, fact.answer, codec=self._codec),)
+                asked = self.replay.machine.questions[Visit(fact.step_id, fact.visit)]
+                return (answer_to(self._setup, asked, fact.answer, codec=self._codec),)
             case PauseRequested() | StopRequested():
                 return (fact,)
             case StepFinished() | QuestionAsked() | StepFailed() | StepCancelled():
@@ -107,7 +113,10 @@ class DrivenGraph:
                         "fact", fact.kind, f"a StepFinished, because {fact.step_id!r} is not a pause node"
                     )
                 question, schema = self._value(fact, fact.question), self._setup.answer_schema(fact.step_id)
-                return (*written, replace(fact, question=question, answer_schema=schema, written={}))
+                asked = replace(
+                    fact, question=question, id=question_id(fact.place), answer_schema=schema, written={}
+                )
+                return (*written, asked)
             case StepFailed() | StepCancelled():
                 return (*written, replace(fact, written={}))
             case _:

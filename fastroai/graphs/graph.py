@@ -22,7 +22,7 @@ from fastroai.graphs.definition import define
 from fastroai.graphs.driving import DrivenGraph
 from fastroai.graphs.execution import GraphExecution
 from fastroai.graphs.machine.replay import first_divergence, replayed
-from fastroai.graphs.questions import answer_entry, questions_of
+from fastroai.graphs.questions import answer_entry, questions_in_steps, questions_of
 from fastroai.graphs.result import GraphResult, GraphStream, OutputT, Question
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.shape.edge import Edge
@@ -32,6 +32,7 @@ from fastroai.graphs.shape.validation import build_plan
 from fastroai.graphs.text.drawing import draw
 from fastroai.graphs.text.yaml import load_graph_yaml
 from fastroai.graphs.text.yaml_writing import dump_graph_yaml
+from fastroai.human.answers import answers_to
 from fastroai.records import NOT_GIVEN, NotGiven
 from fastroai.runs.door import DepsT, FrontDoor
 from fastroai.runs.driving import DrivenRuns
@@ -300,6 +301,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         inputs: Mapping[str, Any] | None = None,
         input: object = NOT_GIVEN,
         node: str | None = None,
+        answers: Mapping[str, Any] | None = None,
         store: object = None,
         deps: DepsT | None = None,
         tracer: Tracer | None = None,
@@ -318,6 +320,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
             input: The answer to the question of a pause node, which becomes its output. Each
                 question takes one answer.
             node: The pause node whose question is answered; by default the one that asked first.
+            answers: Answers to questions that steps ask with `ctx.ask`, by their ids, as with `Inbox.answer`.
             store: The store that has the run; by default that of the config.
             deps: As in `run`; they are not stored.
             tracer: As in `run`.
@@ -330,12 +333,15 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
             RunNotFound: the store has no such run.
             RunInProgress: a process is running it.
             RunDefinitionChanged: the graph has changed, unless `force`.
+            AnswerRejected: one of `answers` is not what its question asks for; nothing is on record.
+            QuestionClosed: the run does not wait for one of `answers`; nothing is on record.
             RunCorrupt: its record cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written its record.
             RunFromOlderVersion: an earlier version of FastroAI has written its record.
         """
         request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
-        return await self._resume(request, store, force=force, also=self._answered(input, node, force))
+        answered = self._answered(answers, input, node, force)
+        return await self._resume(request, store, force=force, also=answered)
 
     # In two steps, because mypy would else take the type of the twin from that of the base class.
     _resume_sync = blocking(resume, of="graph")
@@ -348,6 +354,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         inputs: Mapping[str, Any] | None = None,
         input: object = NOT_GIVEN,
         node: str | None = None,
+        answers: Mapping[str, Any] | None = None,
         store: object = None,
         deps: DepsT | None = None,
         tracer: Tracer | None = None,
@@ -359,7 +366,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         The events of what finished before are not repeated: `follow` has the facts of the whole run.
         """
         request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
-        answered = self._answered(input, node, force)
+        answered = self._answered(answers, input, node, force)
         return GraphStream(
             lambda listener: self._resume(
                 replace(request, listener=listener), store, force=force, also=answered
@@ -386,7 +393,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         recorded, inputs = await keeper.look(run_id)
         part, now = recorded.opened.part, recorded.resumed_now()
         replay = replayed(self._setup, inputs, now, part, keeper.codec, forgiving=False)
-        return questions_of(self._setup, replay.machine)
+        return questions_of(self._setup, replay.machine, questions_in_steps(recorded, keeper.codec))
 
     def replay(self, trace: RunTrace) -> Divergence | None:
         """Decide again what a run decided, on its recorded outcomes, and give the first difference, if any.
@@ -452,11 +459,15 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
     def _heed(self, run_id: str, signal: Signal) -> bool:
         return self._execution.heed(run_id, signal)
 
-    def _answered(self, answer: object, node: str | None, force: bool) -> AlsoOnRecord:
-        """Return how a resume puts the answer to a question on record."""
-        return lambda recorded, inputs: answer_entry(
-            self._setup, recorded, inputs, answer, node, codec=self.config.codec, forgiving=force
-        )
+    def _answered(
+        self, answers: Mapping[str, Any] | None, answer: object, node: str | None, force: bool
+    ) -> AlsoOnRecord:
+        """Return how a resume puts answers to questions on record."""
+        codec = self.config.codec
+        return lambda recorded, inputs: [
+            *answers_to(recorded, answers, codec=codec),
+            *answer_entry(self._setup, recorded, inputs, answer, node, codec=codec, forgiving=force),
+        ]
 
     def _keeper(self, store: RunStore) -> RunKeeper:
         return RunKeeper(
@@ -468,5 +479,5 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
             durability=self.config.durability,
             codec=self.config.codec,
             kind="graph",
-            part="node",
+            step_kind="node",
         )

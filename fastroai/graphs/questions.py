@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from pydantic import ValidationError
 
@@ -14,22 +15,42 @@ from fastroai.graphs.machine.replay import replayed
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.result import Question
 from fastroai.graphs.setup import GraphSetup
+from fastroai.human.answers import question_ref
 from fastroai.records import NotGiven
 from fastroai.runtime.facts import (
     AnswerGiven,
     QuestionAsked,
 )
-from fastroai.store.payloads import PayloadCodec, seal
+from fastroai.store.payloads import PayloadCodec, seal, unseal
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.values import value_to_json
 
 
-def questions_of(setup: GraphSetup, machine: GraphMachine) -> tuple[Question, ...]:
-    """What waits for an answer, first asked first."""
-    return tuple(
-        Question(visit.node, visit.number, question, setup.answer_schema(visit.node))
-        for visit, question in machine.questions.items()
+def questions_of(
+    setup: GraphSetup, machine: GraphMachine, in_steps: Iterable[QuestionAsked]
+) -> tuple[Question, ...]:
+    """What waits for an answer: questions of pause nodes, then those that steps ask, first asked first."""
+    of_nodes = (
+        replace(asked, answer_schema=setup.answer_schema(asked.step_id))
+        for asked in machine.questions.values()
     )
+    return tuple(
+        Question(
+            one.step_id,
+            one.visit,
+            one.question,
+            one.answer_schema,
+            question_ref(machine.part.run_id, one.id),
+        )
+        for one in (*of_nodes, *in_steps)
+    )
+
+
+def questions_in_steps(recorded: RecordedRun, codec: PayloadCodec | None) -> list[QuestionAsked]:
+    """What steps of a paused run ask, as far as the outermost graph and those inside wait for it."""
+    open_ones = () if recorded.ended is None else recorded.ended.questions
+    asked = (recorded.asked[one] for one in open_ones if recorded.asked[one].name)
+    return [replace(one, question=unseal(one.question, codec)) for one in asked]
 
 
 def answer_entry(
@@ -52,26 +73,29 @@ def answer_entry(
     if isinstance(answer, NotGiven) and node is None and not _asks(recorded):
         return ()  # most runs: no need to go through the record for this
     replay = replayed(setup, inputs, recorded.resumed_now(), recorded.opened.part, codec, forgiving=forgiving)
-    asked = list(replay.machine.questions)
+    asked = replay.machine.questions
     if isinstance(answer, NotGiven):
         if node is not None:
             raise ConfigurationError("node", node, "nothing without input=, which answers it")
         if asked and replay.finish is not None:
             raise ConfigurationError(
-                "input", None, f"the answer that node {asked[0].node!r} of run {run_id!r} waits for"
+                "input", None, f"the answer that node {next(iter(asked)).node!r} of run {run_id!r} waits for"
             )
         return ()
-    visit = _asked(run_id, asked, answer, node)
-    return (answer_to(setup, visit, answer, codec=codec),)
+    question = asked[_asked(run_id, list(asked), answer, node)]
+    return (answer_to(setup, question, answer, codec=codec),)
 
 
-def answer_to(setup: GraphSetup, visit: Visit, answer: object, *, codec: PayloadCodec | None) -> AnswerGiven:
+def answer_to(
+    setup: GraphSetup, asked: QuestionAsked, answer: object, *, codec: PayloadCodec | None
+) -> AnswerGiven:
     """An answer as it is stored, checked.
 
     Raises:
         ConfigurationError: it is not what the question asks for, or not what the node writes.
         ValueNotStorable: it cannot be stored.
     """
+    visit = Visit(asked.step_id, asked.visit)
     checked = _checked(setup, visit, answer)
     try:
         writes_of(visit.node, checked, setup.plan.writes.get(visit.node), {})
@@ -79,7 +103,7 @@ def answer_to(setup: GraphSetup, visit: Visit, answer: object, *, codec: Payload
         raise ConfigurationError("input", answer, f"what node {visit.node!r} writes: {error}") from error
     what = f"the answer to node {visit.node!r}"
     stored = value_to_json(checked, setup.answers.get(visit.node), what)
-    return AnswerGiven(visit.node, seal(stored, codec), visit=visit.number)
+    return AnswerGiven(visit.node, seal(stored, codec), visit=visit.number, id=asked.id)
 
 
 def _asks(recorded: RecordedRun) -> bool:

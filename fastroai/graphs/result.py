@@ -16,7 +16,7 @@ from fastroai.graphs.machine.events import Ending
 from fastroai.records import dump
 from fastroai.runs.machine import Unit
 from fastroai.runs.stream import RunStream
-from fastroai.runs.units import UnitRecord
+from fastroai.runs.units import BegunUnit
 from fastroai.runs.usage import RunUsage
 from fastroai.runtime import Scope
 from fastroai.steps import StepUsage
@@ -35,15 +35,17 @@ class Question:
     node: str
     visit: int
     question: Any
-    """The output of the pause node."""
+    """The output of the pause node, or what a step asks with `ctx.ask`."""
     answer_schema: Mapping[str, JsonValue] | None = None
     """JSON Schema of the answer, where its type is declared."""
+    id: str = ""
+    """Identifies the question among those of all runs: pass it to `Inbox.answer`."""
 
 
 class GraphUsage(RunUsage):
     """What a whole run has spent, each node of it, and each visit to a node."""
 
-    def __init__(self, scope: Scope, units: Mapping[Unit, UnitRecord], decisions: Mapping[str, str]) -> None:
+    def __init__(self, scope: Scope, units: Mapping[Unit, BegunUnit], decisions: Mapping[str, str]) -> None:
         """From the scope of a run that has ended, and its visits and the decisions after them.
 
         `decisions` are the nodes after which models decide, by the name of the decision.
@@ -59,7 +61,7 @@ class GraphUsage(RunUsage):
     @cached_property
     def processing_time_ms(self) -> float:
         """Wall time from the start of the run to the end of its last node, in milliseconds."""
-        return max((record.finished_ms or 0.0 for record in self._units.values()), default=0.0)
+        return max((begun.finished_ms or 0.0 for begun in self._units.values()), default=0.0)
 
     def model_dump(self) -> dict[str, object]:
         """Return the sums, and those of each node, as values that JSON can hold."""
@@ -69,9 +71,9 @@ class GraphUsage(RunUsage):
     def by_visit(self) -> Mapping[tuple[str, int], StepUsage]:
         """Usage of every visit, by node and number, with that of the decision after it."""
         found: dict[tuple[str, int], StepUsage] = {}
-        for (step_id, number), record in self._units.items():
+        for (step_id, number), begun in self._units.items():
             visit = (self._decisions.get(step_id, step_id), number)
-            usage = StepUsage.of_scope(record.scope, record.duration_ms)
+            usage = StepUsage.of_scope(begun.scope, begun.duration_ms)
             found[visit] = usage if visit not in found else found[visit] + usage
         return found
 

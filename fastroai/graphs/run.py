@@ -18,6 +18,7 @@ from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
 from fastroai.runs.runner import Runner
 from fastroai.runs.units import Past
+from fastroai.runtime.facts import QuestionAsked
 from fastroai.steps.context import RunData
 from fastroai.steps.shared import Shared
 from fastroai.store.log import RunLog
@@ -88,9 +89,13 @@ class GraphRun:
             reason=reason,
             error=error,
             resume_at=finish.resume_at if is_paused and finish is not None else (),
-            questions=questions_of(self._setup, machine) if is_paused else (),
+            questions=questions_of(self._setup, machine, self._asked_in_steps()) if is_paused else (),
             log=self.log,
         )
+
+    def _asked_in_steps(self) -> list[QuestionAsked]:
+        finish, asked = self.runner.finish, self.opened.log.asked
+        return [] if finish is None else [asked[one][1] for one in finish.questions if one in asked]
 
     def _quality(self, ending: Ending) -> GraphQuality:
         if ending not in ("finished", "paused"):

@@ -23,7 +23,7 @@ from fastroai.graphs.machine.surprises import warn_of, warn_of_overwritten
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.setup import GraphSetup
 from fastroai.runs.machine import Changed, Told, Unit, unit_of
-from fastroai.runs.units import UnitRecord
+from fastroai.runs.units import BegunUnit
 from fastroai.runs.work import Kept
 from fastroai.runtime import RetriesUsed, Scope
 from fastroai.runtime.facts import (
@@ -38,9 +38,11 @@ from fastroai.runtime.facts import (
     StepFact,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepSkipped,
     StepStarted,
     ValueWritten,
+    question_id,
 )
 from fastroai.steps import ConversationState, ResolvedConfig
 from fastroai.steps.context import RunData, StepData
@@ -174,7 +176,7 @@ class GraphWork:
     # --- what becomes of them ---
 
     def finished(
-        self, started: StepStarted, record: UnitRecord, output: object
+        self, started: StepStarted, begun: BegunUnit, output: object
     ) -> StepFinished | QuestionAsked:
         """What an output comes to: an answer, a question, a decision.
 
@@ -185,7 +187,7 @@ class GraphWork:
         if isinstance(output, ConversationState) and output.is_incomplete:
             expected = "a finished output: in a graph, only a node listed in pause_nodes can ask a person"
             raise ConfigurationError("output", output, expected)
-        node, scope = started.step_id, record.scope
+        node, scope = started.step_id, begun.scope
         written: Mapping[str, object] = {}
         if not isinstance(output, Choice):
             _, node_visit = self._visits[node, started.visit]
@@ -196,9 +198,10 @@ class GraphWork:
                     visit=started.visit,
                     branch=started.branch,
                     part=self._part,
+                    id=question_id(started.place),
                     answer_schema=self._setup.answer_schema(node),
                     attempt=scope.attempt,
-                    duration_ms=record.duration_ms,
+                    duration_ms=begun.duration_ms,
                     written=dict(node_visit.written),  # its output is a question; the answer is written
                 )
             written = writes_of(node, output, node_visit.writes, node_visit.written)
@@ -210,7 +213,7 @@ class GraphWork:
             part=self._part,
             attempt=scope.attempt,
             degraded=scope.degraded,
-            duration_ms=record.duration_ms,
+            duration_ms=begun.duration_ms,
             written=written,
             spent_in=scope,
         )
@@ -220,14 +223,16 @@ class GraphWork:
         if fact.step_id not in self._machine.decisions:
             self._over(fact, fact.written, None)
 
-    def failed(self, started: StepStarted, record: UnitRecord, fact: StepFailed) -> None:
+    def failed(self, started: StepStarted, begun: BegunUnit, fact: StepFailed) -> None:
         """What it wrote before is kept, and what was said, if that cannot be had again."""
         going_on = self._visits.get(unit_of(started))
         if going_on is not None:  # and no decision, nor one that failed before it began
             fact.written = going_on[1].kept
             self._over(fact, fact.written, fact.raised)
 
-    def cancelled(self, started: StepStarted, record: UnitRecord | None, fact: StepCancelled) -> None:
+    def cut_short(
+        self, started: StepStarted, begun: BegunUnit | None, fact: StepCancelled | StepHalted
+    ) -> None:
         """What it wrote before is kept."""
         going_on = self._visits.pop(unit_of(started), None)
         if going_on is not None:

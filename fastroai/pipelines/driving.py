@@ -34,6 +34,11 @@ class DrivenPipeline:
         self.replay = replayed(setup, recorded, recorded.opened.part)
 
     @property
+    def open_questions(self) -> tuple[str, ...]:
+        """See `Driven`."""
+        return self.replay.machine.questions
+
+    @property
     def decisions(self) -> Sequence[Decided]:
         """See `Driven`."""
         return self.replay.decisions
@@ -50,7 +55,7 @@ class DrivenPipeline:
             raise ConfigurationError(
                 "fact",
                 fact.kind,
-                "the outcome of a step: a pipeline has no pause nodes, so it asks no questions",
+                "the outcome of a step: a pipeline has no pause nodes",
             )
         if not isinstance(fact, StepFinished):
             return (fact,)

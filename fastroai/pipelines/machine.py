@@ -29,6 +29,7 @@ from fastroai.runtime.facts import (
     StepCancelled,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepSkipped,
     StepStarted,
     StopRequested,
@@ -64,6 +65,8 @@ class PipelineMachine:
         """What waits for a place: the step, why it is due, and the step that it needed last."""
         self.running: dict[str, StepStarted] = {}
         """What has started and is not over, first started first."""
+        self.halted: dict[str, tuple[str, ...]] = {}
+        """What waits for answers, first halted first, with the ids of the questions."""
         self._stop: RunFinished | None = None
         """How the run ends, where it ends before its time."""
         self._failed = self._pausing = self._finished = False
@@ -105,6 +108,9 @@ class PipelineMachine:
                 self._on_failure(fact)
             case StepCancelled():
                 self._leave(fact.step_id, False)
+            case StepHalted():
+                self.halted[fact.step_id] = fact.questions
+                self._leave(fact.step_id, False)
             case RunStarted():
                 pass  # what needs no other step is ready from the beginning
             case RunResumed():
@@ -114,7 +120,9 @@ class PipelineMachine:
             case StopRequested():
                 self._end("cancelled", fact.reason)
             case QuestionAsked() | AnswerGiven() | BranchTimedOut():
-                raise TypeError(f"a pipeline has no {type(fact).__name__}: only graphs have such facts")
+                raise TypeError(
+                    f"a pipeline has no {type(fact).__name__}: only graphs are told of such facts"
+                )
             case _:
                 assert_never(fact)
         self._start_ready()
@@ -224,10 +232,18 @@ class PipelineMachine:
                     self._skip(step_id, self._stop.reason)
             stop = self._stop  # decided before what was running ended
             finish = self._ending(stop.status, stop.reason, stop.step_id, stop.failure, stop.raised)
-            self._decisions.append(finish)
-        elif self._ready:
-            finish = self._ending("paused", "a pause was requested")
-            finish.resume_at = tuple(step_id for step_id, _, _ in self._ready)
-            self._decisions.append(finish)
+        elif self.halted or self._ready:
+            first = next(iter(self.halted), None)
+            reason = "a pause was requested" if first is None else f"{first!r} waits for an answer"
+            finish = self._ending("paused", reason)
+            finish.resume_at = (*self.halted, *(step_id for step_id, _, _ in self._ready))
         else:
-            self._decisions.append(self._ending("finished", "every step has run"))
+            finish = self._ending("finished", "every step has run")
+        if finish.status == "paused":
+            finish.questions = self.questions
+        self._decisions.append(finish)
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """The ids of the questions that wait for an answer."""
+        return tuple(one for questions in self.halted.values() for one in questions)

@@ -26,6 +26,7 @@ from fastroai.runtime.facts import (
     StepCancelled,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepSkipped,
     StepStarted,
     StopRequested,
@@ -50,7 +51,7 @@ class PipelineReplay(Replay):
     def read(self, position: int, entry: PartEntry) -> None:
         """See `Replay`. Whoever needs an output reads it from the record."""
         match entry:
-            case StepFinished() | StepFailed() | StepCancelled():
+            case StepFinished() | StepFailed() | StepCancelled() | StepHalted():
                 if entry.step_id in self.machine.plan.dependencies:  # which may have changed, by force
                     if isinstance(entry, StepFinished):
                         self.finished[entry.step_id] = entry
@@ -59,7 +60,9 @@ class PipelineReplay(Replay):
                 self.tell(entry)
             case StepStarted() | StepSkipped() | RunFinished():
                 pass  # decided here, too
-            case QuestionAsked() | AnswerGiven() | BranchTimedOut() | EdgesResolved():
+            case QuestionAsked() | AnswerGiven():
+                pass  # the step asks anew when the run is resumed, and finds the answer
+            case BranchTimedOut() | EdgesResolved():
                 pass  # of a graph: the place may have been that of one, which was replaced by force
             case ValueWritten() | MessagesAdded():
                 pass

@@ -14,12 +14,13 @@ from fastroai.pipelines.drawing import critical_path
 from fastroai.pipelines.plan import Plan
 from fastroai.records import Usage, dump
 from fastroai.runs.quality import Quality
-from fastroai.runs.units import UnitRecord
+from fastroai.runs.units import BegunUnit
 from fastroai.runs.usage import RunUsage, StepTiming
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import RunStatus
 from fastroai.steps import ConversationState, StepUsage
 from fastroai.store.log import RunLog
+from fastroai.store.open_questions import OpenQuestion
 from fastroai.store.trace import RunTrace
 
 OutputT = TypeVar("OutputT", default=Any, covariant=True)
@@ -31,7 +32,7 @@ class PipelineUsage(RunUsage):
     def __init__(
         self,
         scope: Scope,
-        units: Mapping[str, UnitRecord],
+        units: Mapping[str, BegunUnit],
         by_variant: Mapping[str, Usage] = MappingProxyType({}),
     ) -> None:
         """From the scope of a run that has ended, its steps, and the variants that a router tried."""
@@ -106,6 +107,8 @@ class PipelineResult(Generic[OutputT]):
     """The state that stopped the run, or that the output step gave."""
     stopped_early: bool = False
     """Whether a step returned an incomplete `ConversationState`."""
+    questions: tuple[OpenQuestion, ...] = ()
+    """The questions that a paused run waits for, in the order in which they were asked; see `ctx.ask`."""
     run_id: str
     quality: Quality = "clean"
     """`"degraded"`: a step failed with `on_error="continue"`, or an answer that was used broke off before its

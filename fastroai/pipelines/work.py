@@ -8,7 +8,7 @@ from typing import Any
 from fastroai.runs.machine import Changed
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.storing import stored_finish
-from fastroai.runs.units import UnitRecord
+from fastroai.runs.units import BegunUnit
 from fastroai.runs.work import Kept
 from fastroai.runtime import RetriesUsed, Scope
 from fastroai.runtime.facts import (
@@ -18,6 +18,7 @@ from fastroai.runtime.facts import (
     StepCancelled,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepStarted,
 )
 from fastroai.steps import BaseStep, ConversationState, ResolvedConfig
@@ -62,26 +63,28 @@ class PipelineWork:
             used=used,
         )
 
-    def finished(self, started: StepStarted, record: UnitRecord, output: object) -> StepFinished:
+    def finished(self, started: StepStarted, begun: BegunUnit, output: object) -> StepFinished:
         """Return the output as the outcome."""
-        step_id, scope = started.step_id, record.scope
+        step_id, scope = started.step_id, begun.scope
         fact = StepFinished(
             step_id,
             output,
             part=self._part,
             attempt=scope.attempt,
             degraded=scope.degraded,
-            duration_ms=record.duration_ms,
+            duration_ms=begun.duration_ms,
             spent_in=scope,
         )
         if isinstance(output, ConversationState):
             fact.conversation = "incomplete" if output.is_incomplete else "complete"
         return fact
 
-    def failed(self, started: StepStarted, record: UnitRecord, fact: StepFailed) -> None:
+    def failed(self, started: StepStarted, begun: BegunUnit, fact: StepFailed) -> None:
         """Do nothing: a pipeline has nothing to follow."""
 
-    def cancelled(self, started: StepStarted, record: UnitRecord | None, fact: StepCancelled) -> None:
+    def cut_short(
+        self, started: StepStarted, begun: BegunUnit | None, fact: StepCancelled | StepHalted
+    ) -> None:
         """Do nothing: a pipeline has nothing to follow."""
 
     def settled(self, fact: StepFinished | QuestionAsked) -> None:

@@ -30,17 +30,17 @@ async def entered(
     scope: Scope,
     *,
     span: str,
-    facts: Mapping[str, AttributeValue],
+    described: Mapping[str, AttributeValue],
     seconds: float | None,
 ) -> None:
-    """Open the span of a run, with these attributes, and start the clock of all of it, until `stack` ends.
+    """Open the span of a run, described by these attributes, and start its clock, until `stack` ends.
 
     Inside of a step, the clock of the attempt at that stands still meanwhile.
     """
     if scope.parent is not None:
         stack.enter_context(scope.nesting())
     if (tracer := scope.tracer) is not None:
-        trace_id = await stack.enter_async_context(tracer.span(span, **facts))
+        trace_id = await stack.enter_async_context(tracer.span(span, **described))
         stack.callback(lambda: log_metrics(tracer, trace_id, attributes.usage_attributes(scope.spent())))
     if seconds is not None:
         clock = await stack.enter_async_context(Clock(seconds, f"{scope.kind} {scope.name!r}"))

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Generic
 from typing_extensions import TypeVar
 
 from fastroai.errors import RunNotFound
+from fastroai.human.answers import answers_to
 from fastroai.runs.inputs import check_mapping
 from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store, store_of
 from fastroai.runs.remote import cancel_halted, signal_elsewhere
@@ -129,6 +130,7 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         run_id: str,
         *,
         inputs: Mapping[str, Any] | None = None,
+        answers: Mapping[str, Any] | None = None,
         store: object = None,
         deps: DepsT | None = None,
         tracer: Tracer | None = None,
@@ -143,6 +145,7 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         Args:
             run_id: The run.
             inputs: New values for some inputs, such as what a user has said since.
+            answers: Answers to questions that it waits for, by their ids, as with `Inbox.answer`.
             store: The store that has the run; by default that of the config.
             deps: As in `execute`; they are not stored.
             tracer: As in `execute`.
@@ -153,13 +156,14 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
             RunNotFound: the store has no such run.
             RunInProgress: a process is running it.
             RunDefinitionChanged: the pipeline or graph has changed, unless `force`.
+            AnswerRejected: an answer is not what its question asks for; nothing is on record.
+            QuestionClosed: the run does not wait for one of the answers; nothing is on record.
             RunCorrupt: its record cannot be read.
             RunFromNewerVersion: a later version of FastroAI has written its record.
             RunFromOlderVersion: an earlier version of FastroAI has written its record.
         """
-        return await self._resume(
-            RunRequest(inputs, deps, tracer, context, run_id=run_id), store, force=force
-        )
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
+        return await self._resume(request, store, force=force, also=self._answers(answers))
 
     resume_sync = blocking(resume, of=_KIND)
 
@@ -168,6 +172,7 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         run_id: str,
         *,
         inputs: Mapping[str, Any] | None = None,
+        answers: Mapping[str, Any] | None = None,
         store: object = None,
         deps: DepsT | None = None,
         tracer: Tracer | None = None,
@@ -179,8 +184,9 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         The events of what finished before are not repeated: `follow` has the facts of the whole run.
         """
         request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
+        also = self._answers(answers)
         return RunStream(
-            lambda listener: self._resume(replace(request, listener=listener), store, force=force)
+            lambda listener: self._resume(replace(request, listener=listener), store, force=force, also=also)
         )
 
     async def recover(
@@ -279,13 +285,16 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         return await self._execute(request.begun(store, self.config.store, self._keeper))
 
     async def _resume(
-        self, request: RunRequest[DepsT], store: object, *, force: bool, also: AlsoOnRecord | None = None
+        self, request: RunRequest[DepsT], store: object, *, force: bool, also: AlsoOnRecord
     ) -> ResultT:
         check_mapping(request.inputs)
         keeper = self._keeper(needed_store(store, self.config.store))
         run_id = "" if request.run_id is None else request.run_id
         opening = await keeper.take_up(run_id, request.inputs, force=force, also=also)
         return await self._execute(request.opened_by(opening))
+
+    def _answers(self, answers: Mapping[str, Any] | None) -> AlsoOnRecord:
+        return lambda recorded, _: answers_to(recorded, answers, codec=self.config.codec)
 
     def _history(self, store: object) -> RunHistory:
         return RunHistory(needed_store(store, self.config.store), codec=self.config.codec)

@@ -102,7 +102,12 @@ class Driven(Protocol):
 
     @property
     def questions(self) -> Mapping[Unit, object]:
-        """Questions that wait for an answer, in the order in which they were asked."""
+        """Questions of pause nodes that wait for an answer, in the order in which they were asked."""
+        ...
+
+    @property
+    def open_questions(self) -> tuple[str, ...]:
+        """The ids of all questions that wait for an answer."""
         ...
 
     def known_to(self, started: StepStarted) -> tuple[Mapping[str, object], Mapping[str, object]]:
@@ -260,7 +265,7 @@ class DrivenRuns:
         decided = _as_facts(retold.decisions, entries[0].part)
         entries = [*entries, *decided]
         stored = [entry_to_store(seal_messages(one, self._keeper.codec)) for one in entries]
-        questions = positions_of(retold.questions, [*before, *entries])
+        questions = positions_of(retold.open_questions, [*before, *entries])
         announced = await self._announced(found, questions)
         try:
             await append_own(store, log_key(found.header), stored, revision)
@@ -291,7 +296,7 @@ class DrivenRuns:
 
         The header of a run whose process died in the middle says so until somebody goes on with the run.
         """
-        questions = positions_of(retold.questions, recorded.entries)
+        questions = positions_of(retold.open_questions, recorded.entries)
         held, header = found.header, self._header(found, recorded.ended, questions)
         if held.status != header.status or (held.owner is None and held.questions != header.questions):
             await self._write_header(found, recorded.ended, questions)
@@ -311,7 +316,7 @@ class DrivenRuns:
             recorded, found = await self._keeper.read(run_id, running_too=True)
             if found.header.owner is not None:
                 return  # a process has taken it up
-            questions = positions_of(self._retold(recorded).questions, recorded.entries)
+            questions = positions_of(self._retold(recorded).open_questions, recorded.entries)
             with suppress(RevisionConflict):
                 header = self._header(found, recorded.ended, questions)
                 await change_header(self._keeper.store, found, header)

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import BudgetExceeded, StepExecutionError
+from fastroai.human.sinks import tell_people
 from fastroai.records import first_given
 from fastroai.runs.around import ended_on_record, entered, failure_of_run, how_it_ended
 from fastroai.runs.inputs import check_inputs
@@ -134,7 +135,7 @@ class Execution:
                 stack,
                 scope,
                 span=attributes.run_span(self._kind, self._name),
-                facts=attributes.run_attributes(self._kind, name=self._name, run_id=scope.run_id),
+                described=attributes.run_attributes(self._kind, name=self._name, run_id=scope.run_id),
                 seconds=first_given(self._config.total_timeout, default=None),
             )
             inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)
@@ -161,6 +162,8 @@ class Execution:
             run = await request.opening.open(started.inputs)
             scope.log = log = Log(scope, run)
             run.scope, scope.on_record = scope, True
+            if self._config.sinks:  # before the next line, as its end is on record when they are told
+                stack.push_async_callback(self._tell_people, log)
             await stack.enter_async_context(ended_on_record(log, began))
             scope.restore(run.recorded.charges(), run.recorded.agent_calls())
             return log
@@ -203,6 +206,10 @@ class Execution:
             ended = how_it_ended(error)
             ended.part = runner.scope.part
             await _tell_end(runner, ended)
+
+    async def _tell_people(self, log: Log) -> None:
+        if log.run is not None:
+            await tell_people(self._config.sinks, log.run, log.finished)
 
     def _appear(self, stack: AsyncExitStack, scope: Scope) -> LiveRun:
         """Let `pause` and `cancel` find a run of this process, until `stack` ends."""

@@ -19,6 +19,7 @@ from fastroai.runtime.facts import (
     StepFact,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepSkipped,
     StepStarted,
     StopRequested,
@@ -33,6 +34,7 @@ Told: TypeAlias = (
     | StepFinished
     | StepFailed
     | StepCancelled
+    | StepHalted
     | QuestionAsked
     | AnswerGiven
     | BranchTimedOut

@@ -42,7 +42,7 @@ from fastroai.store.signals import last_signal
 from fastroai.store.unsealing import unseal_messages
 from fastroai.store.values import value_to_json
 
-OpenRun: TypeAlias = Callable[[Mapping[str, object]], Awaitable[DurableRun]]
+PutOnRecord: TypeAlias = Callable[[Mapping[str, object]], Awaitable[DurableRun]]
 """Puts a run on record, with its inputs; called when nothing stands against it any more."""
 
 AlsoOnRecord: TypeAlias = Callable[[RecordedRun, Mapping[str, object]], Sequence[AnyFact]]
@@ -55,7 +55,7 @@ class Opening:
 
     run_id: str
     inputs: Mapping[str, object]
-    open: OpenRun
+    open: PutOnRecord
     seconds_before: float = 0.0
     """For how long it has run in earlier processes."""
     last_signal: int = 0
@@ -80,7 +80,7 @@ class RunKeeper:
     durability: Durability
     codec: PayloadCodec | None
     kind: str = "pipeline"
-    part: str = "step"
+    step_kind: str = "step"
     """What errors call it, and its steps."""
 
     def begin(self, run_id: str | None, inputs: Mapping[str, object]) -> Opening:
@@ -235,7 +235,9 @@ class RunKeeper:
     def _check_step(self, option: str, step_id: str) -> None:
         if step_id not in self._steps():
             hint = nearest_hint(str(step_id), self._steps())
-            raise ConfigurationError(option, step_id, f"the id of a {self.part} of this {self.kind}.{hint}")
+            raise ConfigurationError(
+                option, step_id, f"the id of a {self.step_kind} of this {self.kind}.{hint}"
+            )
 
     def _checked_outputs(self, outputs: Mapping[str, object]) -> dict[str, StepFinished]:
         """As entries, by place."""

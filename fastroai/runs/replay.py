@@ -25,6 +25,7 @@ from fastroai.runtime.facts import (
     StepCancelled,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepSkipped,
     StepStarted,
     StopRequested,
@@ -110,8 +111,8 @@ class Replay(ABC):
 
     def over(
         self,
-        entry: StepFinished | StepFailed | StepCancelled | QuestionAsked,
-        fact: StepFinished | StepFailed | StepCancelled | QuestionAsked,
+        entry: StepFinished | StepFailed | StepCancelled | StepHalted | QuestionAsked,
+        fact: StepFinished | StepFailed | StepCancelled | StepHalted | QuestionAsked,
     ) -> None:
         """A unit is over: `entry` says so, and `fact` is what that is to the machine."""
         unit = unit_of(entry)
@@ -245,7 +246,9 @@ class _Comparison:
         match entry:
             case StepStarted() | StepSkipped() | EdgesResolved():
                 return self._check_decision(entry)
-            case StepFinished() | StepFailed() | StepCancelled() | QuestionAsked():
+            case QuestionAsked(name=name) if name:
+                pass  # in the middle of a step
+            case StepFinished() | StepFailed() | StepCancelled() | StepHalted() | QuestionAsked():
                 unit = unit_of(entry)
                 is_running = unit in self._replay.due and (StepStarted, unit) not in self._pending
                 return None if is_running else f"{entry.step_id!r} not running"
@@ -315,6 +318,8 @@ def _in_short(entry: PartEntry) -> str:
             return f"{step_name(entry.place)!r} followed by {', '.join(map(repr, targets)) or 'nothing'}"
         case RunFinished():
             return f"the run {entry.status}"
+        case StepHalted():
+            return f"{step_name(entry.place)!r} waiting for an answer"
         case StepCancelled() | AnswerGiven() | BranchTimedOut() | ValueWritten() | MessagesAdded():
             return type(entry).__name__
         case PauseRequested() | StopRequested():

@@ -12,8 +12,9 @@ from time import perf_counter
 from typing import Any, Final, Literal, assert_never
 
 from fastroai.errors import BudgetExceeded, RunStoreUnavailable, RunTakenOver
+from fastroai.human.asking import is_halt
 from fastroai.runs.machine import Cancel, Changed, Decision, Machine, Told, Unit
-from fastroai.runs.units import Past, UnitRecord
+from fastroai.runs.units import BegunUnit, Past
 from fastroai.runs.work import Outcome, Work
 from fastroai.runtime import NO_RETRIES_USED, Scope
 from fastroai.runtime.facts import (
@@ -25,6 +26,7 @@ from fastroai.runtime.facts import (
     StepCancelled,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepSkipped,
     StepStarted,
     StopRequested,
@@ -65,7 +67,7 @@ class Runner:
         """`began` is when the run began in this process, as `perf_counter` has it."""
         self._machine, self._work, self._deps, self._tracer = machine, work, deps, tracer
         self.scope, self._log, self._part = scope, log, scope.part
-        self.units: dict[Unit, UnitRecord] = {}
+        self.units: dict[Unit, BegunUnit] = {}
         """What was started, in the order in which it was."""
         self.skipped: dict[str, str] = {}
         """Why steps were not run."""
@@ -276,7 +278,7 @@ class Runner:
 
     # --- units ---
 
-    def open(self, started: StepStarted) -> UnitRecord:
+    def open(self, started: StepStarted) -> BegunUnit:
         """Begin a unit, with a scope of its own."""
         config = self._work.config(started)
         scope = Scope(
@@ -290,19 +292,19 @@ class Runner:
         )
         if self._log.run is not None:
             restore_spending(scope)
-        record = UnitRecord(scope, started.branch, (perf_counter() - self._origin) * 1000)
-        self.units[started.step_id, started.visit] = record
-        return record
+        begun = BegunUnit(scope, started.branch, (perf_counter() - self._origin) * 1000)
+        self.units[started.step_id, started.visit] = begun
+        return begun
 
     def reopen(self, past: Past) -> None:
         """A unit that was over in an earlier process: what it has spent counts here too."""
-        record, run = self.open(past.started), self._log.run
-        record.scope.degraded = past.degraded
-        record.scope.close()
-        record.error = past.error
+        begun, run = self.open(past.started), self._log.run
+        begun.scope.degraded = past.degraded
+        begun.scope.close()
+        begun.error = past.error
         if run is not None:
-            record.finished_ms = max(0.0, past.ended_at - run.recorded.opened.timestamp) * 1000
-            record.started_ms = max(0.0, record.finished_ms - past.duration_ms)
+            begun.finished_ms = max(0.0, past.ended_at - run.recorded.opened.timestamp) * 1000
+            begun.started_ms = max(0.0, begun.finished_ms - past.duration_ms)
 
     async def _perform(
         self, started: StepStarted, worker: asyncio.Task[None]
@@ -311,10 +313,10 @@ class Runner:
         unit, run = (started.step_id, started.visit), self._log.run
         if (cause := self._cancelled.get(unit)) is not None:
             fact = self._as_cancelled(started, cause, 1)
-            self._work.cancelled(started, None, fact)
+            self._work.cut_short(started, None, fact)
             return fact, None
-        record = self.open(started)
-        scope = record.scope
+        begun = self.open(started)
+        scope = begun.scope
         context = copy_context()
         context.run(scope.make_current)
         used = NO_RETRIES_USED if run is None else run.recorded.progress(started.place)
@@ -325,14 +327,14 @@ class Runner:
             if scope.open_inside:
                 self._keep_going()
                 await scope.end_inside()
-            record.finished_ms = (perf_counter() - self._origin) * 1000
-            finished = self._work.finished(started, record, output)
+            begun.finished_ms = (perf_counter() - self._origin) * 1000
+            finished = self._work.finished(started, begun, output)
             stored = None if run is None else self._work.stored(finished)
         except BaseException as error:
             del self._active[unit]
             if unit in self._cancelled:
                 await self._uncancel(worker, isinstance(error, asyncio.CancelledError))
-            return await self._raised(started, record, error), None
+            return await self._raised(started, begun, error), None
         del self._active[unit]
         if unit in self._cancelled:
             await self._uncancel(worker, False)
@@ -350,19 +352,25 @@ class Runner:
         if worker.cancelling():
             worker.uncancel()
 
-    async def _raised(self, started: StepStarted, record: UnitRecord, error: BaseException) -> Outcome:
+    async def _raised(self, started: StepStarted, begun: BegunUnit, error: BaseException) -> Outcome:
         """What a unit comes to that raised an exception. Raises what is no outcome of a unit."""
-        unit, scope = (started.step_id, started.visit), record.scope
+        unit, scope = (started.step_id, started.visit), begun.scope
         if scope.open_inside:
             self._keep_going()
             await scope.end_inside()
+        begun.finished_ms = (perf_counter() - self._origin) * 1000
+        if is_halt(error):
+            scope.close()
+            halted = self._as_halted(started, begun)
+            self._work.cut_short(started, begun, halted)
+            return halted
         scope.close(error)
-        record.finished_ms, record.error = (perf_counter() - self._origin) * 1000, error
+        begun.error = error
         if isinstance(error, asyncio.CancelledError):
             if unit not in self._cancelled and not self._is_over:
                 raise error  # of this task, so of the run
             cancelled = self._as_cancelled(started, self._cancelled.get(unit, "the run ended"), scope.attempt)
-            self._work.cancelled(started, record, cancelled)
+            self._work.cut_short(started, begun, cancelled)
             return cancelled
         if not isinstance(error, Exception):
             raise error  # KeyboardInterrupt and the like are not a unit's outcome
@@ -376,12 +384,23 @@ class Runner:
             part=self._part,
             attempt=scope.attempt,
             budget=self._whose_budget(error),
-            duration_ms=record.duration_ms,
+            duration_ms=begun.duration_ms,
             raised=error,
             spent_in=scope,
         )
-        self._work.failed(started, record, failed)
+        self._work.failed(started, begun, failed)
         return failed
+
+    def _as_halted(self, started: StepStarted, begun: BegunUnit) -> StepHalted:
+        return StepHalted(
+            started.step_id,
+            self._log.asked_in(started.place),
+            visit=started.visit,
+            branch=started.branch,
+            part=self._part,
+            attempt=begun.scope.attempt,
+            duration_ms=begun.duration_ms,
+        )
 
     def _as_cancelled(self, started: StepStarted, cause: str, attempt: int) -> StepCancelled:
         return StepCancelled(

@@ -9,7 +9,7 @@ from fastroai.runtime.facts import StepStarted
 
 
 @dataclass(slots=True)
-class UnitRecord:
+class BegunUnit:
     """A step, or a visit to a node, that was started, in this process or an earlier one."""
 
     scope: Scope

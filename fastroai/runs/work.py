@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol, TypeAlias
 
 from fastroai.runs.machine import Changed
-from fastroai.runs.units import UnitRecord
+from fastroai.runs.units import BegunUnit
 from fastroai.runtime import RetriesUsed, Scope
 from fastroai.runtime.facts import (
     EdgesResolved,
@@ -14,12 +14,13 @@ from fastroai.runtime.facts import (
     StepCancelled,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepSkipped,
     StepStarted,
 )
 from fastroai.steps import ResolvedConfig
 
-Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | QuestionAsked
+Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | StepHalted | QuestionAsked
 """The outcome of a unit, as the machine is told."""
 
 
@@ -39,7 +40,7 @@ class Work(Protocol):
         ...
 
     def finished(
-        self, started: StepStarted, record: UnitRecord, output: object
+        self, started: StepStarted, begun: BegunUnit, output: object
     ) -> StepFinished | QuestionAsked:
         """Return the outcome for an output. Raises the exception that makes it a failure."""
         ...
@@ -48,12 +49,14 @@ class Work(Protocol):
         """Follow a finished unit, before the machine is told."""
         ...
 
-    def failed(self, started: StepStarted, record: UnitRecord, fact: StepFailed) -> None:
+    def failed(self, started: StepStarted, begun: BegunUnit, fact: StepFailed) -> None:
         """Follow a failed unit, before the machine is told."""
         ...
 
-    def cancelled(self, started: StepStarted, record: UnitRecord | None, fact: StepCancelled) -> None:
-        """Follow a cancelled unit, before the machine is told. Without a record, it had not begun."""
+    def cut_short(
+        self, started: StepStarted, begun: BegunUnit | None, fact: StepCancelled | StepHalted
+    ) -> None:
+        """Follow a unit that was cancelled or halted, before the machine is told. `None`: it never began."""
         ...
 
     def follow(self, change: Changed | EdgesResolved) -> None:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from fastroai.runtime.facts import StepCancelled as StepCancelled
     from fastroai.runtime.facts import StepFailed as StepFailed
     from fastroai.runtime.facts import StepFinished as StepFinished
+    from fastroai.runtime.facts import StepHalted as StepHalted
     from fastroai.runtime.facts import StepRetried as StepRetried
     from fastroai.runtime.facts import StepSkipped as StepSkipped
     from fastroai.runtime.facts import StepStarted as StepStarted
@@ -119,6 +120,7 @@ __all__, __getattr__, __dir__ = lazy_names(
             "StepCancelled",
             "StepFailed",
             "StepFinished",
+            "StepHalted",
             "StepRetried",
             "StepSkipped",
             "StepStarted",

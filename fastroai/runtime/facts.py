@@ -10,6 +10,7 @@ A *place* names a position in a run: step ids and attempts from the outermost pi
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from datetime import UTC, datetime
@@ -28,7 +29,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from fastroai.errors import ConfigurationError, RecordedError
-from fastroai.places import quoted, step_name
+from fastroai.places import quoted, step_name, without_attempts
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime.classification import FailureClass
 from fastroai.runtime.retry import RetriesUsed
@@ -232,9 +233,9 @@ class RunFinished(Fact):
     reason: str = ""
     """The reason, for people."""
     resume_at: tuple[str, ...] = ()
-    """The nodes at which a paused graph goes on."""
-    questions: tuple[tuple[str, int], ...] = ()
-    """The questions that wait for an answer, first asked first: the node and the number of the visit."""
+    """The steps or nodes at which a paused run goes on."""
+    questions: tuple[str, ...] = ()
+    """The ids of the questions that wait for an answer, first asked first."""
     step_id: str = ""
     """The step whose failure made the run fail, if one did."""
     failure: FailureFacts | None = None
@@ -368,6 +369,19 @@ class StepCancelled(StepFact):
     written: Written = field(default_factory=dict, compare=False, repr=False)
 
 
+@dataclass(slots=True)
+class StepHalted(StepFact):
+    """A step asked a person, and waits. It runs again, from its beginning, when the run is resumed."""
+
+    kind: ClassVar[str] = "step_halted"
+    questions: tuple[str, ...]
+    """The ids of the questions that it, or what runs in it, waits for."""
+    _: KW_ONLY
+    attempt: int = 1
+    duration_ms: float = 0.0
+    written: Written = field(default_factory=dict, compare=False, repr=False)
+
+
 def _retries_used(given: object) -> RetriesUsed:
     if isinstance(given, RetriesUsed):
         return given
@@ -416,6 +430,11 @@ class StepRetried(Fact):
     def failure_class(self) -> FailureClass:
         """The class of the failure, which decides whether it is retried."""
         return FailureClass(self.failure.failure_class)
+
+
+def question_id(place: str, name: str = "") -> str:
+    """Return the id of a question by its name and the place of its step. Attempts make no difference."""
+    return hashlib.sha256("\0".join((without_attempts(place), name)).encode()).hexdigest()[:12]
 
 
 # --- graphs ---
@@ -506,13 +525,23 @@ class BranchTimedOut(Fact):
 
 @dataclass(slots=True)
 class QuestionAsked(StepFact):
-    """A pause node asked a person a question, and waits for the answer."""
+    """A step asked a person a question with `ctx.ask`, or a pause node did, whose output is the question."""
 
     kind: ClassVar[str] = "question_asked"
     question: Any
     _: KW_ONLY
+    id: str = ""
+    """Identifies the question in its run, whatever the attempt and the process: 12 hexadecimal digits."""
+    name: str = ""
+    """Name of the question in its step, by default its number there; empty for a pause node."""
     answer_schema: dict[str, JsonValue] | None = None
-    """JSON Schema of the answer, if the node declares the type of it."""
+    """JSON Schema of the answer, if the type of it is declared."""
+    options: tuple[JsonValue, ...] | None = None
+    """The answers that can be given, if they are limited."""
+    deadline: float | None = None
+    """Time after which no answer is taken, in seconds since 1970."""
+    to: str = ""
+    """The people to ask: a label for inboxes and sinks."""
     attempt: int = 1
     duration_ms: float = 0.0
     written: Written = field(default_factory=dict)
@@ -520,11 +549,19 @@ class QuestionAsked(StepFact):
 
 @dataclass(slots=True)
 class AnswerGiven(StepFact):
-    """A person answered the question of a pause node. The answer is the output of the node."""
+    """A person answered a question. The answer to a pause node is the output of the node."""
 
     kind: ClassVar[str] = "answer_given"
     answer: Any
     _: KW_ONLY
+    id: str = ""
+    """The id of the question."""
+    name: str = ""
+    """The name of the question in its step; empty for a pause node."""
+    reviewer: str = ""
+    """The person who answered, if that is known."""
+    rationale: str = ""
+    """The reason for the answer, if one was given."""
     written: Written = field(default_factory=dict, compare=False, repr=False)
 
 
@@ -683,6 +720,7 @@ AnyFact: TypeAlias = (
     | StepFinished
     | StepFailed
     | StepCancelled
+    | StepHalted
     | StepRetried
     | EdgesResolved
     | BranchTimedOut

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
 from fastroai.errors import ConfigurationError
+from fastroai.human.sinks import Sink, checked_sinks
 from fastroai.records import NOT_GIVEN, NotGiven, first_given
 from fastroai.runtime import (
     Classifier,
@@ -117,6 +118,8 @@ class PipelineConfig(ExecutionConfig):
     """`"sync"` goes on when what has happened is stored; `"async"` at once, at most 1,000 entries ahead."""
     codec: PayloadCodec | None = None
     """What inputs, outputs, responses and tool results go through on their way to the store."""
+    sinks: Sequence[Sink] = field(default=(), hash=False)
+    """Functions that tell people what a run asks, when it waits: `fastroai.human.to_console`, or your own."""
     provider_limits: ProviderLimits | None = field(default=None, hash=False)
     """What is sent to providers at once and in a minute, by every request inside, whichever agent makes it:
     `{"openai": ProviderLimit(...)}`, `"*"` for all others."""
@@ -129,6 +132,7 @@ class PipelineConfig(ExecutionConfig):
         if self.durability not in ("sync", "async"):
             raise ConfigurationError("durability", self.durability, "'sync' or 'async'")
         check_codec(self.codec)
+        object.__setattr__(self, "sinks", checked_sinks(self.sinks))
         check_provider_limits(self.provider_limits)
 
 

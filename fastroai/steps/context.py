@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from types import MappingProxyType
+from types import MappingProxyType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, overload
 
 from typing_extensions import TypeVar
@@ -18,9 +18,11 @@ from fastroai.errors import (
     BudgetExceeded,
     ConfigurationError,
     FastroAIError,
+    InputTypeError,
     MissingInputError,
     ScopeClosedError,
 )
+from fastroai.human.asking import Ask
 from fastroai.places import without_attempts
 from fastroai.records import NOT_GIVEN, NotGiven, RequestRecord, Tokens
 from fastroai.runtime import (
@@ -55,7 +57,7 @@ from fastroai.steps.durability import (
 )
 from fastroai.steps.fanout import run_bounded
 from fastroai.steps.once import IfInterrupted, OnceRegister, idempotency_key
-from fastroai.steps.outputs import Outputs, check_type
+from fastroai.steps.outputs import Outputs, check_type, is_instance, is_type, type_name
 from fastroai.steps.reporting import StepReports
 from fastroai.steps.reserving import Spend, spend_in
 from fastroai.steps.retrying import retry_calls
@@ -144,6 +146,7 @@ class StepContext(Generic[DepsT_co]):
     """Given to a step for one attempt; `DepsT_co` is the type of `deps`."""
 
     __slots__ = (
+        "_asks",
         "_calls",
         "_clock",
         "_data",
@@ -178,7 +181,7 @@ class StepContext(Generic[DepsT_co]):
         self._clock: Clock | None = None
         self.is_over = False
         """Whether this attempt is over: whatever still holds the context can call nothing through it."""
-        self._calls = self._maps = 0
+        self._asks = self._calls = self._maps = 0
         self.refusal: FastroAIError | None = None
         """What `record_usage` raised, which ends the step even where its code goes on."""
         self.uncertain: list[SharedCharge] = []
@@ -259,20 +262,31 @@ class StepContext(Generic[DepsT_co]):
     @overload
     def get_input(self, key: str) -> Any: ...
     @overload
+    def get_input(self, key: str, default: type[T]) -> T: ...
+    @overload
+    def get_input(self, key: str, default: UnionType) -> Any: ...
+    @overload
     def get_input(self, key: str, default: T) -> Any | T: ...
-    def get_input(self, key: str, default: object = NOT_GIVEN) -> object:
+    def get_input(self, key: str, default: Any = NOT_GIVEN) -> Any:
         """One of the run's inputs; in a graph, one of the values in its memory, as a copy for this attempt.
+
+        A type in the place of the default is what the input must be: `ctx.get_input("order", Order)`.
 
         Raises:
             MissingInputError: there is none, and no default.
+            InputTypeError: it is not of the type.
         """
+        is_typed = is_type(default)
         try:
-            return self._data.inputs[key]
+            value = self._data.inputs[key]
         except KeyError:
-            if default is NOT_GIVEN:
+            if default is NOT_GIVEN or is_typed:
                 known, in_graph = tuple(self._data.inputs), self._data.visit is not None
                 raise MissingInputError(self.step_id, key, known, in_graph) from None
             return default
+        if is_typed and not is_instance(value, default):
+            raise InputTypeError(self.step_id, key, type_name(default), type_name(type(value)))
+        return value
 
     @property
     def inputs(self) -> Mapping[str, object]:
@@ -661,6 +675,108 @@ class StepContext(Generic[DepsT_co]):
             lambda: self.once(name, effect, returns=returns, if_interrupted=if_interrupted),
             called="ctx.once_sync",
             instead="ctx.once",
+            home=loop_of_run(),
+        )
+
+    # --- people ---
+
+    @overload
+    async def ask(
+        self,
+        question: object,
+        answer_type: type[T],
+        *,
+        options: Sequence[T] | None = ...,
+        timeout: float | None = ...,
+        on_timeout: T | NotGiven = ...,
+        to: str = ...,
+        name: str | None = ...,
+    ) -> T: ...
+    @overload
+    async def ask(
+        self,
+        question: object,
+        *,
+        options: Sequence[str] | None = ...,
+        timeout: float | None = ...,
+        on_timeout: str | NotGiven = ...,
+        to: str = ...,
+        name: str | None = ...,
+    ) -> str: ...
+    async def ask(
+        self,
+        question: object,
+        answer_type: Any = str,
+        *,
+        options: Sequence[Any] | None = None,
+        timeout: float | None = None,
+        on_timeout: object = NOT_GIVEN,
+        to: str = "",
+        name: str | None = None,
+    ) -> Any:
+        """Ask a person, and return the answer.
+
+        If there is no answer yet, the step halts here. The other steps go on, and the run ends `paused`, so
+        that no process waits. `Inbox.answer`, or `resume(answers=)`, puts an answer on record. When the run
+        is resumed, the step runs again from its beginning: agent calls and `ctx.once` give what is on record,
+        and this returns the answer.
+
+            if await ctx.ask(f"Refund {amount} dollars?", bool, to="finance"):
+                ...
+
+        Args:
+            question: The question: text, or any JSON.
+            answer_type: The type of the answer.
+            options: The answers that can be given, if not any of that type.
+            timeout: Seconds, from when it is first asked, after which no answer is taken. Nothing wakes the
+                run then: it goes on when it is resumed.
+            on_timeout: The answer after that time; without it, `QuestionTimedOut` is raised.
+            to: The people to ask: a label for inboxes.
+            name: Tells this question from others of the step. By default they are counted, which does if they
+                are asked in the same order each time.
+
+        Raises:
+            QuestionTimedOut: nobody answered in time.
+            ConfigurationError: no store keeps the run, or an option cannot be meant.
+            ValueNotStorable: the question, or an option, cannot be stored.
+        """
+        self._check_open()
+        self._asks += 1
+        asked = Ask(
+            question=question,
+            answer_type=answer_type,
+            options=options,
+            timeout=timeout,
+            on_timeout=on_timeout,
+            to=to,
+            name=str(self._asks) if name is None else name,
+        )
+        return asked.answered(self.scope, step_place(self.scope), self.visit)
+
+    def ask_sync(
+        self,
+        question: object,
+        answer_type: type[T],
+        *,
+        options: Sequence[T] | None = None,
+        timeout: float | None = None,
+        on_timeout: T | NotGiven = NOT_GIVEN,
+        to: str = "",
+        name: str | None = None,
+    ) -> T:
+        """`ask` for steps that are not `async`."""
+        return run_blocking(
+            lambda: self.ask(
+                question,
+                answer_type,
+                options=options,
+                timeout=timeout,
+                on_timeout=on_timeout,
+                to=to,
+                name=name,
+            ),
+            called="ctx.ask_sync",
+            instead="ctx.ask",
             home=loop_of_run(),
         )
 

@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import NotGiven
@@ -15,10 +15,12 @@ from fastroai.runtime import Listener, RunEvent, Scope, StepFailed, StepFinished
 
 logger = logging.getLogger("fastroai.steps")
 
-OnStepStart: TypeAlias = Callable[[StepStarted], Awaitable[None] | None]
-OnStepSuccess: TypeAlias = Callable[[StepFinished], Awaitable[None] | None]
-OnStepFailure: TypeAlias = Callable[[StepFailed], Awaitable[None] | None]
-OnRetry: TypeAlias = Callable[[StepRetried], Awaitable[None] | None]
+Nullary: TypeAlias = Callable[[], Awaitable[None] | None]
+"""A hook that needs to know nothing of the event."""
+OnStepStart: TypeAlias = Callable[[StepStarted], Awaitable[None] | None] | Nullary
+OnStepSuccess: TypeAlias = Callable[[StepFinished], Awaitable[None] | None] | Nullary
+OnStepFailure: TypeAlias = Callable[[StepFailed], Awaitable[None] | None] | Nullary
+OnRetry: TypeAlias = Callable[[StepRetried], Awaitable[None] | None] | Nullary
 
 _EVENTS: Mapping[str, type[RunEvent]] = {
     "on_step_start": StepStarted,
@@ -56,7 +58,7 @@ class HookOptions(Protocol):
 class Hooks:
     """The hooks of some configurations, with the event that each is for, in the order in which they run."""
 
-    functions: tuple[tuple[type[RunEvent], Callable[[Any], Awaitable[None] | None]], ...] = ()
+    functions: tuple[tuple[type[RunEvent], Callable[..., Awaitable[None] | None]], ...] = ()
 
     @classmethod
     def of(cls, *configs: HookOptions) -> Hooks:
@@ -88,12 +90,23 @@ class Hooks:
                 await _call(function, event)
 
 
-async def _call(function: Callable[[Any], Awaitable[None] | None], event: RunEvent) -> None:
+def _takes_nothing(function: Callable[..., object]) -> bool:
+    """Return whether a hook can be called without the event only. Some built-ins do not say, and get it."""
+    try:
+        inspect.signature(function).bind("event")
+    except TypeError:
+        return True
+    except ValueError:
+        return False
+    return False
+
+
+async def _call(function: Callable[..., Awaitable[None] | None], event: RunEvent) -> None:
     """Call a hook. What goes wrong in it is logged; only being cancelled from outside goes on."""
     task = asyncio.current_task()
     cancellations = 0 if task is None else task.cancelling()
     try:
-        result = function(event)
+        result = function() if _takes_nothing(function) else function(event)
         if inspect.isawaitable(result):
             await result
     except asyncio.CancelledError:
@@ -109,7 +122,7 @@ def check_hooks(config: HookOptions) -> None:
     for option in _EVENTS:
         function = getattr(config, option)
         if not isinstance(function, NotGiven) and function is not None and not callable(function):
-            raise ConfigurationError(option, function, "a function that takes the event, or None")
+            raise ConfigurationError(option, function, "a function that takes the event or nothing, or None")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping
+from types import GenericAlias, UnionType
 from typing import Any
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
@@ -88,11 +89,17 @@ def check_type(reader: str, step_id: str, value: object, output_type: Any) -> No
     Raises:
         DependencyTypeError: it is not.
     """
-    if not _is_instance(value, output_type):
-        raise DependencyTypeError(reader, step_id, _type_name(output_type), _type_name(type(value)))
+    if not is_instance(value, output_type):
+        raise DependencyTypeError(reader, step_id, type_name(output_type), type_name(type(value)))
 
 
-def _is_instance(value: object, output_type: Any) -> bool:
+def is_type(value: object) -> bool:
+    """Return whether a value is a type: a class, `list[int]`, `A | None`."""
+    return isinstance(value, type | UnionType | GenericAlias)
+
+
+def is_instance(value: object, output_type: Any) -> bool:
+    """Return whether a value is of a type: a class, or anything that pydantic can check strictly."""
     if output_type is float:
         return isinstance(value, float | int)  # as type checkers have it (PEP 484)
     if isinstance(output_type, type):
@@ -115,5 +122,6 @@ def _fits(value: object, output_type: Any) -> bool:
     return True
 
 
-def _type_name(of: Any) -> str:
+def type_name(of: Any) -> str:
+    """Return the name of a type, for errors."""
     return of.__name__ if isinstance(of, type) and not hasattr(of, "__origin__") else str(of)

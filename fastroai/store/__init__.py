@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from fastroai.store.history import RunHistory as RunHistory
     from fastroai.store.history import RunSummary as RunSummary
     from fastroai.store.log import trace_of as trace_of
-    from fastroai.store.open_questions import OpenQuestion as OpenQuestion
     from fastroai.store.opening import open_run_store as open_run_store
     from fastroai.store.payloads import PayloadCodec as PayloadCodec
     from fastroai.store.run_memory import MemoryRunStore as MemoryRunStore
@@ -45,7 +44,6 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".hints": ("HintsChanges",),
         ".history": ("RunHistory", "RunSummary"),
         ".log": ("trace_of",),
-        ".open_questions": ("OpenQuestion",),
         ".opening": ("open_run_store",),
         ".payloads": ("PayloadCodec",),
         ".run_memory": ("MemoryRunStore",),

@@ -34,6 +34,7 @@ from fastroai.runtime.facts import (
     StepCancelled,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepRetried,
     StepSkipped,
     StepStarted,
@@ -48,9 +49,9 @@ AttemptStatus = Literal[
 ]
 """How an attempt ended.
 
-`incomplete`: with a `ConversationState` that asks for more. `retried`: it failed and another followed.
-`interrupted`: its process died. `cancelled`: the run, or the step around it, ended first. `reused`: its
-output is that of the run which this one was forked from.
+`incomplete`: with a `ConversationState` that asks for more, or with a question to a person. `retried`: it
+failed and another followed. `interrupted`: its process died. `cancelled`: the run, or the step around it,
+ended first. `reused`: its output is that of the run which this one was forked from.
 """
 
 
@@ -194,14 +195,13 @@ class Attempts:
             case StepCancelled():
                 if (open_draft := self._open.get(entry.place)) is not None:
                     self._end(open_draft, "cancelled", entry.at)
-            case QuestionAsked():
+            case StepHalted():
                 if (open_draft := self._open.get(entry.place)) is not None:
-                    open_draft.output = entry.question
                     self._end(open_draft, "incomplete", entry.at)
-            case AnswerGiven():
-                if (asked := self._last.get(entry.place)) is not None:
-                    self._outputs[entry.place] = asked.output = entry.answer
-                    asked.status, asked.ended_at = "succeeded", entry.at
+            case QuestionAsked(name="") | AnswerGiven(name=""):
+                self._read_pause_node(entry)
+            case QuestionAsked() | AnswerGiven():
+                pass
             case RequestSent():
                 self._sent[entry.id] = spent = self._spend(entry.request.place, entry.record, entry.at)
                 if (draft := self._at(entry.request.place, entry.at)) is not None:
@@ -222,6 +222,15 @@ class Attempts:
                 pass
             case _:
                 assert_never(entry)
+
+    def _read_pause_node(self, entry: QuestionAsked | AnswerGiven) -> None:
+        if isinstance(entry, AnswerGiven):
+            if (asked := self._last.get(entry.place)) is not None:
+                self._outputs[entry.place] = asked.output = entry.answer
+                asked.status, asked.ended_at = "succeeded", entry.at
+        elif (open_draft := self._open.get(entry.place)) is not None:
+            open_draft.output = entry.question
+            self._end(open_draft, "incomplete", entry.at)
 
     # --- attempts begin ---
 

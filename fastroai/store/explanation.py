@@ -29,6 +29,7 @@ from fastroai.runtime.facts import (
     StepCancelled,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepRetried,
     StepSkipped,
     StepStarted,
@@ -117,12 +118,20 @@ def _sentences(
                     )
             case BranchTimedOut():
                 yield entry, f"branch {entry.branch!r} {_failed(entry.failure)}"
+            case StepHalted():
+                running.pop(entry.place, None)
+                halted = _cost(ended.get((entry.place, entry.at)))
+                yield entry, f"{entry.place}: halted, and waits for an answer{halted}"
+            case QuestionAsked(name=name) if name:
+                yield entry, f"{entry.place}: asks a person (question {entry.id})"
             case QuestionAsked():
                 running.pop(entry.place, None)
                 asked = _cost(ended.get((entry.place, entry.at)))
                 yield entry, f"{entry.place}: asks a person, and waits for the answer{asked}"
             case AnswerGiven():
-                yield entry, f"{entry.place}: a person has answered"
+                who = entry.reviewer or "a person"
+                why = f", because {entry.rationale}" if entry.rationale else ""
+                yield entry, f"{entry.place}: {who} has answered{why}"
             case ReplayDiverged():
                 what = "sends another request than the one on record, which is paid for"
                 yield entry, f"{entry.place}: agent call {entry.call} {what}"

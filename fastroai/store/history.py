@@ -51,7 +51,6 @@ from fastroai.store.snapshot import RunSnapshot, RunState
 
 if TYPE_CHECKING:
     from fastroai.store.following import FollowedRun
-    from fastroai.store.open_questions import OpenQuestion
     from fastroai.store.spending import Dimension, SpendingRow
     from fastroai.store.trace import RunTrace
 
@@ -155,7 +154,7 @@ class RunHistory:
             RunStoreUnavailable: the store could not be read.
         """
         _check_status(status)
-        _check_filters(pipeline, tag, tenant, limit)
+        check_filters(pipeline, tag, tenant, limit)
         if limit is None and (status, pipeline, tag, tenant) == (None,) * 4:
             # All runs are wanted, and reading whole pages of headers is faster than reading them one by one.
             runs = [run async for run in self._every_run()]
@@ -246,41 +245,6 @@ class RunHistory:
         check_run_id(run_id)
         check_position("after", after, "the position that came with the last fact")
         return FollowedRun(self._store, run_id, after, self._codec)
-
-    async def questions(
-        self,
-        *,
-        pipeline: str | None = None,
-        tag: str | None = None,
-        tenant: str | None = None,
-        limit: int | None = None,
-    ) -> tuple[OpenQuestion, ...]:
-        """Return the questions that wait for an answer: those of the newest run first, in the order asked.
-
-            for asked in await history.questions():
-                print(asked.run_id, asked.node, asked.question)
-
-        `graph.resume(run_id, input=..., node=...)` answers one. A run asks when nothing else in it can go on,
-        so a question is listed when the run is paused. It looks these runs up in an index, and reads their
-        logs only from the first open question on. A run whose header cannot be read is left out: `list` names
-        it.
-
-        Args:
-            pipeline: Return only questions of the graph with this name.
-            tag: Return only questions of runs with this tag.
-            tenant: Return only questions of runs of this tenant.
-            limit: Return at most this many questions.
-
-        Raises:
-            ConfigurationError: a name is no text, or `limit` is no whole number, 1 or more.
-            RunCorrupt: the log of a run that waits cannot be read.
-            RunStoreUnavailable: the store could not be read.
-        """
-        from fastroai.store.open_questions import open_questions
-
-        _check_filters(pipeline, tag, tenant, limit)
-        find = Find(pipeline=pipeline, tag=tag, tenant=tenant, asks=True)
-        return await open_questions(self._store, find, self._codec, limit)
 
     async def spending(
         self,
@@ -497,7 +461,8 @@ class ReadsRuns:
         return await RunHistory(self).trace(run_id)
 
 
-def _check_filters(pipeline: object, tag: object, tenant: object, limit: int | None) -> None:
+def check_filters(pipeline: object, tag: object, tenant: object, limit: int | None) -> None:
+    """Refuse filters that cannot be meant. Raises `ConfigurationError`."""
     for option, name in (("pipeline", pipeline), ("tag", tag), ("tenant", tenant)):
         if name is not None and not isinstance(name, str):
             raise ConfigurationError(option, name, f"the name of a {option}, as text")

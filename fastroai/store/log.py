@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from fastroai.errors import trace_source_of
+from fastroai.places import is_in
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import NOWHERE, AnyFact, RunFinished
+from fastroai.runtime.facts import NOWHERE, AnyFact, QuestionAsked, RunFinished
 from fastroai.store.runs import DurableRun
 from fastroai.store.signals import Signal
 from fastroai.store.telling import as_told
@@ -30,7 +31,18 @@ class Log:
         """The fact with which the run ended, if no exception ended it."""
         self.heed: Callable[[Signal], None] = lambda signal: None
         """Does what is asked of the run, if its process knows how."""
+        self.asked: dict[str, tuple[str, QuestionAsked]] = {}
+        """The questions that wait for an answer, by id, with their places, as this process has asked them."""
         self._is_over = False
+
+    def ask(self, question: QuestionAsked, stored: QuestionAsked, place: str) -> None:
+        """Keep a question of the step at a place, which halts for it. From any thread."""
+        self.asked[question.id] = place, question
+        self.note(question, stored)
+
+    def asked_in(self, place: str) -> tuple[str, ...]:
+        """Return the ids of the questions that were asked in a step or beneath it, first asked first."""
+        return tuple(one for one, (asked_at, _) in self.asked.items() if is_in(asked_at, place))
 
     def note(self, fact: AnyFact, stored: AnyFact | None = None) -> None:
         """Keep a fact, from any thread. A store gets it soon, at the latest with the next commit.

@@ -1,10 +1,10 @@
-"""The inbox: the questions to people that wait for an answer, in all runs of a store."""
+"""The questions to people that wait for an answer, in all runs of a store."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
@@ -21,26 +21,53 @@ from fastroai.store.run_store import RunStore
 class OpenQuestion:
     """A question of a run to a person that has no answer yet."""
 
+    id: str
+    """Identifies the question among those of all runs: pass it to `Inbox.answer`."""
     run_id: str
     pipeline: str
-    """The name of the graph."""
+    """The name of the outermost pipeline or graph."""
     node: str
+    """The step or node that asks."""
     visit: int
     question: JsonValue
-    """The output of the pause node, as JSON."""
+    """The question, as JSON. That of a pause node is the output of the node."""
     answer_schema: dict[str, JsonValue] | None
     """JSON Schema of the answer when the question was asked; `None` if the node declares no type of it."""
+    options: tuple[JsonValue, ...] | None
+    """The answers that can be given, if they are limited."""
+    to: str
+    """The people to ask, as the step says."""
     asked_at: datetime
+    deadline: datetime | None
+    """Time after which no answer is taken."""
     tags: tuple[str, ...]
     tenant: str | None
 
 
-def positions_of(questions: Collection[tuple[str, int]], entries: Iterable[AnyFact]) -> tuple[int, ...]:
-    """Return where in a log these questions were asked: the node and the number of the visit of each."""
+def question_of(asked: QuestionAsked, header: RunHeader, codec: PayloadCodec | None) -> OpenQuestion:
+    """Return a question in the form that people see."""
+    options = asked.options
+    return OpenQuestion(
+        id=f"{header.run_id}:{asked.id}",
+        run_id=header.run_id,
+        pipeline=header.pipeline,
+        node=asked.step_id,
+        visit=asked.visit,
+        question=unseal(asked.question, codec),
+        answer_schema=asked.answer_schema,
+        options=None if options is None else tuple(unseal(one, codec) for one in options),
+        to=asked.to,
+        asked_at=asked.at,
+        deadline=None if asked.deadline is None else datetime.fromtimestamp(asked.deadline, UTC),
+        tags=header.tags,
+        tenant=header.tenant,
+    )
+
+
+def positions_of(questions: Collection[str], entries: Iterable[AnyFact]) -> tuple[int, ...]:
+    """Return where in a log the questions with these ids were last asked."""
     asked = {
-        (entry.step_id, entry.visit): position
-        for position, entry in enumerate(entries, 1)
-        if isinstance(entry, QuestionAsked)
+        entry.id: position for position, entry in enumerate(entries, 1) if isinstance(entry, QuestionAsked)
     }
     return tuple(asked[question] for question in questions)
 
@@ -48,7 +75,7 @@ def positions_of(questions: Collection[tuple[str, int]], entries: Iterable[AnyFa
 async def open_questions(
     store: RunStore, find: Find, codec: PayloadCodec | None, limit: int | None
 ) -> tuple[OpenQuestion, ...]:
-    """Return the open questions of the runs that match. See `RunHistory.questions`."""
+    """Return the open questions of the runs that match. See `Inbox.list`."""
     found: list[OpenQuestion] = []
     async for entry in indexed(store, find):
         try:
@@ -73,17 +100,5 @@ async def _questions_of(store: RunStore, header: RunHeader, codec: PayloadCodec 
         asked = entry_in_store(header.run_id, position, stored[position - first])
         if not isinstance(asked, QuestionAsked):
             continue  # another report came first
-        found.append(
-            OpenQuestion(
-                run_id=header.run_id,
-                pipeline=header.pipeline,
-                node=asked.step_id,
-                visit=asked.visit,
-                question=unseal(asked.question, codec),
-                answer_schema=asked.answer_schema,
-                asked_at=asked.at,
-                tags=header.tags,
-                tenant=header.tenant,
-            )
-        )
+        found.append(question_of(asked, header, codec))
     return found

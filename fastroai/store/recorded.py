@@ -39,6 +39,7 @@ from fastroai.runtime.facts import (
     StepCancelled,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepRetried,
     StepSkipped,
     StepStarted,
@@ -55,6 +56,7 @@ PartEntry: TypeAlias = (
     | StepFinished
     | StepFailed
     | StepCancelled
+    | StepHalted
     | EdgesResolved
     | BranchTimedOut
     | QuestionAsked
@@ -103,6 +105,10 @@ class RecordedRun:
         """Of the steps that have finished, by place, in the order in which they did."""
         self.conversations: dict[str, StepFinished] = {}
         """The last state of each step that has returned one, by place."""
+        self.asked: dict[str, QuestionAsked] = {}
+        """The questions, by id, as they were first asked."""
+        self.answers: dict[str, AnswerGiven] = {}
+        """The last answer to each question that has one, by id."""
         self.values: dict[str, object] = {}
         """Outputs that were read already, by place."""
         self.ended: RunFinished | None = None
@@ -178,7 +184,11 @@ class RecordedRun:
                 self.ended = entry
             case RunStarted() | PauseRequested() | StopRequested() | StepStarted() | StepSkipped():
                 pass  # for those who read the trace
-            case StepCancelled() | EdgesResolved() | BranchTimedOut() | QuestionAsked() | AnswerGiven():
+            case QuestionAsked():
+                self.asked.setdefault(entry.id, entry)
+            case AnswerGiven():
+                self.answers[entry.id] = entry
+            case StepCancelled() | StepHalted() | EdgesResolved() | BranchTimedOut():
                 pass
             case ValueWritten() | MessagesAdded() | ReplayDiverged():
                 pass
@@ -278,6 +288,8 @@ class RecordedRun:
         spent, began = timedelta(0), self.opened.at
         last = began
         for entry in self.entries:
+            if isinstance(entry, AnswerGiven):
+                continue  # given while no process had the run
             if isinstance(entry, RunResumed):
                 spent, began = spent + max(last - began, timedelta(0)), entry.at
             last = entry.at

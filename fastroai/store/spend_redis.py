@@ -105,8 +105,8 @@ class RedisSpendStore(KeptAt):
 
     async def _perform(self, operation: _Operation, account: SpendAccount, *arguments: str) -> SpendVerdict:
         # Redis Cluster keeps keys together whose names have the same text in the first braces.
-        slot = f"{self._prefix}:{{{account.window}:{account.key}}}"
-        keys = [f"{slot}:{part}" for part in _PARTS]
+        together = f"{self._prefix}:{{{account.window}:{account.key}}}"
+        keys = [f"{together}:{part}" for part in _PARTS]
         reply = await self._connections.run(
             lambda script: script(keys=keys, args=[operation, account.window, *arguments])
         )

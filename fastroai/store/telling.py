@@ -30,6 +30,7 @@ from fastroai.runtime.facts import (
     StepCancelled,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepRetried,
     StepSkipped,
     StepStarted,
@@ -57,7 +58,7 @@ def as_told(fact: AnyFact) -> AnyFact:
             return replace(fact, output=as_json(fact.output), written={}, spent_in=None)
         case StepFailed():
             return replace(fact, raised=None, written={}, spent_in=None)
-        case StepCancelled():
+        case StepCancelled() | StepHalted():
             return replace(fact, written={})
         case RunFinished():
             return replace(fact, raised=None, spent_in=None)

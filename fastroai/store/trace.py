@@ -38,6 +38,7 @@ from fastroai.runtime.facts import (
     StepCancelled,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepRetried,
     StepSkipped,
     StepStarted,
@@ -361,7 +362,9 @@ def _place_of(entry: AnyFact, requests: dict[str, str]) -> str | None:
             return requests.get(entry.id)
         case StepStarted() | StepSkipped() | StepFinished() | StepFailed() | StepCancelled() | StepRetried():
             pass
-        case EdgesResolved() | QuestionAsked() | AnswerGiven() | ValueWritten() | MessagesAdded():
+        case StepHalted() | EdgesResolved() | QuestionAsked() | AnswerGiven() | ValueWritten():
+            pass
+        case MessagesAdded():
             pass
         case SpendingRecorded() | ToolEnded() | OnceStarted() | OnceDone() | OnceFailed() | ReplayDiverged():
             pass

@@ -30,6 +30,7 @@ from fastroai.runtime.facts import (
     StepCancelled,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepRetried,
     StepSkipped,
     StepStarted,
@@ -67,8 +68,9 @@ def _with_payloads(entry: AnyFact, change: Callable[[JsonValue], JsonValue]) -> 
             return replace(entry, result=change(entry.result), retry=change(entry.retry))
         case OnceDone():
             return replace(entry, result=change(entry.result))
-        case QuestionAsked():
-            return replace(entry, question=change(entry.question))
+        case QuestionAsked(options=options):
+            changed = None if options is None else tuple(map(change, options))
+            return replace(entry, question=change(entry.question), options=changed)
         case AnswerGiven():
             return replace(entry, answer=change(entry.answer))
         case ValueWritten():
@@ -77,7 +79,9 @@ def _with_payloads(entry: AnyFact, change: Callable[[JsonValue], JsonValue]) -> 
             return replace(entry, messages=change(entry.messages))
         case RunFinished() | PauseRequested() | StopRequested() | StepStarted() | StepSkipped():
             pass
-        case StepFailed() | StepCancelled() | StepRetried() | EdgesResolved() | BranchTimedOut():
+        case StepFailed() | StepCancelled() | StepHalted() | StepRetried() | EdgesResolved():
+            pass
+        case BranchTimedOut():
             pass
         case RequestSent() | SpendingRecorded() | OnceStarted() | OnceFailed() | ReplayDiverged():
             pass
@@ -113,7 +117,11 @@ def _with_messages(entry: AnyFact, change: Callable[[str], str]) -> AnyFact:
             return replace(entry, record=replace(entry.record, error=change(entry.record.error)))
         case RunStarted() | RunResumed() | PauseRequested() | StepStarted() | StepSkipped() | StepFinished():
             pass
-        case EdgesResolved() | QuestionAsked() | AnswerGiven() | ValueWritten() | MessagesAdded():
+        case AnswerGiven() if entry.rationale:
+            return replace(entry, rationale=change(entry.rationale))
+        case EdgesResolved() | StepHalted() | QuestionAsked() | AnswerGiven() | ValueWritten():
+            pass
+        case MessagesAdded():
             pass
         case RequestSent() | RequestEnded() | SpendingRecorded() | ToolEnded() | OnceStarted() | OnceDone():
             pass

@@ -1,4 +1,4 @@
-"""What users test with: a model server on loopback, with a ledger of all that it served; a suite for stores.
+"""What users test with: a model server with a ledger, a suite for stores, and a context for one step.
 
 Importing this package, as pytest does at every start through the plugin, loads none of it: a name is
 imported when it is first used.
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fastroai.testing.requests import Message, ServedRequest, Tool, ToolResult
     from fastroai.testing.run_store_suite import RunStoreSuite
     from fastroai.testing.server import ModelServer
+    from fastroai.testing.step_contexts import step_context
 
 __all__ = [
     "ModelServer",
@@ -32,6 +33,8 @@ __all__ = [
     "LedgerTotals",
     # stores
     "RunStoreSuite",
+    # steps
+    "step_context",
 ]
 
 _HOMES = {
@@ -40,6 +43,7 @@ _HOMES = {
     "requests": ("Message", "ServedRequest", "Tool", "ToolResult"),
     "ledger": ("Ledger", "LedgerEntry", "LedgerTotals"),
     "run_store_suite": ("RunStoreSuite",),
+    "step_contexts": ("step_context",),
 }
 
 

@@ -84,7 +84,7 @@ class ModelServer:
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
                 raise
-            message = "fastroai.testing needs starlette and uvicorn; the extra 'testing' brings them along"
+            message = "fastroai.testing needs starlette and uvicorn: pip install 'fastroai[testing]'"
             raise ImportError(message) from error
 
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET

@@ -20,10 +20,14 @@ T = TypeVar("T")
 OnTimeout: TypeAlias = str | Callable[[], str]
 """What the model reads after a timeout: the text, or a function that writes it."""
 OnError: TypeAlias = str | Callable[[Exception], str]
-"""What the model reads after a failure: the text, or a function of the exception that writes it."""
+"""What the model reads after a failure: the text, in which `{error}` stands for the type and the message of
+the exception, or a function of the exception that writes it."""
 
 DEFAULT_TIMEOUT: Final = 30.0
 """Seconds. A tool that hangs must not hang its agent for ever."""
+
+_LONGEST_MESSAGE: Final = 1_000
+"""Characters of an exception's message that the model is shown: it is billed for them."""
 
 _logger = logging.getLogger("fastroai.tools")
 
@@ -126,7 +130,15 @@ class Guard:
             answer, arguments = self.on_error, (failure.error,)
         if callable(answer):
             return _written(answer, arguments, default)
-        return default if answer is None else answer
+        # Not `str.format`: a text may have other braces, and the exception's must not be fields.
+        return default if answer is None else answer.replace("{error}", _described(failure.error))
+
+
+def _described(error: Exception) -> str:
+    kind, message = type(error).__name__, str(error)
+    if len(message) > _LONGEST_MESSAGE:
+        message = f"{message[:_LONGEST_MESSAGE]}..."
+    return f"{kind}: {message}" if message else kind
 
 
 def _written(write: Callable[..., str], arguments: tuple[Exception, ...], default: str) -> str:

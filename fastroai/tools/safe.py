@@ -48,6 +48,7 @@ def safe_tool(
     *,
     timeout: float | None = DEFAULT_TIMEOUT,
     retries: int = 0,
+    max_retries: int = 0,
     on_timeout: OnTimeout | None = None,
     on_error: OnError | None = None,
     cost: Cost | None = None,
@@ -60,6 +61,7 @@ def safe_tool(
     *,
     timeout: float | None = DEFAULT_TIMEOUT,
     retries: int = 0,
+    max_retries: int = 0,
     on_timeout: OnTimeout | None = None,
     on_error: OnError | None = None,
     cost: Cost | None = None,
@@ -78,10 +80,12 @@ def safe_tool(
         timeout: Seconds for each attempt; `None` for no limit.
         retries: Extra attempts after a failure or a timeout, at once: for tools that may run twice. What
             cannot get better, or was already retried inside, is not tried again.
+        max_retries: The same as `retries`, as earlier versions call it.
         on_timeout: What the model reads after a timeout: a text, or a function that writes it.
-        on_error: What the model reads after a failure: a text, or a function of the exception. The default
-            names the tool and the type of the exception. Its message goes to the log and not to the provider,
-            as it may say what nobody outside is to know.
+        on_error: What the model reads after a failure: a text, in which `{error}` stands for the type and the
+            message of the exception, or a function of the exception. The default names the tool and the type
+            of the exception. Its message goes to the log and not to the provider, as it may say what nobody
+            outside is to know.
         cost: US dollars that each attempt costs, or a function of the call's arguments that says it. They are
             set aside in all budgets and spend limits around before the tool runs, and charged under the
             tool's name. An attempt that fails may have been billed, so it counts as unmeasured, at this cost.
@@ -93,7 +97,9 @@ def safe_tool(
     Raises:
         ConfigurationError: an option has a value that cannot be meant.
     """
-    guard = Guard(timeout=timeout, retries=retries, on_timeout=on_timeout, on_error=on_error)
+    if retries and max_retries:
+        raise ConfigurationError("max_retries", max_retries, "nothing beside retries, which is the same")
+    guard = Guard(timeout=timeout, retries=max_retries or retries, on_timeout=on_timeout, on_error=on_error)
     if cost is not None and not callable(cost):
         exact_dollars("cost", cost)
     return functools.partial(_guarded, guard, cost) if function is None else _guarded(guard, cost, function)

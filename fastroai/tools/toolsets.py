@@ -26,6 +26,8 @@ class SafeToolset(WrapperToolset[AgentDepsT]):
 
     Args:
         wrapped: Functions and PydanticAI `Tool`s, or another toolset: MCP servers, for example.
+        tools: The same, for functions and `Tool`s.
+        name: The id of a toolset of functions.
         timeout: Seconds for each attempt of a call; `None` for no limit.
         retries: Extra attempts after a failure or a timeout. PydanticAI's `max_retries`, which lets the model
             try again, is another thing.
@@ -43,8 +45,12 @@ class SafeToolset(WrapperToolset[AgentDepsT]):
 
     def __init__(
         self,
-        wrapped: AbstractToolset[AgentDepsT] | Sequence[Tool[AgentDepsT] | ToolFuncEither[AgentDepsT, ...]],
+        wrapped: AbstractToolset[AgentDepsT]
+        | Sequence[Tool[AgentDepsT] | ToolFuncEither[AgentDepsT, ...]]
+        | None = None,
         *,
+        tools: Sequence[Tool[AgentDepsT] | ToolFuncEither[AgentDepsT, ...]] | None = None,
+        name: str | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
         retries: int = 0,
         on_timeout: OnTimeout | None = None,
@@ -54,7 +60,9 @@ class SafeToolset(WrapperToolset[AgentDepsT]):
         self.timeout, self.retries = timeout, retries
         self.on_timeout, self.on_error = on_timeout, on_error
         self._guard = Guard(timeout=timeout, retries=retries, on_timeout=on_timeout, on_error=on_error)
-        super().__init__(_as_toolset(wrapped))
+        if (wrapped is None) == (tools is None):
+            raise ConfigurationError("tools", tools, "either tools=, or a toolset as the first argument")
+        super().__init__(_as_toolset(tools if wrapped is None else wrapped, name))
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
@@ -95,13 +103,18 @@ class FunctionToolsetBase(FunctionToolset[AgentDepsT]):
 
 
 def _as_toolset(
-    wrapped: AbstractToolset[AgentDepsT] | Sequence[Tool[AgentDepsT] | ToolFuncEither[AgentDepsT, ...]],
+    wrapped: AbstractToolset[AgentDepsT]
+    | Sequence[Tool[AgentDepsT] | ToolFuncEither[AgentDepsT, ...]]
+    | None,
+    name: str | None,
 ) -> AbstractToolset[AgentDepsT]:
     if isinstance(wrapped, AbstractToolset):
+        if name is not None:
+            raise ConfigurationError("name", name, "nothing beside a toolset, which has an id of its own")
         return wrapped
     given: object = wrapped
     if isinstance(given, Sequence) and all(isinstance(tool, Tool) or callable(tool) for tool in given):
-        return FunctionToolset(wrapped)
+        return FunctionToolset(list(wrapped or ()), id=name)
     raise ConfigurationError("wrapped", given, "a list of functions and Tools, or a toolset")
 
 

@@ -19,6 +19,11 @@ from fastroai.testing import ModelServer
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 PRINTS = {
+    "ask_a_person": [
+        r"^looking up the order\nwaits for 1 answer$",
+        r"^for finance: Refund 120 dollars\?\nanswered; run order-1182 waits for no other answer: resume it$",
+        r"\nrefunded 120 dollars$",
+    ],
     "budget": [
         r"budget of 'book' reached in step 'write'",
         r"spent: [1-3]\d\d\d of 4000 microcents",

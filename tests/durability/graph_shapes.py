@@ -432,6 +432,30 @@ def paused() -> Parts:
 
 
 @graph
+def asked() -> Parts:
+    """Nodes ask people in two branches and in a loop, and write before they do."""
+
+    @step
+    async def ask(ctx: StepContext) -> str:
+        ran(ctx)
+        ctx.write(f"{ctx.step_id}_asks", ctx.visit)
+        posted = await ctx.once("post", effect(ctx, f"post {ctx.step_id} {ctx.visit}"))
+        return f"{posted} {await ctx.ask(f'{ctx.step_id} {ctx.visit}?', int)}"
+
+    nodes = {
+        "top": talk("top"),
+        "boss": ask,
+        "user": ask,
+        "count": Node(counts(2), writes=["count", "more"]),
+        "again": ask,
+        "end": talk("end"),
+    }
+    edges = [Edge("top", "boss"), Edge("top", "user"), Edge("boss", "count"), Edge("user", "count")]
+    edges += [Edge("count", "again"), Edge("again", "count", **MORE), Edge("again", "end", "always")]
+    return nodes, edges, {"answers": {"boss 1?": 1, "user 1?": 2, "again 1?": 3, "again 2?": 4}}
+
+
+@graph
 def compacted() -> Parts:
     """A conversation that gets too long, and is summarized, in each turn of a loop."""
     conversation = Conversation(compact_above=40, summarizer=agent("summarizer"), keep_phases=1)

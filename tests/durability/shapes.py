@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
@@ -270,6 +270,8 @@ class Shape:
 
     pipeline: Pipeline[Any, Any]
     inputs: Mapping[str, Any]
+    answers: Mapping[str, Any] = field(default_factory=dict)
+    """What people answer, by question."""
 
 
 BUDGETS_USD: Final = {"budgeted": Decimal("0.0015")}
@@ -406,6 +408,33 @@ def nested(config: PipelineConfig) -> Shape:
         ),
         {"text": "nested"},
     )
+
+
+def asks(name: str, **options: Any) -> Any:
+    """A step that pays for advice and posts something before it asks a person two questions."""
+    adviser = agent(name)
+
+    @step(**options)
+    async def ask(ctx: StepContext) -> str:
+        ran(ctx)
+        advice = (await ctx.run(adviser, f"advise {name}")).output
+        posted = await ctx.once("post", effect(ctx, f"post {name}"))
+        sure = await ctx.ask(f"{name}: sure?", bool)
+        which = await ctx.ask(f"{name}: which?", options=["left", "right"])
+        return f"{advice} {posted} {sure} {which} {(await ctx.run(adviser, f'go {which}')).output}"
+
+    return ask
+
+
+@shape
+def asked(config: PipelineConfig) -> Shape:
+    """Two steps ask side by side, one of them in a nested pipeline, and a third goes on meanwhile."""
+    inner = Pipeline("inner", {"ask": asks("in"), "after": talk("after", "ask")}, {"after": ["ask"]})
+    steps = {"out": asks("out"), "inner": inner.as_step(), "free": talk("free"), "end": talk("end", "inner")}
+    edges = {"end": ["out", "inner", "free"]}
+    answers = {f"{name}: sure?": True for name in ("in", "out")}
+    answers |= {"in: which?": "left", "out: which?": "right"}
+    return Shape(Pipeline("asked", steps, edges, config=config), {"text": "asked"}, answers)
 
 
 @shape

@@ -29,7 +29,7 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_core import to_jsonable_python
 
-from fastroai import CostBudgetExceeded, FastroAgent, Pipeline, PipelineConfig, StepContext, step
+from fastroai import CostBudgetExceeded, FastroAgent, Inbox, Pipeline, PipelineConfig, StepContext, step
 from fastroai.errors import ConfigurationError, RunNotFound
 from fastroai.graphs import GraphResult
 from fastroai.runtime.facts import (
@@ -130,6 +130,13 @@ async def perform(task: Task, shape: Shape | GraphShape) -> dict[str, Any]:
             result = await pipeline.resume(task.run_id, store=store)
         else:
             result = await pipeline.execute(shape.inputs, run_id=task.run_id, store=store)
+        while result.questions:
+            first, *others = result.questions
+            given = {one.id: shape.answers[one.question] for one in others}
+            await Inbox(store).answer(first.id, shape.answers[first.question], reviewer="Mia")
+            result = await pipeline.resume(task.run_id, store=store, answers=given)
+        if shape.answers:
+            assert result.trace.replay(pipeline) is None
     except RunNotFound:
         return {"not_found": True}
     except CostBudgetExceeded:
@@ -161,6 +168,10 @@ async def perform_graph(task: Task, shape: GraphShape, store: Deadly) -> dict[st
         while result.status == "paused":
             asked = result.questions[0]
             assert asked.answer_schema is not None
+            if asked.node not in shape.answers:  # of ctx.ask, and not of a pause node
+                await Inbox(store).answer(asked.id, shape.answers[asked.question])
+                result = await graph.resume(task.run_id, store=store)
+                continue
             result = await graph.resume(task.run_id, input=shape.answers[asked.node], store=store)
     except RunNotFound:
         return {"not_found": True}

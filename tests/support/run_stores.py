@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import uuid
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -63,7 +64,10 @@ class PlainStore:
     def _connection(self) -> sqlite3.Connection:
         if self._opened is None or self._process != os.getpid():  # SQLite's are for one process, and thread
             self._process = os.getpid()
-            self._opened = sqlite3.connect(self.path, isolation_level=None, timeout=30)
+            self._opened = sqlite3.connect(
+                self.path, isolation_level=None, timeout=30, check_same_thread=False
+            )
+            weakref.finalize(self, self._opened.close)  # by whichever thread is the last to have the store
             self._opened.execute("PRAGMA synchronous = OFF")
             self._opened.execute("CREATE TABLE IF NOT EXISTS v (k BLOB, p INT, v BLOB, PRIMARY KEY (k, p))")
         return self._opened

@@ -61,6 +61,16 @@ async def unions(ctx: StepContext[Deps]) -> str:
     return f"{maybe} {several} {kind} {count}"
 
 
+# So are those of inputs; anything else is a default.
+@step
+async def inputs(ctx: StepContext[Deps]) -> str:
+    assert_type(ctx.get_input("text", str), str)
+    assert_type(ctx.get_input("deps", Deps), Deps)
+    maybe: str | None = ctx.get_input("text", str | None)
+    default: str = ctx.get_input("text", "none")
+    return f"{maybe} {default}"
+
+
 # A lambda in a pipeline has the deps of the pipeline, else those of the agent.
 def of_less(ctx: StepContext[Deps]) -> str:
     return ctx.deps.tenant
@@ -101,3 +111,9 @@ async def asks() -> None:
     tenants_agent.run_sync("hi")  # type: ignore[call-overload]
     tenants_agent.run_stream("hi")  # type: ignore[call-overload]
     tenants_agent.run_stream_events("hi")  # type: ignore[call-overload]
+
+
+# A hook takes the event of its kind, or nothing.
+@step(on_step_start=lambda: None, on_step_failure=lambda event: print(event.error.args))
+async def hooked(ctx: StepContext[Deps]) -> str:
+    return "a"

@@ -9,6 +9,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 from fastroai import errors
 from fastroai.errors import (
     AnswerCutError,
+    AnswerRejected,
     BudgetExceeded,
     CancelledInside,
     CircuitOpenError,
@@ -25,6 +26,7 @@ from fastroai.errors import (
     GraphProblem,
     GraphStopped,
     GraphValidationError,
+    InputTypeError,
     JudgeEscalated,
     JudgeNotSatisfied,
     LangGraphStopped,
@@ -35,6 +37,8 @@ from fastroai.errors import (
     OnceInterrupted,
     PipelineValidationError,
     PriceUpdateError,
+    QuestionClosed,
+    QuestionTimedOut,
     RecordedError,
     RequestBudgetExceeded,
     RevisionConflict,
@@ -103,7 +107,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (UnknownModelError("llama-3", ("groq:llama-3",)), "write it as one of 'groq:llama-3'"),
     (
         MissingExtraError("LogfireTracer", "logfire", "logfire"),
-        "needs logfire, which the extra 'logfire' of fastroai brings along",
+        "needs logfire, which the extra 'logfire' brings: pip install 'fastroai[logfire]'",
     ),
     (PipelineValidationError("p", ("no steps",)), "pipeline 'p': no steps"),
     (PipelineValidationError("p", ("one", "two")), "pipeline 'p' has 2 problems:\n  - one\n  - two"),
@@ -119,6 +123,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         MissingDependencyError("s", "d", "it was skipped"),
         "step 's' asked for the output of 'd': it was skipped",
     ),
+    (InputTypeError("s", "k", "int", "str"), "step 's' expected int as input 'k', which is str"),
     (DependencyTypeError("s", "d", "int", "str"), "step 's' expected int from 'd', whose output is str"),
     (
         ContractViolation(
@@ -228,6 +233,12 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         RunFromOlderVersion("r", 1, 2),
         "run 'r' is written in format 1, and this version of fastroai reads format 2 only; nothing was run.",
     ),
+    (AnswerRejected("r:1", "it is 3"), "the answer to question 'r:1' is not what it asks for: it is 3. The"),
+    (QuestionClosed("r:1", "it was answered"), "question 'r:1' takes no answer: it was answered"),
+    (
+        QuestionTimedOut("r:1", datetime(2026, 3, 1, tzinfo=UTC)),
+        "nobody answered question 'r:1' until 2026-03-01 00:00:00 UTC; ctx.ask(..., on_timeout=) goes on",
+    ),
     (OnceInterrupted("s", "mail"), "it is not known whether 'mail' of step 's' has happened"),
     (
         ValueNotStorable("the output of step 's'", "a[0]", "set", "return plain JSON"),
@@ -335,6 +346,7 @@ def test_a_partial_result_survives_pickling() -> None:
         (UnknownPipelineError, KeyError),
         (MissingInputError, KeyError),
         (MissingDependencyError, KeyError),
+        (InputTypeError, TypeError),
         (DependencyTypeError, TypeError),
         (TimeLimitExceeded, TimeoutError),
         (RunningLoopError, RuntimeError),

@@ -20,6 +20,7 @@ PACKAGES = (
     "fastroai.errors",
     "fastroai.expressions",
     "fastroai.graphs",
+    "fastroai.human",
     "fastroai.pipelines",
     "fastroai.steps",
     "fastroai.store",

@@ -35,6 +35,7 @@ from fastroai.runtime.facts import (
     StepFact,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepSkipped,
     StepStarted,
     StopRequested,
@@ -102,8 +103,10 @@ class GraphMachine:
         """What was started before this process has taken the run up."""
         self._deciding: dict[Unit, tuple[Branch, NodeOutcome, object]] = {}
         self._asking: dict[Unit, Branch] = {}
-        self.questions: dict[Visit, object] = {}
-        """What waits for a person, first asked first."""
+        self.questions: dict[Visit, QuestionAsked] = {}
+        """The questions of pause nodes that wait for a person, first asked first."""
+        self._halted: dict[Unit, tuple[Branch, tuple[str, ...]]] = {}
+        """Visits that wait for answers to questions that their steps have asked, and the ids of these."""
         self._branches: dict[str, Branch] = {}
         self._unwinding: dict[Visit, list[tuple[set[Visit], Callable[[], None]]]] = {}
         self._dead_ends: dict[str, None] = {}
@@ -115,7 +118,7 @@ class GraphMachine:
         self._decided = decided
         self.events += 1
         self._take_in(fact)
-        if self._unwinding and isinstance(fact, StepFinished | StepFailed | StepCancelled):
+        if self._unwinding and isinstance(fact, StepFinished | StepFailed | StepCancelled | StepHalted):
             self._unwound(self._visit_of(fact))
         while self._todo:
             self._todo.pop()()
@@ -193,6 +196,8 @@ class GraphMachine:
                 cancelled = self._running.pop(visit, None)
                 if cancelled is not None:
                     self._keep(cancelled, visit.node, written)
+            case StepHalted():
+                self._on_halt(self._visit_of(fact), fact)
             case BranchTimedOut(branch=identity):
                 timed_out = self._branches.get(identity)
                 if timed_out is not None and self._goes_on(timed_out):
@@ -223,7 +228,26 @@ class GraphMachine:
         branch = self._running.pop(visit)
         self._keep(branch, visit.node, fact.written)
         if self._goes_on(branch):
-            self._asking[visit], self.questions[visit] = branch, fact.question
+            self._asking[visit], self.questions[visit] = branch, fact
+
+    def _on_halt(self, visit: Visit, fact: StepHalted) -> None:
+        branch = self._running.pop(visit)
+        self._keep(branch, visit.node, fact.written)
+        if self._goes_on(branch):
+            self._halted[visit] = branch, fact.questions
+
+    def wake(self) -> list[Visit]:
+        """Let visits run that waited for answers, since another process has taken the run up; which."""
+        woken = [branch.visit for branch, _ in self._halted.values()]
+        self._running.update((branch.visit, branch) for branch, _ in self._halted.values())
+        self._halted.clear()
+        return woken
+
+    @property
+    def open_questions(self) -> tuple[str, ...]:
+        """The ids of all questions that wait for an answer."""
+        halted = (one for _, questions in self._halted.values() for one in questions)
+        return (*(asked.id for asked in self.questions.values()), *halted)
 
     def _succeed(self, branch: Branch, output: object) -> None:
         node = branch.visit.node
@@ -508,6 +532,8 @@ class GraphMachine:
                 self._branches.pop(one.identity, None)
         for asks in [asks for asks in self._asking.values() if asks in inside]:
             del self._asking[asks.visit], self.questions[asks.visit]
+        for halted in [halted for halted, _ in self._halted.values() if halted in inside]:
+            del self._halted[halted.visit]
         running = [one.visit for one in self._at_work() if one in inside]
         self._cancel(running, cause)
         return running
@@ -547,9 +573,10 @@ class GraphMachine:
             where = ", ".join(map(repr, self._dead_ends))
             self._finish("failed", f"no terminal was reached: no edge was taken after {where}")
         else:
-            waits = (*self._asking.values(), *(branch for _, branch in self._ready))
+            asking = (*self._asking.values(), *(branch for branch, _ in self._halted.values()))
+            waits = (*asking, *(branch for _, branch in self._ready))
             waiting = tuple(branch.visit.node for branch in waits)
-            reason = f"{waiting[0]!r} waits for an answer" if self._asking else "a pause was requested"
+            reason = f"{waiting[0]!r} waits for an answer" if asking else "a pause was requested"
             self._finish("paused", reason, waiting=waiting)
 
     def _finish(
@@ -569,7 +596,7 @@ class GraphMachine:
                 status="failed" if ending == "budget_exceeded" else ending,
                 reason=reason,
                 resume_at=waiting,
-                questions=tuple(self.questions) if ending == "paused" else (),
+                questions=self.open_questions if ending == "paused" else (),
                 step_id=failed if ending == "failed" else "",
                 raised=error,
                 part=self.part,

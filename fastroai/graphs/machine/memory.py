@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic
 
-ValueT = TypeVar("ValueT")
+from typing_extensions import TypeVar
+
+ValueT = TypeVar("ValueT", default=Any)
 
 
 @dataclass(slots=True)
@@ -20,7 +22,7 @@ class Written(Generic[ValueT]):
     """When: its number among the events of the run."""
 
 
-_CLEARED: Final[Written[Any]] = Written(None, "", -1)
+_CLEARED: Final[Written] = Written(None, "", -1)
 """Hides a value of a branch around."""
 
 

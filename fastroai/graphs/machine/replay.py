@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar, assert_never
@@ -32,6 +33,7 @@ from fastroai.runtime.facts import (
     StepCancelled,
     StepFailed,
     StepFinished,
+    StepHalted,
     StepSkipped,
     StepStarted,
     StopRequested,
@@ -44,8 +46,10 @@ from fastroai.store.trace import Divergence, RunTrace
 from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_from_json
 
-Ended: TypeAlias = StepFinished | StepFailed | StepCancelled | QuestionAsked
+Ended: TypeAlias = StepFinished | StepFailed | StepCancelled | StepHalted | QuestionAsked
 """What ends a visit, or the decision after one."""
+
+logger = logging.getLogger("fastroai.graphs")
 
 F = TypeVar("F", StepFailed, BranchTimedOut)
 
@@ -121,8 +125,11 @@ class GraphReplay(Replay):
         return undone
 
     def resumed(self) -> Collection[int]:
-        """See `Replay`: whatever was cancelled has ended, and failures are tried again."""
+        """See `Replay`: whatever was cancelled has ended, failures are tried again, and questions asked."""
         machine = self.machine
+        for visit in machine.wake():
+            unit = visit.node, visit.number
+            self.due[unit] = self.past.pop(unit).started
         while machine.stopped is None and (unwanted := machine.unwanted):
             for visit in unwanted:
                 _, written = self._written.pop(f"{self._prefix}{visit_place(visit)}", (None, {}))
@@ -187,7 +194,11 @@ class GraphReplay(Replay):
                 self._lost.append((position, entry.branch))
             case PauseRequested() | StopRequested():
                 self.tell(entry)
-            case StepFinished() | StepFailed() | StepCancelled() | QuestionAsked() | AnswerGiven():
+            case QuestionAsked(name=name) | AnswerGiven(name=name) if name:
+                pass  # the step asks anew when the run is resumed, and finds the answer
+            case StepFinished() | StepFailed() | StepCancelled() | StepHalted():
+                self._read_outcome(entry)
+            case QuestionAsked() | AnswerGiven():
                 self._read_outcome(entry)
             case StepSkipped() | EdgesResolved() | RunFinished():
                 pass  # decided here, too
@@ -212,13 +223,17 @@ class GraphReplay(Replay):
                 return
             raise self._corrupt(f"the graph would not have come to {entry.place!r} there")
         if isinstance(entry, AnswerGiven):
-            answer = self._value(entry.answer, self._setup.answers.get(visit.node))
-            written = self._writes(visit, answer, {})
+            try:
+                answer = self._value(entry.answer, self._setup.answers.get(visit.node))
+                written = self._writes(visit, answer, {})
+            except RunCorrupt as wrong:  # the inbox has only the JSON Schema
+                logger.warning("node %r still waits: an answer does not fit: %s", visit.node, wrong.reason)
+                return
             self._say(branch, visit, entry, written, None)
             self.tell(replace(entry, answer=answer, written=written))
             return
         fact = self._live_decision(entry) if decided else self._live(entry, visit)
-        if not decided and not isinstance(fact, StepCancelled):
+        if not decided and not isinstance(fact, StepCancelled | StepHalted):
             error = fact.error if isinstance(fact, StepFailed) else None
             self._say(branch, visit, entry, fact.written, error)
         self.over(entry, fact)
@@ -247,7 +262,7 @@ class GraphReplay(Replay):
                     raise self._corrupt(str(error)) from error
             case StepFailed():
                 return self._raised(entry)
-            case StepCancelled() | QuestionAsked():
+            case StepCancelled() | StepHalted() | QuestionAsked():
                 return StepCancelled(entry.step_id, "", visit=entry.visit)
             case _:
                 assert_never(entry)
@@ -255,7 +270,7 @@ class GraphReplay(Replay):
     def _live(self, entry: Ended, visit: Visit) -> Ended:
         """An entry with its values as they were."""
         attempt, written = self._written.pop(entry.place, (None, {}))
-        if isinstance(entry, StepCancelled):
+        if isinstance(entry, StepCancelled | StepHalted):
             return replace(entry, written=written)
         if isinstance(entry, StepFailed):
             return replace(self._raised(entry), written=written)

@@ -20,7 +20,6 @@ from typer.testing import CliRunner, Result
 from fastroai.cli import forgetting, main
 from fastroai.cli.app import app
 from fastroai.errors import StepExecutionError
-from fastroai.runtime.facts import QuestionAsked
 from fastroai.runtime.owner import new_owner, release_owner
 from fastroai.store import RunTrace, SQLiteRunStore
 from fastroai.store.headers import header_key
@@ -197,43 +196,6 @@ def test_list_refuses_filters_that_cannot_be_meant(store: SQLiteRunStore) -> Non
     write(store, support_desk())
     assert "expected one of running" in line_of(call("list", "--status", "done"), 2)
     assert "limit" in line_of(call("list", "--limit", "0"), 2)
-
-
-# --- questions ---
-
-
-def paused(run_id: str, question: Any, visit: int = 1) -> Log:
-    return Log(SHAPE, run_id=run_id).start("a").add(QuestionAsked("a", question, visit=visit)).end("paused")
-
-
-def test_questions_shows_what_waits_for_an_answer(store: SQLiteRunStore) -> None:
-    write(store, paused("r1", "May we\x1b[31m\npay?"), paused("r2", {"amount": 3}, 2), questions=(3,))
-    lines = [line.rstrip() for line in call("questions").stdout.splitlines()]
-    assert lines[0].split() == ["run", "graph", "node", "asked", "question"]
-    assert lines[1].split()[:3] == ["r1", "desk", "a"]
-    assert lines[1].endswith("May we\\x1b[31m pay?")
-    assert lines[2].split()[:3] == ["r2", "desk", "a#2"]
-    assert lines[2].endswith('{"amount": 3}')
-    assert "... these are 1" in call("questions", "--limit", "1").stdout
-    assert "no questions" in call("questions", "--pipeline", "nope").stdout
-    assert "limit" in line_of(call("questions", "--limit", "0"), 2)
-
-
-def test_questions_prints_json_for_programs(store: SQLiteRunStore) -> None:
-    write(store, paused("r1", {"amount": 3}), questions=(3,), tags=("eu",), tenant="acme")
-    assert json_of("questions") == [
-        {
-            "run_id": "r1",
-            "pipeline": "desk",
-            "node": "a",
-            "visit": 1,
-            "question": {"amount": 3},
-            "answer_schema": None,
-            "asked_at": "2026-03-01T12:00:01+00:00",
-            "tags": ["eu"],
-            "tenant": "acme",
-        }
-    ]
 
 
 # --- show, trace, diff ---
@@ -592,7 +554,7 @@ def test_without_the_extra_it_says_what_to_install(
     assert ended.value.code == 2
     said = capsys.readouterr().err
     assert said == (
-        "fastroai: the command line needs typer and rich, which the extra 'cli' of fastroai brings along: "
+        "fastroai: the command line needs typer and rich, which the extra 'cli' brings: "
         "pip install 'fastroai[cli]'\n"
     )
 

@@ -187,7 +187,7 @@ def at_depth(depth: int, call: Callable[[], Outcome]) -> Outcome:
 
 
 def test_a_full_stack_is_a_problem_and_not_a_crash() -> None:
-    expression = Expression("1 + (2 + (3 + (4 + (5 + (6 + (7 + (8 + (9 + 10)))))))) > 3")
+    expression = Expression("1 + (" * 20 + "1" + ")" * 20 + " > 3")
     frame: Any = sys._getframe()
     used = 0
     while frame:

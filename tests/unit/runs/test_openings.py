@@ -26,7 +26,7 @@ def keeper(**options: Any) -> RunKeeper:
         durability="sync",
         codec=None,
         kind="graph",
-        part="node",
+        step_kind="node",
         **options,
     )
 

@@ -21,6 +21,7 @@ from fastroai.errors import (
     ConfigurationError,
     CostBudgetExceeded,
     DependencyTypeError,
+    InputTypeError,
     MissingDependencyError,
     MissingInputError,
     ScopeClosedError,
@@ -170,6 +171,27 @@ async def test_an_output_of_another_type_is_an_error_that_names_both() -> None:
             ctx.get_dependency_or_none("number", str)
 
     await with_sources(reader).execute()
+
+
+async def test_an_input_may_be_asked_for_by_its_type() -> None:
+    @step
+    async def reader(ctx: StepContext) -> list[object]:
+        with pytest.raises(InputTypeError, match="expected str as input 'number', which is int"):
+            ctx.get_input("number", str)
+        with pytest.raises(InputTypeError):
+            ctx.get_input("words", list[int])
+        with pytest.raises(MissingInputError):
+            ctx.get_input("missing", str)
+        return [
+            ctx.get_input("number", int),
+            ctx.get_input("number", str | int),
+            ctx.get_input("words", list[str]),
+            ctx.get_input("missing", "a default"),
+        ]
+
+    result = await Pipeline("p", {"reader": reader}).execute({"number": 1, "words": ["a"]})
+
+    assert result.output == [1, 1, ["a"], "a default"]
 
 
 async def test_reading_a_step_beside_is_a_race_even_when_its_output_is_there() -> None:

@@ -252,3 +252,21 @@ async def test_without_hooks_nobody_listens() -> None:
 def test_a_hook_is_something_that_can_be_called(config: type[StepConfig], option: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{option}='tell me'"):
         config(**{option: "tell me"})  # type: ignore[arg-type]
+
+
+async def test_a_hook_may_take_nothing() -> None:
+    told: list[str] = []
+
+    async def later() -> None:
+        told.append("finished")
+
+    @step(on_step_start=lambda: told.append("started"), on_step_success=later)
+    async def work(ctx: StepContext) -> None: ...
+
+    def with_a_default(event: object = None) -> None:
+        told.append(type(event).__name__)
+
+    config = PipelineConfig(on_step_success=with_a_default)
+    await Pipeline("p", {"work": work}, config=config).execute()
+
+    assert told == ["started", "finished", "StepFinished"]

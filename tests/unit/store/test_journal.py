@@ -231,6 +231,7 @@ async def test_closing_a_journal_whose_store_never_answers_can_be_cancelled_and_
     store = FaultyStore(before=lambda write: asyncio.sleep(1_000_000))
     journal = Journal(store, "r", KEY, revision=0)
     waiting = asyncio.create_task(journal.commit(entry(0)))
+    await asyncio.sleep(0)  # it has begun: from Python 3.12 on, `wait_for` does not let others go first
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(journal.aclose(), 1)
     with pytest.raises(ScopeClosedError, match="run 'r' after that run had ended"):

@@ -19,6 +19,7 @@ from support.stored_runs import change_header, header_of
 
 from fastroai.errors import ConfigurationError, RunConflict, RunStoreUnavailable
 from fastroai.graphs import Edge, Graph, Node
+from fastroai.human import Inbox, OpenQuestion
 from fastroai.pipelines import PipelineConfig, StepContext, step
 from fastroai.records import Usage
 from fastroai.runtime.facts import (
@@ -29,7 +30,7 @@ from fastroai.runtime.facts import (
     RunStarted,
     StepFinished,
 )
-from fastroai.store import MemoryRunStore, OpenQuestion, RunHistory
+from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.headers import read_log
 from fastroai.store.index import index_keys
 from fastroai.store.runs import DurableRun
@@ -81,22 +82,26 @@ def two_branches() -> Graph[Any, Any]:
 
 
 async def inbox(store: Any, **filters: Any) -> list[tuple[str, str, int]]:
-    return [(one.run_id, one.node, one.visit) for one in await RunHistory(store).questions(**filters)]
+    return [(one.run_id, one.node, one.visit) for one in await Inbox(store).list(**filters)]
 
 
 async def test_a_question_is_found_until_somebody_answers_it(store: Any) -> None:
     graph = asking()
     await graph.run({"amount": 12}, run_id="r", store=store)
-    (asked,) = await RunHistory(store).questions()
+    (asked,) = await Inbox(store).list()
     (fact,) = [f for f in (await store.trace("r")).entries if isinstance(f, QuestionAsked)]
     assert asked == OpenQuestion(
+        id=f"r:{fact.id}",
         run_id="r",
         pipeline="refunds",
         node="ask",
         visit=1,
         question={"text": "Pay 12 dollars?"},
         answer_schema=Approval.model_json_schema(),
+        options=None,
+        to="",
         asked_at=fact.at,
+        deadline=None,
         tags=(),
         tenant=None,
     )
@@ -123,13 +128,13 @@ async def test_the_newest_run_comes_first_and_its_questions_in_the_order_in_whic
 
 async def test_questions_are_chosen_by_tag_and_tenant(store: Any) -> None:
     for run_id, tags, tenant in (("a", ("eu",), "acme"), ("b", ("eu", "vip"), None)):
-        log = Log(SHAPE, run_id=run_id).start("a").add(QuestionAsked("a", "sure?"))
-        finish = RunFinished(status="paused", questions=(("a", 1),))
+        log = Log(SHAPE, run_id=run_id).start("a").add(QuestionAsked("a", "sure?", id="1"))
+        finish = RunFinished(status="paused", questions=("1",))
         await log.add(finish).write(store, questions=(3,), tags=tags, tenant=tenant)
     assert await inbox(store, tag="vip") == [("b", "a", 1)]
     assert await inbox(store, tenant="acme", tag="eu") == [("a", "a", 1)]
     assert await inbox(store, tenant="acme", tag="vip") == []
-    (found,) = await RunHistory(store).questions(tag="vip")
+    (found,) = await Inbox(store).list(tag="vip")
     assert (found.tags, found.tenant, found.answer_schema) == (("eu", "vip"), None, None)
 
 
@@ -143,8 +148,8 @@ class Codec:
 
 async def test_a_question_that_went_through_a_codec_is_read_with_it(store: Any) -> None:
     await asking(codec=Codec()).run(run_id="r", store=store)
-    (sealed,) = await RunHistory(store).questions()
-    (read,) = await RunHistory(store, codec=Codec()).questions()
+    (sealed,) = await Inbox(store).list()
+    (read,) = await Inbox(store, codec=Codec()).list()
     assert isinstance(sealed.question, dict)
     assert list(sealed.question) == ["$sealed"]
     assert read.question == {"text": "Pay 5 dollars?"}
@@ -223,7 +228,7 @@ async def test_a_run_whose_header_cannot_be_read_does_not_close_the_inbox(store:
 @pytest.mark.parametrize("filters", [{"limit": 0}, {"tag": 3}, {"pipeline": b"p"}, {"tenant": ["acme"]}])
 async def test_a_filter_that_is_none_is_refused(filters: Any) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(filters))):
-        await RunHistory(MemoryRunStore()).questions(**filters)
+        await Inbox(MemoryRunStore()).list(**filters)
 
 
 # --- what dies on the way ---
@@ -246,9 +251,9 @@ async def test_a_process_that_dies_at_any_write_leaves_no_question_that_is_not_f
     run = None
     try:
         run = await DurableRun.begin(dying, [opened], durability="sync", codec=None)
-        run.journal.note(QuestionAsked("ask", "sure?"))
+        run.journal.note(QuestionAsked("ask", "sure?", id="1"))
         await asyncio.wait_for(run.journal.flush(), 0.05)
-        ended = RunFinished(status="paused", questions=(("ask", 1),))
+        ended = RunFinished(status="paused", questions=("1",))
         await asyncio.wait_for(run.end(ended, Usage()), 1)
     except (RunStoreUnavailable, TimeoutError):
         pass
@@ -279,7 +284,7 @@ async def test_the_questions_of_a_driven_run_are_found_while_something_else_is_d
     assert await inbox(store) == [("d", "money", 1), ("d", "legal", 1)]
     state = await runs.report("d", AnswerGiven("money", "yes"), expecting=state.revision)
     assert await inbox(store) == [("d", "legal", 1)]
-    (asked,) = await RunHistory(store).questions()
+    (asked,) = await Inbox(store).list()
     assert asked.question == {"text": "May we?"}
     state = await runs.report("d", AnswerGiven("legal", "no"), expecting=state.revision)
     assert state.finish is not None

@@ -485,7 +485,10 @@ async def test_of_two_processes_that_resume_a_run_at_once_one_goes_on_and_nothin
     with pytest.raises(Exception, match="second"):
         await pipeline_that_writes_to(file, fails=True).execute(run_id="r", store=store)
     outcomes = await asyncio.to_thread(workers.resume, place, "r", file)
-    assert sorted(outcomes) == ["RunInProgress", "second"]
+    assert len(outcomes) == 2
+    assert "second" in outcomes
+    # On a busy machine one may begin after the other has ended: then it gets the result that is on record.
+    assert set(outcomes) <= {"RunInProgress", "second"}
     assert file.read_text().split() == ["first", "second"]
     assert (await RunHistory(store).summary("r")).status == "finished"
     await store.aclose()

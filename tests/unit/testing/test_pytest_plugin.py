@@ -28,7 +28,7 @@ def test_nothing_is_left_of_the_test_before(model_server):
 
 def test_with_an_agent(model_server):
     from pydantic_ai import Agent
-    result = Agent(model_server.model("openai:gpt-5-mini")).run_sync("hi")
+    result = asyncio.run(Agent(model_server.model("openai:gpt-5-mini")).run("hi"))
     assert result.output == "echo: hi"
     assert result.usage.input_tokens == model_server.ledger.totals().usage.input_tokens
 """

@@ -278,3 +278,15 @@ def test_a_safe_toolset_of_something_else_is_refused(wrong: Any) -> None:
 def test_the_options_of_a_safe_toolset_are_checked() -> None:
     with pytest.raises(ConfigurationError, match="timeout=-1"):
         SafeToolset([search], timeout=-1)
+
+
+async def test_the_tools_and_the_name_of_a_toolset_may_be_given_by_name() -> None:
+    toolset = SafeToolset(tools=[search], name="web")
+
+    assert toolset.wrapped.id == "web"
+    [part] = await returned(toolset, "search", query="x")
+    assert part.content == "Tool 'search' failed: LookupError"
+    with pytest.raises(ConfigurationError, match="tools=None"):
+        SafeToolset()
+    with pytest.raises(ConfigurationError, match="name='web'"):
+        SafeToolset(FunctionToolset([search]), name="web")

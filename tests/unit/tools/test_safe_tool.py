@@ -310,6 +310,29 @@ async def test_own_texts_are_used_as_they_are() -> None:
     assert await search(fail=False) == "Try {later}."
 
 
+async def test_a_text_may_have_the_error_in_it_and_other_braces() -> None:
+    @safe_tool(on_error="Search is down ({error}). Try {later}.")
+    async def search(query: str) -> str:
+        raise ConnectionError("no {route}")
+
+    assert await search("x") == "Search is down (ConnectionError: no {route}). Try {later}."
+
+
+async def test_retries_may_be_called_max_retries() -> None:
+    attempts: list[str] = []
+
+    @safe_tool(max_retries=2)
+    async def search(query: str) -> str:
+        attempts.append(query)
+        raise ConnectionError("down")
+
+    await search("x")
+
+    assert len(attempts) == 3
+    with pytest.raises(ConfigurationError, match="max_retries=1"):
+        safe_tool(retries=2, max_retries=1)
+
+
 async def test_own_functions_write_the_texts_and_on_error_gets_the_exception() -> None:
     @safe_tool(timeout=SHORT, on_timeout=lambda: "slow today", on_error=lambda error: f"sorry: {error}")
     async def search(fail: bool) -> str:

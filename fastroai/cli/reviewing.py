@@ -1,0 +1,95 @@
+"""`review list`, `show` and `answer`: the inbox."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from pydantic import JsonValue
+
+from fastroai.cli.exits import OK
+from fastroai.cli.opened import opened_store
+from fastroai.cli.reading import print_json
+from fastroai.cli.shapes import question_shape
+from fastroai.cli.targets import json_value
+from fastroai.cli.text import local, plain
+from fastroai.human import Inbox
+from fastroai.store.open_questions import OpenQuestion
+
+
+@asynccontextmanager
+async def opened_inbox(place: str) -> AsyncIterator[Inbox]:
+    """The inbox of the store that `--store` names."""
+    async with opened_store(place) as store:
+        yield Inbox(store)
+
+
+async def list_questions(store: str, pipeline: str | None, limit: int, as_json: bool) -> int:
+    """See `app`."""
+    async with opened_inbox(store) as inbox:
+        found = await inbox.list(pipeline=pipeline, limit=limit and limit + 1)
+    shown = found[:limit]
+    if as_json:
+        print_json([question_shape(question) for question in shown])
+        return OK
+    from fastroai.cli.tables import console, questions_table
+
+    output = console()
+    output.print(questions_table(shown) if shown else "no questions")
+    if len(found) > limit:
+        output.print(f"... these are {limit}; --limit shows more")
+    return OK
+
+
+async def show(question_id: str, store: str, as_json: bool) -> int:
+    """See `app`."""
+    async with opened_inbox(store) as inbox:
+        asked = await inbox.get(question_id)
+    if as_json:
+        print_json(question_shape(asked))
+        return OK
+    lines = {
+        "question": _text(asked.question),
+        "asked by": f"{asked.node!r} of run {asked.run_id!r} of {asked.pipeline!r}",
+        "asked at": local(asked.asked_at),
+        "to": asked.to,
+        "until": "" if asked.deadline is None else local(asked.deadline),
+        "options": ", ".join(_text(option) for option in asked.options or ()),
+        "answer": "" if asked.answer_schema is None else json.dumps(asked.answer_schema),
+    }
+    print("\n".join(f"{name:9} {plain(value)}" for name, value in lines.items() if value))
+    return OK
+
+
+async def answer(
+    question_id: str, value: str, store: str, reviewer: str, rationale: str, as_json: bool
+) -> int:
+    """See `app`."""
+    async with opened_inbox(store) as inbox:
+        given = _answer(await inbox.get(question_id), value)
+        can_go_on = await inbox.answer(question_id, given, reviewer=reviewer, rationale=rationale)
+    if as_json:
+        print_json({"question_id": question_id, "answer": given, "waits": not can_go_on})
+        return OK
+    run_id = question_id.rpartition(":")[0]
+    left = "waits for no other answer: resume it" if can_go_on else "waits for other answers, too"
+    print(plain(f"answered; run {run_id} {left}"))
+    return OK
+
+
+def _answer(asked: OpenQuestion, text: str) -> JsonValue:
+    """Text is taken as it is if the question asks for text; else as JSON, if it is JSON."""
+    takes_text = text in (asked.options or ()) or (asked.answer_schema or {}).get("type") == "string"
+    if takes_text:
+        return text
+    try:
+        return json_value("answer", text)
+    except ValueError:
+        if text.startswith("@"):
+            raise
+        return text
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,123 @@
+"""An answer on its way to the log: to a question that is open, checked against its type and options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from pydantic import JsonValue
+from pydantic_core import to_jsonable_python
+
+from fastroai.errors import AnswerRejected, ConfigurationError, QuestionClosed
+from fastroai.human.schemas import problems_of
+from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished
+from fastroai.store.payloads import PayloadCodec, seal, unseal
+from fastroai.store.recorded import RecordedRun
+
+
+def question_ref(run_id: str, key: str) -> str:
+    """Return the id of a question among those of all runs."""
+    return f"{run_id}:{key}"
+
+
+def split_ref(question_id: str) -> tuple[str, str]:
+    """Return the run of a question, and its id there. Raises `ConfigurationError`."""
+    run_id, colon, key = question_id.rpartition(":") if isinstance(question_id, str) else ("", "", "")
+    if not colon or not run_id or not key:
+        expected = "the id of a question, such as 'order-1182:3f9a1c20b7d4'"
+        raise ConfigurationError("question_id", question_id, expected)
+    return run_id, key
+
+
+def answer_to(
+    recorded: RecordedRun,
+    key: str,
+    value: object,
+    *,
+    codec: PayloadCodec | None,
+    now: datetime,
+    reviewer: str = "",
+    rationale: str = "",
+) -> AnswerGiven:
+    """Return the answer to an open question of a run, as it is stored.
+
+    Raises:
+        QuestionClosed: the run does not wait for it, or its time is over.
+        AnswerRejected: the value is not of the type, or none of the options.
+        ConfigurationError: `reviewer` or `rationale` is no text.
+    """
+    for option, text in (("reviewer", reviewer), ("rationale", rationale)):
+        if not isinstance(text, str):
+            raise ConfigurationError(option, text, "text")
+    ref, asked = question_ref(recorded.opened.run_id, key), open_question(recorded, key)
+    if asked.deadline is not None and now.timestamp() >= asked.deadline:
+        until = datetime.fromtimestamp(asked.deadline, UTC)
+        raise QuestionClosed(ref, f"its time was over at {until:%Y-%m-%d %H:%M:%S} UTC")
+    return AnswerGiven(
+        asked.step_id,
+        seal(_checked(ref, asked, value, codec), codec),
+        part=asked.part,
+        visit=asked.visit,
+        branch=asked.branch,
+        id=key,
+        name=asked.name,
+        reviewer=reviewer,
+        rationale=rationale,
+    )
+
+
+def answers_to(
+    recorded: RecordedRun, answers: Mapping[str, object] | None, *, codec: PayloadCodec | None
+) -> list[AnswerGiven]:
+    """Return the answers that a run is resumed with, by the ids of the questions. Raises as `answer_to`."""
+    if answers is not None and not isinstance(answers, Mapping):
+        raise ConfigurationError("answers", answers, "a mapping of question ids to answers")
+    given, now = [], datetime.now(UTC)
+    for question_id, value in (answers or {}).items():
+        run_id, key = split_ref(question_id)
+        if run_id != recorded.opened.run_id:
+            raise QuestionClosed(question_id, f"it is not one of run {recorded.opened.run_id!r}")
+        given.append(answer_to(recorded, key, value, codec=codec, now=now))
+    return given
+
+
+def open_question(recorded: RecordedRun, key: str) -> QuestionAsked:
+    """Return a question that a paused run waits for. Raises `QuestionClosed`."""
+    ref, ended = question_ref(recorded.opened.run_id, key), recorded.ended
+    if key not in recorded.asked:
+        raise QuestionClosed(ref, "the run has not asked it")
+    if (given := _answer_since_pause(recorded, key)) is not None:
+        who = f" by {given.reviewer}" if given.reviewer else ""
+        raise QuestionClosed(ref, f"it was answered{who} at {given.at:%Y-%m-%d %H:%M:%S} UTC")
+    if ended is None or key not in ended.questions:
+        status = "running or interrupted" if ended is None else ended.status
+        raise QuestionClosed(ref, f"the run does not wait for it; it is {status}")
+    return next(
+        entry for entry in reversed(recorded.entries) if isinstance(entry, QuestionAsked) and entry.id == key
+    )
+
+
+def _answer_since_pause(recorded: RecordedRun, key: str) -> AnswerGiven | None:
+    """Return the answer that nobody can take back; one that did not fit was asked for again since."""
+    for entry in reversed(recorded.entries):
+        if isinstance(entry, AnswerGiven) and entry.id == key:
+            return entry
+        if isinstance(entry, QuestionAsked) and entry.id == key:
+            return None
+        if isinstance(entry, RunFinished) and key in entry.questions:
+            return None
+    return None
+
+
+def _checked(ref: str, asked: QuestionAsked, value: object, codec: PayloadCodec | None) -> JsonValue:
+    try:
+        given: JsonValue = to_jsonable_python(value, inf_nan_mode="constants")
+    except ValueError as error:
+        raise AnswerRejected(ref, f"it has no form in JSON: {error}") from error
+    if asked.options is not None:
+        options = [unseal(one, codec) for one in asked.options]
+        if not any(given == one and type(given) is type(one) for one in options):
+            raise AnswerRejected(ref, f"it is none of the options: {', '.join(map(repr, options))}")
+    elif asked.answer_schema is not None and (problems := problems_of(given, asked.answer_schema)):
+        raise AnswerRejected(ref, "; ".join(problems))
+    return given

@@ -1,0 +1,139 @@
+"""A question in the middle of a step: it is answered from the record, or the step halts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from time import time
+from typing import Any
+
+from pydantic.errors import PydanticInvalidForJsonSchema
+
+from fastroai.contracts import adapter_of
+from fastroai.errors import ConfigurationError, QuestionTimedOut
+from fastroai.human.answers import question_ref
+from fastroai.records import NotGiven
+from fastroai.runtime import Scope
+from fastroai.runtime.facts import AnswerGiven, QuestionAsked, question_id
+from fastroai.runtime.failures import leaves
+from fastroai.runtime.options import check_seconds
+from fastroai.store.log import log_of
+from fastroai.store.payloads import PayloadCodec, seal, unseal
+from fastroai.store.values import value_from_json, value_to_json
+
+logger = logging.getLogger("fastroai.human")
+
+
+class Halted(BaseException):
+    """Ends a step that waits for a person. As with a cancellation, `except Exception` does not catch it."""
+
+
+def is_halt(error: BaseException) -> bool:
+    """Whether this ended a step because it waits for a person, perhaps in a group of tasks."""
+    return any(isinstance(one, Halted) for one in leaves(error))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What a step asks."""
+
+    question: object
+    answer_type: Any
+    options: Sequence[object] | None
+    timeout: float | None
+    """Seconds from when it is first asked."""
+    on_timeout: object
+    """The answer after that time; `NOT_GIVEN` raises `QuestionTimedOut`."""
+    to: str
+    name: str
+
+    def __post_init__(self) -> None:
+        check_seconds("timeout", self.timeout)
+        if not isinstance(self.to, str):
+            raise ConfigurationError("to", self.to, "text")
+        if not isinstance(self.name, str) or not self.name:
+            raise ConfigurationError("name", self.name, "a non-empty text")
+        if not isinstance(self.on_timeout, NotGiven) and self.timeout is None:
+            raise ConfigurationError("on_timeout", self.on_timeout, "a timeout= beside it")
+        if self.options is not None and (isinstance(self.options, str) or not self.options):
+            raise ConfigurationError("options", self.options, "a list of the answers that can be given")
+
+    def answered(self, scope: Scope, place: str, visit: int) -> object:
+        """Return the answer that is on record for the step at a place; else put the question on record.
+
+        Raises:
+            Halted: there is no answer yet.
+            QuestionTimedOut: there is none, its time is over, and `on_timeout` is not given.
+            ConfigurationError: no store keeps the run, or there is no JSON Schema of the answer.
+            ValueNotStorable: the question, or an option, cannot be stored.
+        """
+        log = log_of(scope)
+        if log is None or (run := log.run) is None:
+            expected = "a store that keeps the run, which waits for the answer: execute(..., store=...)"
+            raise ConfigurationError("store", None, expected)
+        key = question_id(place, self.name)
+        asked = self._asked(scope, key, visit, run.recorded.asked.get(key))
+        given = run.recorded.answers.get(key)
+        if given is not None:
+            try:
+                return self._taken(given, asked, run.codec)
+            except ValueError as error:
+                ref = question_ref(scope.run_id, key)
+                logger.warning("question %r is asked again: its answer does not fit: %s", ref, error)
+        if asked.deadline is not None and time() >= asked.deadline:
+            if not isinstance(self.on_timeout, NotGiven):
+                return self.on_timeout
+            raise QuestionTimedOut(
+                question_ref(scope.run_id, key), datetime.fromtimestamp(asked.deadline, UTC)
+            )
+        log.ask(asked, self._sealed(asked, run.codec), place)
+        raise Halted
+
+    def _asked(self, scope: Scope, key: str, visit: int, before: QuestionAsked | None) -> QuestionAsked:
+        what = f"the question of step {scope.name!r}"
+        options = None
+        if self.options is not None:
+            options = tuple(
+                value_to_json(one, self.answer_type, f"an option of {what}") for one in self.options
+            )
+        deadline = None if self.timeout is None else time() + self.timeout
+        return QuestionAsked(
+            scope.name,
+            value_to_json(self.question, None, what),
+            part=scope.part,
+            visit=visit,
+            attempt=scope.attempt,
+            id=key,
+            name=self.name,
+            answer_schema=self._schema(),
+            options=options,
+            deadline=deadline if before is None else before.deadline,
+            to=self.to,
+        )
+
+    def _schema(self) -> dict[str, Any]:
+        adapter = adapter_of(self.answer_type)
+        try:
+            if adapter is not None:
+                return adapter.json_schema()
+        except PydanticInvalidForJsonSchema:
+            pass
+        raise ConfigurationError("answer_type", self.answer_type, "a type with a JSON Schema, such as bool")
+
+    def _taken(self, given: AnswerGiven, asked: QuestionAsked, codec: PayloadCodec | None) -> object:
+        """Return an answer as a value of its type. Raises `ValueError`."""
+        stored = unseal(given.answer, codec)
+        if asked.options is not None and stored not in asked.options:
+            raise ValueError(f"{stored!r} is none of the options")
+        return value_from_json(stored, self.answer_type)
+
+    @staticmethod
+    def _sealed(asked: QuestionAsked, codec: PayloadCodec | None) -> QuestionAsked:
+        options = asked.options
+        return replace(
+            asked,
+            question=seal(asked.question, codec),
+            options=None if options is None else tuple(seal(one, codec) for one in options),
+        )

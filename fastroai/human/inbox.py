@@ -1,0 +1,152 @@
+"""The inbox: the open questions of all runs in a store, and the way for answers to get on record."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from fastroai.errors import RevisionConflict, RunConflict
+from fastroai.human.answers import answer_to, open_question, split_ref
+from fastroai.runtime.facts import AnswerGiven
+from fastroai.store.adapter import adapt_run_store
+from fastroai.store.entries import entry_to_store
+from fastroai.store.headers import check_run_id, log_key, read_header, read_log
+from fastroai.store.history import check_filters
+from fastroai.store.index import Find
+from fastroai.store.open_questions import OpenQuestion, open_questions, positions_of, question_of
+from fastroai.store.payloads import PayloadCodec, check_codec
+from fastroai.store.recorded import RecordedRun
+from fastroai.store.run_store import RunStore
+from fastroai.store.runs import append_own, change_header
+from fastroai.store.unsealing import seal_messages
+
+_TRIES: Final = 10
+
+
+class Inbox:
+    """The questions to people that wait for an answer, in all runs of a store.
+
+        inbox = Inbox(SQLiteRunStore("runs.db"))
+        for asked in await inbox.list():
+            print(asked.id, asked.question)
+        await inbox.answer("order-1182:3f9a1c20b7d4", True, reviewer="Mia")
+
+    It needs no code of the pipelines. It keeps nothing in memory: each call reads the store.
+    """
+
+    def __init__(self, store: object, *, codec: PayloadCodec | None = None) -> None:
+        """`codec` is that of the runs, if they have one.
+
+        Raises:
+            ConfigurationError: `store` is no store of runs, or `codec` is no codec.
+        """
+        check_codec(codec)
+        self._store: RunStore = adapt_run_store(store)
+        self._codec = codec
+
+    def __repr__(self) -> str:
+        return f"Inbox({self._store!r})"
+
+    async def list(
+        self,
+        *,
+        pipeline: str | None = None,
+        tag: str | None = None,
+        tenant: str | None = None,
+        limit: int | None = None,
+    ) -> tuple[OpenQuestion, ...]:
+        """Return the questions that wait for an answer: those of the newest run first, in the order asked.
+
+        A run waits when nothing else in it can go on, so a question is listed when the run is paused. The
+        list looks these runs up in an index, and reads their logs only from the first open question on. A run
+        whose header cannot be read is left out: `RunHistory.list` names it.
+
+        Args:
+            pipeline: Return only questions of the pipeline or graph with this name.
+            tag: Return only questions of runs with this tag.
+            tenant: Return only questions of runs of this tenant.
+            limit: Return at most this many questions.
+
+        Raises:
+            ConfigurationError: a name is no text, or `limit` is no whole number, 1 or more.
+            RunCorrupt: the log of a run that waits cannot be read.
+            RunStoreUnavailable: the store could not be read.
+        """
+        check_filters(pipeline, tag, tenant, limit)
+        find = Find(pipeline=pipeline, tag=tag, tenant=tenant, asks=True)
+        return await open_questions(self._store, find, self._codec, limit)
+
+    async def get(self, question_id: str) -> OpenQuestion:
+        """Return an open question.
+
+        Raises:
+            QuestionClosed: it was answered, or its run does not wait for it.
+            RunNotFound: the store has no such run.
+            RunInProgress: a process is running it.
+            RunCorrupt: its record cannot be read.
+        """
+        run_id, key = split_ref(question_id)
+        check_run_id(run_id)
+        found = await read_header(self._store, run_id)
+        found.check_not_running()
+        recorded = RecordedRun(run_id, await read_log(self._store, found.header))
+        return question_of(open_question(recorded, key), found.header, self._codec)
+
+    async def answer(
+        self, question_id: str, value: object, *, reviewer: str = "", rationale: str = ""
+    ) -> bool:
+        """Put the answer to a question on record; the process that resumes the run finds it.
+
+        Args:
+            question_id: The question.
+            value: The answer, as JSON or as a value that has a form in JSON. It is checked against the JSON
+                Schema of the type, or against the options; the step checks it again by the type itself.
+            reviewer: The person who answers.
+            rationale: The reason for the answer.
+
+        Returns:
+            Whether the run waits for no other answer.
+
+        Raises:
+            AnswerRejected: it is not of the type, or none of the options. The question stays open.
+            QuestionClosed: it was answered, its time is over, or its run does not wait for it.
+            RunNotFound: the store has no such run.
+            RunInProgress: a process is running it.
+            RunCorrupt: its record cannot be read.
+            RunStoreUnavailable: the store fails.
+        """
+        run_id, key = split_ref(question_id)
+        check_run_id(run_id)
+        for _ in range(_TRIES):
+            found = await read_header(self._store, run_id)
+            found.check_not_running()
+            entries = await read_log(self._store, found.header)
+            given = answer_to(
+                RecordedRun(run_id, entries),
+                key,
+                value,
+                codec=self._codec,
+                now=found.now,
+                reviewer=reviewer,
+                rationale=rationale,
+            )
+            stored = [entry_to_store(seal_messages(given, self._codec))]
+            with suppress(RevisionConflict):
+                await append_own(self._store, log_key(found.header), stored, len(entries))
+                return await self._leave(run_id, given)
+        raise RunConflict(run_id, len(entries))
+
+    async def _leave(self, run_id: str, given: AnswerGiven) -> bool:
+        """Remove a question from the header of its run, unless a process has the run by now."""
+        for _ in range(_TRIES):
+            found = await read_header(self._store, run_id)
+            header = found.header
+            asked = positions_of([given.id], await read_log(self._store, header))
+            left = tuple(position for position in header.questions if position not in asked)
+            if header.owner is not None or left == header.questions:
+                return not left
+            with suppress(RevisionConflict):
+                await change_header(self._store, found, replace(header, questions=left, updated_at=found.now))
+                return not left
+        return False

@@ -1,0 +1,65 @@
+"""A context for a unit test of one step, without a pipeline around it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, MutableMapping
+from contextlib import asynccontextmanager
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any
+
+from typing_extensions import TypeVar
+
+from fastroai.runtime import Scope, current_scope
+from fastroai.steps import PipelineConfig, StepConfig, StepContext
+from fastroai.steps.config import resolve
+from fastroai.steps.context import RunData, StepData
+from fastroai.steps.execution import map_step
+from fastroai.steps.outputs import Outputs
+from fastroai.steps.shared import Shared
+from fastroai.usage.pricing import CostCalculator
+
+DepsT = TypeVar("DepsT", default=None)
+
+
+@asynccontextmanager
+async def step_context(
+    inputs: Mapping[str, Any] | None = None,
+    deps: DepsT = None,  # type: ignore[assignment]  # as the default of the type variable says
+    *,
+    outputs: Mapping[str, Any] | None = None,
+    context: MutableMapping[str, Any] | None = None,
+    config: StepConfig | None = None,
+    step_id: str = "step",
+) -> AsyncGenerator[StepContext[DepsT], None]:
+    """Open a real `StepContext` for a unit test: agents that the step calls are metered, and budgets hold.
+
+        async with step_context({"text": "Where is it?"}, outputs={"classify": "delivery"}) as ctx:
+            assert await reply(ctx) == "On its way."
+            assert ctx.usage.request_count == 1
+
+    The step is called once, by you: no retries, time limits and contracts of its own are around it.
+
+    Args:
+        inputs: What the step reads with `ctx.get_input`.
+        deps: What it finds as `ctx.deps`.
+        outputs: Outputs of the steps that it depends on, by step id.
+        context: What it finds as `ctx.shared`.
+        config: What holds for the calls of agents in it, and its budget.
+        step_id: The id of the step.
+    """
+    resolved = resolve(config or StepConfig(), pipeline=PipelineConfig())
+    before = dict(outputs or {})
+    seen = Outputs({step_id: tuple(before), **dict.fromkeys(before, ())})
+    seen.values.update(before)
+    async with Scope("pipeline", "test", parent=current_scope()) as run:
+        shared = Shared({} if context is None else context)
+        data = StepData(
+            RunData(run.name, run.path, CostCalculator(), shared), MappingProxyType(dict(inputs or {})), seen
+        )
+        async with Scope("step", step_id, parent=run, limits=resolved.limits, deps=deps) as scope:
+            ctx = StepContext(scope, data, deps, resolved, perf_counter(), map_step)
+            try:
+                yield ctx
+            finally:
+                ctx.is_over = True

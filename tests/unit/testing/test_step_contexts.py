@@ -1,0 +1,71 @@
+"""A step is tested by itself, with what it would find in a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from support.agents import paid_agent
+
+from fastroai import BaseStep, CostBudgetExceeded, StepConfig, StepContext, step
+from fastroai.errors import MissingDependencyError, MissingInputError, ScopeClosedError
+from fastroai.runtime import current_scope
+from fastroai.testing import step_context
+
+
+@dataclass
+class Desk:
+    clerk: str
+
+
+@step
+async def reply(ctx: StepContext[Desk]) -> str:
+    category = ctx.get_dependency("classify", str)
+    response = await ctx.run(paid_agent(120), f"{category}: {ctx.get_input('text')}")
+    return f"{response.output}, {ctx.deps.clerk}, {ctx.shared['greeting']}"
+
+
+async def test_a_step_finds_what_it_is_given() -> None:
+    async with step_context(
+        {"text": "Where is it?"}, Desk("Mia"), outputs={"classify": "delivery"}, context={"greeting": "Bye"}
+    ) as ctx:
+        assert await reply(ctx) == "answer to delivery: Where is it?, Mia, Bye"
+        assert (ctx.usage.cost_microcents, ctx.usage.agent_calls) == (120, 1)
+    assert current_scope() is None
+
+
+async def test_what_it_is_not_given_is_missing_as_in_a_run() -> None:
+    async with step_context(step_id="reply", outputs={"read": 1}) as ctx:
+        assert ctx.dependencies == ("read",)
+        with pytest.raises(MissingInputError, match="step 'reply' asked for input 'text'"):
+            ctx.get_input("text")
+        with pytest.raises(MissingDependencyError):
+            ctx.get_dependency("classify")
+
+
+async def test_its_budget_holds() -> None:
+    async with step_context(config=StepConfig(cost_budget=200)) as ctx:
+        await ctx.run(paid_agent(120), "one")
+        with pytest.raises(CostBudgetExceeded, match="step 'step'"):
+            await ctx.run(paid_agent(120), "two")
+
+
+async def test_side_effects_and_maps_work_in_it() -> None:
+    @step
+    async def double(ctx: StepContext) -> int:
+        return int(ctx.get_input("item")) * 2
+
+    class Both(BaseStep[None, list[int]]):
+        async def execute(self, context: StepContext[None]) -> list[int]:
+            first = await context.once("first", lambda: 1)
+            return [first, *await context.map(double, [2, 3])]
+
+    async with step_context() as ctx:
+        assert await Both().execute(ctx) == [1, 4, 6]
+
+
+async def test_it_is_over_when_the_block_is_left() -> None:
+    async with step_context() as ctx:
+        pass
+    with pytest.raises(ScopeClosedError):
+        await ctx.run(paid_agent(), "late")
