@@ -32,6 +32,7 @@ from fastroai.graphs.shape.validation import build_plan
 from fastroai.graphs.text.drawing import draw
 from fastroai.graphs.text.yaml import load_graph_yaml
 from fastroai.graphs.text.yaml_writing import dump_graph_yaml
+from fastroai.human.answers import answers_to
 from fastroai.records import NOT_GIVEN, NotGiven
 from fastroai.runs.door import DepsT, FrontDoor
 from fastroai.runs.driving import DrivenRuns
@@ -339,8 +340,8 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
             RunFromOlderVersion: an earlier version of FastroAI has written its record.
         """
         request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
-        also = self._answered(input, node, force)
-        return await self._resume(request, store, force=force, answers=answers, also=also)
+        answered = self._answered(answers, input, node, force)
+        return await self._resume(request, store, force=force, also=answered)
 
     # In two steps, because mypy would else take the type of the twin from that of the base class.
     _resume_sync = blocking(resume, of="graph")
@@ -365,10 +366,10 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         The events of what finished before are not repeated: `follow` has the facts of the whole run.
         """
         request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
-        answered = self._answered(input, node, force)
+        answered = self._answered(answers, input, node, force)
         return GraphStream(
             lambda listener: self._resume(
-                replace(request, listener=listener), store, force=force, answers=answers, also=answered
+                replace(request, listener=listener), store, force=force, also=answered
             )
         )
 
@@ -458,11 +459,15 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
     def _heed(self, run_id: str, signal: Signal) -> bool:
         return self._execution.heed(run_id, signal)
 
-    def _answered(self, answer: object, node: str | None, force: bool) -> AlsoOnRecord:
-        """Return how a resume puts the answer to a question on record."""
-        return lambda recorded, inputs: answer_entry(
-            self._setup, recorded, inputs, answer, node, codec=self.config.codec, forgiving=force
-        )
+    def _answered(
+        self, answers: Mapping[str, Any] | None, answer: object, node: str | None, force: bool
+    ) -> AlsoOnRecord:
+        """Return how a resume puts answers to questions on record."""
+        codec = self.config.codec
+        return lambda recorded, inputs: [
+            *answers_to(recorded, answers, codec=codec),
+            *answer_entry(self._setup, recorded, inputs, answer, node, codec=codec, forgiving=force),
+        ]
 
     def _keeper(self, store: RunStore) -> RunKeeper:
         return RunKeeper(

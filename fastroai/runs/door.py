@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Generic
@@ -20,12 +20,10 @@ from fastroai.runs.remote import cancel_halted, signal_elsewhere
 from fastroai.runs.request import RunRequest
 from fastroai.runs.stream import RunStream
 from fastroai.runtime import blocking
-from fastroai.runtime.facts import AnyFact
 from fastroai.steps import PipelineConfig
 from fastroai.store.following import FollowedRun
 from fastroai.store.headers import check_run_id
 from fastroai.store.history import RunHistory, RunSummary
-from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.store.snapshot import RunSnapshot
@@ -164,9 +162,8 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
             RunFromNewerVersion: a later version of FastroAI has written its record.
             RunFromOlderVersion: an earlier version of FastroAI has written its record.
         """
-        return await self._resume(
-            RunRequest(inputs, deps, tracer, context, run_id=run_id), store, force=force, answers=answers
-        )
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
+        return await self._resume(request, store, force=force, also=self._answers(answers))
 
     resume_sync = blocking(resume, of=_KIND)
 
@@ -187,10 +184,9 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         The events of what finished before are not repeated: `follow` has the facts of the whole run.
         """
         request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
+        also = self._answers(answers)
         return RunStream(
-            lambda listener: self._resume(
-                replace(request, listener=listener), store, force=force, answers=answers
-            )
+            lambda listener: self._resume(replace(request, listener=listener), store, force=force, also=also)
         )
 
     async def recover(
@@ -289,24 +285,16 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         return await self._execute(request.begun(store, self.config.store, self._keeper))
 
     async def _resume(
-        self,
-        request: RunRequest[DepsT],
-        store: object,
-        *,
-        force: bool,
-        answers: Mapping[str, Any] | None,
-        also: AlsoOnRecord | None = None,
+        self, request: RunRequest[DepsT], store: object, *, force: bool, also: AlsoOnRecord
     ) -> ResultT:
         check_mapping(request.inputs)
         keeper = self._keeper(needed_store(store, self.config.store))
         run_id = "" if request.run_id is None else request.run_id
-
-        def answered(recorded: RecordedRun, inputs: Mapping[str, object]) -> Sequence[AnyFact]:
-            more = () if also is None else also(recorded, inputs)
-            return [*answers_to(recorded, answers, codec=keeper.codec), *more]
-
-        opening = await keeper.take_up(run_id, request.inputs, force=force, also=answered)
+        opening = await keeper.take_up(run_id, request.inputs, force=force, also=also)
         return await self._execute(request.opened_by(opening))
+
+    def _answers(self, answers: Mapping[str, Any] | None) -> AlsoOnRecord:
+        return lambda recorded, _: answers_to(recorded, answers, codec=self.config.codec)
 
     def _history(self, store: object) -> RunHistory:
         return RunHistory(needed_store(store, self.config.store), codec=self.config.codec)

@@ -29,10 +29,10 @@ class Log:
         """Facts that no store keeps."""
         self.finished: RunFinished | None = None
         """The fact with which the run ended, if no exception ended it."""
-        self.asked: dict[str, tuple[str, QuestionAsked]] = {}
-        """The questions that wait for an answer, by id, with their places, as this process has asked them."""
         self.heed: Callable[[Signal], None] = lambda signal: None
         """Does what is asked of the run, if its process knows how."""
+        self.asked: dict[str, tuple[str, QuestionAsked]] = {}
+        """The questions that wait for an answer, by id, with their places, as this process has asked them."""
         self._is_over = False
 
     def ask(self, question: QuestionAsked, stored: QuestionAsked, place: str) -> None:
