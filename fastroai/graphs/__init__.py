@@ -18,6 +18,7 @@ from fastroai.runtime.facts import (
     EdgesResolved,
     FailureFacts,
     QuestionAsked,
+    ReasonCode,
     RunFinished,
     RunStarted,
     StepCancelled,
@@ -27,6 +28,7 @@ from fastroai.runtime.facts import (
     StepSkipped,
     StepStarted,
 )
+from fastroai.steps.visits import NodeFailure
 
 __all__ = [
     "AgentNode",
@@ -48,10 +50,12 @@ __all__ = [
     "GraphStream",
     "GraphUsage",
     "Node",
+    "NodeFailure",
     "OnBranchFailure",
     "OnConflict",
     "Question",
     "QuestionAsked",
+    "ReasonCode",
     "Reducer",
     "Ruling",
     "RunFinished",

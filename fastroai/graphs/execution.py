@@ -14,6 +14,7 @@ from fastroai.graphs.result import GraphResult
 from fastroai.graphs.run import GraphRun
 from fastroai.graphs.setup import GraphSetup
 from fastroai.human.asking import Halted
+from fastroai.runs.around import how_it_ended
 from fastroai.runs.execution import Execution
 from fastroai.runs.request import RunRequest
 from fastroai.runtime.facts import RunFinished
@@ -68,8 +69,8 @@ class GraphExecution:
             await execution.tell_end(run.runner, error)
             finish = run.runner.finish
             is_own = finish is not None and error is finish.raised
-            reason = finish.reason if finish is not None and is_own else str(error)
-            return run.result(ending, reason, error if isinstance(error, Exception) else None)
+            last = finish if finish is not None and is_own else how_it_ended(error)
+            return run.result(ending, last, error if isinstance(error, Exception) else None)
         ending = run.machine.ending
         assert ending is not None
         assert finish is not None
@@ -77,7 +78,7 @@ class GraphExecution:
             raise Halted  # the step around it waits, too
         if ending == "paused" and run.opened.kept is None:
             logger.warning("run %r is paused, and no store keeps it: it cannot be resumed", scope.run_id)
-        return run.result(ending, finish.reason, None)
+        return run.result(ending, finish, None)
 
 
 def _ending_by(error: BaseException, run: GraphRun) -> Ending | None:

@@ -19,6 +19,7 @@ from fastroai.runs.stream import RunStream
 from fastroai.runs.units import BegunUnit
 from fastroai.runs.usage import RunUsage
 from fastroai.runtime import Scope
+from fastroai.runtime.facts import ReasonCode
 from fastroai.steps import StepUsage
 from fastroai.store.log import RunLog
 from fastroai.store.trace import RunTrace
@@ -110,7 +111,9 @@ class GraphResult(Generic[OutputT]):
     process, it is a `RecordedError`."""
     usage: GraphUsage
     reason: str
-    """Why it ended so."""
+    """Why it ended so, for people."""
+    reason_code: ReasonCode | None
+    """The same for programs, as a word."""
     error: BaseException | None = None
     """What stopped it, if it failed."""
     resume_at: tuple[str, ...] = ()

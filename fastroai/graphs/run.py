@@ -18,7 +18,7 @@ from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
 from fastroai.runs.runner import Runner
 from fastroai.runs.units import Past
-from fastroai.runtime.facts import QuestionAsked
+from fastroai.runtime.facts import QuestionAsked, RunFinished
 from fastroai.steps.context import RunData
 from fastroai.steps.shared import Shared
 from fastroai.store.log import RunLog
@@ -68,13 +68,12 @@ class GraphRun:
             self.runner.reopen(one)
         self.log = RunLog(opened.log.facts)
 
-    def result(self, ending: Ending, reason: str, error: BaseException | None) -> GraphResult[Any]:
+    def result(self, ending: Ending, last: RunFinished, error: BaseException | None) -> GraphResult[Any]:
         """How the run ended, and all that it gave."""
         machine, scope, plan = self.machine, self.opened.scope, self._setup.plan
         salvage(machine.root, plan)
         reached = (node for node in plan.terminals if node in machine.reached)
         is_paused = ending == "paused"
-        finish = self.runner.finish
         return GraphResult(
             run_id=scope.run_id,
             status=ending,
@@ -86,9 +85,10 @@ class GraphRun:
             visits={node: visits for node, visits in machine.visits.items() if visits},
             errors=dict(machine.failures),
             usage=GraphUsage(scope, self.runner.units, machine.decisions),
-            reason=reason,
+            reason=last.reason,
+            reason_code=last.reason_code,
             error=error,
-            resume_at=finish.resume_at if is_paused and finish is not None else (),
+            resume_at=last.resume_at if is_paused else (),
             questions=questions_of(self._setup, machine, self._asked_in_steps()) if is_paused else (),
             log=self.log,
         )
@@ -100,6 +100,6 @@ class GraphRun:
     def _quality(self, ending: Ending) -> GraphQuality:
         if ending not in ("finished", "paused"):
             return "failed"
-        if self.machine.timed_out:
+        if self.machine.timeouts:
             return "degraded"
         return quality_of(self.opened.scope, self.machine.failures, self.runner.units.values())

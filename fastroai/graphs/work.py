@@ -159,7 +159,7 @@ class GraphWork:
             visit.number,
             goal=setup.goal,
             writes=setup.plan.writes.get(visit.node),
-            errors=branch.errors,
+            failures=branch.failures,
             new_talk=lambda: self._threads.talk(branch, visit, setup.nodes[visit.node].focus),
             on_write=on_write,
         )

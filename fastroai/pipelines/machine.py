@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Collection
+from dataclasses import replace
 from typing import assert_never
 
 from fastroai.pipelines.plan import Plan
@@ -22,6 +23,7 @@ from fastroai.runtime.facts import (
     Part,
     PauseRequested,
     QuestionAsked,
+    ReasonCode,
     RunFinished,
     RunResumed,
     RunStarted,
@@ -118,7 +120,7 @@ class PipelineMachine:
             case PauseRequested():
                 self._pausing = True
             case StopRequested():
-                self._end("cancelled", fact.reason)
+                self._end("cancelled", "cancelled", fact.reason)
             case QuestionAsked() | AnswerGiven() | BranchTimedOut():
                 raise TypeError(
                     f"a pipeline has no {type(fact).__name__}: only graphs are told of such facts"
@@ -148,7 +150,7 @@ class PipelineMachine:
     def _on_success(self, step_id: str, is_done: bool) -> None:
         self._leave(step_id, is_done)
         if not is_done and self._stop is None:
-            self._stop = self._ending("paused", f"{step_id!r} needs more from the user")
+            self._stop = self._ending("paused", "incomplete", f"{step_id!r} needs more from the user")
         missing = self._missing
         for after in self.plan.dependents[step_id]:
             missing[after] -= 1
@@ -166,8 +168,15 @@ class PipelineMachine:
                 None,
             )  # also after an early stop, whose running steps would finish
             failed = "" if outer else fact.step_id
+            code: ReasonCode = "budget_exceeded" if outer else "step_failed"
             self._end(
-                "failed", f"{fact.step_id!r} failed", failed, fact.failure, fact.raised, is_for_budget=outer
+                "failed",
+                code,
+                f"{fact.step_id!r} failed",
+                failed,
+                fact.failure,
+                fact.raised,
+                is_for_budget=outer,
             )
             return
         waiting = [fact.step_id]
@@ -197,18 +206,26 @@ class PipelineMachine:
     def _ending(
         self,
         status: RunStatus,
+        code: ReasonCode,
         reason: str,
         step_id: str = "",
         failure: FailureFacts | None = None,
         raised: BaseException | None = None,
     ) -> RunFinished:
         return RunFinished(
-            status=status, reason=reason, step_id=step_id, failure=failure, raised=raised, part=self.part
+            status=status,
+            reason=reason,
+            reason_code=code,
+            step_id=step_id,
+            failure=failure,
+            raised=raised,
+            part=self.part,
         )
 
     def _end(
         self,
         status: RunStatus,
+        code: ReasonCode,
         reason: str,
         step_id: str = "",
         failure: FailureFacts | None = None,
@@ -218,7 +235,7 @@ class PipelineMachine:
     ) -> None:
         """Stop before the time: nothing starts, and what runs is cancelled."""
         if self._stop is None or self._stop.status == "paused":
-            self._stop = self._ending(status, reason, step_id, failure, raised)
+            self._stop = self._ending(status, code, reason, step_id, failure, raised)
             if self.running:
                 units = [(step, 1) for step in self.running]
                 self._decisions.append(Cancel(units, reason, answers_first=is_for_budget))
@@ -230,15 +247,16 @@ class PipelineMachine:
             for step_id in self.plan.dependencies:
                 if step_id not in self.over:
                     self._skip(step_id, self._stop.reason)
-            stop = self._stop  # decided before what was running ended
-            finish = self._ending(stop.status, stop.reason, stop.step_id, stop.failure, stop.raised)
+            finish = replace(self._stop)  # decided before what was running ended
         elif self.halted or self._ready:
-            first = next(iter(self.halted), None)
-            reason = "a pause was requested" if first is None else f"{first!r} waits for an answer"
-            finish = self._ending("paused", reason)
+            if self.halted:
+                first = next(iter(self.halted))
+                finish = self._ending("paused", "question", f"{first!r} waits for an answer")
+            else:
+                finish = self._ending("paused", "pause_requested", "a pause was requested")
             finish.resume_at = (*self.halted, *(step_id for step_id, _, _ in self._ready))
         else:
-            finish = self._ending("finished", "every step has run")
+            finish = self._ending("finished", "completed", "every step has run")
         if finish.status == "paused":
             finish.questions = self.questions
         self._decisions.append(finish)

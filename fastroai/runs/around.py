@@ -11,9 +11,9 @@ from typing import Final
 
 import anyio
 
-from fastroai.errors import FastroAIError, StepExecutionError
+from fastroai.errors import BudgetExceeded, FastroAIError, StepExecutionError, TimeLimitExceeded
 from fastroai.runtime import Clock, Scope, classify
-from fastroai.runtime.facts import FailureFacts, RunFinished
+from fastroai.runtime.facts import FailureFacts, ReasonCode, RunFinished
 from fastroai.steps.durability import failure_facts
 from fastroai.store.log import Log
 from fastroai.store.runs import DurableRun
@@ -69,7 +69,7 @@ async def ended_on_record(log: Log, began: float) -> AsyncGenerator[None]:
                 await _end(log.run, log.scope, ended, error)
         raise
     else:
-        ended = log.finished or RunFinished(status="finished", part=log.scope.part)
+        ended = log.finished or RunFinished(status="finished", reason_code="completed", part=log.scope.part)
         if log.run is None:
             log.end(ended)
         else:
@@ -102,9 +102,18 @@ def _last_fact(log: Log, error: BaseException, began: float) -> RunFinished:
 def how_it_ended(error: BaseException) -> RunFinished:
     """Return the last fact of a run that ended with an exception."""
     if not isinstance(error, Exception) or isinstance(error, asyncio.CancelledError):
-        return RunFinished(status="cancelled", reason=str(error), raised=error)
+        return RunFinished(status="cancelled", reason=str(error), reason_code="cancelled", raised=error)
     failure = failure_of_run(error)
-    return RunFinished(status="failed", reason=failure.message, failure=failure, raised=error)
+    code: ReasonCode = "error"
+    if isinstance(error, StepExecutionError):
+        code = "step_failed"
+    elif isinstance(error, BudgetExceeded):
+        code = "budget_exceeded"
+    elif isinstance(error, TimeLimitExceeded):
+        code = "timed_out"
+    return RunFinished(
+        status="failed", reason=failure.message, reason_code=code, failure=failure, raised=error
+    )
 
 
 def failure_of_run(error: BaseException) -> FailureFacts:

@@ -36,4 +36,4 @@ async def cancel_halted(keeper: RunKeeper, run_id: str) -> None:
     opening = await keeper.take_up(run_id, None, force=True)
     run = await opening.open(opening.inputs)
     spent = Usage.of([charge.record for charge in run.recorded.charges()])
-    await run.end(RunFinished(status="cancelled"), spent)
+    await run.end(RunFinished(status="cancelled", reason_code="cancelled"), spent)

@@ -40,6 +40,32 @@ FORMAT: Final = 2
 RunStatus = Literal["running", "finished", "paused", "failed", "cancelled"]
 """Status of a run. A `paused` run goes on when somebody answers its question or resumes it."""
 
+ReasonCode = Literal[
+    "completed",
+    "question",
+    "incomplete",
+    "pause_requested",
+    "cancelled",
+    "step_failed",
+    "branch_timeout",
+    "max_visits",
+    "max_steps",
+    "no_terminal",
+    "memory_conflict",
+    "budget_exceeded",
+    "timed_out",
+    "error",
+]
+"""Why a run ended or paused, for programs.
+
+Finished: `completed`. Paused: for a `question` to a person, a conversation that is `incomplete`, or a
+`pause_requested`. `cancelled`. Failed: a step or node, or the decision after one (`step_failed`); a branch
+that took too long (`branch_timeout`) or went in a circle of nodes that have all reached their `max_visits`;
+the `max_steps` of a graph; `no_terminal` of it was reached; what its branches wrote could not be brought
+together (`memory_conflict`); a budget of the run or one around it (`budget_exceeded`), a time limit of them
+(`timed_out`); any other exception from around the steps (`error`).
+"""
+
 
 class Part:
     """A pipeline or graph of a run, the outermost or a nested one: where facts happen."""
@@ -232,6 +258,8 @@ class RunFinished(Fact):
     status: RunStatus
     reason: str = ""
     """The reason, for people."""
+    reason_code: ReasonCode | None = None
+    """The reason, for programs; `None` where nobody said it, as in a log of an earlier version."""
     resume_at: tuple[str, ...] = ()
     """The steps or nodes at which a paused run goes on."""
     questions: tuple[str, ...] = ()

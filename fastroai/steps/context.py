@@ -65,7 +65,7 @@ from fastroai.steps.shared import Shared, StepLogger
 from fastroai.steps.spend_price import Units
 from fastroai.steps.spending import price_record
 from fastroai.steps.usage import StepUsage
-from fastroai.steps.visits import NodeVisit
+from fastroai.steps.visits import NodeFailure, NodeVisit
 from fastroai.store.log import Log, log_of, run_of
 from fastroai.tracing import NoOpTracer, Tracer
 from fastroai.usage import BudgetLike, CostCalculator
@@ -384,7 +384,12 @@ class StepContext(Generic[DepsT_co]):
     @property
     def errors(self) -> Mapping[str, BaseException]:
         """The latest failure of each node on the way to this one that has not succeeded since, by node."""
-        return {} if self._data.visit is None else self._data.visit.errors
+        return {node: failure.error for node, failure in self.failures.items()}
+
+    @property
+    def failures(self) -> Mapping[str, NodeFailure]:
+        """The same as `errors`, with the class of each failure and the attempts that were made."""
+        return {} if self._data.visit is None else self._data.visit.failures
 
     def write(self, key: str, value: object) -> None:
         """Put a value into the graph's memory that stays there if this node is cancelled or fails.

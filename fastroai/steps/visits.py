@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from typing_extensions import TypeVar
 
 from fastroai.calls.call import AgentCall
 from fastroai.errors import ConfigurationError, nearest_hint
+from fastroai.runtime import FailureClass
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
@@ -29,6 +31,17 @@ class Talk(Protocol[ContextT_contra]):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class NodeFailure:
+    """The failure of a visit to a node, as the nodes after it find it in `ctx.failures`."""
+
+    error: BaseException
+    """The exception of the last attempt; a `RecordedError`, if that was in an earlier process."""
+    failure_class: FailureClass
+    attempts: int
+    """How many were made; 0 where no attempt failed: the branch took too long, or went in a circle."""
+
+
 class NodeVisit(Generic[ContextT]):
     """A visit to a node; what it collects is that of its latest attempt.
 
@@ -38,7 +51,7 @@ class NodeVisit(Generic[ContextT]):
     __slots__ = (
         "_new_talk",
         "_on_write",
-        "errors",
+        "failures",
         "goal",
         "kept",
         "number",
@@ -53,7 +66,7 @@ class NodeVisit(Generic[ContextT]):
         *,
         goal: str | None,
         writes: Sequence[str] | None,
-        errors: Mapping[str, BaseException],
+        failures: Mapping[str, NodeFailure],
         new_talk: Callable[[], Talk[ContextT] | None],
         on_write: Callable[[str, object], object],
     ) -> None:
@@ -61,7 +74,7 @@ class NodeVisit(Generic[ContextT]):
 
         `on_write` puts a value on record, and gives the copy of it that is kept.
         """
-        self.number, self.goal, self.errors = number, goal, errors
+        self.number, self.goal, self.failures = number, goal, failures
         self.writes, self._new_talk, self._on_write = writes, new_talk, on_write
         self.written: dict[str, object] = {}
         """What it has written before its end."""

@@ -156,7 +156,7 @@ class Simulation:
     def _start(self, visit: Visit, branch: Any) -> None:
         design, part = self.design, self.design.nodes[visit.node]
         memory = {name: value for name, value in branch.memory.items() if name in (part.reads or (name,))}
-        errors = {name: _said(error) for name, error in branch.errors.items()}
+        errors = {name: _said(failure.error) for name, failure in branch.failures.items()}
         self.seen.append(Seen(visit.node, visit.number, memory, dict(branch.outputs), errors))
         self._running[visit] = False
         act = part.act(visit.number)

@@ -62,7 +62,7 @@ class Branch:
             number,
             goal=self.goal,
             writes=None,
-            errors={},
+            failures={},
             new_talk=lambda: Talk(self.thread, node, number, focus=focus, goal=self.goal),
             on_write=lambda key, value: None,
         )

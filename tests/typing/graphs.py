@@ -14,6 +14,7 @@ from fastroai import (
     Graph,
     GraphResult,
     Node,
+    NodeFailure,
     Pipeline,
     StepContext,
     StepUsage,
@@ -55,6 +56,7 @@ async def no_deps(ctx: StepContext[object]) -> str:
     assert_type(ctx.visit, int)
     assert_type(ctx.goal, str | None)
     assert_type(ctx.errors, Mapping[str, BaseException])
+    assert_type(ctx.failures, Mapping[str, NodeFailure])
     ctx.write("key", 1)
     return "a"
 

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from fastroai.graphs.machine.events import Visit
 from fastroai.graphs.machine.memory import Memory
 from fastroai.places import quoted
+from fastroai.steps.visits import NodeFailure
 
 GraphPath: TypeAlias = "list[str | dict[str, GraphPath]]"
 """Nodes in the order in which they were visited; a fork is a mapping of its branches, by target."""
@@ -21,8 +22,8 @@ class Branch:
     """A line of nodes that run one after the other; the root branch is the run."""
 
     __slots__ = (
-        "errors",
         "failure",
+        "failures",
         "fork",
         "forked",
         "identity",
@@ -47,7 +48,7 @@ class Branch:
         self.memory: Memory[object] = Memory(None if around is None else around.memory)
         self.outputs: Memory[object] = Memory(None if around is None else around.outputs)
         """Latest output of each node."""
-        self.errors: Memory[BaseException] = Memory(None if around is None else around.errors)
+        self.failures: Memory[NodeFailure] = Memory(None if around is None else around.failures)
         """Latest failure of each node in the past of this branch that has not succeeded since."""
         self.state: BranchState = "open"
         self.failure: BaseException | None = None

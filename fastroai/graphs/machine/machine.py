@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal, assert_never
 
 from fastroai.errors import GraphStopped, MemoryConflict, VisitsExhausted
 from fastroai.graphs.machine.branches import Branch, Fork, Forked, Joined
 from fastroai.graphs.machine.events import Ending, Interrupted, Visit, decision_name
-from fastroai.graphs.machine.merging import merge, merge_errors, salvage
+from fastroai.graphs.machine.merging import merge, merge_failures, salvage
 from fastroai.graphs.machine.routing import Choice, NodeOutcome, Route, routed
 from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit
+from fastroai.runtime import FailureClass
 from fastroai.runtime.facts import (
     NOWHERE,
     AnswerGiven,
@@ -28,6 +29,7 @@ from fastroai.runtime.facts import (
     Part,
     PauseRequested,
     QuestionAsked,
+    ReasonCode,
     RunFinished,
     RunResumed,
     RunStarted,
@@ -40,6 +42,7 @@ from fastroai.runtime.facts import (
     StepStarted,
     StopRequested,
 )
+from fastroai.steps.visits import NodeFailure
 from fastroai.tracing.attributes import error_summary
 
 _OVER: Final = ("arrived", "ended")
@@ -50,6 +53,7 @@ class Stopped:
     """What ends a run before its time."""
 
     ending: Ending
+    code: ReasonCode
     reason: str
     error: BaseException | None = None
 
@@ -80,8 +84,8 @@ class GraphMachine:
         """The latest failure of each node."""
         self.cancelled_for: dict[Visit, str] = {}
         """Why visits, or the decisions after them, were cancelled."""
-        self.timed_out = False
-        """Whether a branch took too long."""
+        self.timeouts: list[BaseException] = []
+        """Failures of branches that took too long."""
         self.stopped: Stopped | None = None
         """What ended the run before its time."""
         self._decided: list[Decision]
@@ -201,7 +205,7 @@ class GraphMachine:
             case BranchTimedOut(branch=identity):
                 timed_out = self._branches.get(identity)
                 if timed_out is not None and self._goes_on(timed_out):
-                    self._on_timeout(timed_out, fact.error)
+                    self._on_timeout(timed_out, fact.error, FailureClass(fact.failure.failure_class))
             case Interrupted(visit, written):
                 self._keep(self._running[visit], visit.node, written)
             case RunResumed():
@@ -210,7 +214,7 @@ class GraphMachine:
             case PauseRequested():
                 self._pausing = True
             case StopRequested(reason=reason):
-                self._stop(Stopped("cancelled", reason))
+                self._stop(Stopped("cancelled", "cancelled", reason))
             case _:
                 assert_never(fact)
 
@@ -253,7 +257,7 @@ class GraphMachine:
         node = branch.visit.node
         branch.outputs.write(node, output, node, self.events)
         if node in self.failures:
-            branch.errors.clear(node)
+            branch.failures.clear(node)
         if self._goes_on(branch):
             self._after(branch, "succeeded", output)
 
@@ -265,24 +269,27 @@ class GraphMachine:
         else:
             branch = self._running.pop(visit)
             self._keep(branch, visit.node, fact.written)
-            self._note_failure(branch, visit.node, error)
+            failed = NodeFailure(error, FailureClass(fact.failure.failure_class), fact.attempt)
+            self._note_failure(branch, visit.node, failed)
         if is_decision or fact.budget == "outer":
-            ending: Ending = "budget_exceeded" if fact.budget == "outer" else "failed"
-            self._stop(Stopped(ending, fact.failure.message, error))
+            stopped = Stopped("failed", "step_failed", fact.failure.message, error)
+            if fact.budget == "outer":
+                stopped = replace(stopped, ending="budget_exceeded", code="budget_exceeded")
+            self._stop(stopped)
         elif self._goes_on(branch):
             self._route(branch, "failed", None, None)
 
-    def _on_timeout(self, branch: Branch, error: BaseException) -> None:
+    def _on_timeout(self, branch: Branch, error: BaseException, failure_class: FailureClass) -> None:
         """What was cut short has failed of it, else the node that the branch did not get to."""
-        self.timed_out = True
+        self.timeouts.append(error)
         unwinding = self._cancel_inside(branch, f"branch {branch.identity!r} took too long")
         for node in [visit.node for visit in unwinding] or [branch.target]:
-            self._note_failure(branch, node, error)
+            self._note_failure(branch, node, NodeFailure(error, failure_class, 0))
         self._fail(branch, error, unwinding)
 
-    def _note_failure(self, branch: Branch, node: str, error: BaseException) -> None:
-        self.failures[node] = error
-        branch.errors.write(node, error, node, self.events)
+    def _note_failure(self, branch: Branch, node: str, failure: NodeFailure) -> None:
+        self.failures[node] = failure.error
+        branch.failures.write(node, failure, node, self.events)
 
     def _keep(self, branch: Branch, node: str, written: Mapping[str, object]) -> None:
         for key, value in written.items():
@@ -327,7 +334,7 @@ class GraphMachine:
         elif found:
             self._fork(branch, found, route.cause)
         elif outcome == "failed":
-            self._fail(branch, branch.errors[node])
+            self._fail(branch, branch.failures[node].error)
         else:
             if node in self.plan.terminals:
                 self.reached[node] = output
@@ -353,7 +360,8 @@ class GraphMachine:
         if is_skipped or (is_skipped is None and limit is not None and self._limited[node] >= limit):
             self._skip(branch, f"max_visits={limit} was reached")
         elif is_skipped is None and self._steps >= self.plan.max_steps:
-            self._stop(Stopped("failed", f"max_steps={self.plan.max_steps} visits were made before {node!r}"))
+            reason = f"max_steps={self.plan.max_steps} visits were made before {node!r}"
+            self._stop(Stopped("failed", "max_steps", reason))
         else:
             self._steps += 1
             if limit is not None:
@@ -370,13 +378,13 @@ class GraphMachine:
         node, number = branch.visit
         if node in branch.skipped:
             error = VisitsExhausted(tuple(sorted(branch.skipped)))
-            if node not in branch.errors:  # whose failure says more
-                self._note_failure(branch, node, error)
+            if node not in branch.failures:  # whose failure says more
+                self._note_failure(branch, node, NodeFailure(error, FailureClass.TERMINAL, 0))
             self._fail(branch, error)
             return
         branch.skipped.add(node)
         self._decided.append(StepSkipped(node, cause, visit=number, branch=branch.identity, part=self.part))
-        if node in branch.errors:  # its last visit failed
+        if node in branch.failures:  # its last visit failed
             self._route(branch, "failed", None, None)
         else:
             self._after(branch, "skipped", branch.outputs.get(node))
@@ -441,10 +449,15 @@ class GraphMachine:
         branch.state, branch.failure = "failed", error
         fork = branch.fork
         if fork is None or self.plan.on_branch_failure == "fail_all":
-            self._stop(Stopped("failed", self._told(error), error))
+            self._stop(Stopped("failed", self._code_of(error), self._told(error), error))
         else:
             self._branches.pop(branch.identity, None)
             self._when_unwound(unwinding, lambda: self._leave(branch, fork))
+
+    def _code_of(self, error: BaseException) -> ReasonCode:
+        if isinstance(error, VisitsExhausted):
+            return "max_visits"
+        return "branch_timeout" if any(error is one for one in self.timeouts) else "step_failed"
 
     def _told(self, error: BaseException) -> str:
         node = next((node for node, failure in self.failures.items() if failure is error), None)
@@ -497,7 +510,7 @@ class GraphMachine:
                 around, kept, self.plan, forgiving=True
             )  # what was left out stays so, though the run ends here
             around.forked = None
-            self._stop(Stopped("failed", str(error), error))
+            self._stop(Stopped("failed", "memory_conflict", str(error), error))
             return
         self._leave_fork(fork, kept)
         if fork.join is not None and (takes_errors or any(one.state == "arrived" for one in kept)):
@@ -515,7 +528,7 @@ class GraphMachine:
         around.sources = tuple(
             dict.fromkeys(node for branch in kept if branch.state != "ended" for node in branch.sources)
         )
-        merge_errors(around, fork.branches)
+        merge_failures(around, fork.branches)
         if not fork.has_run_nodes:
             around.skipped.update(*(branch.skipped for branch in kept))
             return
@@ -566,22 +579,27 @@ class GraphMachine:
         """Nothing runs any more: the run has ended, or waits."""
         if self.stopped is not None:
             salvage(self.root, self.plan)
-            self._finish(self.stopped.ending, self.stopped.reason, self.stopped.error)
+            stopped = self.stopped
+            self._finish(stopped.ending, stopped.code, stopped.reason, stopped.error)
         elif self.root.state == "ended" and self.reached:
-            self._finish("finished", f"reached {', '.join(map(repr, self.reached))}")
+            self._finish("finished", "completed", f"reached {', '.join(map(repr, self.reached))}")
         elif self.root.state == "ended":
             where = ", ".join(map(repr, self._dead_ends))
-            self._finish("failed", f"no terminal was reached: no edge was taken after {where}")
+            reason = f"no terminal was reached: no edge was taken after {where}"
+            self._finish("failed", "no_terminal", reason)
         else:
             asking = (*self._asking.values(), *(branch for branch, _ in self._halted.values()))
             waits = (*asking, *(branch for _, branch in self._ready))
             waiting = tuple(branch.visit.node for branch in waits)
-            reason = f"{waiting[0]!r} waits for an answer" if asking else "a pause was requested"
-            self._finish("paused", reason, waiting=waiting)
+            if asking:
+                self._finish("paused", "question", f"{waiting[0]!r} waits for an answer", waiting=waiting)
+            else:
+                self._finish("paused", "pause_requested", "a pause was requested", waiting=waiting)
 
     def _finish(
         self,
         ending: Ending,
+        code: ReasonCode,
         reason: str,
         error: BaseException | None = None,
         waiting: tuple[str, ...] = (),
@@ -595,6 +613,7 @@ class GraphMachine:
             RunFinished(
                 status="failed" if ending == "budget_exceeded" else ending,
                 reason=reason,
+                reason_code=code,
                 resume_at=waiting,
                 questions=self.open_questions if ending == "paused" else (),
                 step_id=failed if ending == "failed" else "",

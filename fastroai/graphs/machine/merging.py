@@ -59,9 +59,9 @@ def merge(
     return overwritten
 
 
-def merge_errors(into: Branch, branches: Iterable[Branch]) -> None:
+def merge_failures(into: Branch, branches: Iterable[Branch]) -> None:
     """Take over the latest failure of each node."""
-    _take_over(into.errors, [branch.errors for branch in branches], _last)
+    _take_over(into.failures, [branch.failures for branch in branches], _last)
 
 
 def salvage(branch: Branch, plan: GraphPlan) -> None:
@@ -74,7 +74,7 @@ def salvage(branch: Branch, plan: GraphPlan) -> None:
             waiting.extend(fork.branches)
     for fork in reversed(forks):
         merge(fork.branch, fork.branches, plan, forgiving=True)
-        merge_errors(fork.branch, fork.branches)
+        merge_failures(fork.branch, fork.branches)
         fork.branch.forked = None
 
 

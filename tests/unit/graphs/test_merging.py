@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from fastroai.errors import MemoryConflict
 from fastroai.graphs.machine.branches import Branch, Fork
-from fastroai.graphs.machine.merging import merge, merge_errors
+from fastroai.graphs.machine.merging import merge, merge_failures
 from fastroai.graphs.shape.plan import GraphPlan
+from fastroai.runtime import FailureClass
+from fastroai.steps.visits import NodeFailure
 
 PLAN = GraphPlan(nodes=("a",), edges={"a": ()}, conditions={}, entry="a", terminals=("a",))
 
@@ -19,14 +21,15 @@ def test_a_failure_after_the_fork_stays_the_latest_one() -> None:
     fork = Fork(around, "a", 1, None)
     inside = Branch("b", fork)
     fork.branches = (inside,)
-    around.errors.write("n", "before", "n", 1)
-    inside.errors.write("n", "in the branch", "n", 2)
-    inside.errors.write("m", "in the branch", "m", 3)
-    merge_errors(around, [inside])
-    assert dict(around.errors) == {"n": "in the branch", "m": "in the branch"}
-    around.errors.write("n", "when it was cut short", "n", 4)
-    merge_errors(around, [inside])
-    assert dict(around.errors) == {"n": "when it was cut short", "m": "in the branch"}
+    before, later, other, last = (NodeFailure(ValueError(), FailureClass.TERMINAL, n) for n in range(4))
+    around.failures.write("n", before, "n", 1)
+    inside.failures.write("n", later, "n", 2)
+    inside.failures.write("m", other, "m", 3)
+    merge_failures(around, [inside])
+    assert dict(around.failures) == {"n": later, "m": other}
+    around.failures.write("n", last, "n", 4)
+    merge_failures(around, [inside])
+    assert dict(around.failures) == {"n": last, "m": other}
 
 
 # --- reducers ---
