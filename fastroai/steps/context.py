@@ -758,17 +758,40 @@ class StepContext(Generic[DepsT_co]):
         )
         return asked.answered(self.scope, step_place(self.scope), self.visit)
 
+    @overload
     def ask_sync(
         self,
         question: object,
         answer_type: type[T],
         *,
-        options: Sequence[T] | None = None,
+        options: Sequence[T] | None = ...,
+        timeout: float | None = ...,
+        on_timeout: T | NotGiven = ...,
+        to: str = ...,
+        name: str | None = ...,
+    ) -> T: ...
+    @overload
+    def ask_sync(
+        self,
+        question: object,
+        *,
+        options: Sequence[str] | None = ...,
+        timeout: float | None = ...,
+        on_timeout: str | NotGiven = ...,
+        to: str = ...,
+        name: str | None = ...,
+    ) -> str: ...
+    def ask_sync(
+        self,
+        question: object,
+        answer_type: Any = str,
+        *,
+        options: Sequence[Any] | None = None,
         timeout: float | None = None,
-        on_timeout: T | NotGiven = NOT_GIVEN,
+        on_timeout: object = NOT_GIVEN,
         to: str = "",
         name: str | None = None,
-    ) -> T:
+    ) -> Any:
         """`ask` for steps that are not `async`."""
         return run_blocking(
             lambda: self.ask(

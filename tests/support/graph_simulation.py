@@ -225,7 +225,7 @@ class Simulation:
             outcome.conflicts = {finish.raised.args}
         outcome.reason = reason_of(machine.ending, finish.reason)
         if machine.ending == "finished":
-            outcome.quality = "degraded" if machine.failures or machine.timed_out else "clean"
+            outcome.quality = "degraded" if machine.failures or machine.timeouts else "clean"
             first = next(name for name in self.design.terminals if name in machine.reached)
             outcome.output = machine.reached[first]
         else:
