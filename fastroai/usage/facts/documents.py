@@ -66,8 +66,8 @@ class PagesWithText:
     def most_tokens(self, size: PdfSize | None, resolution: str) -> int | None:
         """Return no fewer tokens than a PDF has; `None` if its size is not known.
 
-        Readers of PDFs differ in the text that they find. So a page counts as many tokens as its text has
-        bytes, which is three to four times its tokens, and never fewer than a page full of small print has.
+        Programs that read PDFs differ in the text that they find. So each byte of the text counts as a token,
+        which no tokenizer exceeds, and each page as one that is full of text.
         """
         if size is None:
             return None
