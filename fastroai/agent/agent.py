@@ -381,7 +381,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             pydantic_ai.exceptions.AgentRunError: as in PydanticAI; `usage_of(error)` has what was spent.
         """
         call = AgentCall(
-            prompt=_prompt(user_prompt, message),
+            prompt=user_prompt if message is None else _prompt(user_prompt, message),
             output_type=output_type,
             conversation=conversation,
             message_history=message_history,
@@ -408,7 +408,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             request_retries=request_retries,
         )
         async with self._dispatcher.attempt(call) as attempt:  # as `dispatch`, with one coroutine less
-            await self._dispatcher.load_model(call)
+            if model is not None or self._dispatcher.deferred_model is not None:
+                await self._dispatcher.load_model(call)
             return await attempt.respond(await attempt.ask())
 
     def _home(self, *_: object, model: Model | str | None = None, **__: object) -> AbstractEventLoop | None:
@@ -563,7 +564,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         """
         return self.dispatch_stream(
             AgentCall(
-                prompt=_prompt(user_prompt, message),
+                prompt=user_prompt if message is None else _prompt(user_prompt, message),
                 output_type=output_type,
                 conversation=conversation,
                 message_history=message_history,
@@ -679,7 +680,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         Arguments as for `run`, less the event handler. Use it with `async for` or `async with`.
         """
         call = AgentCall(
-            prompt=_prompt(user_prompt, message),
+            prompt=user_prompt if message is None else _prompt(user_prompt, message),
             output_type=output_type,
             conversation=conversation,
             message_history=message_history,

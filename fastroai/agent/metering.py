@@ -384,7 +384,7 @@ class MeteredModel(OwnedModel):
         terms = Terms(
             self.meter, self.wrapped, messages, model_settings, model_request_parameters, streamed=False
         )
-        run = self._run()
+        run = self._run(scope)
         self._note_parameters(run, model_request_parameters)
         return await self._answer(scope, terms, run)
 
@@ -405,7 +405,7 @@ class MeteredModel(OwnedModel):
             context=request_context,
             instructions=instructions,
         )
-        return await self._answer(scope, terms, self._run())
+        return await self._answer(scope, terms, self._run(scope))
 
     async def _answer(self, scope: Scope, terms: Terms, run: AgentRun | None) -> ModelResponse:
         on_record = self._on_record(scope, terms)
@@ -484,7 +484,7 @@ class MeteredModel(OwnedModel):
             ) as stream:
                 yield stream
             return
-        run = self._run()
+        run = self._run(scope)
         waiting = self._waiting(scope, continued_job(messages))
         terms = Terms(
             self.meter, self.wrapped, messages, model_settings, model_request_parameters, streamed=True
@@ -565,7 +565,7 @@ class MeteredModel(OwnedModel):
 
     def _run_or(self, scope: Scope) -> object:
         """The run that a request is made in; its scope, where it is made without an agent."""
-        return self._run() or current_plain_run.get() or scope
+        return self._run(scope) or current_plain_run.get() or scope
 
     async def cancel_suspended_response(self, response: ModelResponse) -> None:
         """Cancel what the provider works on, and charge what it can have cost until then."""
@@ -623,7 +623,7 @@ class MeteredModel(OwnedModel):
             request.model_request_parameters,
             streamed=False,
         )
-        own_run = self._run()
+        own_run = self._run(scope)
         self._note_parameters(own_run, request.model_request_parameters)
         on_record = self._on_record(scope, terms)
         if on_record is not None:
@@ -724,18 +724,18 @@ class MeteredModel(OwnedModel):
 
     def _replayed(self, known: KnownResponse, terms: Terms) -> ModelResponse:
         """A response that was paid for before, as if it had just come."""
-        if (run := self._run()) is not None:
+        if (run := self._run(current_scope())) is not None:
             run.call = known.call
             if terms.kind != "compaction":
                 run.last = known.charge
         return known.response
 
-    def _run(self) -> AgentRun | None:
-        run = agent_run_of(current_scope())
+    def _run(self, scope: Scope | None) -> AgentRun | None:
+        run = agent_run_of(scope)
         return run if run is not None and run.meter is self.meter else None
 
     def _retry_rules(self) -> RetryRules:
-        run = self._run()
+        run = self._run(current_scope())
         if run is None:
             retries = self.meter.retries_of(self.meter.models.has_built(self.wrapped))
             return RetryRules.counted(retries, REQUEST_RETRY_DELAY)

@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 from typing import Final
 
-_own: Final = [os.getpid()]
+
+class _Process:
+    """This process, which may have been forked from another one."""
+
+    __slots__ = ("id",)
+
+    id: int
+
+    def __init__(self) -> None:
+        self.look()
+
+    def look(self) -> None:
+        """Ask the operating system for the id."""
+        self.id = os.getpid()
 
 
-def this_process() -> int:
-    """Return the id of this process, without asking the operating system each time."""
-    return _own[0]
-
-
-def _after_fork() -> None:
-    _own[0] = os.getpid()
-
+THIS_PROCESS: Final = _Process()
+"""This process. Reading its `id` asks nobody, because every scope that is looked up compares it."""
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=THIS_PROCESS.look)

@@ -24,7 +24,7 @@ from fastroai.runtime.events import Listener, both, on_this_loop
 from fastroai.runtime.facts import AnyFact, Part, RunEvent
 from fastroai.runtime.in_flight import Charge, InFlight
 from fastroai.runtime.ledger import Account, Claim, wake
-from fastroai.runtime.process import this_process
+from fastroai.runtime.process import THIS_PROCESS
 from fastroai.runtime.wakeup import running_loop
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def current_scope() -> Scope | None:
     In a process that was forked inside of a run, it is a new one: see `Scope.in_this_process`.
     """
     scope = _current.get()
-    if scope is None or scope.root.process == this_process():
+    if scope is None or scope.root.process == THIS_PROCESS.id:
         return scope
     inherited = scope.in_this_process()
     _current.set(inherited)
@@ -227,7 +227,7 @@ class Scope:
         self._events: deque[tuple[Listener, RunEvent]]
         if parent is None:
             self.root = self
-            self.process = this_process()
+            self.process = THIS_PROCESS.id
             self._events = deque()
             self.lock = threading.Lock()
             self.loop = running_loop()
@@ -608,7 +608,7 @@ class Scope:
         one. At the end of the outermost scope they are ended: each raises `ScopeClosedError` where it was
         made.
         """
-        if self.root.process != this_process():
+        if self.root.process != THIS_PROCESS.id:
             self.closed = (
                 True  # its requests, and who holds its lock, are in the process that forked this one
             )
@@ -640,7 +640,7 @@ class Scope:
         Spend limits hold in both, as a store keeps them. A budget cannot, and a run's record has one writer,
         so under these the new scope lets nothing be spent.
         """
-        if self.root.process == this_process():
+        if self.root.process == THIS_PROCESS.id:
             return self
         scope = Scope("budget", self.root.name, parent=None, tracer=self.tracer, run_id=self.run_id)
         scope.step_id = self.step_id
@@ -659,7 +659,7 @@ class Scope:
     def check_process(self) -> None:
         """Raise `ForkedScopeError` where nothing may be spent, as what it counts against is elsewhere."""
         if self.forked is not None:
-            raise ForkedScopeError(*self.forked, this_process())
+            raise ForkedScopeError(*self.forked, THIS_PROCESS.id)
 
     def time_budget(self) -> Clock | None:
         """The clock for the milliseconds of this scope's budget, if it has any."""

@@ -16,7 +16,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from fastroai.callers import CALLER, Caller
 from fastroai.errors import RunningLoopError, attach_usage, records_of, usage_of
-from fastroai.runtime.process import this_process
+from fastroai.runtime.process import THIS_PROCESS
 from fastroai.runtime.scope import Scope, current_scope
 from fastroai.runtime.threads import depth, loop_of_this_thread, mark_thread
 from fastroai.runtime.wakeup import running_loop
@@ -152,7 +152,7 @@ def _loop_called_on() -> asyncio.AbstractEventLoop | None:
     None in a process that was forked since, where it seems to run and does not.
     """
     caller = CALLER.get()
-    return caller.loop if caller.process == this_process() else None
+    return caller.loop if caller.process == THIS_PROCESS.id else None
 
 
 def run_blocking(
@@ -304,7 +304,7 @@ class _Handover(Generic[T]):
     async def _carry(self) -> T | _Exit:
         """Hand an exit over as a value: a task that raises it stops its loop, and nobody would be told."""
         self._task = asyncio.current_task()
-        CALLER.set(Caller(self._thread, self._depth + 1, self._loop, this_process()))
+        CALLER.set(Caller(self._thread, self._depth + 1, self._loop, THIS_PROCESS.id))
         holder = self._holder()
         if holder is not None:
             holder.on_close(self._end)
