@@ -8,9 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, ClassVar, Final, Generic
-
-from typing_extensions import TypeVar
+from typing import Any, ClassVar, Final, Generic, overload
 
 from fastroai.errors import RunNotFound
 from fastroai.human.answers import answers_to
@@ -18,8 +16,17 @@ from fastroai.runs.inputs import check_mapping
 from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store, store_of
 from fastroai.runs.remote import cancel_halted, signal_elsewhere
 from fastroai.runs.request import RunRequest
+from fastroai.runs.signatures import (
+    DepsT,
+    InputT,
+    Opens,
+    ResultT,
+    Resumes,
+    blocking_twin,
+    opening,
+    resuming,
+)
 from fastroai.runs.stream import RunStream
-from fastroai.runtime import blocking
 from fastroai.steps import PipelineConfig
 from fastroai.store.following import FollowedRun
 from fastroai.store.headers import check_run_id
@@ -29,16 +36,16 @@ from fastroai.store.signals import Signal
 from fastroai.store.snapshot import RunSnapshot
 from fastroai.tracing import Tracer
 
-DepsT = TypeVar("DepsT", default=Any, contravariant=True)
-ResultT = TypeVar("ResultT", default=Any, covariant=True)
-
 _AT_ONCE: Final = 10
 """How many runs `recover` takes up at the same time."""
 _KIND: Final = attrgetter("kind")
 
 
-class FrontDoor(ABC, Generic[DepsT, ResultT]):
-    """What every kind of run offers. The base class of `Pipeline`, `Graph` and `BasePipeline`."""
+class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
+    """What every kind of run offers. The base class of `Pipeline`, `Graph` and `BasePipeline`.
+
+    The decorators of methods are for type checkers, which ask for `deps` unless none are needed.
+    """
 
     kind: ClassVar[str]
     """What errors call it."""
@@ -61,10 +68,11 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
 
     # --- new runs ---
 
+    @opening
     async def execute(
         self,
-        inputs: Mapping[str, Any] | None = None,
-        deps: DepsT | None = None,
+        inputs: InputT = None,  # type: ignore[assignment]  # as PydanticAI has it for deps
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         *,
         context: MutableMapping[str, Any] | None = None,
@@ -97,13 +105,14 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         return await self._begin(RunRequest(inputs, deps, tracer, context, run_id=run_id), store)
 
     run = execute
-    execute_sync = blocking(execute, of=_KIND)
-    run_sync = blocking(run, of=_KIND, name="run")
+    execute_sync: Opens[DepsT, InputT, ResultT] = blocking_twin(execute, of=_KIND)
+    run_sync: Opens[DepsT, InputT, ResultT] = blocking_twin(run, of=_KIND, name="run")
 
+    @opening
     def stream(
         self,
-        inputs: Mapping[str, Any] | None = None,
-        deps: DepsT | None = None,
+        inputs: InputT = None,  # type: ignore[assignment]  # as PydanticAI has it for deps
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         *,
         context: MutableMapping[str, Any] | None = None,
@@ -125,6 +134,7 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
 
     # --- going on ---
 
+    @resuming
     async def resume(
         self,
         run_id: str,
@@ -132,7 +142,7 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         inputs: Mapping[str, Any] | None = None,
         answers: Mapping[str, Any] | None = None,
         store: object = None,
-        deps: DepsT | None = None,
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
@@ -165,8 +175,9 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
         return await self._resume(request, store, force=force, also=self._answers(answers))
 
-    resume_sync = blocking(resume, of=_KIND)
+    resume_sync: Resumes[DepsT, ResultT] = blocking_twin(resume, of=_KIND)
 
+    @resuming
     def resume_stream(
         self,
         run_id: str,
@@ -174,7 +185,7 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         inputs: Mapping[str, Any] | None = None,
         answers: Mapping[str, Any] | None = None,
         store: object = None,
-        deps: DepsT | None = None,
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
@@ -189,6 +200,24 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
             lambda listener: self._resume(replace(request, listener=listener), store, force=force, also=also)
         )
 
+    @overload
+    async def recover(
+        self: FrontDoor[None, InputT, ResultT],
+        *,
+        deps_for: None = None,
+        store: object = None,
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+    ) -> Mapping[str, ResultT | Exception]: ...
+    @overload
+    async def recover(
+        self,
+        *,
+        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]],
+        store: object = None,
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+    ) -> Mapping[str, ResultT | Exception]: ...
     async def recover(
         self,
         *,

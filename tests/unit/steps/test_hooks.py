@@ -119,8 +119,8 @@ async def test_hooks_by_step_id_of_the_step_and_of_the_pipeline_are_all_told_the
 
 async def test_a_nested_pipeline_has_hooks_of_its_own() -> None:
     inner, outer = Told(), Told()
-    nested = Pipeline[None, str]("inner", {"deep": step(fine)}, config=PipelineConfig(**inner.options))
-    await Pipeline[None, str](
+    nested = Pipeline[None, Any, str]("inner", {"deep": step(fine)}, config=PipelineConfig(**inner.options))
+    await Pipeline[None, Any, str](
         "outer", {"nest": nested.as_step()}, config=PipelineConfig(**outer.options)
     ).execute()
     assert inner.story == [("StepStarted", "deep"), ("StepFinished", "deep")]
@@ -234,7 +234,7 @@ async def test_a_hook_that_is_cancelled_from_inside_itself_is_a_hook_that_failed
 
 async def test_a_stream_of_events_and_hooks_go_side_by_side() -> None:
     told = Told()
-    pipeline = Pipeline[None, str]("p", {"fine": step(fine)}, config=PipelineConfig(**told.options))
+    pipeline = Pipeline[None, Any, str]("p", {"fine": step(fine)}, config=PipelineConfig(**told.options))
     async with pipeline.stream() as stream:
         seen = [event async for event in stream]
     assert [event for event in seen if isinstance(event, StepStarted | StepFinished)] == told.events
