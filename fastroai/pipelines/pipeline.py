@@ -21,7 +21,7 @@ from fastroai.pipelines.driving import DrivenPipeline
 from fastroai.pipelines.estimate import PastRuns, estimate_steps, total
 from fastroai.pipelines.nesting import output_inside
 from fastroai.pipelines.plan import build_plan
-from fastroai.pipelines.replay import Orchestration, first_divergence
+from fastroai.pipelines.replay import Orchestrated, Orchestration, first_divergence
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.pipelines.run import PipelineRun
 from fastroai.pipelines.setup import PipelineSetup
@@ -171,17 +171,17 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
 
         `None` if everything is decided as it was, else where it was first not. As `trace.replay(self)`.
         """
-        return first_divergence(self._orchestration(), trace)
+        (orchestration,) = self.orchestrations()
+        return first_divergence(orchestration, trace)
 
-    def _orchestration(self) -> Orchestration:
-        return Orchestration(
-            setup=self._setup,
-            nested={
-                step_id: one.inner._orchestration()
-                for step_id, one in self.steps.items()
-                if isinstance(one, NestedStep) and isinstance(one.inner, Pipeline)
-            },
-        )
+    def orchestrations(self) -> tuple[Orchestration, ...]:
+        """Return what decides a run of it, with what may decide those nested in it. For `replay`."""
+        nested = {
+            step_id: one.inner.orchestrations()
+            for step_id, one in self.steps.items()
+            if isinstance(one, NestedStep) and isinstance(one.inner, Orchestrated)
+        }
+        return (Orchestration(self._setup, nested),)
 
     # --- running ---
 

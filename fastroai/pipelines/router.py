@@ -25,6 +25,7 @@ from fastroai.errors import (
 from fastroai.pipelines.estimate import in_turn, one_of
 from fastroai.pipelines.nesting import output_inside
 from fastroai.pipelines.pipeline import Pipeline
+from fastroai.pipelines.replay import Orchestration
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.places import without_attempts
 from fastroai.records import Usage
@@ -40,6 +41,7 @@ from fastroai.steps.estimating import OutputNotKnown, nothing_paid
 from fastroai.steps.once import is_on_record
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
+from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing import attributes
 from fastroai.usage import Quote
 
@@ -160,8 +162,10 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         name = await context.once(f"route of {label}", routed)
         place = without_attempts(step_place(context.scope))
         tried, spent = list[str](), dict[str, Usage]()
+        around = "" if scope.variant is None else f"{scope.variant}/"
         while True:
             tried.append(name)
+            scope.variant = f"{around}{name}"
             fallback = self._fallbacks.get(name)
             switch = f"fallback of {label} after {name}"
             if fallback is None or not is_on_record(context.scope, place, switch):
@@ -229,6 +233,18 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         """The type that all pipelines of the router are declared to give; `None` where they differ."""
         declared = [pipeline.declared_output() for pipeline in self._pipelines.values()]
         return declared[0] if declared and all(one == declared[0] for one in declared) else None
+
+    def replay(self, trace: RunTrace) -> Divergence | None:
+        """Decide again what a run of this router decided, on its recorded outcomes; runs and sends nothing.
+
+        `None` if everything is decided as it was, else where it was first not. The variants that ran are
+        decided again, too; which ones these are is taken from the record. As `trace.replay(self)`.
+        """
+        return self._front.replay(trace)
+
+    def orchestrations(self) -> tuple[Orchestration, ...]:
+        """Return what may decide a run of it: each pipeline, and those of routers in it. For `replay`."""
+        return tuple(one for variant in self._pipelines.values() for one in variant.orchestrations())
 
     @property
     def definition(self) -> dict[str, JsonValue]:

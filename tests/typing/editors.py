@@ -113,7 +113,25 @@ async def asks() -> None:
     tenants_agent.run_stream_events("hi")  # type: ignore[call-overload]
 
 
-# A hook takes the event of its kind, or nothing.
+# A hook takes the event of its kind, its exception, or nothing.
+def alarm(error: Exception) -> None: ...
+
+
+@step(on_step_failure=alarm, on_retry=alarm)
+async def watched(ctx: StepContext[Deps]) -> str:
+    return "a"
+
+
+@step(on_step_failure=lambda event: print(event.usage), on_retry=lambda event: print(event.used))
+async def also_watched(ctx: StepContext[Deps]) -> str:
+    return "a"
+
+
+@step(on_step_success=alarm)  # type: ignore[arg-type]  # which has no exception
+async def watched_in_vain(ctx: StepContext[Deps]) -> str:
+    return "a"
+
+
 @step(on_step_start=lambda: None, on_step_failure=lambda event: print(event.error.args))
 async def hooked(ctx: StepContext[Deps]) -> str:
     return "a"

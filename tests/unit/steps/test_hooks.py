@@ -62,6 +62,34 @@ async def broken(ctx: StepContext) -> None:
     raise ValueError("broken")
 
 
+async def test_a_hook_may_take_nothing_the_event_or_the_exception() -> None:
+    told: list[object] = []
+
+    def of_error(error: Any) -> None:
+        told.append(error)
+
+    async def of_some_error(why: "OSError | None") -> None:
+        told.append(why)
+
+    def of_unknown(event: "Missing") -> None:  # type: ignore[name-defined]  # noqa: F821
+        told.append(type(event))
+
+    class Alarm:
+        def ring(self, why: OSError) -> None:
+            told.append(why)
+
+    for hook in (of_error, of_some_error, Alarm().ring, lambda: told.append("nothing"), of_unknown):
+
+        @step(retries=1, retry_delay=0, on_retry=hook, on_step_failure=hook)
+        async def fails(ctx: StepContext) -> None:
+            raise ConnectionRefusedError(f"attempt {ctx.attempt}")
+
+        with pytest.raises(StepExecutionError):
+            await Pipeline[None, Any]("p", {"fails": fails}).execute()
+    assert list(map(str, told[:6])) == ["attempt 1", "attempt 2"] * 3
+    assert told[6:] == ["nothing", "nothing", StepRetried, StepFailed]
+
+
 @in_virtual_time
 async def test_the_hooks_of_a_step_are_told_of_that_step() -> None:
     told = Told()
