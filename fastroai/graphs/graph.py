@@ -440,7 +440,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
             BudgetExceeded: a budget stopped it.
             GraphStopped: it ended otherwise without reaching a terminal.
         """
-        result = await self.run(inputs, context.deps, context=context.shared)
+        result = await self._execute(RunRequest(inputs, context.deps, context=context.shared, is_step=True))
         context.scope.degraded |= result.quality != "clean"
         if result.ok:
             return result.output  # type: ignore[return-value]  # OutputT may itself include None

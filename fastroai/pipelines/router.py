@@ -185,7 +185,9 @@ class BasePipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, Out
                 await stack.enter_async_context(span)
             if isinstance(pipeline, BasePipeline):
                 return await pipeline.run_variant(inputs, context, f"{label}[{name}]/")
-            return await pipeline.execute(inputs, context.deps, context=context.shared)
+            return await pipeline._execute(
+                RunRequest(inputs, context.deps, context=context.shared, is_step=True)
+            )
 
     async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None) -> Quote:
         """What `execute` with these inputs costs: at least, expected, at most, and why. Sends no request.

@@ -259,7 +259,8 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         """Have a run that is running finish its current steps, and halt; `resume` goes on with it.
 
         From any process that reaches the store: a run in another one notices it within a second. It may end
-        before it halts. The run is the outermost one: what is nested in it runs to its end.
+        before it halts. Pipelines, graphs and routers that are steps of the run, and the variants of routers,
+        halt before their own next steps. What the code of a step runs itself goes on to its end.
 
         Raises:
             RunNotFound: nobody runs it here, and the store, if there is one, has no such run.

@@ -207,7 +207,7 @@ async def pause(desk: Desk) -> None:
                 await door.pause("r")
     paused = events.result
     assert (paused.status, paused.reason) == ("paused", "a pause was requested")
-    assert paused.resume_at == ("second",)
+    assert paused.resume_at == (("route",) if desk.kind in ROUTERS else ("second",))
     assert desk.take() == ["first"]
     desk.leave.set()
     assert (await door.resume("r", store=desk.store, deps="Bob")).output == "tea for Bob"
@@ -309,7 +309,7 @@ POWERS: dict[str, Callable[[Desk], Awaitable[None]]] = {
     "`follow`": follow,
     "`recover`": recover,
 }
-NOT_BUILT = {("Graph", "`fork`"), *((router, power) for router in ROUTERS for power in ("`fork`", "`pause`"))}
+NOT_BUILT = {("Graph", "`fork`"), *((router, "`fork`") for router in ROUTERS)}
 CELLS = [(door, power) for door in DOORS for power in POWERS if (door, power) not in NOT_BUILT]
 
 
