@@ -1,8 +1,7 @@
 """The work: a pipeline that reads an invoice, asks a person if it is doubtful, and drafts the reply."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self, TypedDict
 
 from pydantic import BaseModel, Field
 
@@ -42,6 +41,12 @@ class Deps:
         return cls(run_id.partition(".")[0])
 
 
+class Inputs(TypedDict):
+    """What a run is begun with."""
+
+    text: str
+
+
 class Facts(BaseModel):
     """What an invoice says."""
 
@@ -59,7 +64,7 @@ async def look_up_vendor(name: str) -> str:
 # --- reading: one variant for short invoices, one for long ones ---
 
 
-def reader(model: str) -> Pipeline[Deps, Facts]:
+def reader(model: str) -> Pipeline[Deps, Inputs, Facts]:
     agent = FastroAgent(
         model,
         name="reader",
@@ -69,12 +74,12 @@ def reader(model: str) -> Pipeline[Deps, Facts]:
         max_tokens=500,
         instructions=f"Read the invoice, and look the vendor up. A vendor who is new is a doubt. {DATA}",
     )
-    return Pipeline[Deps, Facts](
+    return Pipeline[Deps, Inputs, Facts](
         f"read with {model}", {"read": agent.as_step(lambda ctx: ctx.get_input("text", str))}
     )
 
 
-class Reading(BasePipeline[Deps, Facts]):
+class Reading(BasePipeline[Deps, Inputs, Facts]):
     """Chooses the model by the length of the invoice."""
 
     def __init__(self) -> None:
@@ -82,7 +87,7 @@ class Reading(BasePipeline[Deps, Facts]):
         self.register_pipeline("short", reader("openai:gpt-5-nano"))
         self.register_pipeline("long", reader("openai:gpt-5-mini"), fallback="short")
 
-    async def route(self, inputs: Mapping[str, Any], deps: Deps) -> str:
+    async def route(self, inputs: Inputs, deps: Deps) -> str:
         """Return the name of a variant. The choice is on record: a resumed run keeps it."""
         return "long" if len(inputs["text"]) > LONG else "short"
 
@@ -117,9 +122,9 @@ async def draft(ctx: StepContext[Deps]) -> str:
     return "".join([chunk.content async for chunk in ctx.run_stream(writer, prompt)])
 
 
-def invoice_pipeline(store: RunStore, most: Budget, daily: SpendLimit) -> Pipeline[Deps, str]:
+def invoice_pipeline(store: RunStore, most: Budget, daily: SpendLimit) -> Pipeline[Deps, Inputs, str]:
     """From the text of an invoice to the draft of the reply, on record and within two limits."""
-    return Pipeline[Deps, str](
+    return Pipeline[Deps, Inputs, str](
         "invoice",
         {"read": Reading().as_step(), "approve": approve, "draft": draft},
         {"approve": ["read"], "draft": ["read", "approve"]},
