@@ -201,6 +201,29 @@ async def test_each_item_of_a_map_can_ask(store: Any) -> None:
     assert result.output == [["x: left", "y: right"], "done"]
 
 
+async def test_an_item_that_asks_cuts_no_other_one_off(server: ModelServer, model: Model, store: Any) -> None:
+    server.rule(None, Reply("advice"))
+    agent = FastroAgent(model)
+
+    @step
+    async def item(ctx: StepContext[Any]) -> str:
+        number = ctx.get_input("item")
+        advice = "none" if number == 0 else (await ctx.run(agent, str(number))).output
+        return f"{advice} {await ctx.ask(str(number))}"
+
+    @step
+    async def ask(ctx: StepContext[Any]) -> list[str]:
+        return await ctx.map(item, range(4), concurrency=2)
+
+    paused = await desk(ask).execute(run_id="r", store=store)
+    assert sorted(one.question for one in paused.questions) == ["0", "1", "2", "3"]
+    assert (len(server.ledger.entries), paused.usage.unmeasured_requests) == (3, 0)
+    answers = {one.id: "yes" for one in paused.questions}
+    result = await desk(ask).resume("r", store=store, answers=answers)
+    assert result.output == [["none yes", *["advice yes"] * 3], "done"]
+    assert len(server.ledger.entries) == 3
+
+
 async def test_a_tool_of_an_agent_asks_and_the_model_is_not_asked_again(
     server: ModelServer, model: Model, store: Any
 ) -> None:
@@ -492,6 +515,11 @@ async def test_without_an_answer_for_that_case_the_step_fails_in_time(store: Any
     assert isinstance(caught.value.original_error, TimeoutError)
 
 
+async def test_a_question_is_asked_however_short_its_time_is(store: Any) -> None:
+    paused = await desk(asks(timeout=1e-9, on_timeout=False)).execute(run_id="r", store=store)
+    assert len(paused.questions) == 1
+
+
 async def test_the_deadline_is_that_of_the_first_time(store: Any) -> None:
     pipeline = desk(asks(timeout=7 * 86_400))  # which is no warning, as people take their time
     paused = await pipeline.execute(run_id="r", store=store)
@@ -640,12 +668,12 @@ from fastroai import Pipeline, SQLiteRunStore, StepContext, step
 @step
 async def ask(ctx: StepContext) -> str:
     await ctx.once("pay", lambda: open("paid", "a").write("x"))
+    print("paid", flush=True)
     return "sent" if await ctx.ask("May we send it?", bool, to="Mia") else "kept"
 
 @step
 async def slow(ctx: StepContext) -> str:
     if os.environ.get("HANG"):
-        print("halted", flush=True)
         await asyncio.Event().wait()
     return "slow"
 
@@ -671,7 +699,7 @@ def run_program(folder: Path, *arguments: str) -> str:
         [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return done.stdout.removeprefix("paid\n").strip()
 
 
 def test_a_run_that_was_killed_goes_on_with_an_answer_from_the_command_line(tmp_path: Path) -> None:
@@ -683,7 +711,7 @@ def test_a_run_that_was_killed_goes_on_with_an_answer_from_the_command_line(tmp_
         stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"halted\n"
+        assert process.stdout.readline() == b"paid\n"
         process.send_signal(signal.SIGKILL)
     assert run_program(tmp_path, "app.py", "resume") == "None 1"
     review = ("-m", "fastroai.cli", "review")
