@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, BaseModel
 from pydantic_ai.models import Model
+from support.faulty_store import FaultyStore, Write
 from support.run_stores import run_stores
 from support.stored_runs import entries_of
 
@@ -28,6 +29,7 @@ from fastroai import (
     FastroAgent,
     Graph,
     Inbox,
+    MemoryRunStore,
     Node,
     Pipeline,
     PipelineConfig,
@@ -39,6 +41,7 @@ from fastroai.errors import (
     ConfigurationError,
     QuestionClosed,
     QuestionTimedOut,
+    RunInProgress,
     RunNotFound,
     StepExecutionError,
     ValueNotStorable,
@@ -525,6 +528,82 @@ async def test_the_deadline_is_that_of_the_first_time(store: Any) -> None:
     paused = await pipeline.execute(run_id="r", store=store)
     again = await pipeline.resume("r", store=store)
     assert again.questions[0].deadline == paused.questions[0].deadline
+
+
+# --- at the same time ---
+
+
+class Meeting(FaultyStore):
+    """A resumption stops before it writes to a key, until somebody has answered meanwhile.
+
+    The answer is ready then, too: its process has looked at the header before the resumption wrote it.
+    """
+
+    def __init__(self, inner: Any, key: str) -> None:
+        super().__init__(inner)
+        self.resuming, self.answered = asyncio.Event(), asyncio.Event()
+
+        async def wait(write: Write) -> None:
+            if write.key.startswith(key) and not self.resuming.is_set():
+                self.resuming.set()
+                await self.answered.wait()
+
+        self.before = wait
+
+    def for_answer(self) -> FaultyStore:
+        async def wait(write: Write) -> None:
+            if write.key.startswith("log:"):
+                await self.resuming.wait()
+
+        async def tell(write: Write) -> None:
+            if write.key.startswith("log:"):
+                self.answered.set()
+
+        return FaultyStore(self.inner, before=wait, after=tell)
+
+
+@pytest.mark.parametrize("key", ["index:", "run:", "log:"])
+async def test_an_answer_that_comes_while_the_run_is_being_resumed_is_taken(key: str) -> None:
+    store = MemoryRunStore()
+    paused = await desk(asks()).execute(run_id="r", store=store)
+    meeting = Meeting(store, key)
+    given, result = await asyncio.gather(
+        Inbox(meeting.for_answer()).answer(paused.questions[0].id, True, reviewer="Mia"),
+        desk(asks()).resume("r", store=meeting),
+    )
+    assert given
+    assert result.output == [True, "done"]
+    assert result.trace.replay(desk(asks())) is None
+    kinds = [one.kind for one in await entries_of(store, "r")]
+    assert kinds[kinds.index("run_finished") + 1 :][:2] == ["answer_given", "run_resumed"]
+
+
+async def test_of_two_answers_at_the_same_time_the_first_counts() -> None:
+    store = MemoryRunStore()
+    paused = await desk(asks()).execute(run_id="r", store=store)
+    meeting, asked = Meeting(store, "log:"), paused.questions[0].id
+    given, result = await asyncio.gather(
+        Inbox(meeting.for_answer()).answer(asked, True),
+        desk(asks()).resume("r", store=meeting, answers={asked: False}),
+        return_exceptions=True,
+    )
+    assert given
+    assert isinstance(result, QuestionClosed)
+    assert (await desk(asks()).resume("r", store=store)).output == [True, "done"]
+
+
+async def test_a_run_that_was_resumed_and_ended_meanwhile_is_not_resumed_again() -> None:
+    store = MemoryRunStore()
+    paused = await desk(asks()).execute(run_id="r", store=store)
+    meeting = Meeting(store, "run:")
+
+    async def other() -> None:
+        await meeting.resuming.wait()
+        await desk(asks()).resume("r", store=store, answers={paused.questions[0].id: True})
+        meeting.answered.set()
+
+    with pytest.raises(RunInProgress):
+        await asyncio.gather(other(), desk(asks()).resume("r", store=meeting))
 
 
 # --- telling people ---

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-
 from pydantic_ai.tools import DeferredToolApprovalResult
 
 from fastroai.human.schemas import problems_of
