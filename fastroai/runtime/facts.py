@@ -690,18 +690,20 @@ class SpendingRecorded(Fact):
 
 @dataclass(slots=True, kw_only=True)
 class ToolEnded(Fact):
-    """A tool returned, or asked the model to try again."""
+    """A tool returned, asked the model to try again, or deferred its call."""
 
     kind: ClassVar[str] = "tool_ended"
     place: str
     tool: str
     """Identifies the tool call: the name, and a hash of the id and the arguments."""
     result: Any = None
-    """In a fact from a log, and in a trace, its JSON."""
+    """The result, or the metadata of a deferred call. In a fact from a log, and in a trace, its JSON."""
     retry: JsonValue = None
     """The message to the model, if the tool gave no result."""
     is_final: bool = False
     """Whether that message says that the tool failed, rather than asks to try again."""
+    deferred: Literal["approval", "call"] | None = None
+    """Whether the tool needs approval, or its result comes from outside."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from time import time
 from typing import Any, Final
 
 from fastroai.errors import (
+    QuestionClosed,
     RevisionConflict,
     RunExists,
     RunInProgress,
@@ -20,6 +21,7 @@ from fastroai.errors import (
 from fastroai.records import Usage
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import (
+    AnswerGiven,
     AnyFact,
     RunFinished,
     RunResumed,
@@ -40,6 +42,7 @@ from fastroai.store.headers import (
     log_key,
     new_epoch,
     read_header,
+    read_log,
     utc_day,
 )
 from fastroai.store.index import add_to_index, in_any_order, remove_from_index
@@ -48,10 +51,11 @@ from fastroai.store.open_questions import positions_of
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore, StoredValues
-from fastroai.store.unsealing import unseal_payloads
+from fastroai.store.unsealing import unseal_messages, unseal_payloads
 
 LEASE: Final = 30.0
 """Seconds after which a process counts as dead that has not renewed its lease."""
+_TRIES: Final = 10
 
 logger = logging.getLogger("fastroai.store")
 
@@ -137,26 +141,50 @@ class DurableRun:
         """Take up a run that no process has.
 
         `found` is its header, and `recorded` its log up to `position`, read after the header. `resumed` and
-        `also` are stored together or not at all; afterwards `recorded` has them too.
+        `also` are stored together or not at all; afterwards `recorded` has them too, and the answers that
+        were given meanwhile.
 
         Raises:
             RunInProgress: another process has it, or had it since then.
             RunNotFound: it was deleted since then.
+            QuestionClosed: a question was answered since then that `also` answers.
         """
-        held = await read_header(store, found.header.run_id)
-        if held.header.epoch != found.header.epoch:
-            raise _deleted(store, found.header)
-        held.check_not_running()
-        if held.revision != found.revision:
-            raise held.in_progress()
         new = (resumed, *also)
+        for _ in range(_TRIES):
+            held = await read_header(store, found.header.run_id)
+            if held.header.epoch != found.header.epoch:
+                raise _deleted(store, found.header)
+            held.check_not_running()
+            if held.revision != found.revision:
+                position += await _read_answers(store, held.header, recorded, position, also, codec)
+            with suppress(RevisionConflict):
+                return await cls._take(store, recorded, new, position, held, durability, codec)
+        raise held.in_progress()
+
+    @classmethod
+    async def _take(
+        cls,
+        store: RunStore,
+        recorded: RecordedRun,
+        new: Sequence[AnyFact],
+        position: int,
+        held: FoundHeader,
+        durability: Durability,
+        codec: PayloadCodec | None,
+    ) -> DurableRun:
+        """Take a run up whose header is still as it was found. Raises `RevisionConflict` if it is not."""
         with _owned(replace(held.header, status="running", error=None, questions=()), held.now) as header:
             await add_to_index(store, header, before=held.header)
-            try:
-                await _replace(store, header, found.revision)
-                await append_own(store, log_key(header), [entry_to_store(entry) for entry in new], position)
-            except RevisionConflict:
-                raise await _taken(store, header) from None
+            await _replace(store, header, held.revision)
+            stored = [entry_to_store(entry) for entry in new]
+            for _ in range(_TRIES):
+                with suppress(RevisionConflict):
+                    await append_own(store, log_key(header), stored, position)
+                    break
+                # Somebody had looked at the header before it was ours, and has answered now.
+                position += await _read_answers(store, header, recorded, position, new, codec)
+            else:
+                raise await _taken(store, header)
             await _leave_index(store, held.header, header)
             recorded.add(new)
             journal = _journal(store, header, position + len(new), durability, codec)
@@ -332,6 +360,32 @@ def _journal(
 ) -> Journal:
     key = log_key(header)
     return Journal(store, header.run_id, key, revision=revision, durability=durability, codec=codec)
+
+
+async def _read_answers(
+    store: RunStore,
+    header: RunHeader,
+    recorded: RecordedRun,
+    position: int,
+    new: Sequence[AnyFact],
+    codec: PayloadCodec | None,
+) -> int:
+    """Add the answers to a record that people have given since it was read; return their number.
+
+    Raises:
+        RunInProgress: a process has had the run since then.
+        RunNotFound: it was deleted since then.
+        QuestionClosed: one of `new` is an answer to the same question.
+    """
+    entries = (await read_log(store, header))[position:]
+    if not all(isinstance(entry, AnswerGiven) for entry in entries):
+        raise await _taken(store, header)
+    given = {entry.id for entry in new if isinstance(entry, AnswerGiven)}
+    for entry in entries:
+        if isinstance(entry, AnswerGiven) and entry.id in given:
+            raise QuestionClosed(f"{header.run_id}:{entry.id}", "it was answered at the same time")
+    recorded.add(unseal_messages(entry, codec) for entry in entries)
+    return len(entries)
 
 
 async def _taken(store: RunStore, ours: RunHeader) -> RunInProgress | RunNotFound:
