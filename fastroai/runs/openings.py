@@ -97,6 +97,10 @@ class RunKeeper:
     kind: str = "pipeline"
     step_kind: str = "step"
     """What errors call it, and its steps."""
+    tags: tuple[str, ...] = ()
+    """Tags of the runs that it begins, for finding them."""
+    tenant: str | None = None
+    """Whose runs they are."""
 
     def begin(
         self, run_id: str | None, inputs: Mapping[str, object], *, replacing: FoundHeader | None = None
@@ -234,7 +238,7 @@ class RunKeeper:
             ConfigurationError: there is no such step, or an output that its step cannot have.
             RunCorrupt: its record cannot be read, or has outputs of other types than the steps declare now.
         """
-        recorded, _ = await self.read(run_id, running_too=True)
+        recorded, found = await self.read(run_id, running_too=True)
         replaced = self._checked_outputs(outputs or {})
         again = self._again(at, outputs or {})
         new_id = f"{run_id[:180]}-fork-{uuid.uuid4().hex[:8]}" if new_run_id is None else new_run_id
@@ -248,8 +252,10 @@ class RunKeeper:
         self._read_outputs(recorded, [entry for entry in kept if entry.conversation != "incomplete"])
         kept += replaced.values()
 
+        labelled = replace(self, tags=found.header.tags, tenant=found.header.tenant)
+
         async def open_run(given: Mapping[str, object]) -> DurableRun:
-            return await self._begin([self.opened(new_id, given, forked_from=run_id), *kept])
+            return await labelled._begin([labelled.opened(new_id, given, forked_from=run_id), *kept])
 
         before = self.restored(run_id, recorded.inputs)
         return Opening(new_id, {**before, **(inputs or {})}, open_run)
@@ -326,7 +332,13 @@ class RunKeeper:
 
     async def _begin(self, entries: list[AnyFact], replacing: FoundHeader | None = None) -> DurableRun:
         return await DurableRun.begin(
-            self.store, entries, durability=self.durability, codec=self.codec, replacing=replacing
+            self.store,
+            entries,
+            durability=self.durability,
+            codec=self.codec,
+            tags=self.tags,
+            tenant=self.tenant,
+            replacing=replacing,
         )
 
     def opened(self, run_id: str, inputs: Mapping[str, object], forked_from: str | None = None) -> RunStarted:
