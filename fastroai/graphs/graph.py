@@ -41,6 +41,7 @@ from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import DepsT, InputT, blocking_twin
+from fastroai.runs.turns import OnBusy, WhenBusy
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in
 from fastroai.steps.contracts import bind_contract, declared_output
@@ -310,6 +311,8 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
+        on_busy: OnBusy = "reject",
+        busy_timeout: float = 60.0,
     ) -> GraphResult[OutputT]:
         """Go on with a run that was interrupted, has failed, was cancelled, or is paused.
 
@@ -329,12 +332,15 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             tracer: As in `run`.
             context: As in `run`; it is not stored.
             force: Go on although the graph has changed.
+            on_busy: What to do if a process has the run: `"reject"`, `"enqueue"` or `"interrupt"`; as in
+                `Pipeline.resume`.
+            busy_timeout: Seconds for which `on_busy` waits.
 
         Raises:
             ConfigurationError: `input` was given although no question waits, was not given although one
                 does, or is not of the type that the node declares.
             RunNotFound: the store has no such run.
-            RunInProgress: a process is running it.
+            RunInProgress: a process is running it, for as long as `on_busy` waits.
             RunDefinitionChanged: the graph has changed, unless `force`.
             AnswerRejected: one of `answers` is not what its question asks for; nothing is on record.
             QuestionClosed: the run does not wait for one of `answers`; nothing is on record.
@@ -344,7 +350,8 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         """
         request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
         answered = self._answered(answers, input, node, force)
-        return await self._resume(request, store, force=force, also=answered)
+        busy = WhenBusy(on_busy, busy_timeout)
+        return await self._resume(request, store, busy, force=force, also=answered)
 
     resume_sync: GraphResumes[DepsT, GraphResult[OutputT]] = blocking_twin(resume, of="graph")
 
@@ -362,16 +369,18 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
+        on_busy: OnBusy = "reject",
+        busy_timeout: float = 60.0,
     ) -> GraphStream[OutputT]:
         """`resume` as a stream: iterate the events of the rest of the run.
 
         The events of what finished before are not repeated: `follow` has the facts of the whole run.
         """
         request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
-        answered = self._answered(answers, input, node, force)
+        answered, busy = self._answered(answers, input, node, force), WhenBusy(on_busy, busy_timeout)
         return GraphStream(
             lambda listener: self._resume(
-                replace(request, listener=listener), store, force=force, also=answered
+                replace(request, listener=listener), store, busy, force=force, also=answered
             )
         )
 
@@ -442,7 +451,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             BudgetExceeded: a budget stopped it.
             GraphStopped: it ended otherwise without reaching a terminal.
         """
-        result = await self._begin(RunRequest(inputs, context.deps, context=context.shared), None)
+        result = await self._execute(RunRequest(inputs, context.deps, context=context.shared, is_step=True))
         context.scope.degraded |= result.quality != "clean"
         if result.ok:
             return result.output  # type: ignore[return-value]  # OutputT may itself include None

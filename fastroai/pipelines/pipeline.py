@@ -13,7 +13,6 @@ from fastroai.contracts import Contract
 from fastroai.contracts.accepted import Accepted, Accepts
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, FastroAIError, attach_trace
-from fastroai.human.asking import Halted
 from fastroai.pipelines.contracting import bind_contracts
 from fastroai.pipelines.definition import define
 from fastroai.pipelines.drawing import draw_mermaid
@@ -283,8 +282,8 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
 
     async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT:
         """Run inside a step, to what that gives. For `as_step`."""
-        request = RunRequest(inputs, context.deps, context=context.shared)
-        return output_inside(await self._begin(request, None), context)
+        request = RunRequest(inputs, context.deps, context=context.shared, is_step=True)
+        return output_inside(await self._execute(request), context)
 
     def _keeper(self, store: RunStore) -> RunKeeper:
         return RunKeeper(
@@ -340,7 +339,6 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
                 if isinstance(error, FastroAIError):
                     error.step_outputs, error.run_id = dict(run.outputs), scope.run_id
             raise
-        if finish.questions and opened.log.scope is not scope:
-            raise Halted  # the step around it waits, too
+        opened.halt_around(finish)
         self._past_runs.add(scope.spent())
         return run

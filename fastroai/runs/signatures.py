@@ -11,6 +11,8 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, cast, overl
 
 from typing_extensions import TypedDict, TypeVar, Unpack
 
+from fastroai.runs.openings import OnExisting
+from fastroai.runs.turns import OnBusy
 from fastroai.runtime import blocking
 from fastroai.tracing import Tracer
 
@@ -32,6 +34,9 @@ class OpenOptions(TypedDict, total=False):
     context: MutableMapping[str, Any] | None
     run_id: str | None
     store: object
+    on_existing: OnExisting
+    on_busy: OnBusy
+    busy_timeout: float
 
 
 class ResumeOptions(TypedDict, total=False):
@@ -43,6 +48,8 @@ class ResumeOptions(TypedDict, total=False):
     tracer: Tracer | None
     context: MutableMapping[str, Any] | None
     force: bool
+    on_busy: OnBusy
+    busy_timeout: float
 
 
 class ForkOptions(TypedDict, total=False):
