@@ -21,9 +21,9 @@ from fastroai.graphs.conversation.conversation import ConversationLike, GraphCon
 from fastroai.graphs.definition import define
 from fastroai.graphs.driving import DrivenGraph
 from fastroai.graphs.execution import GraphExecution
-from fastroai.graphs.machine.replay import first_divergence, replayed
-from fastroai.graphs.questions import answer_entry, questions_in_steps, questions_of
-from fastroai.graphs.result import GraphResult, GraphStream, OutputT, Question
+from fastroai.graphs.machine.replay import first_divergence
+from fastroai.graphs.questions import answer_entry
+from fastroai.graphs.result import GraphResult, GraphStream, OutputT
 from fastroai.graphs.resuming import GraphResumes, resuming
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.shape.edge import Edge
@@ -46,6 +46,8 @@ from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in
 from fastroai.steps.contracts import bind_contract, declared_output
 from fastroai.steps.hooks import Hooks, RunHooks
+from fastroai.store.headers import check_run_id, read_header
+from fastroai.store.open_questions import Question, questions_of_run
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
@@ -394,17 +396,15 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         return DrivenRuns(keeper, self._accepts, partial(DrivenGraph, self._setup))
 
     async def questions(self, run_id: str, *, store: object = None) -> tuple[Question, ...]:
-        """What a run asks people, first asked first: for whoever answers, in whatever process.
+        """Return what a paused run asks people, for those who answer in any process.
 
         Raises:
             RunNotFound: the store has no such run.
-            RunCorrupt: its record cannot be read, or is that of another graph.
+            RunCorrupt: its record cannot be read.
         """
         keeper = self._keeper(needed_store(store, self.config.store))
-        recorded, inputs = await keeper.look(run_id)
-        part, now = recorded.opened.part, recorded.resumed_now()
-        replay = replayed(self._setup, inputs, now, part, keeper.codec, forgiving=False)
-        return questions_of(self._setup, replay.machine, questions_in_steps(recorded, keeper.codec))
+        check_run_id(run_id)
+        return await questions_of_run(keeper.store, await read_header(keeper.store, run_id), keeper.codec)
 
     def replay(self, trace: RunTrace) -> Divergence | None:
         """Decide again what a run decided, on its recorded outcomes, and give the first difference, if any.

@@ -208,16 +208,6 @@ class RunKeeper:
         given = {**before, **(inputs or {})}
         return Opening(run_id, given, open_run, recorded.seconds, signal, is_forced=force)
 
-    async def look(self, run_id: str) -> tuple[RecordedRun, Mapping[str, object]]:
-        """The record of a run, as far as it is, and its inputs; nothing is taken up.
-
-        Raises:
-            RunNotFound: there is none.
-            RunCorrupt: it cannot be read.
-        """
-        recorded, _ = await self.read(run_id, running_too=True)
-        return recorded, self.restored(run_id, recorded.inputs)
-
     async def fork(
         self,
         run_id: str,

@@ -43,10 +43,11 @@ from fastroai.errors import (
     QuestionTimedOut,
     RunInProgress,
     RunNotFound,
+    RunStoreUnavailable,
     StepExecutionError,
     ValueNotStorable,
 )
-from fastroai.human import OpenQuestion, to_console
+from fastroai.human import Question, to_console
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished, StepHalted, StepStarted
 from fastroai.steps.base import FunctionStep
 from fastroai.store.recorded import RecordedRun
@@ -412,6 +413,44 @@ async def test_a_pause_node_is_answered_through_the_inbox(store: Any) -> None:
     assert result.trace.replay(graph) is None
 
 
+async def test_the_result_the_state_and_the_inbox_have_the_same_questions(store: Any) -> None:
+    @step
+    async def ask(ctx: StepContext[Any]) -> list[str]:
+        return list(await asyncio.gather(*(ctx.ask(name, name=name, timeout=60) for name in "ab")))
+
+    graph = Graph(
+        "g",
+        nodes={"begin": other, "pause": other, "ask": ask},
+        edges=[Edge("begin", "pause"), Edge("begin", "ask")],
+        pause_nodes=["pause"],
+    )
+    for door in (desk(ask), graph):
+        run_id = str(door.name)
+        paused = await door.execute(run_id=run_id, store=store)
+        state = await door.get_state(run_id, store=store)
+        listed = await Inbox(store).list(pipeline=run_id)
+        assert paused.questions == state.questions == listed
+        assert len(listed) == (3 if door is graph else 2)
+        await Inbox(store).answer(listed[0].id, "yes")
+        state = await door.get_state(run_id, store=store)
+        assert state.questions == await Inbox(store).list(pipeline=run_id) == listed[1:]
+    assert await graph.questions("g", store=store) == await Inbox(store).list(pipeline="g")
+
+
+async def test_a_question_that_is_answered_is_open_no_more_although_its_header_still_says_so() -> None:
+    def no_header(write: Write) -> None:
+        if write.key.startswith("run:"):
+            raise RunStoreUnavailable("a store", "no connection")
+
+    store = MemoryRunStore()
+    paused = await desk(asks()).execute(run_id="r", store=store)
+    with pytest.raises(RunStoreUnavailable):
+        await Inbox(FaultyStore(store, before=no_header)).answer(paused.questions[0].id, True)
+    assert await Inbox(store).list() == ()
+    assert (await desk(asks()).get_state("r", store=store)).questions == ()
+    assert (await desk(asks()).resume("r", store=store)).output == [True, "done"]
+
+
 # --- answers that are not taken ---
 
 
@@ -612,11 +651,11 @@ async def test_a_run_that_was_resumed_and_ended_meanwhile_is_not_resumed_again()
 async def test_people_are_told_once_when_they_can_answer(store: Any) -> None:
     told: list[Any] = []
 
-    async def later(asked: OpenQuestion) -> None:
+    async def later(asked: Question) -> None:
         told.append(asked)
         assert await Inbox(store).get(asked.id) == asked, "it is on record, and the run waits"
 
-    def at_once(asked: OpenQuestion) -> None:
+    def at_once(asked: Question) -> None:
         told.append(threading.current_thread() is threading.main_thread())
 
     def even(value: int) -> int:
@@ -637,10 +676,10 @@ async def test_people_are_told_once_when_they_can_answer(store: Any) -> None:
 
 
 async def test_a_sink_that_fails_changes_nothing(store: Any, caplog: pytest.LogCaptureFixture) -> None:
-    def broken(asked: OpenQuestion) -> None:
+    def broken(asked: Question) -> None:
         raise ConnectionError("no chat today")
 
-    told: list[OpenQuestion] = []
+    told: list[Question] = []
     config = PipelineConfig(sinks=[broken, told.append])
     graph = Graph(
         "g",
