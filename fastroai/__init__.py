@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from fastroai.graphs import Graph as Graph
     from fastroai.graphs import GraphResult as GraphResult
     from fastroai.graphs import Node as Node
+    from fastroai.graphs import Send as Send
     from fastroai.graphs import Verdict as Verdict
     from fastroai.human import Inbox as Inbox
     from fastroai.pipelines import BasePipeline as BasePipeline
@@ -164,7 +165,7 @@ __all__, __getattr__, __dir__ = lazy_names(
             "usage_of",
         ),
         ".expressions": ("Expression",),
-        ".graphs": ("AgentNode", "Conversation", "Edge", "Graph", "GraphResult", "Node", "Verdict"),
+        ".graphs": ("AgentNode", "Conversation", "Edge", "Graph", "GraphResult", "Node", "Send", "Verdict"),
         ".human": ("Inbox",),
         ".pipelines": (
             "BasePipeline",
