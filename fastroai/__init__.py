@@ -10,6 +10,7 @@ from fastroai.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fastroai.agent import AgentConfig as AgentConfig
+    from fastroai.agent import AskPeople as AskPeople
     from fastroai.agent import ChatResponse as ChatResponse
     from fastroai.agent import Dispatch as Dispatch
     from fastroai.agent import FastroAgent as FastroAgent
@@ -123,7 +124,15 @@ if TYPE_CHECKING:
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        ".agent": ("AgentConfig", "ChatResponse", "Dispatch", "FastroAgent", "Metered", "StreamChunk"),
+        ".agent": (
+            "AgentConfig",
+            "AskPeople",
+            "ChatResponse",
+            "Dispatch",
+            "FastroAgent",
+            "Metered",
+            "StreamChunk",
+        ),
         ".contracts": ("Check", "Contract", "ContractRegistry"),
         ".errors": (
             "AnswerCutError",

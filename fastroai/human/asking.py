@@ -50,7 +50,7 @@ class Ask:
     name: str
 
     def __post_init__(self) -> None:
-        check_seconds("timeout of ctx.ask", self.timeout)  # people may well take longer than an hour
+        check_seconds("timeout of a question", self.timeout)  # people may well take longer than an hour
         if not isinstance(self.to, str):
             raise ConfigurationError("to", self.to, "text")
         if not isinstance(self.name, str) or not self.name:
@@ -74,7 +74,8 @@ class Ask:
             expected = "a store that keeps the run, which waits for the answer: execute(..., store=...)"
             raise ConfigurationError("store", None, expected)
         key = question_id(place, self.name)
-        asked = self._asked(scope, key, visit, run.recorded.asked.get(key))
+        before = run.recorded.asked.get(key)
+        asked = self._asked(scope, key, visit, before)
         given = run.recorded.answers.get(key)
         if given is not None:
             try:
@@ -82,7 +83,7 @@ class Ask:
             except ValueError as error:
                 ref = question_ref(scope.run_id, key)
                 logger.warning("question %r is asked again: its answer does not fit: %s", ref, error)
-        if asked.deadline is not None and time() >= asked.deadline:
+        if before is not None and asked.deadline is not None and time() >= asked.deadline:
             if not isinstance(self.on_timeout, NotGiven):
                 return self.on_timeout
             raise QuestionTimedOut(
