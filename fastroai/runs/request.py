@@ -38,6 +38,8 @@ class RunRequest(Generic[DepsT]):
     listener: Listener | None = None
     opening: Opening | None = None
     run_id: str | None = None
+    is_step: bool = False
+    """Whether the run is a step of the run around it, or a variant of a router that is."""
 
     def opened_by(self, opening: Opening) -> RunRequest[DepsT]:
         """Return the request for a run that has an opening, whose inputs it gets."""

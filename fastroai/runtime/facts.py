@@ -286,7 +286,10 @@ class RunFinished(Fact):
 
 @dataclass(slots=True, kw_only=True)
 class PauseRequested(Fact):
-    """Somebody asked the run to pause: running steps may finish, and no other step starts."""
+    """Somebody asked the run to pause: running steps may finish, and no other step starts.
+
+    Pipelines and graphs that are steps have one of their own.
+    """
 
     kind: ClassVar[str] = "pause_requested"
 
@@ -399,11 +402,14 @@ class StepCancelled(StepFact):
 
 @dataclass(slots=True)
 class StepHalted(StepFact):
-    """A step asked a person, and waits. It runs again, from its beginning, when the run is resumed."""
+    """A step asked a person and waits, or runs a pipeline or graph that was paused.
+
+    It runs again, from its beginning, when the run is resumed.
+    """
 
     kind: ClassVar[str] = "step_halted"
     questions: tuple[str, ...]
-    """The ids of the questions that it, or what runs in it, waits for."""
+    """The ids of the questions that it, or what runs in it, waits for; none if it was paused."""
     _: KW_ONLY
     attempt: int = 1
     duration_ms: float = 0.0

@@ -38,6 +38,7 @@ from fastroai.store.headers import (
     decode_header,
     encode_header,
     header_key,
+    keys_of,
     log_key,
     new_epoch,
     read_header,
@@ -107,18 +108,20 @@ class DurableRun:
         codec: PayloadCodec | None,
         tags: Collection[str] = (),
         tenant: str | None = None,
+        replacing: FoundHeader | None = None,
     ) -> DurableRun:
         """Put a new run on record: `RunStarted`, and what it takes over from the run that it was forked from.
 
-        `tags` and `tenant` are for finding the run later.
+        `tags` and `tenant` are for finding the run later. The run that it is `replacing` is gone afterwards:
+        one write of the header decides it, so no process sees none of them, or both.
 
         Raises:
-            RunExists: the id is taken.
+            RunExists: the id is taken, or the run to be replaced has gone on since its header was found.
         """
         recorded = RecordedRun("", entries)
-        header, now = await new_header(store, recorded.opened, tags=tags, tenant=tenant)
+        header, now = await new_header(store, recorded.opened, tags=tags, tenant=tenant, replacing=replacing)
         with _owned(header, now) as header:
-            await begin_record(store, header, entries)
+            await begin_record(store, header, entries, replacing=replacing)
             journal = _journal(store, header, len(entries), durability, codec)
             return cls(store, header, journal, recorded, codec)
 
@@ -156,7 +159,7 @@ class DurableRun:
                 position += await _read_answers(store, held.header, recorded, position, also, codec)
             with suppress(RevisionConflict):
                 return await cls._take(store, recorded, new, position, held, durability, codec)
-        raise _in_progress(held)
+        raise held.in_progress()
 
     @classmethod
     async def _take(
@@ -281,14 +284,15 @@ async def new_header(
     *,
     tags: Collection[str] = (),
     tenant: str | None = None,
+    replacing: FoundHeader | None = None,
 ) -> tuple[RunHeader, datetime]:
     """Return a header for a new run, which no process has yet, and the time of the store's own clock.
 
     Raises:
-        RunExists: the id is taken.
+        RunExists: the id is taken, unless by the run to be replaced.
     """
     found = await store.read(header_key(opened.run_id))
-    if found.values:
+    if found.values and (replacing is None or found.revision != replacing.revision):
         raise RunExists(opened.run_id, decode_header(opened.run_id, found.values[-1]).status)
     header = RunHeader(
         run_id=opened.run_id,
@@ -304,22 +308,40 @@ async def new_header(
     return header, found.now
 
 
-async def begin_record(store: RunStore, header: RunHeader, entries: Sequence[AnyFact]) -> None:
+async def begin_record(
+    store: RunStore,
+    header: RunHeader,
+    entries: Sequence[AnyFact],
+    *,
+    replacing: FoundHeader | None = None,
+) -> None:
     """Put a new run on record, as a whole or not at all.
 
     Raises:
-        RunExists: the id was taken meanwhile.
+        RunExists: the id was taken meanwhile, or the run to be replaced has gone on.
     """
     # The header last: nobody sees the others before that.
     stored = [entry_to_store(entry) for entry in entries]
     await in_any_order([append_own(store, log_key(header), stored, 0), add_to_index(store, header)])
     try:
-        await _replace(store, header, 0)
+        await _replace(store, header, 0 if replacing is None else replacing.revision)
     except RevisionConflict:
         with suppress(Exception):  # a purge removes them, too
             await store.delete(log_key(header))
             await remove_from_index(store, header)
         raise RunExists(header.run_id, "running") from None
+    if replacing is not None:
+        await _forget(store, replacing.header)
+
+
+async def _forget(store: RunStore, replaced: RunHeader) -> None:
+    """Delete what a run has besides its header, which another run has now. A purge deletes it, too."""
+    try:
+        for key in keys_of(replaced):
+            await store.delete(key)
+        await remove_from_index(store, replaced)
+    except Exception as error:  # a store can be the user's, and raise anything
+        logger.warning("run %r: what it replaces could not be deleted: %s", replaced.run_id, error)
 
 
 async def change_header(store: RunStore, found: FoundHeader, header: RunHeader) -> None:
@@ -371,17 +393,11 @@ async def _taken(store: RunStore, ours: RunHeader) -> RunInProgress | RunNotFoun
     try:
         found = await read_header(store, ours.run_id)
         if found.header.epoch == ours.epoch:
-            return _in_progress(found)
+            return found.in_progress()
     except RunNotFound:
         pass
     await remove_from_index(store, ours)
     return _deleted(store, ours)
-
-
-def _in_progress(found: FoundHeader) -> RunInProgress:
-    """Return the error for a run that another process has had, and may have ended, since it was read."""
-    header = found.header
-    return RunInProgress(header.run_id, header.owner or "another process", header.lease_until or found.now)
 
 
 def _deleted(store: RunStore, header: RunHeader) -> RunNotFound:
