@@ -2,7 +2,7 @@
 
 from fastroai.graphs.agents.agent_node import AgentNode
 from fastroai.graphs.agents.judging import Ruling, Verdict
-from fastroai.graphs.conversation.conversation import Conversation
+from fastroai.graphs.conversation.conversation import GraphConversation
 from fastroai.graphs.graph import Graph
 from fastroai.graphs.machine.branches import GraphPath
 from fastroai.graphs.machine.events import Ending
@@ -34,7 +34,7 @@ __all__ = [
     "AgentNode",
     "AnswerGiven",
     "BranchTimedOut",
-    "Conversation",
+    "GraphConversation",
     "DrivenRuns",
     "DrivenState",
     "Due",

@@ -17,7 +17,7 @@ from fastroai.contracts.annotations import Annotation
 from fastroai.drawing import mermaid, svg
 from fastroai.errors import ConfigurationError, GraphStopped
 from fastroai.graphs.configuring import configs_of
-from fastroai.graphs.conversation.conversation import Conversation, ConversationLike
+from fastroai.graphs.conversation.conversation import ConversationLike, GraphConversation
 from fastroai.graphs.definition import define
 from fastroai.graphs.driving import DrivenGraph
 from fastroai.graphs.execution import GraphExecution
@@ -127,7 +127,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             config: Settings of the graph, and defaults for its nodes, which have two `retries` unless it, or
                 they, say otherwise.
             conversation: `"continuous"` threads one message history through the nodes, `"isolated"` gives
-                each call of an agent a fresh one; a `Conversation` says more.
+                each call of an agent a fresh one; a `GraphConversation` says more.
             accepts: The inputs of a run: types by name, or a TypedDict, model or dataclass with these names.
 
         Raises:
@@ -195,7 +195,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             },
             decider=decider,
             decider_config=decider_config,
-            conversation=Conversation.of(conversation),
+            conversation=GraphConversation.of(conversation),
             branch_timeout=branch_timeout,
         )
         hooks = {node_id: resolved.hooks for node_id, resolved in configs.items()}
@@ -248,7 +248,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             ConfigurationError: it has something that YAML cannot say, such as a spend limit.
         """
         conversation, budget = self._setup.conversation, self._budget
-        if conversation != Conversation(conversation.mode):
+        if conversation != GraphConversation(conversation.mode):
             raise ConfigurationError("conversation", conversation, "a word, which is all that YAML can say")
         if budget is not None and not isinstance(budget, Budget):
             raise ConfigurationError("budget", budget, "a Budget, which is all that YAML can say")

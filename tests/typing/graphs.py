@@ -8,10 +8,10 @@ from typing import Any, assert_type
 from fastroai import (
     AgentNode,
     BaseStep,
-    Conversation,
     Edge,
     FastroAgent,
     Graph,
+    GraphConversation,
     GraphResult,
     Node,
     Pipeline,
@@ -107,7 +107,7 @@ graph = Graph[Deps, Any, str](
     decider=text_agent,
     on_branch_failure="wait_all",
     on_conflict="error",
-    conversation=Conversation(compact_above=1_000, summarizer=text_agent),
+    conversation=GraphConversation(compact_above=1_000, summarizer=text_agent),
 )
 Graph[OtherDeps, Any, str]("g", nodes={"with": with_deps})  # type: ignore[dict-item]  # needs other deps
 Graph[OtherDeps, Any, str]("g", nodes={"with": node})  # type: ignore[dict-item]
