@@ -31,7 +31,7 @@ async def edit(ctx: StepContext) -> str:
     return response.output
 
 
-graph = Graph[None, str](
+graph = Graph(
     "story",
     goal="A story in a sentence",
     nodes={

@@ -24,6 +24,7 @@ from fastroai.graphs.execution import GraphExecution
 from fastroai.graphs.machine.replay import first_divergence, replayed
 from fastroai.graphs.questions import answer_entry, questions_in_steps, questions_of
 from fastroai.graphs.result import GraphResult, GraphStream, OutputT, Question
+from fastroai.graphs.resuming import GraphResumes, resuming
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.node import Node, NodeLike, nodes_of
@@ -34,13 +35,13 @@ from fastroai.graphs.text.yaml import load_graph_yaml
 from fastroai.graphs.text.yaml_writing import dump_graph_yaml
 from fastroai.human.answers import answers_to
 from fastroai.records import NOT_GIVEN, NotGiven
-from fastroai.runs.door import DepsT, FrontDoor
+from fastroai.runs.door import FrontDoor
 from fastroai.runs.driving import DrivenRuns
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store
 from fastroai.runs.request import RunRequest
+from fastroai.runs.signatures import DepsT, InputT, blocking_twin
 from fastroai.runs.turns import OnBusy, WhenBusy
-from fastroai.runtime import blocking
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in
 from fastroai.steps.contracts import bind_contract, declared_output
@@ -53,7 +54,7 @@ from fastroai.usage import Budget, BudgetLike, Quote
 from fastroai.usage.limits import limits_of
 
 
-class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
+class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, InputT, OutputT]):
     """A state machine: nodes are steps, and edges say which comes after which, and when.
 
         graph = Graph(
@@ -67,7 +68,8 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         result = await graph.run({"ticket": "..."}, deps=deps)
         result.status, result.output, result.path
 
-    Write `Graph[Deps, str](...)` to tell the editor the types of `deps` and of the output.
+    Write `Graph[Deps, Ticket, str](...)` to tell the editor the types of `deps`, of the inputs and of the
+    output. The type of the inputs is a TypedDict or any other mapping, such as `dict[str, str]`.
     """
 
     kind = "graph"
@@ -92,7 +94,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         budget: BudgetLike | None = None,
         config: PipelineConfig | None = None,
         conversation: ConversationLike = "continuous",
-        accepts: Accepts | None = None,
+        accepts: type[InputT] | Accepts | None = None,
     ) -> None:
         """Check and plan the graph.
 
@@ -279,8 +281,8 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         nodes: Mapping[str, NodeLike[DepsT]],
         decider: AgentLike[Any] | None = None,
         config: PipelineConfig | None = None,
-        accepts: Accepts | None = None,
-    ) -> Graph[DepsT, Any]:
+        accepts: type[InputT] | Accepts | None = None,
+    ) -> Graph[DepsT, InputT, Any]:
         """Make a graph of a YAML document, whose nodes name steps among `nodes`.
 
         `source` is the text, or the `Path` of a file. The rest is what a document cannot say.
@@ -295,6 +297,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
 
     # --- running ---
 
+    @resuming
     async def resume(
         self,
         run_id: str,
@@ -304,7 +307,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         node: str | None = None,
         answers: Mapping[str, Any] | None = None,
         store: object = None,
-        deps: DepsT | None = None,
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
@@ -350,10 +353,9 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         busy = WhenBusy(on_busy, busy_timeout)
         return await self._resume(request, store, busy, force=force, also=answered)
 
-    # In two steps, because mypy would else take the type of the twin from that of the base class.
-    _resume_sync = blocking(resume, of="graph")
-    resume_sync = _resume_sync
+    resume_sync: GraphResumes[DepsT, GraphResult[OutputT]] = blocking_twin(resume, of="graph")
 
+    @resuming
     def resume_stream(
         self,
         run_id: str,
@@ -363,7 +365,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         node: str | None = None,
         answers: Mapping[str, Any] | None = None,
         store: object = None,
-        deps: DepsT | None = None,
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
@@ -449,7 +451,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
             BudgetExceeded: a budget stopped it.
             GraphStopped: it ended otherwise without reaching a terminal.
         """
-        result = await self._execute(RunRequest(inputs, context.deps, context=context.shared, is_step=True))
+        result = await self._begin(RunRequest(inputs, context.deps, context=context.shared, is_step=True))
         context.scope.degraded |= result.quality != "clean"
         if result.ok:
             return result.output  # type: ignore[return-value]  # OutputT may itself include None

@@ -9,9 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, ClassVar, Final, Generic
-
-from typing_extensions import TypeVar
+from typing import Any, ClassVar, Final, Generic, overload
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunNotFound
@@ -27,9 +25,18 @@ from fastroai.runs.openings import (
 )
 from fastroai.runs.remote import cancel_halted, signal_elsewhere
 from fastroai.runs.request import RunRequest
+from fastroai.runs.signatures import (
+    DepsT,
+    InputT,
+    Opens,
+    ResultT,
+    Resumes,
+    blocking_twin,
+    opening,
+    resuming,
+)
 from fastroai.runs.stream import RunStream
-from fastroai.runs.turns import OnBusy, Turn, WhenBusy, check_existing
-from fastroai.runtime import blocking
+from fastroai.runs.turns import NOT_AT_ALL, OnBusy, Turn, WhenBusy, check_existing
 from fastroai.steps import PipelineConfig
 from fastroai.store.following import FollowedRun
 from fastroai.store.headers import check_run_id
@@ -39,16 +46,16 @@ from fastroai.store.signals import Signal
 from fastroai.store.snapshot import RunSnapshot
 from fastroai.tracing import Tracer
 
-DepsT = TypeVar("DepsT", default=Any, contravariant=True)
-ResultT = TypeVar("ResultT", default=Any, covariant=True)
-
 _AT_ONCE: Final = 10
 """How many runs `recover` takes up at the same time."""
 _KIND: Final = attrgetter("kind")
 
 
-class FrontDoor(ABC, Generic[DepsT, ResultT]):
-    """What every kind of run offers. The base class of `Pipeline`, `Graph` and `BasePipeline`."""
+class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
+    """What every kind of run offers. The base class of `Pipeline`, `Graph` and `BasePipeline`.
+
+    The decorators of methods are for type checkers, which ask for `deps` unless none are needed.
+    """
 
     kind: ClassVar[str]
     """What errors call it."""
@@ -72,10 +79,11 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
 
     # --- new runs ---
 
+    @opening
     async def execute(
         self,
-        inputs: Mapping[str, Any] | None = None,
-        deps: DepsT | None = None,
+        inputs: InputT = None,  # type: ignore[assignment]  # as PydanticAI has it for deps
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         *,
         context: MutableMapping[str, Any] | None = None,
@@ -119,13 +127,14 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
 
     run = execute
-    execute_sync = blocking(execute, of=_KIND)
-    run_sync = blocking(run, of=_KIND, name="run")
+    execute_sync: Opens[DepsT, InputT, ResultT] = blocking_twin(execute, of=_KIND)
+    run_sync: Opens[DepsT, InputT, ResultT] = blocking_twin(run, of=_KIND, name="run")
 
+    @opening
     def stream(
         self,
-        inputs: Mapping[str, Any] | None = None,
-        deps: DepsT | None = None,
+        inputs: InputT = None,  # type: ignore[assignment]  # as PydanticAI has it for deps
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         *,
         context: MutableMapping[str, Any] | None = None,
@@ -153,6 +162,7 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
 
     # --- going on ---
 
+    @resuming
     async def resume(
         self,
         run_id: str,
@@ -160,7 +170,7 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         inputs: Mapping[str, Any] | None = None,
         answers: Mapping[str, Any] | None = None,
         store: object = None,
-        deps: DepsT | None = None,
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
@@ -200,8 +210,9 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         busy = WhenBusy(on_busy, busy_timeout)
         return await self._resume(request, store, busy, force=force, also=self._answers(answers))
 
-    resume_sync = blocking(resume, of=_KIND)
+    resume_sync: Resumes[DepsT, ResultT] = blocking_twin(resume, of=_KIND)
 
+    @resuming
     def resume_stream(
         self,
         run_id: str,
@@ -209,7 +220,7 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         inputs: Mapping[str, Any] | None = None,
         answers: Mapping[str, Any] | None = None,
         store: object = None,
-        deps: DepsT | None = None,
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
@@ -228,6 +239,24 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
             )
         )
 
+    @overload
+    async def recover(
+        self: FrontDoor[None, InputT, ResultT],
+        *,
+        deps_for: None = None,
+        store: object = None,
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+    ) -> Mapping[str, ResultT | Exception]: ...
+    @overload
+    async def recover(
+        self,
+        *,
+        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]],
+        store: object = None,
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+    ) -> Mapping[str, ResultT | Exception]: ...
     async def recover(
         self,
         *,
@@ -322,7 +351,11 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
     # --- parts ---
 
     async def _begin(
-        self, request: RunRequest[DepsT], store: object, on_existing: OnExisting, busy: WhenBusy
+        self,
+        request: RunRequest[DepsT],
+        store: object = None,
+        on_existing: OnExisting = "fail",
+        busy: WhenBusy = NOT_AT_ALL,
     ) -> ResultT:
         if on_existing == "fail" and busy.do == "reject":
             return await self._execute(request.begun(store, self.config.store, self._keeper))

@@ -79,18 +79,18 @@ class Desk:
         return ran
 
 
-def _pipeline(desk: Desk) -> Pipeline[str, str]:
+def _pipeline(desk: Desk) -> Pipeline[str, Any, str]:
     name = "one" if desk.kind in ROUTERS else "desk"
     return Pipeline(name, {"first": desk.first, "second": desk.second}, {"second": ["first"]})
 
 
-def _graph(desk: Desk) -> Graph[str, str]:
+def _graph(desk: Desk) -> Graph[str, Any, str]:
     return Graph(
         "desk", nodes={"first": desk.first, "second": desk.second}, edges=[Edge("first", "second", "always")]
     )
 
 
-class _Router(BasePipeline[str, str]):
+class _Router(BasePipeline[str, Any, str]):
     """Goes to another variant each time that it is asked."""
 
     def __init__(self, desk: Desk) -> None:
@@ -104,8 +104,8 @@ class _Router(BasePipeline[str, str]):
         return "one" if self.asked == 1 else "other"
 
 
-def _split(desk: Desk) -> SplitPipeline[str, str]:
-    split = SplitPipeline[str, str]("desk", key=lambda inputs, deps: deps)
+def _split(desk: Desk) -> SplitPipeline[str, Any, str]:
+    split = SplitPipeline[str, Any, str]("desk", key=lambda inputs, deps: deps)
     split.add_variant("one", _pipeline(desk), weight=1)
     return split
 

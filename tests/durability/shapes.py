@@ -591,7 +591,7 @@ def fallback(config: PipelineConfig) -> Shape:
     )
 
 
-class Desk(BasePipeline[Any, str]):
+class Desk(BasePipeline[Any, Any, str]):
     """Asks an agent where to go."""
 
     def __init__(self) -> None:
