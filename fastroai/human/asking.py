@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import time
 from typing import Any
@@ -20,7 +20,8 @@ from fastroai.runtime.facts import AnswerGiven, QuestionAsked, question_id
 from fastroai.runtime.failures import leaves
 from fastroai.runtime.options import check_seconds
 from fastroai.store.log import log_of
-from fastroai.store.payloads import PayloadCodec, seal, unseal
+from fastroai.store.payloads import PayloadCodec, unseal
+from fastroai.store.unsealing import seal_question
 from fastroai.store.values import value_from_json, value_to_json
 
 logger = logging.getLogger("fastroai.human")
@@ -89,7 +90,7 @@ class Ask:
             raise QuestionTimedOut(
                 question_ref(scope.run_id, key), datetime.fromtimestamp(asked.deadline, UTC)
             )
-        log.ask(asked, self._sealed(asked, run.codec), place)
+        log.ask(asked, seal_question(asked, run.codec), place)
         raise Halted
 
     def _asked(self, scope: Scope, key: str, visit: int, before: QuestionAsked | None) -> QuestionAsked:
@@ -129,12 +130,3 @@ class Ask:
         if asked.options is not None and stored not in asked.options:
             raise ValueError(f"{stored!r} is none of the options")
         return value_from_json(stored, self.answer_type)
-
-    @staticmethod
-    def _sealed(asked: QuestionAsked, codec: PayloadCodec | None) -> QuestionAsked:
-        options = asked.options
-        return replace(
-            asked,
-            question=seal(asked.question, codec),
-            options=None if options is None else tuple(seal(one, codec) for one in options),
-        )

@@ -313,7 +313,7 @@ async def test_a_browser_that_reconnects_misses_nothing_and_hears_nothing_twice(
         "the other worker has the text"
     )
     await there.post("dora/invoices/1/cancel")
-    third = await there.all_news("dora/invoices/1", last_id(first))
+    third = await there.all_news("dora/invoices/1", last_id(first + second))
     assert (await there.post("dora/invoices/1/resume")).status_code == 202
     fourth = await until_ended(here, "dora/invoices/1", last_id(third))
     whole = await there.all_news("dora/invoices/1")
