@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter
@@ -91,6 +91,8 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         context: MutableMapping[str, Any] | None = None,
         run_id: str | None = None,
         store: object = None,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
         on_existing: OnExisting = "fail",
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
@@ -107,6 +109,8 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             context: What steps find as `ctx.shared`, by reference: clients, caches.
             run_id: The id of the run; a new one unless given.
             store: Where it is put on record, so that it can be resumed; that of the config unless given.
+            tags: Names to find a run on record by; `RunHistory` and `Inbox` filter by them.
+            tenant: Whose run it is: another such name, of which there is one.
             on_existing: What to do if the store has a run of this id. `"fail"` raises `RunExists`. `"resume"`
                 goes on with it, or returns its result if it has finished. `"return"` returns the result of a
                 run that has finished. `"replace"` deletes it, and begins anew. To go on, inputs that differ
@@ -125,7 +129,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             ValueNotStorable: an input cannot be stored.
             RunStoreUnavailable: the store fails, and has failed each time. What it has is kept.
         """
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, tags=tags, tenant=tenant)
         return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
 
     run = execute
@@ -142,6 +146,8 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         context: MutableMapping[str, Any] | None = None,
         run_id: str | None = None,
         store: object = None,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
         on_existing: OnExisting = "fail",
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
@@ -156,7 +162,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
         Leaving early cancels the run. What `execute` raises is raised at the end of the iteration.
         """
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, tags=tags, tenant=tenant)
         busy = WhenBusy(on_busy, busy_timeout)
         return RunStream(
             lambda listener: self._begin(replace(request, listener=listener), store, on_existing, busy)
@@ -414,7 +420,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             return await self._execute(request.begun(store, self.config.store, self._keeper))
         check_existing(on_existing, busy, request.run_id)
         check_mapping(request.inputs)
-        keeper = self._keeper(needed_store(store, self.config.store))
+        keeper = request.labelling(self._keeper(needed_store(store, self.config.store)))
         inputs = checked_inputs(self._accepts, dict(request.inputs or {}), self.name)
         return await self._in_turn(
             request, keeper, busy, lambda run_id: keeper.begin_or_go_on(on_existing, run_id, inputs)

@@ -152,6 +152,34 @@ async def run_id_and_store(desk: Desk) -> None:
         await desk.door.run({"text": "tea"}, "Ada", run_id="r", store=desk.store)
 
 
+async def tags_and_tenant(desk: Desk) -> None:
+    desk.leave.set()
+    door, store, history = desk.door, desk.store, RunHistory(desk.store)
+    await door.run(
+        {"text": "tea"}, "Ada", run_id="r", store=store, tags=["blue", "new", "blue"], tenant="ada"
+    )
+    async with door.stream({"text": "tea"}, "Bob", run_id="s", store=store, tags=["blue"]) as events:
+        async for _ in events:
+            pass
+    await door.run(
+        {"text": "tea"}, "Eve", run_id="t", store=store, tenant="eve", on_existing="resume", on_busy="enqueue"
+    )
+    assert {run.run_id: (run.tags, run.tenant) for run in await history.list()} == {
+        "r": (("blue", "new"), "ada"),
+        "s": (("blue",), None),
+        "t": ((), "eve"),
+    }
+    assert [run.run_id for run in await history.list(tag="blue")] == ["s", "r"]
+    assert [run.run_id for run in await history.list(tenant="eve")] == ["t"]
+    if desk.kind == "Pipeline":
+        forked = await door.fork("r", at="second", deps="Ada", store=store)
+        assert [run.run_id for run in await history.list(tenant="ada", limit=1)] == [forked.run_id]
+    for wrong in ({"tags": "blue"}, {"tags": [""]}, {"tenant": ""}, {"tenant": "a\nb"}, {"tenant": 7}):
+        with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))}="):
+            await door.run({"text": "tea"}, "Ada", store=store, **wrong)
+    assert len(await history.list()) == (4 if desk.kind == "Pipeline" else 3)
+
+
 async def on_existing(desk: Desk) -> None:
     async with halted_in_the_middle(desk) as door:
         with pytest.raises(RunExists, match="cancelled"):
@@ -342,6 +370,7 @@ async def recover(desk: Desk) -> None:
 POWERS: dict[str, Callable[[Desk], Awaitable[None]]] = {
     "`run`, `execute`": run_and_execute,
     "`run_id=`, `store=`": run_id_and_store,
+    "`execute(tags=, tenant=)`": tags_and_tenant,
     "`execute(on_existing=)`": on_existing,
     "`on_busy=`": on_busy,
     "`stream`": stream,
