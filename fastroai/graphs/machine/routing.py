@@ -75,6 +75,16 @@ class Route:
     """Where the taken ones lead, each once."""
     cause: str
     """Why these nodes run."""
+    unevaluated: tuple[EdgeOutcome, ...] = ()
+    """Those whose condition could not be evaluated, which then does not hold."""
+
+
+@dataclass(slots=True)
+class Unevaluated:
+    """Conditions after a visit to a node could not be evaluated."""
+
+    node: str
+    edges: tuple[EdgeOutcome, ...]
 
 
 def routed(
@@ -88,7 +98,9 @@ def routed(
     """The route after a visit; `plan.fixed_routes` keeps it if no condition and no model has a say in it."""
     edges = tuple(_resolve(plan, node, outcome, output, memory, decision))
     targets = tuple(dict.fromkeys([one.edge.target for one in edges if one.taken]))
-    route = Route(edges, targets, f"{node!r} {'was skipped' if outcome == 'skipped' else outcome}")
+    unevaluated = tuple(one for one in edges if one.test is not None and one.test.problem is not None)
+    cause = f"{node!r} {'was skipped' if outcome == 'skipped' else outcome}"
+    route = Route(edges, targets, cause, unevaluated)
     if not any(edge.when in _OPEN for edge in plan.edges[node]):
         plan.fixed_routes[node, outcome] = route
     return route
