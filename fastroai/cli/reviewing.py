@@ -15,7 +15,7 @@ from fastroai.cli.shapes import question_shape
 from fastroai.cli.targets import json_value
 from fastroai.cli.text import local, plain
 from fastroai.human import Inbox
-from fastroai.store.open_questions import OpenQuestion
+from fastroai.store.open_questions import Question
 
 
 @asynccontextmanager
@@ -78,7 +78,7 @@ async def answer(
     return OK
 
 
-def _answer(asked: OpenQuestion, text: str) -> JsonValue:
+def _answer(asked: Question, text: str) -> JsonValue:
     """Text is taken as it is if the question asks for text; else as JSON, if it is JSON."""
     takes_text = text in (asked.options or ()) or (asked.answer_schema or {}).get("type") == "string"
     if takes_text:

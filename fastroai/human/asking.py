@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import time
 from typing import Any
@@ -20,7 +20,8 @@ from fastroai.runtime.facts import AnswerGiven, QuestionAsked, question_id
 from fastroai.runtime.failures import leaves
 from fastroai.runtime.options import check_seconds
 from fastroai.store.log import log_of
-from fastroai.store.payloads import PayloadCodec, seal, unseal
+from fastroai.store.payloads import PayloadCodec, unseal
+from fastroai.store.unsealing import seal_question
 from fastroai.store.values import value_from_json, value_to_json
 
 logger = logging.getLogger("fastroai.human")
@@ -50,7 +51,7 @@ class Ask:
     name: str
 
     def __post_init__(self) -> None:
-        check_seconds("timeout of ctx.ask", self.timeout)  # people may well take longer than an hour
+        check_seconds("timeout of a question", self.timeout)  # people may well take longer than an hour
         if not isinstance(self.to, str):
             raise ConfigurationError("to", self.to, "text")
         if not isinstance(self.name, str) or not self.name:
@@ -74,7 +75,8 @@ class Ask:
             expected = "a store that keeps the run, which waits for the answer: execute(..., store=...)"
             raise ConfigurationError("store", None, expected)
         key = question_id(place, self.name)
-        asked = self._asked(scope, key, visit, run.recorded.asked.get(key))
+        before = run.recorded.asked.get(key)
+        asked = self._asked(scope, key, visit, before)
         given = run.recorded.answers.get(key)
         if given is not None:
             try:
@@ -82,13 +84,13 @@ class Ask:
             except ValueError as error:
                 ref = question_ref(scope.run_id, key)
                 logger.warning("question %r is asked again: its answer does not fit: %s", ref, error)
-        if asked.deadline is not None and time() >= asked.deadline:
+        if before is not None and asked.deadline is not None and time() >= asked.deadline:
             if not isinstance(self.on_timeout, NotGiven):
                 return self.on_timeout
             raise QuestionTimedOut(
                 question_ref(scope.run_id, key), datetime.fromtimestamp(asked.deadline, UTC)
             )
-        log.ask(asked, self._sealed(asked, run.codec), place)
+        log.ask(asked, seal_question(asked, run.codec), place)
         raise Halted
 
     def _asked(self, scope: Scope, key: str, visit: int, before: QuestionAsked | None) -> QuestionAsked:
@@ -128,12 +130,3 @@ class Ask:
         if asked.options is not None and stored not in asked.options:
             raise ValueError(f"{stored!r} is none of the options")
         return value_from_json(stored, self.answer_type)
-
-    @staticmethod
-    def _sealed(asked: QuestionAsked, codec: PayloadCodec | None) -> QuestionAsked:
-        options = asked.options
-        return replace(
-            asked,
-            question=seal(asked.question, codec),
-            options=None if options is None else tuple(seal(one, codec) for one in options),
-        )

@@ -68,7 +68,8 @@ class PipelineMachine:
         self.running: dict[str, StepStarted] = {}
         """What has started and is not over, first started first."""
         self.halted: dict[str, tuple[str, ...]] = {}
-        """What waits for answers, first halted first, with the ids of the questions."""
+        """What has halted, first halted first, with the ids of its questions; none where the run inside was
+        paused."""
         self._stop: RunFinished | None = None
         """How the run ends, where it ends before its time."""
         self._failed = self._pausing = self._finished = False
@@ -249,8 +250,8 @@ class PipelineMachine:
                     self._skip(step_id, self._stop.reason)
             finish = replace(self._stop)  # decided before what was running ended
         elif self.halted or self._ready:
-            if self.halted:
-                first = next(iter(self.halted))
+            if self.questions:
+                first = next(step_id for step_id, questions in self.halted.items() if questions)
                 finish = self._ending("paused", "question", f"{first!r} waits for an answer")
             else:
                 finish = self._ending("paused", "pause_requested", "a pause was requested")

@@ -20,7 +20,7 @@ from fastroai.runtime import Scope
 from fastroai.runtime.facts import RunStatus
 from fastroai.steps import ConversationState, StepUsage
 from fastroai.store.log import RunLog
-from fastroai.store.open_questions import OpenQuestion
+from fastroai.store.open_questions import Question
 from fastroai.store.trace import RunTrace
 
 OutputT = TypeVar("OutputT", default=Any, covariant=True)
@@ -107,7 +107,7 @@ class PipelineResult(Generic[OutputT]):
     """The state that stopped the run, or that the output step gave."""
     stopped_early: bool = False
     """Whether a step returned an incomplete `ConversationState`."""
-    questions: tuple[OpenQuestion, ...] = ()
+    questions: tuple[Question, ...] = ()
     """The questions that a paused run waits for, in the order in which they were asked; see `ctx.ask`."""
     run_id: str
     quality: Quality = "clean"

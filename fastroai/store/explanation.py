@@ -121,7 +121,8 @@ def _sentences(
             case StepHalted():
                 running.pop(entry.place, None)
                 halted = _cost(ended.get((entry.place, entry.at)))
-                yield entry, f"{entry.place}: halted, and waits for an answer{halted}"
+                why = "and waits for an answer" if entry.questions else "because a pause was requested"
+                yield entry, f"{entry.place}: halted, {why}{halted}"
             case QuestionAsked(name=name) if name:
                 yield entry, f"{entry.place}: asks a person (question {entry.id})"
             case QuestionAsked():

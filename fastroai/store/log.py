@@ -29,11 +29,23 @@ class Log:
         """Facts that no store keeps."""
         self.finished: RunFinished | None = None
         """The fact with which the run ended, if no exception ended it."""
-        self.heed: Callable[[Signal], None] = lambda signal: None
-        """Does what is asked of the run, if its process knows how."""
+        self.heeding: dict[Scope, Callable[[Signal], None]] = {}
+        """What does what is asked of the run, by scope: the outermost one, then those that are its steps."""
+        self.is_pausing = False
+        """Whether somebody has asked the run to pause."""
         self.asked: dict[str, tuple[str, QuestionAsked]] = {}
         """The questions that wait for an answer, by id, with their places, as this process has asked them."""
         self._is_over = False
+
+    def heed(self, signal: Signal) -> None:
+        """Do what is asked of the run, from any thread.
+
+        A pause reaches the runs inside too, also those that begin later. A cancellation reaches them through
+        the outermost run.
+        """
+        self.is_pausing |= signal == "pause"
+        for heed in [*self.heeding.values()][: None if signal == "pause" else 1]:
+            heed(signal)
 
     def ask(self, question: QuestionAsked, stored: QuestionAsked, place: str) -> None:
         """Keep a question of the step at a place, which halts for it. From any thread."""
