@@ -58,6 +58,12 @@ async def show(question_id: str, store: str, as_json: bool) -> int:
         "options": ", ".join(_text(option) for option in asked.options or ()),
         "answer": "" if asked.answer_schema is None else json.dumps(asked.answer_schema),
     }
+    if (given := asked.answer) is not None:
+        who = f" by {given.reviewer}" if given.reviewer else ""
+        lines["answered"] = f"{_text(given.value)}{who} at {local(given.given_at)}"
+        lines["because"] = given.rationale
+    else:
+        lines["closed"] = asked.closed
     print("\n".join(f"{name:9} {plain(value)}" for name, value in lines.items() if value))
     return OK
 

@@ -33,7 +33,8 @@ def run_shape(run: RunSummary) -> dict[str, JsonValue]:
 
 
 def question_shape(question: Question) -> dict[str, JsonValue]:
-    """A question that waits for an answer."""
+    """A question, and its answer if it has one."""
+    given = question.answer
     return {
         "id": question.id,
         "run_id": question.run_id,
@@ -48,6 +49,15 @@ def question_shape(question: Question) -> dict[str, JsonValue]:
         "deadline": _time(question.deadline),
         "tags": list(question.tags),
         "tenant": question.tenant,
+        "given": None
+        if given is None
+        else {
+            "answer": given.value,
+            "reviewer": given.reviewer,
+            "rationale": given.rationale,
+            "at": _time(given.given_at),
+        },
+        "closed": question.closed,
     }
 
 

@@ -22,6 +22,7 @@ from fastroai.graphs.definition import define
 from fastroai.graphs.driving import DrivenGraph
 from fastroai.graphs.execution import GraphExecution
 from fastroai.graphs.machine.replay import first_divergence
+from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.questions import answer_entry
 from fastroai.graphs.result import GraphResult, GraphStream, OutputT
 from fastroai.graphs.resuming import GraphResumes, resuming
@@ -186,7 +187,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             declared={
                 node_id: declared
                 for node_id, node in self.nodes.items()
-                if (declared := declared_output(node.step)) is not None
+                if (declared := declared_output(node.step) or self._sent_by(node_id)) is not None
             },
             answers={
                 node_id: node.answer
@@ -226,6 +227,10 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
     def definition(self) -> dict[str, JsonValue]:
         """Its shape, as plain data: what must not change while a run goes on."""
         return define(self.name, self.nodes, self._plan, self._setup.conversation.mode)
+
+    def _sent_by(self, node: str) -> Annotation | None:
+        """The type of an output that is sent."""
+        return list[Send] if node in self._plan.sending else None
 
     def declared_output(self) -> Annotation | None:
         """The type that all its terminals are declared to give; `None` where they differ, or none is."""

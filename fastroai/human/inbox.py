@@ -7,19 +7,19 @@ from dataclasses import replace
 from typing import Final
 
 from fastroai.errors import RevisionConflict, RunConflict
-from fastroai.human.answers import answer_to, open_question, split_ref
+from fastroai.human.answers import answer_to, last_answer, last_asked, split_ref, why_closed
 from fastroai.runtime.facts import AnswerGiven
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.entries import entry_to_store
 from fastroai.store.headers import check_run_id, log_key, read_header, read_log
 from fastroai.store.history import check_filters
 from fastroai.store.index import Find
-from fastroai.store.open_questions import Question, open_questions, positions_of
+from fastroai.store.open_questions import Answer, Question, open_questions, positions_of
 from fastroai.store.payloads import PayloadCodec, check_codec
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore
 from fastroai.store.runs import append_own, change_header
-from fastroai.store.unsealing import seal_messages, unseal_question
+from fastroai.store.unsealing import seal_messages, unseal_entry, unseal_question
 
 _TRIES: Final = 10
 
@@ -78,20 +78,28 @@ class Inbox:
         return await open_questions(self._store, find, self._codec, limit)
 
     async def get(self, question_id: str) -> Question:
-        """Return an open question.
+        """Return a question, open or not: with its answer, or with the reason why it takes none.
 
         Raises:
-            QuestionClosed: it was answered, or its run does not wait for it.
+            QuestionClosed: its run has not asked it.
             RunNotFound: the store has no such run.
-            RunInProgress: a process is running it.
             RunCorrupt: its record cannot be read.
         """
         run_id, key = split_ref(question_id)
         check_run_id(run_id)
         found = await read_header(self._store, run_id)
-        found.check_not_running()
         recorded = RecordedRun(run_id, await read_log(self._store, found.header))
-        return Question.of(unseal_question(open_question(recorded, key), self._codec), found.header)
+        asked, given = last_asked(recorded, key), last_answer(recorded, key)
+        return replace(
+            Question.of(unseal_question(asked, self._codec), found.header),
+            answer=None if given is None else self._unsealed(given),
+            closed=why_closed(recorded, asked, found.now),
+        )
+
+    def _unsealed(self, given: AnswerGiven) -> Answer:
+        read = unseal_entry(given, self._codec)
+        assert isinstance(read, AnswerGiven)
+        return Answer(value=read.answer, reviewer=read.reviewer, rationale=read.rationale, given_at=read.at)
 
     async def answer(
         self, question_id: str, value: object, *, reviewer: str = "", rationale: str = ""

@@ -152,7 +152,8 @@ class RunKeeper:
             return self.begin(run_id, inputs, replacing=found)
         if on_existing == "return" and found.header.status != "finished":
             raise RunExists(run_id, RunSummary.of(found.header, found.now).status)
-        _, before = await self.look(run_id)
+        recorded, _ = await self.read(run_id, running_too=True)
+        before = self.restored(run_id, recorded.inputs)
         known, given = self._as_json(before), self._as_json(inputs)
         new = {name: inputs[name] for name in given if name not in known or known[name] != given[name]}
         if found.header.status != "finished":

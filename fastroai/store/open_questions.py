@@ -20,8 +20,20 @@ from fastroai.store.unsealing import unseal_question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a person has answered."""
+
+    value: JsonValue
+    reviewer: str
+    """The person who answered, if that is known."""
+    rationale: str
+    """The reason for the answer, if one was given."""
+    given_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question of a run to a person that has no answer yet."""
+    """A question of a run to a person."""
 
     id: str
     """Identifies the question among those of all runs: pass it to `Inbox.answer`."""
@@ -44,6 +56,10 @@ class Question:
     """Time after which no answer is taken."""
     tags: tuple[str, ...] = ()
     tenant: str | None = None
+    answer: Answer | None = None
+    """The answer on record."""
+    closed: str = ""
+    """The reason why it takes no answer, for people; empty while it is open."""
 
     @classmethod
     def of(cls, asked: QuestionAsked, run: RunHeader | Part) -> Question:

@@ -486,9 +486,11 @@ async def test_a_question_is_answered_once(store: Any) -> None:
     assert sum(isinstance(outcome, QuestionClosed) for outcome in outcomes) == 4
     with pytest.raises(QuestionClosed, match="it was answered by"):
         await desk(asks()).resume("r", store=store, answers={asked.id: True})
-    with pytest.raises(QuestionClosed, match="it was answered by"):
-        await Inbox(store).get(asked.id)
+    closed = await Inbox(store).get(asked.id)
+    assert closed.answer is not None
+    assert closed.closed.startswith(f"it was answered by {closed.answer.reviewer} at")
     await desk(asks()).resume("r", store=store)
+    assert await Inbox(store).get(asked.id) == closed
     with pytest.raises(QuestionClosed, match="it was answered by"):
         await Inbox(store).answer(asked.id, True)
 
@@ -761,6 +763,9 @@ async def test_questions_options_answers_and_reasons_go_through_the_codec(store:
     found = await entries_of(store, "r")
     stored = repr([one for one in found if isinstance(one, QuestionAsked | AnswerGiven)])
     assert not any(word in stored for word in ("secret", "alpha", "beta", "gamma"))
+    given = (await inbox.get(asked.id)).answer
+    assert given is not None
+    assert (given.value, given.rationale) == ("alpha", "gamma")
     assert (await pipeline.resume("r", store=store)).output == ["alpha", "done"]
 
 

@@ -102,6 +102,8 @@ def test_list_prints_json_for_programs(store: SQLiteRunStore) -> None:
             "deadline": None,
             "tags": ["eu"],
             "tenant": "acme",
+            "given": None,
+            "closed": "",
         }
     ]
 
@@ -114,6 +116,24 @@ def test_show_tells_all_of_a_question(store: SQLiteRunStore) -> None:
     assert lines["to"] == "Mia"
     assert {"asked", "until", "answer"} <= lines.keys()
     assert json_of("show", question)["id"] == question
+
+
+def test_show_tells_who_has_answered_and_why(store: SQLiteRunStore) -> None:
+    question = ask(store, bool)
+    assert (
+        call("answer", question, "true", "--reviewer", "Mia", "--rationale", "they are right").exit_code == 0
+    )
+    lines = dict(line.split(maxsplit=1) for line in call("show", question).stdout.splitlines())
+    assert lines["answered"].startswith("true by Mia at 20")
+    assert lines["because"] == "they are right"
+    given = json_of("show", question)["given"]
+    assert (given["answer"], given["reviewer"], given["rationale"]) == (True, "Mia", "they are right")
+
+
+def test_show_tells_why_a_question_takes_no_answer(store: SQLiteRunStore) -> None:
+    question = ask(store, bool, timeout=1e-9)
+    assert "closed    its time was over at" in call("show", question).stdout
+    assert json_of("show", question)["closed"].startswith("its time was over")
 
 
 @pytest.mark.parametrize(
