@@ -355,10 +355,13 @@ class StepContext(Generic[DepsT_co]):
         """Give these values under their names, as inputs and outputs, in this attempt."""
         outputs = {name: value for name, value in values.items() if self._is_output(name)}
         inputs = {name: value for name, value in values.items() if name not in outputs}
-        self._data = replace(
-            self._data,
-            inputs=MappingProxyType({**self._data.inputs, **inputs}) if inputs else self._data.inputs,
-            outputs=self._data.outputs.showing(outputs) if outputs else self._data.outputs,
+        data = self._data
+        self._data = StepData(
+            data.run,
+            MappingProxyType({**data.inputs, **inputs}) if inputs else data.inputs,
+            data.outputs.showing(outputs) if outputs else data.outputs,
+            data.visit,
+            data.reader,
         )
 
     def _is_output(self, name: str) -> bool:
