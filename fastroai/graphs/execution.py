@@ -74,7 +74,7 @@ class GraphExecution:
         ending = run.machine.ending
         assert ending is not None
         assert finish is not None
-        if finish.questions and run.opened.log.scope is not scope:
+        if finish.waits and run.opened.log.scope is not scope:
             raise Halted  # the step around it waits, too
         if ending == "paused" and run.opened.kept is None:
             logger.warning("run %r is paused, and no store keeps it: it cannot be resumed", scope.run_id)

@@ -89,13 +89,14 @@ class GraphRun:
             reason_code=last.reason_code,
             error=error,
             resume_at=last.resume_at if is_paused else (),
+            waits=last.waits if is_paused else (),
             questions=questions_of(self._setup, machine, self._asked_in_steps()) if is_paused else (),
             log=self.log,
         )
 
     def _asked_in_steps(self) -> list[QuestionAsked]:
         finish, asked = self.runner.finish, self.opened.log.asked
-        return [] if finish is None else [asked[one][1] for one in finish.questions if one in asked]
+        return [] if finish is None else [asked[one] for one in finish.questions if one in asked]
 
     def _quality(self, ending: Ending) -> GraphQuality:
         if ending not in ("finished", "paused"):

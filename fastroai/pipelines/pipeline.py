@@ -324,7 +324,7 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
                 if isinstance(error, FastroAIError):
                     error.step_outputs, error.run_id = dict(run.outputs), scope.run_id
             raise
-        if finish.questions and opened.log.scope is not scope:
+        if finish.waits and opened.log.scope is not scope:
             raise Halted  # the step around it waits, too
         self._past_runs.add(scope.spent())
         return run

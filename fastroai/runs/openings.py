@@ -32,7 +32,6 @@ from fastroai.steps import ConversationState
 from fastroai.steps.durability import stored_output, stored_value
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.headers import FoundHeader, check_run_id, read_header, read_log
-from fastroai.store.history import RunSummary
 from fastroai.store.journal import Durability
 from fastroai.store.payloads import PayloadCodec, seal
 from fastroai.store.recorded import RecordedRun
@@ -116,11 +115,11 @@ class RunKeeper:
         recorded, found = await self.read(run_id, running_too=False)
         return await self._opening(recorded, found, inputs, force=force, also=also)
 
-    async def take_up_interrupted(self, run_id: str) -> Opening | None:
-        """A run whose process died; `None` if it is not such a run, or no longer. Raises as `take_up`."""
+    async def take_up_if(self, run_id: str, is_wanted: Callable[[FoundHeader], bool]) -> Opening | None:
+        """A run that is wanted; `None` if it is not, or no longer. Raises as `take_up`."""
         try:
             recorded, found = await self.read(run_id, running_too=False)
-            if RunSummary.of(found.header, found.now).status != "interrupted":
+            if not is_wanted(found):
                 return None
             return await self._opening(recorded, found, None, force=False, also=None)
         except (RunInProgress, RunNotFound):

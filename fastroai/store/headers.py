@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cache
@@ -56,8 +56,13 @@ def signal_key(header: RunHeader) -> str:
     return f"signal:{header.run_id}:{header.epoch}"
 
 
+def mail_key(header: RunHeader) -> str:
+    """Return the key of the messages to a run."""
+    return f"mail:{header.run_id}:{header.epoch}"
+
+
 def run_of(key: str) -> tuple[str, str]:
-    """Return the run id and the epoch in a key of a log or signal. Keys of format 1 have no epoch."""
+    """Return the run id and the epoch in a key of a run. Keys of format 1 have no epoch."""
     rest = key.partition(":")[2]
     run_id, _, epoch = rest.rpartition(":")
     return (run_id, epoch) if run_id and _EPOCH.fullmatch(epoch) else (rest, "")
@@ -65,14 +70,14 @@ def run_of(key: str) -> tuple[str, str]:
 
 def keys_of(header: RunHeader) -> tuple[str, ...]:
     """Return all keys of a run besides its header."""
-    return log_key(header), signal_key(header)
+    return log_key(header), signal_key(header), mail_key(header)
 
 
 async def keys_of_id(store: RunStore, run_id: str) -> list[str]:
     """Return these keys for all runs that ever had this id, for a run whose header cannot be read."""
     return [
         found.key
-        for prefix in (f"log:{run_id}", f"signal:{run_id}")
+        for prefix in (f"log:{run_id}", f"signal:{run_id}", f"mail:{run_id}")
         async for found in keys_with(store, prefix)
         if run_of(found.key)[0] == run_id
     ]
@@ -135,6 +140,18 @@ class FoundHeader:
             assert header.lease_until is not None
             raise RunInProgress(header.run_id, header.owner, header.lease_until)
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the process of the run has died."""
+        header = self.header
+        return header.status == "running" and header.owner is not None and not is_running(header, self.now)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the run is paused, and something has come that it waits for, or its time is over."""
+        header = self.header
+        return header.status == "paused" and header.due_at is not None and header.due_at <= self.now
+
 
 async def read_header(store: RunStore, run_id: str) -> FoundHeader:
     """Read the header of a run.
@@ -165,6 +182,19 @@ def is_running(header: RunHeader, now: datetime) -> bool:
         and header.lease_until > now
         and not is_dead(header.owner)
     )
+
+
+async def read_log_at(store: RunStore, header: RunHeader, positions: Collection[int]) -> list[AnyFact]:
+    """Read the log from the first of some positions on, and return the entries at these that are stored.
+
+    Raises as `read_log`.
+    """
+    if not positions:
+        return []
+    first = min(positions)
+    stored = (await store.read(log_key(header), after=first - 1)).values
+    known = (position for position in positions if position - first < len(stored))
+    return [entry_in_store(header.run_id, position, stored[position - first]) for position in known]
 
 
 async def read_log(store: RunStore, header: RunHeader) -> list[AnyFact]:

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from pydantic import JsonValue
 
 from fastroai.errors import RunCorrupt, RunFromNewerVersion, RunFromOlderVersion
-from fastroai.runtime.facts import AnyFact, QuestionAsked
-from fastroai.store.entries import RunHeader, entry_in_store
-from fastroai.store.headers import is_running, log_key
+from fastroai.runtime.facts import AnyFact, QuestionAsked, Wait
+from fastroai.store.entries import RunHeader
+from fastroai.store.headers import is_running, read_log_at
 from fastroai.store.index import Find, held_run, indexed
 from fastroai.store.payloads import PayloadCodec, unseal
 from fastroai.store.run_store import RunStore
@@ -64,12 +64,12 @@ def question_of(asked: QuestionAsked, header: RunHeader, codec: PayloadCodec | N
     )
 
 
-def positions_of(questions: Collection[str], entries: Iterable[AnyFact]) -> tuple[int, ...]:
-    """Return where in a log the questions with these ids were last asked."""
+def positions_of(waits: Collection[Wait], entries: Iterable[AnyFact]) -> tuple[int, ...]:
+    """Return where in a log the questions among these were last asked."""
     asked = {
         entry.id: position for position, entry in enumerate(entries, 1) if isinstance(entry, QuestionAsked)
     }
-    return tuple(asked[question] for question in questions)
+    return tuple(asked[one.id] for one in waits if one.what == "question")
 
 
 async def open_questions(
@@ -91,14 +91,6 @@ async def open_questions(
 
 
 async def _questions_of(store: RunStore, header: RunHeader, codec: PayloadCodec | None) -> list[OpenQuestion]:
-    first = min(header.questions)
-    stored = (await store.read(log_key(header), after=first - 1)).values
-    found = []
-    for position in header.questions:
-        if position - first >= len(stored):
-            continue  # the process died before the question was stored, so the run asks it anew
-        asked = entry_in_store(header.run_id, position, stored[position - first])
-        if not isinstance(asked, QuestionAsked):
-            continue  # another report came first
-        found.append(question_of(asked, header, codec))
-    return found
+    # One that is not stored is asked anew, because the process died; another report may have come first.
+    entries = await read_log_at(store, header, header.questions)
+    return [question_of(asked, header, codec) for asked in entries if isinstance(asked, QuestionAsked)]

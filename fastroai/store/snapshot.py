@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished, RunStatus
+from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished, RunStatus, Wait
 
 if TYPE_CHECKING:
     from fastroai.store.trace import RunTrace
@@ -67,6 +67,11 @@ class RunSnapshot:
             elif isinstance(entry, AnswerGiven):
                 open_ones.pop(entry.place, None)
         return tuple(open_ones.values())
+
+    @property
+    def waits(self) -> tuple[Wait, ...]:
+        """What a paused run waits for, and until when."""
+        return () if self.finish is None else self.finish.waits
 
     @property
     def finish(self) -> RunFinished | None:

@@ -19,7 +19,7 @@ from fastroai.graphs.machine.events import Ending, Interrupted, Visit, decision_
 from fastroai.graphs.machine.merging import merge, merge_failures, salvage
 from fastroai.graphs.machine.routing import Choice, NodeOutcome, Route, routed
 from fastroai.graphs.shape.plan import GraphPlan
-from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit
+from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit, why_paused
 from fastroai.runtime import FailureClass
 from fastroai.runtime.facts import (
     NOWHERE,
@@ -41,6 +41,7 @@ from fastroai.runtime.facts import (
     StepSkipped,
     StepStarted,
     StopRequested,
+    Wait,
 )
 from fastroai.steps.visits import NodeFailure
 from fastroai.tracing.attributes import error_summary
@@ -109,8 +110,8 @@ class GraphMachine:
         self._asking: dict[Unit, Branch] = {}
         self.questions: dict[Visit, QuestionAsked] = {}
         """The questions of pause nodes that wait for a person, first asked first."""
-        self._halted: dict[Unit, tuple[Branch, tuple[str, ...]]] = {}
-        """Visits that wait for answers to questions that their steps have asked, and the ids of these."""
+        self._halted: dict[Unit, tuple[Branch, tuple[Wait, ...]]] = {}
+        """Visits whose steps wait, and what for."""
         self._branches: dict[str, Branch] = {}
         self._unwinding: dict[Visit, list[tuple[set[Visit], Callable[[], None]]]] = {}
         self._dead_ends: dict[str, None] = {}
@@ -238,20 +239,25 @@ class GraphMachine:
         branch = self._running.pop(visit)
         self._keep(branch, visit.node, fact.written)
         if self._goes_on(branch):
-            self._halted[visit] = branch, fact.questions
+            self._halted[visit] = branch, fact.waits
 
     def wake(self) -> list[Visit]:
-        """Let visits run that waited for answers, since another process has taken the run up; which."""
+        """Let visits run that had halted, since another process has taken the run up; which."""
         woken = [branch.visit for branch, _ in self._halted.values()]
         self._running.update((branch.visit, branch) for branch, _ in self._halted.values())
         self._halted.clear()
         return woken
 
     @property
-    def open_questions(self) -> tuple[str, ...]:
-        """The ids of all questions that wait for an answer."""
-        halted = (one for _, questions in self._halted.values() for one in questions)
-        return (*(asked.id for asked in self.questions.values()), *halted)
+    def waits(self) -> tuple[Wait, ...]:
+        """What pause nodes, and then steps that have halted, wait for."""
+        return tuple(wait for _, wait in self._waits())
+
+    def _waits(self) -> Iterator[tuple[str, Wait]]:
+        for visit, asked in self.questions.items():
+            yield visit.node, asked.wait
+        for (node, _), (_, waits) in self._halted.items():
+            yield from ((node, wait) for wait in waits)
 
     def _succeed(self, branch: Branch, output: object) -> None:
         node = branch.visit.node
@@ -591,10 +597,10 @@ class GraphMachine:
             asking = (*self._asking.values(), *(branch for branch, _ in self._halted.values()))
             waits = (*asking, *(branch for _, branch in self._ready))
             waiting = tuple(branch.visit.node for branch in waits)
-            if asking:
-                self._finish("paused", "question", f"{waiting[0]!r} waits for an answer", waiting=waiting)
-            else:
+            if self._pausing:
                 self._finish("paused", "pause_requested", "a pause was requested", waiting=waiting)
+            else:
+                self._finish("paused", *why_paused(self._waits()), waiting=waiting)
 
     def _finish(
         self,
@@ -615,7 +621,7 @@ class GraphMachine:
                 reason=reason,
                 reason_code=code,
                 resume_at=waiting,
-                questions=self.open_questions if ending == "paused" else (),
+                waits=self.waits if ending == "paused" else (),
                 step_id=failed if ending == "failed" else "",
                 raised=error,
                 part=self.part,
