@@ -358,6 +358,11 @@ class UnknownModelError(FastroAIError, ValueError):
         )
 
 
+def how_to_install(extra: str) -> str:
+    """Return how to install an extra. On the package index, the name belongs to another project."""
+    return f"pip install -e '.[{extra}]' in the checkout of FastroAI"
+
+
 class MissingExtraError(FastroAIError, ImportError):
     """An optional dependency is not installed."""
 
@@ -368,7 +373,7 @@ class MissingExtraError(FastroAIError, ImportError):
     def __str__(self) -> str:
         return (
             f"{self.feature} needs {self.package}, which the extra {self.extra!r} brings: "
-            f"pip install 'fastroai[{self.extra}]'"
+            f"{how_to_install(self.extra)}"
         )
 
 

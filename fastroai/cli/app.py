@@ -166,9 +166,7 @@ def purge(
 @runs.command()
 def send(
     run: Run,
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="The name of the message.", show_default=False)
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the message.", show_default=False)],
     store: Store,
     value: Annotated[
         str, typer.Argument(metavar="VALUE", help="The message: JSON, text or @file.", show_default=False)

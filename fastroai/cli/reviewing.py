@@ -15,7 +15,7 @@ from fastroai.cli.shapes import question_shape
 from fastroai.cli.targets import json_value
 from fastroai.cli.text import local, plain
 from fastroai.human import Inbox, send_message
-from fastroai.store.open_questions import OpenQuestion
+from fastroai.store.open_questions import Question
 
 
 @asynccontextmanager
@@ -90,7 +90,7 @@ async def send(run_id: str, name: str, value: str, store: str, as_json: bool) ->
     return OK
 
 
-def _answer(asked: OpenQuestion, text: str) -> JsonValue:
+def _answer(asked: Question, text: str) -> JsonValue:
     """Text is taken as it is if the question asks for text; else as JSON, if it is JSON."""
     takes_text = text in (asked.options or ()) or (asked.answer_schema or {}).get("type") == "string"
     return text if takes_text else _json_or_text(text)

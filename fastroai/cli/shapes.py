@@ -10,7 +10,7 @@ from pydantic import JsonValue
 if TYPE_CHECKING:
     from fastroai.runtime.facts import FailureFacts
     from fastroai.store.history import RunSummary
-    from fastroai.store.open_questions import OpenQuestion
+    from fastroai.store.open_questions import Question
     from fastroai.store.step_summaries import StepSummary
     from fastroai.store.trace_diff import Difference
 
@@ -33,7 +33,7 @@ def run_shape(run: RunSummary) -> dict[str, JsonValue]:
     }
 
 
-def question_shape(question: OpenQuestion) -> dict[str, JsonValue]:
+def question_shape(question: Question) -> dict[str, JsonValue]:
     """A question that waits for an answer."""
     return {
         "id": question.id,

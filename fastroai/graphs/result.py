@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeAlias
 
-from pydantic import JsonValue
 from typing_extensions import TypeVar
 
 from fastroai.graphs.machine.branches import GraphPath
@@ -22,25 +21,12 @@ from fastroai.runtime import Scope
 from fastroai.runtime.facts import ReasonCode, Wait
 from fastroai.steps import StepUsage
 from fastroai.store.log import RunLog
+from fastroai.store.open_questions import Question
 from fastroai.store.trace import RunTrace
 
 GraphQuality: TypeAlias = Literal["clean", "degraded", "failed"]
 
 OutputT = TypeVar("OutputT", default=Any, covariant=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a paused run asks a person."""
-
-    node: str
-    visit: int
-    question: Any
-    """The output of the pause node, or what a step asks with `ctx.ask`."""
-    answer_schema: Mapping[str, JsonValue] | None = None
-    """JSON Schema of the answer, where its type is declared."""
-    id: str = ""
-    """Identifies the question among those of all runs: pass it to `Inbox.answer`."""
 
 
 class GraphUsage(RunUsage):

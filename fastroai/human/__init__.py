@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fastroai.human.inbox import Inbox as Inbox
     from fastroai.human.messages import send_message as send_message
     from fastroai.human.sinks import to_console as to_console
-    from fastroai.store.open_questions import OpenQuestion as OpenQuestion
+    from fastroai.store.open_questions import Question as Question
 
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
@@ -19,6 +19,6 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".inbox": ("Inbox",),
         ".messages": ("send_message",),
         ".sinks": ("to_console",),
-        "fastroai.store.open_questions": ("OpenQuestion",),
+        "fastroai.store.open_questions": ("Question",),
     },
 )

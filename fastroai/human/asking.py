@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import time
 from typing import Any
@@ -20,8 +20,9 @@ from fastroai.runtime.facts import AnswerGiven, QuestionAsked, question_id
 from fastroai.runtime.failures import leaves
 from fastroai.runtime.options import check_seconds
 from fastroai.store.log import Log, log_of
-from fastroai.store.payloads import PayloadCodec, seal, unseal
+from fastroai.store.payloads import PayloadCodec, unseal
 from fastroai.store.runs import DurableRun
+from fastroai.store.unsealing import seal_question
 from fastroai.store.values import value_from_json, value_to_json
 
 logger = logging.getLogger("fastroai.human")
@@ -82,7 +83,7 @@ class Ask:
     name: str
 
     def __post_init__(self) -> None:
-        check_deadline("ctx.ask", self.timeout, self.on_timeout)
+        check_deadline("a question", self.timeout, self.on_timeout)
         if not isinstance(self.to, str):
             raise ConfigurationError("to", self.to, "text")
         if not isinstance(self.name, str) or not self.name:
@@ -101,7 +102,8 @@ class Ask:
         """
         log, run = kept_log(scope, "the answer")
         key = question_id(place, self.name)
-        asked = self._asked(scope, key, visit, run.recorded.asked.get(key))
+        before = run.recorded.asked.get(key)
+        asked = self._asked(scope, key, visit, before)
         given = run.recorded.answers.get(key)
         if given is not None:
             try:
@@ -109,13 +111,13 @@ class Ask:
             except ValueError as error:
                 ref = question_ref(scope.run_id, key)
                 logger.warning("question %r is asked again: its answer does not fit: %s", ref, error)
-        if asked.deadline is not None and time() >= asked.deadline:
+        if before is not None and asked.deadline is not None and time() >= asked.deadline:
             if not isinstance(self.on_timeout, NotGiven):
                 return self.on_timeout
             raise QuestionTimedOut(
                 question_ref(scope.run_id, key), datetime.fromtimestamp(asked.deadline, UTC)
             )
-        log.halt(asked, self._sealed(asked, run.codec), place)
+        log.halt(asked, seal_question(asked, run.codec), place)
         raise Halted
 
     def _asked(self, scope: Scope, key: str, visit: int, before: QuestionAsked | None) -> QuestionAsked:
@@ -146,12 +148,3 @@ class Ask:
         if asked.options is not None and stored not in asked.options:
             raise ValueError(f"{stored!r} is none of the options")
         return value_from_json(stored, self.answer_type)
-
-    @staticmethod
-    def _sealed(asked: QuestionAsked, codec: PayloadCodec | None) -> QuestionAsked:
-        options = asked.options
-        return replace(
-            asked,
-            question=seal(asked.question, codec),
-            options=None if options is None else tuple(seal(one, codec) for one in options),
-        )

@@ -14,12 +14,12 @@ from fastroai.store.entries import entry_to_store
 from fastroai.store.headers import check_run_id, log_key, read_header, read_log
 from fastroai.store.history import check_filters
 from fastroai.store.index import Find
-from fastroai.store.open_questions import OpenQuestion, open_questions, positions_of, question_of
+from fastroai.store.open_questions import Question, open_questions, positions_of
 from fastroai.store.payloads import PayloadCodec, check_codec
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore
 from fastroai.store.runs import append_own, change_header, first_due
-from fastroai.store.unsealing import seal_messages
+from fastroai.store.unsealing import seal_messages, unseal_question
 
 _TRIES: Final = 10
 
@@ -55,7 +55,7 @@ class Inbox:
         tag: str | None = None,
         tenant: str | None = None,
         limit: int | None = None,
-    ) -> tuple[OpenQuestion, ...]:
+    ) -> tuple[Question, ...]:
         """Return the questions that wait for an answer: those of the newest run first, in the order asked.
 
         A run waits when nothing else in it can go on, so a question is listed when the run is paused. The
@@ -77,7 +77,7 @@ class Inbox:
         find = Find(pipeline=pipeline, tag=tag, tenant=tenant, asks=True)
         return await open_questions(self._store, find, self._codec, limit)
 
-    async def get(self, question_id: str) -> OpenQuestion:
+    async def get(self, question_id: str) -> Question:
         """Return an open question.
 
         Raises:
@@ -91,7 +91,7 @@ class Inbox:
         found = await read_header(self._store, run_id)
         found.check_not_running()
         recorded = RecordedRun(run_id, await read_log(self._store, found.header))
-        return question_of(open_question(recorded, key), found.header, self._codec)
+        return Question.of(unseal_question(open_question(recorded, key), self._codec), found.header)
 
     async def answer(
         self, question_id: str, value: object, *, reviewer: str = "", rationale: str = ""

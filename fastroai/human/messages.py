@@ -12,11 +12,12 @@ from pydantic_core import to_jsonable_python
 from fastroai.errors import ConfigurationError, MessageRejected, RevisionConflict, RunNotFound
 from fastroai.human.answers import question_ref
 from fastroai.human.schemas import problems_of
-from fastroai.runtime.facts import QuestionAsked, WaitStarted
+from fastroai.runtime.facts import WaitStarted
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.entries import RunHeader
-from fastroai.store.headers import check_run_id, mail_key, read_header, read_log_at
+from fastroai.store.headers import check_run_id, mail_key, read_header, read_log_from
 from fastroai.store.mailbox import post
+from fastroai.store.open_questions import asked_at
 from fastroai.store.payloads import PayloadCodec, check_codec, seal
 from fastroai.store.run_store import RunStore
 from fastroai.store.runs import change_header, first_due
@@ -75,20 +76,18 @@ async def _check(store: RunStore, header: RunHeader, name: str, value: JsonValue
     """Refuse a message that nobody can receive. Raises `MessageRejected`."""
     if header.status == "finished":
         raise MessageRejected(header.run_id, name, "the run has finished")
-    waiting = [at for at, known in header.receives if known == name]
-    if not waiting:
-        for entry in await read_log_at(store, header, header.questions):
-            if isinstance(entry, QuestionAsked) and name in (entry.name, entry.id):
-                ref = question_ref(header.run_id, entry.id)
-                raise MessageRejected(
-                    header.run_id, name, f"it would answer a question. Use Inbox.answer({ref!r}, ...)"
-                )
-        return
-    entries = await read_log_at(store, header, waiting)
-    schemas = [entry.value_schema for entry in entries if isinstance(entry, WaitStarted)]
-    problems = [problems_of(value, schema) for schema in schemas if schema is not None]
+    first = min((*header.questions, *(position for position, _ in header.receives)), default=None)
+    entries = {} if first is None else await read_log_from(store, header, first)
+    waiting = [entries.get(position) for position, known in header.receives if known == name]
+    schemas = [one.value_schema for one in waiting if isinstance(one, WaitStarted) and one.value_schema]
+    problems = [problems_of(value, schema) for schema in schemas]
     if problems and all(problems):
         raise MessageRejected(header.run_id, name, "; ".join(problems[0]))
+    for asked in () if waiting else asked_at(header.questions, entries):
+        if name in (asked.name, asked.id):
+            ref = question_ref(header.run_id, asked.id)
+            reason = f"it would answer a question. Use Inbox.answer({ref!r}, ...)"
+            raise MessageRejected(header.run_id, name, reason)
 
 
 async def _tell(store: RunStore, sent_to: RunHeader, name: str) -> None:

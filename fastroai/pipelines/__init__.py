@@ -8,6 +8,8 @@ from fastroai.pipelines.result import PipelineResult, PipelineUsage
 from fastroai.pipelines.router import BasePipeline, SplitPipeline
 from fastroai.pipelines.stream import PipelineStream
 from fastroai.runs.driving import DrivenRuns, DrivenState, Due
+from fastroai.runs.openings import OnExisting
+from fastroai.runs.turns import OnBusy
 from fastroai.runs.usage import StepTiming
 from fastroai.runtime import (
     BudgetRefused,
@@ -26,7 +28,7 @@ from fastroai.runtime import (
     StepStarted,
     TextChunk,
 )
-from fastroai.runtime.facts import FailureFacts
+from fastroai.runtime.facts import FailureFacts, Wait
 from fastroai.steps import (
     BaseStep,
     ConversationState,
@@ -42,6 +44,8 @@ from fastroai.steps import (
 )
 
 __all__ = [
+    "OnBusy",
+    "OnExisting",
     "BasePipeline",
     "BaseStep",
     "BudgetRefused",
@@ -78,5 +82,6 @@ __all__ = [
     "StepTiming",
     "StepUsage",
     "TextChunk",
+    "Wait",
     "step",
 ]

@@ -69,7 +69,8 @@ class PipelineMachine:
         self.running: dict[str, StepStarted] = {}
         """What has started and is not over, first started first."""
         self.halted: dict[str, tuple[Wait, ...]] = {}
-        """The steps that wait, first halted first, and what for."""
+        """What has halted, first halted first, and what it waits for; nothing where the run inside was
+        paused."""
         self._stop: RunFinished | None = None
         """How the run ends, where it ends before its time."""
         self._failed = self._pausing = self._finished = False
@@ -250,7 +251,7 @@ class PipelineMachine:
                     self._skip(step_id, self._stop.reason)
             finish = replace(self._stop)  # decided before what was running ended
         elif self.halted or self._ready:
-            if self._pausing:
+            if self._pausing or not self.waits:
                 finish = self._ending("paused", "pause_requested", "a pause was requested")
             else:
                 waits = ((step_id, wait) for step_id, waits in self.halted.items() for wait in waits)

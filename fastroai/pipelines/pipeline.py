@@ -13,7 +13,6 @@ from fastroai.contracts import Contract
 from fastroai.contracts.accepted import Accepted, Accepts
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, FastroAIError, attach_trace
-from fastroai.human.asking import Halted
 from fastroai.pipelines.contracting import bind_contracts
 from fastroai.pipelines.definition import define
 from fastroai.pipelines.drawing import draw_mermaid
@@ -21,18 +20,26 @@ from fastroai.pipelines.driving import DrivenPipeline
 from fastroai.pipelines.estimate import PastRuns, estimate_steps, total
 from fastroai.pipelines.nesting import output_inside
 from fastroai.pipelines.plan import build_plan
-from fastroai.pipelines.replay import Orchestration, first_divergence
+from fastroai.pipelines.replay import Orchestrated, Orchestration, first_divergence
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.pipelines.run import PipelineRun
 from fastroai.pipelines.setup import PipelineSetup
-from fastroai.runs.door import DepsT, FrontDoor
+from fastroai.runs.door import FrontDoor
 from fastroai.runs.driving import DrivenRuns
 from fastroai.runs.execution import Execution
 from fastroai.runs.inputs import check_mapping
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import RunKeeper, needed_store
 from fastroai.runs.request import RunRequest
-from fastroai.runtime import blocking
+from fastroai.runs.signatures import (
+    DepsT,
+    Estimates,
+    Forks,
+    InputT,
+    blocking_twin,
+    estimating,
+    forking,
+)
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in, resolve_all
 from fastroai.steps.context import RunData, StepData
@@ -46,7 +53,7 @@ from fastroai.tracing import Tracer
 from fastroai.usage import CostCalculator, Quote
 
 
-class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT]):
+class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT, InputT, OutputT]):
     """Steps that run the moment their own dependencies are done.
 
         pipeline = Pipeline(
@@ -57,7 +64,8 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
         result = await pipeline.execute({"text": "..."}, deps=deps)
         result.output, result.usage.total_cost_usd
 
-    Write `Pipeline[Deps, str](...)` to tell the editor the types of `deps` and of the output.
+    Write `Pipeline[Deps, Ticket, str](...)` to tell the editor the types of `deps`, of the inputs and of the
+    output. The type of the inputs is a TypedDict or any other mapping, such as `dict[str, str]`.
     """
 
     kind = "pipeline"
@@ -71,7 +79,7 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
         config: PipelineConfig | None = None,
         step_configs: Mapping[str, StepConfig] | None = None,
         contracts: Mapping[str, Contract] | None = None,
-        accepts: Accepts | None = None,
+        accepts: type[InputT] | Accepts | None = None,
     ) -> None:
         """Check and plan the pipeline.
 
@@ -162,20 +170,21 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
 
         `None` if everything is decided as it was, else where it was first not. As `trace.replay(self)`.
         """
-        return first_divergence(self._orchestration(), trace)
+        (orchestration,) = self.orchestrations()
+        return first_divergence(orchestration, trace)
 
-    def _orchestration(self) -> Orchestration:
-        return Orchestration(
-            setup=self._setup,
-            nested={
-                step_id: one.inner._orchestration()
-                for step_id, one in self.steps.items()
-                if isinstance(one, NestedStep) and isinstance(one.inner, Pipeline)
-            },
-        )
+    def orchestrations(self) -> tuple[Orchestration, ...]:
+        """Return what decides a run of it, with what may decide those nested in it. For `replay`."""
+        nested = {
+            step_id: one.inner.orchestrations()
+            for step_id, one in self.steps.items()
+            if isinstance(one, NestedStep) and isinstance(one.inner, Orchestrated)
+        }
+        return (Orchestration(self._setup, nested),)
 
     # --- running ---
 
+    @forking
     async def fork(
         self,
         run_id: str,
@@ -185,7 +194,7 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
         outputs: Mapping[str, Any] | None = None,
         new_run_id: str | None = None,
         store: object = None,
-        deps: DepsT | None = None,
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
     ) -> PipelineResult[OutputT]:
@@ -217,7 +226,7 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
         opening = await keeper.fork(run_id, at=at, inputs=inputs, outputs=outputs, new_run_id=new_run_id)
         return await self._execute(RunRequest(None, deps, tracer, context).opened_by(opening))
 
-    fork_sync = blocking(fork, of="pipeline")
+    fork_sync: Forks[DepsT, PipelineResult[OutputT]] = blocking_twin(fork, of="pipeline")
 
     def driven(self, *, store: object = None) -> DrivenRuns:
         """Return the runs of this pipeline whose steps you run yourself. See `DrivenRuns`.
@@ -228,7 +237,12 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
         keeper = self._keeper(needed_store(store, self.config.store))
         return DrivenRuns(keeper, self._accepts, partial(DrivenPipeline, self._setup))
 
-    async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None) -> Quote:
+    @estimating
+    async def estimate(
+        self,
+        inputs: InputT = None,  # type: ignore[assignment]
+        deps: DepsT = None,  # type: ignore[assignment]
+    ) -> Quote:
         """What `execute` with these inputs costs: at least, expected, at most, and why. Sends no request.
 
         `quote.parts` has each step: those of agents and nested pipelines are known, and others may say it
@@ -249,7 +263,7 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
         quote = total(self.name, self._plan, self._exempt, quotes, self._past_runs)
         return quote.within(None if self._limits is None else self._limits.budget)
 
-    estimate_sync = blocking(estimate, of="pipeline")
+    estimate_sync: Estimates[DepsT, InputT, Quote] = blocking_twin(estimate, of="pipeline")
 
     def as_step(
         self,
@@ -268,7 +282,8 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
 
     async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT:
         """Run inside a step, to what that gives. For `as_step`."""
-        return output_inside(await self.execute(inputs, context.deps, context=context.shared), context)
+        request = RunRequest(inputs, context.deps, context=context.shared, is_step=True)
+        return output_inside(await self._execute(request), context)
 
     def _keeper(self, store: RunStore) -> RunKeeper:
         return RunKeeper(
@@ -324,7 +339,6 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
                 if isinstance(error, FastroAIError):
                     error.step_outputs, error.run_id = dict(run.outputs), scope.run_id
             raise
-        if finish.waits and opened.log.scope is not scope:
-            raise Halted  # the step around it waits, too
+        opened.halt_around(finish)
         self._past_runs.add(scope.spent())
         return run

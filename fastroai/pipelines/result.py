@@ -20,7 +20,7 @@ from fastroai.runtime import Scope
 from fastroai.runtime.facts import RunStatus, Wait
 from fastroai.steps import ConversationState, StepUsage
 from fastroai.store.log import RunLog
-from fastroai.store.open_questions import OpenQuestion
+from fastroai.store.open_questions import Question
 from fastroai.store.trace import RunTrace
 
 OutputT = TypeVar("OutputT", default=Any, covariant=True)
@@ -109,7 +109,7 @@ class PipelineResult(Generic[OutputT]):
     """Whether a step returned an incomplete `ConversationState`."""
     waits: tuple[Wait, ...] = ()
     """What the steps of a paused run wait for, and until when."""
-    questions: tuple[OpenQuestion, ...] = ()
+    questions: tuple[Question, ...] = ()
     """The questions that a paused run waits for, in the order in which they were asked; see `ctx.ask`."""
     run_id: str
     quality: Quality = "clean"

@@ -5,21 +5,39 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from typing import Any, ClassVar, Final, Generic, Literal, Never
+from typing import Any, ClassVar, Final, Generic, Literal, Never, overload
 
-from typing_extensions import TypeVar
-
-from fastroai.errors import RunNotFound
+from fastroai.contracts.accepted import Accepted
+from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunNotFound
 from fastroai.human.answers import answers_to
 from fastroai.human.messages import send_message
-from fastroai.runs.inputs import check_mapping
-from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store, store_of
+from fastroai.runs.inputs import check_mapping, checked_inputs
+from fastroai.runs.openings import (
+    AlsoOnRecord,
+    OnExisting,
+    Opening,
+    RunKeeper,
+    needed_store,
+    store_of,
+)
 from fastroai.runs.remote import cancel_halted, signal_elsewhere
 from fastroai.runs.request import RunRequest
+from fastroai.runs.signatures import (
+    DepsT,
+    InputT,
+    Opens,
+    ResultT,
+    Resumes,
+    blocking_twin,
+    opening,
+    resuming,
+)
 from fastroai.runs.stream import RunStream
+from fastroai.runs.turns import OnBusy, Turn, WhenBusy, check_existing
 from fastroai.runs.waking import Waking
 from fastroai.runtime import blocking
 from fastroai.runtime.options import check_seconds
@@ -32,19 +50,20 @@ from fastroai.store.signals import Signal
 from fastroai.store.snapshot import RunSnapshot
 from fastroai.tracing import Tracer
 
-DepsT = TypeVar("DepsT", default=Any, contravariant=True)
-ResultT = TypeVar("ResultT", default=Any, covariant=True)
-
 _KIND: Final = attrgetter("kind")
 
 
-class FrontDoor(ABC, Generic[DepsT, ResultT]):
-    """What every kind of run offers. The base class of `Pipeline`, `Graph` and `BasePipeline`."""
+class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
+    """What every kind of run offers. The base class of `Pipeline`, `Graph` and `BasePipeline`.
+
+    The decorators of methods are for type checkers, which ask for `deps` unless none are needed.
+    """
 
     kind: ClassVar[str]
     """What errors call it."""
     name: str
     config: PipelineConfig
+    _accepts: Accepted | None = None
 
     # --- to be filled in ---
 
@@ -62,15 +81,19 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
 
     # --- new runs ---
 
+    @opening
     async def execute(
         self,
-        inputs: Mapping[str, Any] | None = None,
-        deps: DepsT | None = None,
+        inputs: InputT = None,  # type: ignore[assignment]  # as PydanticAI has it for deps
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         *,
         context: MutableMapping[str, Any] | None = None,
         run_id: str | None = None,
         store: object = None,
+        on_existing: OnExisting = "fail",
+        on_busy: OnBusy = "reject",
+        busy_timeout: float = 60.0,
     ) -> ResultT:
         """Run to the result. `run` is the same method.
 
@@ -84,6 +107,12 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
             context: What steps find as `ctx.shared`, by reference: clients, caches.
             run_id: The id of the run; a new one unless given.
             store: Where it is put on record, so that it can be resumed; that of the config unless given.
+            on_existing: What to do if the store has a run of this id. `"fail"` raises `RunExists`. `"resume"`
+                goes on with it, or returns its result if it has finished. `"return"` returns the result of a
+                run that has finished. `"replace"` deletes it, and begins anew. To go on, inputs that differ
+                from those on record replace them, as with `resume(inputs=...)`.
+            on_busy: What to do if a process has that run; as in `resume`.
+            busy_timeout: As in `resume`.
 
         Raises:
             StepExecutionError: a step of a pipeline failed, after its retries. It has the outputs and the
@@ -91,25 +120,31 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
             CostBudgetExceeded: a budget of this pipeline, or of the run around it, is used up.
             TimeLimitExceeded: `total_timeout` of a pipeline ran out.
             ContractViolation: the inputs are not what is accepted.
-            RunExists: the store has a run of this id.
+            RunExists: the store has a run of this id; or one to be returned that has not finished.
+            RunInProgress: a process has the run to go on with, for as long as this waits.
             ValueNotStorable: an input cannot be stored.
             RunStoreUnavailable: the store fails, and has failed each time. What it has is kept.
         """
-        return await self._begin(RunRequest(inputs, deps, tracer, context, run_id=run_id), store)
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
+        return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
 
     run = execute
-    execute_sync = blocking(execute, of=_KIND)
-    run_sync = blocking(run, of=_KIND, name="run")
+    execute_sync: Opens[DepsT, InputT, ResultT] = blocking_twin(execute, of=_KIND)
+    run_sync: Opens[DepsT, InputT, ResultT] = blocking_twin(run, of=_KIND, name="run")
 
+    @opening
     def stream(
         self,
-        inputs: Mapping[str, Any] | None = None,
-        deps: DepsT | None = None,
+        inputs: InputT = None,  # type: ignore[assignment]  # as PydanticAI has it for deps
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         *,
         context: MutableMapping[str, Any] | None = None,
         run_id: str | None = None,
         store: object = None,
+        on_existing: OnExisting = "fail",
+        on_busy: OnBusy = "reject",
+        busy_timeout: float = 60.0,
     ) -> RunStream[ResultT]:
         """Run and iterate what happens, as typed events; `stream.result` has the result after.
 
@@ -122,10 +157,14 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         Leaving early cancels the run. What `execute` raises is raised at the end of the iteration.
         """
         request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
-        return RunStream(lambda listener: self._begin(replace(request, listener=listener), store))
+        busy = WhenBusy(on_busy, busy_timeout)
+        return RunStream(
+            lambda listener: self._begin(replace(request, listener=listener), store, on_existing, busy)
+        )
 
     # --- going on ---
 
+    @resuming
     async def resume(
         self,
         run_id: str,
@@ -133,10 +172,12 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         inputs: Mapping[str, Any] | None = None,
         answers: Mapping[str, Any] | None = None,
         store: object = None,
-        deps: DepsT | None = None,
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
+        on_busy: OnBusy = "reject",
+        busy_timeout: float = 60.0,
     ) -> ResultT:
         """Go on with a run that was interrupted, has failed, was cancelled, or is paused.
 
@@ -152,10 +193,14 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
             tracer: As in `execute`.
             context: As in `execute`; it is not stored.
             force: Go on although the pipeline or graph has changed.
+            on_busy: What to do if a process has the run. `"reject"` raises `RunInProgress`. `"enqueue"` waits
+                until the run has ended or paused, in line with others who wait, in all processes.
+                `"interrupt"` cancels it, as `cancel` does, and goes on when it has ended.
+            busy_timeout: Seconds for which `on_busy` waits.
 
         Raises:
             RunNotFound: the store has no such run.
-            RunInProgress: a process is running it.
+            RunInProgress: a process is running it, for as long as `on_busy` waits.
             RunDefinitionChanged: the pipeline or graph has changed, unless `force`.
             AnswerRejected: an answer is not what its question asks for; nothing is on record.
             QuestionClosed: the run does not wait for one of the answers; nothing is on record.
@@ -164,10 +209,12 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
             RunFromOlderVersion: an earlier version of FastroAI has written its record.
         """
         request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
-        return await self._resume(request, store, force=force, also=self._answers(answers))
+        busy = WhenBusy(on_busy, busy_timeout)
+        return await self._resume(request, store, busy, force=force, also=self._answers(answers))
 
-    resume_sync = blocking(resume, of=_KIND)
+    resume_sync: Resumes[DepsT, ResultT] = blocking_twin(resume, of=_KIND)
 
+    @resuming
     def resume_stream(
         self,
         run_id: str,
@@ -175,21 +222,43 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         inputs: Mapping[str, Any] | None = None,
         answers: Mapping[str, Any] | None = None,
         store: object = None,
-        deps: DepsT | None = None,
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
+        on_busy: OnBusy = "reject",
+        busy_timeout: float = 60.0,
     ) -> RunStream[ResultT]:
         """`resume` as a stream: iterate the events of the rest of the run.
 
         The events of what finished before are not repeated: `follow` has the facts of the whole run.
         """
         request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
-        also = self._answers(answers)
+        also, busy = self._answers(answers), WhenBusy(on_busy, busy_timeout)
         return RunStream(
-            lambda listener: self._resume(replace(request, listener=listener), store, force=force, also=also)
+            lambda listener: self._resume(
+                replace(request, listener=listener), store, busy, force=force, also=also
+            )
         )
 
+    @overload
+    async def recover(
+        self: FrontDoor[None, InputT, ResultT],
+        *,
+        deps_for: None = None,
+        store: object = None,
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+    ) -> Mapping[str, ResultT | Exception]: ...
+    @overload
+    async def recover(
+        self,
+        *,
+        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]],
+        store: object = None,
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+    ) -> Mapping[str, ResultT | Exception]: ...
     async def recover(
         self,
         *,
@@ -310,7 +379,8 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         """Have a run that is running finish its current steps, and halt; `resume` goes on with it.
 
         From any process that reaches the store: a run in another one notices it within a second. It may end
-        before it halts. The run is the outermost one: what is nested in it runs to its end.
+        before it halts. Pipelines, graphs and routers that are steps of the run, and the variants of routers,
+        halt before their own next steps. What the code of a step runs itself goes on to its end.
 
         Raises:
             RunNotFound: nobody runs it here, and the store, if there is one, has no such run.
@@ -352,17 +422,62 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
             context=context,
         )
 
-    async def _begin(self, request: RunRequest[DepsT], store: object) -> ResultT:
-        return await self._execute(request.begun(store, self.config.store, self._keeper))
+    async def _begin(
+        self, request: RunRequest[DepsT], store: object, on_existing: OnExisting, busy: WhenBusy
+    ) -> ResultT:
+        if on_existing == "fail" and busy.do == "reject":
+            return await self._execute(request.begun(store, self.config.store, self._keeper))
+        check_existing(on_existing, busy, request.run_id)
+        check_mapping(request.inputs)
+        keeper = self._keeper(needed_store(store, self.config.store))
+        inputs = checked_inputs(self._accepts, dict(request.inputs or {}), self.name)
+        return await self._in_turn(
+            request, keeper, busy, lambda run_id: keeper.begin_or_go_on(on_existing, run_id, inputs)
+        )
 
     async def _resume(
-        self, request: RunRequest[DepsT], store: object, *, force: bool, also: AlsoOnRecord
+        self,
+        request: RunRequest[DepsT],
+        store: object,
+        busy: WhenBusy,
+        *,
+        force: bool,
+        also: AlsoOnRecord,
     ) -> ResultT:
         check_mapping(request.inputs)
         keeper = self._keeper(needed_store(store, self.config.store))
+        return await self._in_turn(
+            request,
+            keeper,
+            busy,
+            lambda run_id: keeper.take_up(run_id, request.inputs, force=force, also=also),
+        )
+
+    async def _in_turn(
+        self,
+        request: RunRequest[DepsT],
+        keeper: RunKeeper,
+        busy: WhenBusy,
+        open_it: Callable[[str], Awaitable[Opening]],
+    ) -> ResultT:
+        """Run an opening, which is asked for when it is the turn of this caller."""
         run_id = "" if request.run_id is None else request.run_id
-        opening = await keeper.take_up(run_id, request.inputs, force=force, also=also)
-        return await self._execute(request.opened_by(opening))
+        check_run_id(run_id)
+
+        async def interrupt() -> None:
+            if not self._heed(run_id, "cancel"):
+                with suppress(ConfigurationError, RunNotFound):  # it has ended meanwhile
+                    await signal_elsewhere(keeper.store, run_id, "cancel")
+
+        async with Turn(keeper.store, run_id, busy, interrupt) as turn:
+            while True:
+                await turn.wait()
+                try:
+                    opening = turn.ending_with(await open_it(run_id))
+                    return await self._execute(request.opened_by(opening))
+                except (RunInProgress, RunExists) as lost:
+                    if not turn.waits_again(lost):
+                        raise
 
     def _answers(self, answers: Mapping[str, Any] | None) -> AlsoOnRecord:
         return lambda recorded, _: answers_to(recorded, answers, codec=self.config.codec)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 from pydantic import JsonValue
 
@@ -13,6 +13,7 @@ from fastroai.errors import (
     ConfigurationError,
     RunCorrupt,
     RunDefinitionChanged,
+    RunExists,
     RunInProgress,
     RunNotFound,
     ValueNotStorable,
@@ -31,10 +32,21 @@ from fastroai.runtime.facts import (
 from fastroai.steps import ConversationState
 from fastroai.steps.durability import stored_output, stored_value
 from fastroai.store.adapter import adapt_run_store
-from fastroai.store.headers import FoundHeader, check_run_id, read_header, read_log
+from fastroai.store.entries import RunHeader
+from fastroai.store.headers import (
+    FoundHeader,
+    check_run_id,
+    encode_header,
+    header_key,
+    log_key,
+    read_header,
+    read_log,
+)
+from fastroai.store.history import RunSummary
 from fastroai.store.journal import Durability
 from fastroai.store.payloads import PayloadCodec, seal
 from fastroai.store.recorded import RecordedRun
+from fastroai.store.run_memory import MemoryRunStore
 from fastroai.store.run_store import RunStore
 from fastroai.store.runs import DurableRun
 from fastroai.store.signals import last_signal
@@ -46,6 +58,10 @@ PutOnRecord: TypeAlias = Callable[[Mapping[str, object]], Awaitable[DurableRun]]
 
 AlsoOnRecord: TypeAlias = Callable[[RecordedRun, Mapping[str, object]], Sequence[AnyFact]]
 """Makes of the record of a run, and its inputs so far, the facts that are put on record with the resume."""
+
+
+OnExisting: TypeAlias = Literal["fail", "resume", "return", "replace"]
+"""What `execute` does if the store has a run of this id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +98,15 @@ class RunKeeper:
     step_kind: str = "step"
     """What errors call it, and its steps."""
 
-    def begin(self, run_id: str | None, inputs: Mapping[str, object]) -> Opening:
-        """A new run."""
+    def begin(
+        self, run_id: str | None, inputs: Mapping[str, object], *, replacing: FoundHeader | None = None
+    ) -> Opening:
+        """A new run, perhaps instead of another that has its id."""
         run_id = uuid.uuid4().hex if run_id is None else run_id
         check_run_id(run_id)
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
-            return await self._begin([self.opened(run_id, given)])
+            return await self._begin([self.opened(run_id, given)], replacing)
 
         return Opening(run_id, inputs, open_run)
 
@@ -114,6 +132,33 @@ class RunKeeper:
         """
         recorded, found = await self.read(run_id, running_too=False)
         return await self._opening(recorded, found, inputs, force=force, also=also)
+
+    async def begin_or_go_on(
+        self, on_existing: OnExisting, run_id: str, inputs: Mapping[str, object]
+    ) -> Opening:
+        """A new run, or the one that has this id, as `FrontDoor.execute` says. Inputs have been checked.
+
+        Raises:
+            RunExists: it is to be returned, and has not finished.
+            RunInProgress: a process has it.
+            ConfigurationError: it has finished, with other inputs. Or as `take_up`.
+        """
+        try:
+            found = await read_header(self.store, run_id)
+        except RunNotFound:
+            return self.begin(run_id, inputs)
+        found.check_not_running()
+        if on_existing == "replace":
+            return self.begin(run_id, inputs, replacing=found)
+        if on_existing == "return" and found.header.status != "finished":
+            raise RunExists(run_id, RunSummary.of(found).status)
+        recorded, _ = await self.read(run_id, running_too=True)
+        known, given = self._as_json(self.restored(run_id, recorded.inputs)), self._as_json(inputs)
+        new = {name: inputs[name] for name in given if name not in known or known[name] != given[name]}
+        if found.header.status != "finished":
+            return await self.take_up(run_id, new, force=False)
+        copy = replace(self, store=await _copy(self.store, found.header))
+        return await copy.take_up(run_id, new, force=False)
 
     async def take_up_if(self, run_id: str, is_wanted: Callable[[FoundHeader], bool]) -> Opening | None:
         """A run that is wanted; `None` if it is not, or no longer. Raises as `take_up`."""
@@ -163,16 +208,6 @@ class RunKeeper:
         given = {**before, **(inputs or {})}
         return Opening(run_id, given, open_run, recorded.seconds, signal, is_forced=force)
 
-    async def look(self, run_id: str) -> tuple[RecordedRun, Mapping[str, object]]:
-        """The record of a run, as far as it is, and its inputs; nothing is taken up.
-
-        Raises:
-            RunNotFound: there is none.
-            RunCorrupt: it cannot be read.
-        """
-        recorded, _ = await self.read(run_id, running_too=True)
-        return recorded, self.restored(run_id, recorded.inputs)
-
     async def fork(
         self,
         run_id: str,
@@ -210,6 +245,12 @@ class RunKeeper:
         return Opening(new_id, {**before, **(inputs or {})}, open_run)
 
     # --- parts ---
+
+    def _as_json(self, inputs: Mapping[str, object]) -> dict[str, JsonValue]:
+        types = self.input_types
+        return {
+            name: value_to_json(value, types.get(name), f"input {name!r}") for name, value in inputs.items()
+        }
 
     def _steps(self) -> Mapping[str, JsonValue]:
         steps = self.definition["steps"]
@@ -273,8 +314,10 @@ class RunKeeper:
         entries = await read_log(self.store, found.header)
         return RecordedRun(run_id, [unseal_messages(entry, self.codec) for entry in entries]), found
 
-    async def _begin(self, entries: list[AnyFact]) -> DurableRun:
-        return await DurableRun.begin(self.store, entries, durability=self.durability, codec=self.codec)
+    async def _begin(self, entries: list[AnyFact], replacing: FoundHeader | None = None) -> DurableRun:
+        return await DurableRun.begin(
+            self.store, entries, durability=self.durability, codec=self.codec, replacing=replacing
+        )
 
     def opened(self, run_id: str, inputs: Mapping[str, object], forked_from: str | None = None) -> RunStarted:
         """The first fact of a run. Raises `ValueNotStorable`."""
@@ -308,6 +351,14 @@ class RunKeeper:
         except ValueError as error:
             reason = f"its inputs are not what the {self.kind} accepts: {error}"
             raise RunCorrupt(run_id, 1, reason) from error
+
+
+async def _copy(store: RunStore, header: RunHeader) -> RunStore:
+    """Return a store with this run alone. To resume it there gives its result again, and writes nothing."""
+    copy, log = MemoryRunStore(), await store.read(log_key(header))
+    await copy.append(log_key(header), log.values, revision=0)
+    await copy.compare_and_set(header_key(header.run_id), encode_header(header), revision=0)
+    return copy
 
 
 def store_of(given: object, configured: object) -> RunStore | None:

@@ -8,7 +8,6 @@ from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
-from fastroai.records import first_given
 from fastroai.runs.inputs import check_mapping
 from fastroai.runs.openings import Opening, RunKeeper, store_of
 from fastroai.runtime import Listener, Scope, current_scope
@@ -21,7 +20,7 @@ from fastroai.steps.hooks import RunHooks
 from fastroai.store.headers import check_run_id
 from fastroai.store.log import run_of
 from fastroai.store.run_store import RunStore
-from fastroai.tracing import NoOpTracer, Tracer
+from fastroai.tracing import NoOpTracer, SimpleTracer, Tracer
 from fastroai.usage.limits import Limits
 
 DepsT = TypeVar("DepsT", default=Any)
@@ -38,6 +37,8 @@ class RunRequest(Generic[DepsT]):
     listener: Listener | None = None
     opening: Opening | None = None
     run_id: str | None = None
+    is_step: bool = False
+    """Whether the run is a step of the run around it, or a variant of a router that is."""
 
     def opened_by(self, opening: Opening) -> RunRequest[DepsT]:
         """Return the request for a run that has an opening, whose inputs it gets."""
@@ -52,13 +53,18 @@ class RunRequest(Generic[DepsT]):
     ) -> Scope:
         """The scope of the run, under the current one; not entered yet."""
         parent, opening = current_scope(), self.opening
+        tracer = self.tracer_of(parent)
+        if config.trace is False:
+            tracer = NoOpTracer()
+        elif config.trace is True and tracer is None:
+            tracer = SimpleTracer()
         return Scope(
             kind,
             name,
             parent=parent,
             limits=limits,
             deps=self.deps,
-            tracer=self.tracer_of(parent) if first_given(config.trace, default=True) else NoOpTracer(),
+            tracer=tracer,
             listener=both(hooks.listener(name, around=parent), self.listener),
             provider_limits=config.provider_limits,
             run_id=self.run_id if opening is None else opening.run_id,

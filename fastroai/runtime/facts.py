@@ -325,7 +325,10 @@ class RunFinished(Fact):
 
 @dataclass(slots=True, kw_only=True)
 class PauseRequested(Fact):
-    """Somebody asked the run to pause: running steps may finish, and no other step starts."""
+    """Somebody asked the run to pause: running steps may finish, and no other step starts.
+
+    Pipelines and graphs that are steps have one of their own.
+    """
 
     kind: ClassVar[str] = "pause_requested"
 
@@ -438,11 +441,14 @@ class StepCancelled(StepFact):
 
 @dataclass(slots=True)
 class StepHalted(StepFact):
-    """A step waits for something. It runs again, from its beginning, when the run is resumed."""
+    """A step waits for something, or runs a pipeline or graph that was paused.
+
+    It runs again, from its beginning, when the run is resumed.
+    """
 
     kind: ClassVar[str] = "step_halted"
     waits: tuple[Wait, ...]
-    """What it, or what runs in it, waits for."""
+    """What it, or what runs in it, waits for; nothing if it was paused."""
     _: KW_ONLY
     attempt: int = 1
     duration_ms: float = 0.0
@@ -761,18 +767,20 @@ class SpendingRecorded(Fact):
 
 @dataclass(slots=True, kw_only=True)
 class ToolEnded(Fact):
-    """A tool returned, or asked the model to try again."""
+    """A tool returned, asked the model to try again, or deferred its call."""
 
     kind: ClassVar[str] = "tool_ended"
     place: str
     tool: str
     """Identifies the tool call: the name, and a hash of the id and the arguments."""
     result: Any = None
-    """In a fact from a log, and in a trace, its JSON."""
+    """The result, or the metadata of a deferred call. In a fact from a log, and in a trace, its JSON."""
     retry: JsonValue = None
     """The message to the model, if the tool gave no result."""
     is_final: bool = False
     """Whether that message says that the tool failed, rather than asks to try again."""
+    deferred: Literal["approval", "call"] | None = None
+    """Whether the tool needs approval, or its result comes from outside."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -950,7 +950,7 @@ class StepContext(Generic[DepsT_co]):
         )
         scope = self.scope.in_this_process()
         scope.check_process()
-        record = replace(record, step_id=self.step_id)
+        record = replace(record, step_id=self.step_id, variant=self.scope.variant)
         stop = record_spending(scope, record)
         record_own_spending(scope, record)
         self.uncertain += charge_shared(scope, record)

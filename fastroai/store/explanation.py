@@ -123,8 +123,9 @@ def _sentences(
             case StepHalted():
                 running.pop(entry.place, None)
                 halted = _cost(ended.get((entry.place, entry.at)))
-                waits = ", ".join(map(str, entry.waits))
-                yield entry, f"{entry.place}: halted, and {waits}{halted}"
+                waits = ", ".join(f"and {wait}" for wait in entry.waits)
+                why = waits or "because a pause was requested"
+                yield entry, f"{entry.place}: halted, {why}{halted}"
             case QuestionAsked(name=name) if name:
                 yield entry, f"{entry.place}: asks a person (question {entry.id})"
             case QuestionAsked():

@@ -46,6 +46,7 @@ from fastroai.store.index import (
     indexed,
     run_in_index,
 )
+from fastroai.store.open_questions import Question, asked_at
 from fastroai.store.payloads import PayloadCodec, check_codec, unseal_text
 from fastroai.store.run_store import RunStore
 from fastroai.store.snapshot import RunSnapshot, RunState
@@ -217,7 +218,12 @@ class RunHistory:
         trace = await self._trace(found.header)
         # The log was read later, and it is the truth. Only the header knows whether a process has the run.
         has_died = trace.ended is None and found.is_interrupted
-        return RunSnapshot(status="interrupted" if has_died else trace.status, trace=trace)
+        asked = asked_at(found.header.questions, dict(enumerate(trace.entries, 1)))
+        return RunSnapshot(
+            status="interrupted" if has_died else trace.status,
+            trace=trace,
+            questions=tuple(Question.of(one, found.header) for one in asked),
+        )
 
     async def _trace(self, header: RunHeader) -> RunTrace:
         from fastroai.store.trace import RunTrace

@@ -29,8 +29,10 @@ class Log:
         """Facts that no store keeps."""
         self.finished: RunFinished | None = None
         """The fact with which the run ended, if no exception ended it."""
-        self.heed: Callable[[Signal], None] = lambda signal: None
-        """Does what is asked of the run, if its process knows how."""
+        self.heeding: dict[Scope, Callable[[Signal], None]] = {}
+        """What does what is asked of the run, by scope: the outermost one, then those that are its steps."""
+        self.is_pausing = False
+        """Whether somebody has asked the run to pause."""
         self.asked: dict[str, QuestionAsked] = {}
         """The questions that wait for an answer, by id, as this process has asked them."""
         self.waiting: dict[str, WaitStarted] = {} if run is None else run.recorded.waiting
@@ -45,6 +47,16 @@ class Log:
         self._waits: dict[str, tuple[str, Wait]] = {}
         """What halted steps wait for, by id, with their places."""
         self._is_over = False
+
+    def heed(self, signal: Signal) -> None:
+        """Do what is asked of the run, from any thread.
+
+        A pause reaches the runs inside too, also those that begin later. A cancellation reaches them through
+        the outermost run.
+        """
+        self.is_pausing |= signal == "pause"
+        for heed in [*self.heeding.values()][: None if signal == "pause" else 1]:
+            heed(signal)
 
     def halt(self, fact: QuestionAsked | WaitStarted, stored: AnyFact | None, place: str) -> None:
         """Keep what the step at a place waits for, which halts it. From any thread."""

@@ -12,6 +12,7 @@ from time import time
 from typing import Any, Final
 
 from fastroai.errors import (
+    QuestionClosed,
     RevisionConflict,
     RunExists,
     RunInProgress,
@@ -21,6 +22,7 @@ from fastroai.records import Usage
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import (
     WAITS,
+    AnswerGiven,
     AnyFact,
     RunFinished,
     RunResumed,
@@ -38,9 +40,11 @@ from fastroai.store.headers import (
     decode_header,
     encode_header,
     header_key,
+    keys_of,
     log_key,
     new_epoch,
     read_header,
+    read_log,
     utc_day,
 )
 from fastroai.store.index import add_to_index, in_any_order, remove_from_index
@@ -50,10 +54,11 @@ from fastroai.store.open_questions import positions_of
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore, StoredValues
-from fastroai.store.unsealing import unseal_payloads
+from fastroai.store.unsealing import unseal_messages, unseal_payloads
 
 LEASE: Final = 30.0
 """Seconds after which a process counts as dead that has not renewed its lease."""
+_TRIES: Final = 10
 
 logger = logging.getLogger("fastroai.store")
 
@@ -106,18 +111,20 @@ class DurableRun:
         codec: PayloadCodec | None,
         tags: Collection[str] = (),
         tenant: str | None = None,
+        replacing: FoundHeader | None = None,
     ) -> DurableRun:
         """Put a new run on record: `RunStarted`, and what it takes over from the run that it was forked from.
 
-        `tags` and `tenant` are for finding the run later.
+        `tags` and `tenant` are for finding the run later. The run that it is `replacing` is gone afterwards:
+        one write of the header decides it, so no process sees none of them, or both.
 
         Raises:
-            RunExists: the id is taken.
+            RunExists: the id is taken, or the run to be replaced has gone on since its header was found.
         """
         recorded = RecordedRun("", entries)
-        header, now = await new_header(store, recorded.opened, tags=tags, tenant=tenant)
+        header, now = await new_header(store, recorded.opened, tags=tags, tenant=tenant, replacing=replacing)
         with _owned(header, now) as header:
-            await begin_record(store, header, entries)
+            await begin_record(store, header, entries, replacing=replacing)
             journal = _journal(store, header, len(entries), durability, codec)
             return cls(store, header, journal, recorded, codec)
 
@@ -137,26 +144,50 @@ class DurableRun:
         """Take up a run that no process has.
 
         `found` is its header, and `recorded` its log up to `position`, read after the header. `resumed` and
-        `also` are stored together or not at all; afterwards `recorded` has them too.
+        `also` are stored together or not at all; afterwards `recorded` has them too, and the answers that
+        were given meanwhile.
 
         Raises:
             RunInProgress: another process has it, or had it since then.
             RunNotFound: it was deleted since then.
+            QuestionClosed: a question was answered since then that `also` answers.
         """
-        held = await read_header(store, found.header.run_id)
-        if held.header.epoch != found.header.epoch:
-            raise _deleted(store, found.header)
-        held.check_not_running()
-        if held.revision != found.revision:
-            raise _in_progress(held)
         new = (resumed, *also)
+        for _ in range(_TRIES):
+            held = await read_header(store, found.header.run_id)
+            if held.header.epoch != found.header.epoch:
+                raise _deleted(store, found.header)
+            held.check_not_running()
+            if held.revision != found.revision:
+                position += await _read_answers(store, held.header, recorded, position, also, codec)
+            with suppress(RevisionConflict):
+                return await cls._take(store, recorded, new, position, held, durability, codec)
+        raise held.in_progress()
+
+    @classmethod
+    async def _take(
+        cls,
+        store: RunStore,
+        recorded: RecordedRun,
+        new: Sequence[AnyFact],
+        position: int,
+        held: FoundHeader,
+        durability: Durability,
+        codec: PayloadCodec | None,
+    ) -> DurableRun:
+        """Take a run up whose header is still as it was found. Raises `RevisionConflict` if it is not."""
         with _owned(halted_no_longer(held.header), held.now) as header:
             await add_to_index(store, header, before=held.header)
-            try:
-                await _replace(store, header, found.revision)
-                await append_own(store, log_key(header), [entry_to_store(entry) for entry in new], position)
-            except RevisionConflict:
-                raise await _taken(store, header) from None
+            await _replace(store, header, held.revision)
+            stored = [entry_to_store(entry) for entry in new]
+            for _ in range(_TRIES):
+                with suppress(RevisionConflict):
+                    await append_own(store, log_key(header), stored, position)
+                    break
+                # Somebody had looked at the header before it was ours, and has answered now.
+                position += await _read_answers(store, header, recorded, position, new, codec)
+            else:
+                raise await _taken(store, header)
             await _leave_index(store, held.header, header)
             recorded.add(new)
             journal = _journal(store, header, position + len(new), durability, codec)
@@ -293,14 +324,15 @@ async def new_header(
     *,
     tags: Collection[str] = (),
     tenant: str | None = None,
+    replacing: FoundHeader | None = None,
 ) -> tuple[RunHeader, datetime]:
     """Return a header for a new run, which no process has yet, and the time of the store's own clock.
 
     Raises:
-        RunExists: the id is taken.
+        RunExists: the id is taken, unless by the run to be replaced.
     """
     found = await store.read(header_key(opened.run_id))
-    if found.values:
+    if found.values and (replacing is None or found.revision != replacing.revision):
         raise RunExists(opened.run_id, decode_header(opened.run_id, found.values[-1]).status)
     header = RunHeader(
         run_id=opened.run_id,
@@ -316,22 +348,40 @@ async def new_header(
     return header, found.now
 
 
-async def begin_record(store: RunStore, header: RunHeader, entries: Sequence[AnyFact]) -> None:
+async def begin_record(
+    store: RunStore,
+    header: RunHeader,
+    entries: Sequence[AnyFact],
+    *,
+    replacing: FoundHeader | None = None,
+) -> None:
     """Put a new run on record, as a whole or not at all.
 
     Raises:
-        RunExists: the id was taken meanwhile.
+        RunExists: the id was taken meanwhile, or the run to be replaced has gone on.
     """
     # The header last: nobody sees the others before that.
     stored = [entry_to_store(entry) for entry in entries]
     await in_any_order([append_own(store, log_key(header), stored, 0), add_to_index(store, header)])
     try:
-        await _replace(store, header, 0)
+        await _replace(store, header, 0 if replacing is None else replacing.revision)
     except RevisionConflict:
         with suppress(Exception):  # a purge removes them, too
             await store.delete(log_key(header))
             await remove_from_index(store, header)
         raise RunExists(header.run_id, "running") from None
+    if replacing is not None:
+        await _forget(store, replacing.header)
+
+
+async def _forget(store: RunStore, replaced: RunHeader) -> None:
+    """Delete what a run has besides its header, which another run has now. A purge deletes it, too."""
+    try:
+        for key in keys_of(replaced):
+            await store.delete(key)
+        await remove_from_index(store, replaced)
+    except Exception as error:  # a store can be the user's, and raise anything
+        logger.warning("run %r: what it replaces could not be deleted: %s", replaced.run_id, error)
 
 
 async def change_header(store: RunStore, found: FoundHeader, header: RunHeader) -> None:
@@ -362,22 +412,42 @@ def _journal(
     return Journal(store, header.run_id, key, revision=revision, durability=durability, codec=codec)
 
 
+async def _read_answers(
+    store: RunStore,
+    header: RunHeader,
+    recorded: RecordedRun,
+    position: int,
+    new: Sequence[AnyFact],
+    codec: PayloadCodec | None,
+) -> int:
+    """Add the answers to a record that people have given since it was read; return their number.
+
+    Raises:
+        RunInProgress: a process has had the run since then.
+        RunNotFound: it was deleted since then.
+        QuestionClosed: one of `new` is an answer to the same question.
+    """
+    entries = (await read_log(store, header))[position:]
+    if not all(isinstance(entry, AnswerGiven) for entry in entries):
+        raise await _taken(store, header)
+    given = {entry.id for entry in new if isinstance(entry, AnswerGiven)}
+    for entry in entries:
+        if isinstance(entry, AnswerGiven) and entry.id in given:
+            raise QuestionClosed(f"{header.run_id}:{entry.id}", "it was answered at the same time")
+    recorded.add(unseal_messages(entry, codec) for entry in entries)
+    return len(entries)
+
+
 async def _taken(store: RunStore, ours: RunHeader) -> RunInProgress | RunNotFound:
     """Return why a run could not be taken up: another process took it up or deleted it meanwhile."""
     try:
         found = await read_header(store, ours.run_id)
         if found.header.epoch == ours.epoch:
-            return _in_progress(found)
+            return found.in_progress()
     except RunNotFound:
         pass
     await remove_from_index(store, ours)
     return _deleted(store, ours)
-
-
-def _in_progress(found: FoundHeader) -> RunInProgress:
-    """Return the error for a run that another process has had, and may have ended, since it was read."""
-    header = found.header
-    return RunInProgress(header.run_id, header.owner or "another process", header.lease_until or found.now)
 
 
 def _deleted(store: RunStore, header: RunHeader) -> RunNotFound:

@@ -53,6 +53,16 @@ def unseal_payloads(entry: AnyFact, codec: PayloadCodec | None) -> AnyFact:
     return _with_payloads(entry, lambda stored: unseal(stored, codec))
 
 
+def unseal_question(asked: QuestionAsked, codec: PayloadCodec | None) -> QuestionAsked:
+    """Return a question with what is asked and its options unsealed."""
+    return _with_question(asked, lambda stored: unseal(stored, codec))
+
+
+def seal_question(asked: QuestionAsked, codec: PayloadCodec | None) -> QuestionAsked:
+    """The other way round."""
+    return _with_question(asked, lambda value: seal(value, codec))
+
+
 def seal_payloads(entry: AnyFact) -> AnyFact:
     """Return an entry of a trace, whose payload is unsealed, in the form of a log without a codec."""
     return _with_payloads(entry, lambda value: seal(value, None))
@@ -70,9 +80,8 @@ def _with_payloads(entry: AnyFact, change: Callable[[JsonValue], JsonValue]) -> 
             return replace(entry, result=change(entry.result), retry=change(entry.retry))
         case OnceDone():
             return replace(entry, result=change(entry.result))
-        case QuestionAsked(options=options):
-            changed = None if options is None else tuple(map(change, options))
-            return replace(entry, question=change(entry.question), options=changed)
+        case QuestionAsked():
+            return _with_question(entry, change)
         case AnswerGiven():
             return replace(entry, answer=change(entry.answer))
         case WaitEnded():
@@ -92,6 +101,11 @@ def _with_payloads(entry: AnyFact, change: Callable[[JsonValue], JsonValue]) -> 
         case _:
             assert_never(entry)
     return entry
+
+
+def _with_question(asked: QuestionAsked, change: Callable[[JsonValue], JsonValue]) -> QuestionAsked:
+    options = None if asked.options is None else tuple(map(change, asked.options))
+    return replace(asked, question=change(asked.question), options=options)
 
 
 def seal_messages(entry: AnyFact, codec: PayloadCodec | None) -> AnyFact:

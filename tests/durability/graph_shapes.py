@@ -10,7 +10,7 @@ from typing import Any, Final
 from durability.shapes import AGAIN, RESPONSES, Letter, Shape, agent, effect, ran, talk, tools, waits
 
 from fastroai import Pipeline, PipelineConfig, StepConfig, StepContext, step
-from fastroai.graphs import AgentNode, Conversation, Edge, Graph, Node, Verdict
+from fastroai.graphs import AgentNode, Edge, Graph, GraphConversation, Node, Verdict
 from fastroai.places import without_attempts
 from fastroai.steps.base import BaseStep
 from fastroai.steps.durability import step_place
@@ -486,7 +486,7 @@ def waited() -> Parts:
 @graph
 def compacted() -> Parts:
     """A conversation that gets too long, and is summarized, in each turn of a loop."""
-    conversation = Conversation(compact_above=40, summarizer=agent("summarizer"), keep_phases=1)
+    conversation = GraphConversation(compact_above=40, summarizer=agent("summarizer"), keep_phases=1)
     nodes = {
         "count": Node(counts(3), writes=["count", "more"]),
         "tell": talk("tell", "count"),

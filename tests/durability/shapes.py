@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel
-from pydantic_ai import Agent, ModelRetry, RunContext, TextOutput, Tool
+from pydantic_ai import Agent, CallDeferred, ModelRetry, RunContext, TextOutput, Tool
 from pydantic_ai.models.fallback import FallbackModel
 
 from fastroai import (
+    AskPeople,
     BasePipeline,
     Budget,
     FastroAgent,
@@ -163,6 +164,12 @@ SCRIPTS: Final[Mapping[str, tuple[Turn, ...]]] = {
     "poll": tuple((_call("poll", 0, "call_0"),) for _ in range(4)),
     "poll again": tuple((_call("poll", 0, "call_0"),) for _ in range(3)),
     "team": tuple((_call("team", 0, "call_0"),) for _ in range(3)),
+    # An answer with a call that needs approval, one for a result from outside, and one that just runs; and
+    # then the first again, with the same id.
+    "refunds": (
+        (_call("approved", 1), _call("elsewhere", 2), _call("fact", 3)),
+        (_call("approved", 1),),
+    ),
     "pipe": ((_call("pipe", 1), _call("pipe", 2)), (_call("pipe", 3),), (_call("pipe", 4),)),
     "pipe two": ((_call("pipe", 5),), (_call("pipe", 6),)),
 }
@@ -215,6 +222,17 @@ def _returns(ctx: RunContext[Any], tool: str) -> int:
         for message in ctx.messages
         for part in message.parts
     )
+
+
+async def approved(ctx: RunContext[Any], number: int) -> str:
+    turn = _returns(ctx, "approved")
+    Notebook.write("tool", f"approved({turn})")
+    return f"{turn} approved"
+
+
+async def elsewhere(number: int) -> str:
+    Notebook.write("tool", f"elsewhere({number})")
+    raise CallDeferred(metadata={"elsewhere": number})
 
 
 async def fact(number: int) -> dict[str, object]:
@@ -271,7 +289,11 @@ class Shape:
     pipeline: Pipeline[Any, Any]
     inputs: Mapping[str, Any]
     answers: Mapping[str, Any] = field(default_factory=dict)
-    """What people answer, by question."""
+    """What people answer, by question, or by the tool that a question is about."""
+
+    def answer_to(self, question: Any) -> Any:
+        """What people answer to a question."""
+        return self.answers[question if isinstance(question, str) else question["tool_name"]]
 
 
 BUDGETS_USD: Final = {"budgeted": Decimal("0.0015")}
@@ -479,6 +501,26 @@ def asked(config: PipelineConfig) -> Shape:
 
 
 @shape
+def approvals(config: PipelineConfig) -> Shape:
+    """Tool calls wait for people, whose answers come with several resumptions."""
+    clerk = agent(
+        "clerk",
+        tools=[Tool(approved, requires_approval=True), Tool(elsewhere), Tool(fact)],
+        capabilities=[AskPeople()],
+    )
+
+    @step
+    async def refund(ctx: StepContext) -> str:
+        ran(ctx)
+        return str((await ctx.run(clerk, "refunds")).output)
+
+    steps = {"refund": refund, "free": talk("free"), "end": talk("end", "refund")}
+    pipeline = Pipeline("approvals", steps, {"end": ["refund", "free"]}, config=config)
+    answers = {"approved": True, "elsewhere": "from outside"}
+    return Shape(pipeline, {"text": "refunds"}, answers)
+
+
+@shape
 def mapped(config: PipelineConfig) -> Shape:
     mapper = agent("mapper")
 
@@ -632,7 +674,7 @@ def fallback(config: PipelineConfig) -> Shape:
     )
 
 
-class Desk(BasePipeline[Any, str]):
+class Desk(BasePipeline[Any, Any, str]):
     """Asks an agent where to go."""
 
     def __init__(self) -> None:

@@ -138,8 +138,8 @@ async def perform(task: Task, shape: Shape | GraphShape) -> dict[str, Any]:
                 result = await go_on(pipeline, task.run_id, result.waits, store)
                 continue
             first, *others = result.questions
-            given = {one.id: shape.answers[one.question] for one in others}
-            await Inbox(store).answer(first.id, shape.answers[first.question], reviewer="Mia")
+            given = {one.id: shape.answer_to(one.question) for one in others}
+            await Inbox(store).answer(first.id, shape.answer_to(first.question), reviewer="Mia")
             result = await pipeline.resume(task.run_id, store=store, answers=given)
         if shape.answers:
             assert result.trace.replay(pipeline) is None

@@ -111,7 +111,7 @@ class GraphMachine:
         self.questions: dict[Visit, QuestionAsked] = {}
         """The questions of pause nodes that wait for a person, first asked first."""
         self._halted: dict[Unit, tuple[Branch, tuple[Wait, ...]]] = {}
-        """Visits whose steps wait, and what for."""
+        """Visits that have halted, and what they wait for; nothing where a run inside was paused."""
         self._branches: dict[str, Branch] = {}
         self._unwinding: dict[Visit, list[tuple[set[Visit], Callable[[], None]]]] = {}
         self._dead_ends: dict[str, None] = {}
@@ -594,10 +594,11 @@ class GraphMachine:
             reason = f"no terminal was reached: no edge was taken after {where}"
             self._finish("failed", "no_terminal", reason)
         else:
-            asking = (*self._asking.values(), *(branch for branch, _ in self._halted.values()))
-            waits = (*asking, *(branch for _, branch in self._ready))
+            asked = [branch for branch, questions in self._halted.values() if questions]
+            paused = [branch for branch, questions in self._halted.values() if not questions]
+            waits = (*self._asking.values(), *asked, *paused, *(branch for _, branch in self._ready))
             waiting = tuple(branch.visit.node for branch in waits)
-            if self._pausing:
+            if self._pausing or not self.waits:
                 self._finish("paused", "pause_requested", "a pause was requested", waiting=waiting)
             else:
                 self._finish("paused", *why_paused(self._waits()), waiting=waiting)

@@ -19,7 +19,7 @@ from support.stored_runs import change_header, header_of
 
 from fastroai.errors import ConfigurationError, RunConflict, RunStoreUnavailable
 from fastroai.graphs import Edge, Graph, Node
-from fastroai.human import Inbox, OpenQuestion
+from fastroai.human import Inbox, Question
 from fastroai.pipelines import PipelineConfig, StepContext, step
 from fastroai.records import Usage
 from fastroai.runtime.facts import (
@@ -91,7 +91,7 @@ async def test_a_question_is_found_until_somebody_answers_it(store: Any) -> None
     await graph.run({"amount": 12}, run_id="r", store=store)
     (asked,) = await Inbox(store).list()
     (fact,) = [f for f in (await store.trace("r")).entries if isinstance(f, QuestionAsked)]
-    assert asked == OpenQuestion(
+    assert asked == Question(
         id=f"r:{fact.id}",
         run_id="r",
         pipeline="refunds",
