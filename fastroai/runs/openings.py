@@ -156,21 +156,20 @@ class RunKeeper:
         if on_existing == "replace":
             return self.begin(run_id, inputs, replacing=found)
         if on_existing == "return" and found.header.status != "finished":
-            raise RunExists(run_id, RunSummary.of(found.header, found.now).status)
+            raise RunExists(run_id, RunSummary.of(found).status)
         recorded, _ = await self.read(run_id, running_too=True)
-        before = self.restored(run_id, recorded.inputs)
-        known, given = self._as_json(before), self._as_json(inputs)
+        known, given = self._as_json(self.restored(run_id, recorded.inputs)), self._as_json(inputs)
         new = {name: inputs[name] for name in given if name not in known or known[name] != given[name]}
         if found.header.status != "finished":
             return await self.take_up(run_id, new, force=False)
         copy = replace(self, store=await _copy(self.store, found.header))
         return await copy.take_up(run_id, new, force=False)
 
-    async def take_up_interrupted(self, run_id: str) -> Opening | None:
-        """A run whose process died; `None` if it is not such a run, or no longer. Raises as `take_up`."""
+    async def take_up_if(self, run_id: str, is_wanted: Callable[[FoundHeader], bool]) -> Opening | None:
+        """A run that is wanted; `None` if it is not, or no longer. Raises as `take_up`."""
         try:
             recorded, found = await self.read(run_id, running_too=False)
-            if RunSummary.of(found.header, found.now).status != "interrupted":
+            if not is_wanted(found):
                 return None
             return await self._opening(recorded, found, None, force=False, also=None)
         except (RunInProgress, RunNotFound):
