@@ -27,7 +27,6 @@ from fastroai.graphs import (
     GraphQuality,
     GraphStream,
     NodeFailure,
-    Question,
     Ruling,
     RunFinished,
     StepFailed,
@@ -36,6 +35,7 @@ from fastroai.graphs import (
     StepStarted,
     When,
 )
+from fastroai.human import Question
 from fastroai.pipelines import RunEvent
 from fastroai.store import RunTrace
 
