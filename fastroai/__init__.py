@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from fastroai.graphs import GraphConversation as GraphConversation
     from fastroai.graphs import GraphResult as GraphResult
     from fastroai.graphs import Node as Node
+    from fastroai.graphs import Send as Send
     from fastroai.graphs import Verdict as Verdict
     from fastroai.human import Inbox as Inbox
     from fastroai.pipelines import BasePipeline as BasePipeline
@@ -173,7 +174,16 @@ __all__, __getattr__, __dir__ = lazy_names(
             "usage_of",
         ),
         ".expressions": ("Expression",),
-        ".graphs": ("AgentNode", "GraphConversation", "Edge", "Graph", "GraphResult", "Node", "Verdict"),
+        ".graphs": (
+            "AgentNode",
+            "GraphConversation",
+            "Edge",
+            "Graph",
+            "GraphResult",
+            "Node",
+            "Send",
+            "Verdict",
+        ),
         ".human": ("Inbox",),
         ".pipelines": (
             "BasePipeline",

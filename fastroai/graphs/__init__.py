@@ -7,6 +7,7 @@ from fastroai.graphs.graph import Graph
 from fastroai.graphs.machine.branches import GraphPath
 from fastroai.graphs.machine.events import Ending
 from fastroai.graphs.machine.routing import EdgeOutcome
+from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.result import GraphQuality, GraphResult, GraphStream, GraphUsage
 from fastroai.graphs.shape.edge import Edge, When
 from fastroai.graphs.shape.node import Node
@@ -59,6 +60,7 @@ __all__ = [
     "Ruling",
     "RunFinished",
     "RunStarted",
+    "Send",
     "StepCancelled",
     "StepFailed",
     "StepFinished",

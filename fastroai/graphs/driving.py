@@ -105,7 +105,7 @@ class DrivenGraph:
                         "fact", fact.kind, f"a QuestionAsked, because {fact.step_id!r} is a pause node"
                     )
                 output = checked_output(fact.step_id, fact.output, self._setup.declared.get(fact.step_id))
-                writes_of(fact.step_id, output, self._setup.plan.writes.get(fact.step_id), fact.written)
+                writes_of(self._setup.plan, fact.step_id, output, fact.written)
                 return (*written, replace(fact, output=self._value(fact, output), written={}))
             case QuestionAsked():
                 if fact.step_id not in self._setup.plan.pauses:

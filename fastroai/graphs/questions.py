@@ -67,7 +67,7 @@ def answer_to(
     visit = Visit(asked.step_id, asked.visit)
     checked = _checked(setup, visit, answer)
     try:
-        writes_of(visit.node, checked, setup.plan.writes.get(visit.node), {})
+        writes_of(setup.plan, visit.node, checked, {})
     except ContractViolation as error:
         raise ConfigurationError("input", answer, f"what node {visit.node!r} writes: {error}") from error
     what = f"the answer to node {visit.node!r}"

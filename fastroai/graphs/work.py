@@ -181,7 +181,7 @@ class GraphWork:
         """What an output comes to: an answer, a question, a decision.
 
         Raises:
-            ConfigurationError: it asks for more, which only pause nodes do.
+            ConfigurationError: it asks for more, which only pause nodes do, or sends what it cannot send.
             ContractViolation: it is not what the node writes.
         """
         if isinstance(output, ConversationState) and output.is_incomplete:
@@ -204,7 +204,7 @@ class GraphWork:
                     duration_ms=begun.duration_ms,
                     written=dict(node_visit.written),  # its output is a question; the answer is written
                 )
-            written = writes_of(node, output, node_visit.writes, node_visit.written)
+            written = writes_of(self._setup.plan, node, output, node_visit.written)
         return StepFinished(
             node,
             output,

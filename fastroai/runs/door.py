@@ -27,16 +27,18 @@ from fastroai.runs.remote import cancel_halted, signal_elsewhere
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import (
     DepsT,
+    Forks,
     InputT,
     Opens,
     ResultT,
     Resumes,
     blocking_twin,
+    forking,
     opening,
     resuming,
 )
 from fastroai.runs.stream import RunStream
-from fastroai.runs.turns import OnBusy, Turn, WhenBusy, check_existing
+from fastroai.runs.turns import NOT_AT_ALL, OnBusy, Turn, WhenBusy, check_existing
 from fastroai.steps import PipelineConfig
 from fastroai.store.following import FollowedRun
 from fastroai.store.headers import check_run_id
@@ -239,6 +241,57 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             )
         )
 
+    @forking
+    async def fork(
+        self,
+        run_id: str,
+        *,
+        at: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        outputs: Mapping[str, Any] | None = None,
+        new_run_id: str | None = None,
+        store: object = None,
+        deps: DepsT = None,  # type: ignore[assignment]
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+    ) -> ResultT:
+        """Start a new run that has, at no cost, what another did before a point, and is different from there.
+
+            await pipeline.fork("invoice-42", at="write", inputs={"tone": "formal"})
+            await pipeline.fork("invoice-42", outputs={"classify": "complaint"})
+            await graph.fork("essay-7", at="review#2", inputs={"draft": "..."})
+
+        Args:
+            run_id: The other run, which stays as it is.
+            at: Of a pipeline, the step that runs again, and all that need it; or the place of one inside of
+                steps that run pipelines and routers, as traces have it: `write/inner/check`. In a router,
+                steps are inside of the step `route`. Of a graph, the visit before which all is kept:
+                `draft#2`, or `draft` for the last one.
+            inputs: New values for some inputs. In a graph they are written to memory, over what nodes wrote.
+            outputs: Outputs by step id, instead of what these steps gave; all that need them run again. Of a
+                graph, the output of one visit, after which the new run goes on.
+            new_run_id: The id of the new run.
+            store: As in `resume`.
+            deps: As in `execute`.
+            tracer: As in `execute`.
+            context: As in `execute`.
+
+        Raises:
+            RunNotFound: the store has no such run.
+            RunExists: the new id is taken.
+            ConfigurationError: there is no such step or visit, or it cannot have this output.
+            ContractViolation: the output is not what the node of a graph writes.
+            RunDefinitionChanged: the graph has changed.
+        """
+        check_mapping(inputs)
+        if outputs is not None and not isinstance(outputs, Mapping):
+            raise ConfigurationError("outputs", outputs, "a mapping of step ids to outputs")
+        keeper = self._keeper(needed_store(store, self.config.store))
+        opening = await keeper.fork(run_id, at=at, inputs=inputs, outputs=outputs, new_run_id=new_run_id)
+        return await self._execute(RunRequest(None, deps, tracer, context).opened_by(opening))
+
+    fork_sync: Forks[DepsT, ResultT] = blocking_twin(fork, of=_KIND)
+
     @overload
     async def recover(
         self: FrontDoor[None, InputT, ResultT],
@@ -351,7 +404,11 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
     # --- parts ---
 
     async def _begin(
-        self, request: RunRequest[DepsT], store: object, on_existing: OnExisting, busy: WhenBusy
+        self,
+        request: RunRequest[DepsT],
+        store: object = None,
+        on_existing: OnExisting = "fail",
+        busy: WhenBusy = NOT_AT_ALL,
     ) -> ResultT:
         if on_existing == "fail" and busy.do == "reject":
             return await self._execute(request.begun(store, self.config.store, self._keeper))

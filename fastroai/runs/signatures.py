@@ -53,7 +53,7 @@ class ResumeOptions(TypedDict, total=False):
 
 
 class ForkOptions(TypedDict, total=False):
-    """The keyword arguments of a fork; `Pipeline.fork` says what each means."""
+    """The keyword arguments of a fork; `FrontDoor.fork` says what each means."""
 
     at: str | None
     inputs: Inputs | None

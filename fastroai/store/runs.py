@@ -51,7 +51,7 @@ from fastroai.store.open_questions import positions_of
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore, StoredValues
-from fastroai.store.unsealing import unseal_messages, unseal_payloads
+from fastroai.store.unsealing import seal_messages, unseal_messages, unseal_payloads
 
 LEASE: Final = 30.0
 """Seconds after which a process counts as dead that has not renewed its lease."""
@@ -121,7 +121,8 @@ class DurableRun:
         recorded = RecordedRun("", entries)
         header, now = await new_header(store, recorded.opened, tags=tags, tenant=tenant, replacing=replacing)
         with _owned(header, now) as header:
-            await begin_record(store, header, entries, replacing=replacing)
+            sealed = [seal_messages(entry, codec) for entry in entries]
+            await begin_record(store, header, sealed, replacing=replacing)
             journal = _journal(store, header, len(entries), durability, codec)
             return cls(store, header, journal, recorded, codec)
 

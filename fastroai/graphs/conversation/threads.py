@@ -16,7 +16,7 @@ from fastroai.graphs.machine.branches import Branch, Fork
 from fastroai.graphs.machine.events import Visit
 
 _Untold: TypeAlias = "tuple[Visit, Mapping[str, object], BaseException | None] | list[tuple[str, _Line]]"
-"""A visit, or branches that have come together, by the nodes that they began with."""
+"""A visit, or branches that have come together, by their names."""
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class Threads:
     def join(self, fork: Fork) -> None:
         """The conversation before the fork, with a mark for each branch."""
         line = self._lines[fork.branch.identity]
-        line.untold.append([(branch.target, self._lines.pop(branch.identity)) for branch in fork.branches])
+        line.untold.append([(branch.name, self._lines.pop(branch.identity)) for branch in fork.branches])
 
     @staticmethod
     def phase_from_json(stored: JsonValue) -> Phase:

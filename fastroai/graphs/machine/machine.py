@@ -18,6 +18,7 @@ from fastroai.graphs.machine.branches import Branch, Fork, Forked, Joined
 from fastroai.graphs.machine.events import Ending, Interrupted, Visit, decision_name
 from fastroai.graphs.machine.merging import merge, merge_failures, salvage
 from fastroai.graphs.machine.routing import Choice, NodeOutcome, Route, routed
+from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit
 from fastroai.runtime import FailureClass
@@ -56,6 +57,8 @@ class Stopped:
     code: ReasonCode
     reason: str
     error: BaseException | None = None
+    node: str = ""
+    """The node that failed, if one did."""
 
 
 class GraphMachine:
@@ -283,9 +286,10 @@ class GraphMachine:
         """What was cut short has failed of it, else the node that the branch did not get to."""
         self.timeouts.append(error)
         unwinding = self._cancel_inside(branch, f"branch {branch.identity!r} took too long")
-        for node in [visit.node for visit in unwinding] or [branch.target]:
+        nodes = [visit.node for visit in unwinding] or [branch.target]
+        for node in nodes:
             self._note_failure(branch, node, NodeFailure(error, failure_class, 0))
-        self._fail(branch, error, unwinding)
+        self._fail(branch, error, nodes[0], unwinding)
 
     def _note_failure(self, branch: Branch, node: str, failure: NodeFailure) -> None:
         self.failures[node] = failure.error
@@ -329,12 +333,14 @@ class GraphMachine:
             self._decided.append(resolved)
         branch.sources = (node,)
         found = route.targets
-        if len(found) == 1:
-            self._todo.append(partial(self._go, branch, found[0], route.cause))
+        if route.sends or len(found) > 1:
+            self._fork(branch, route)
         elif found:
-            self._fork(branch, found, route.cause)
+            self._todo.append(partial(self._go, branch, found[0], route.cause))
         elif outcome == "failed":
-            self._fail(branch, branch.failures[node].error)
+            self._fail(branch, branch.failures[node].error, node)
+        elif node in self.plan.sending and (join := self.plan.join_of((), self.plan.sending[node])):
+            self._go_later(branch, join, f"{node!r} has sent nothing")
         else:
             if node in self.plan.terminals:
                 self.reached[node] = output
@@ -380,7 +386,7 @@ class GraphMachine:
             error = VisitsExhausted(tuple(sorted(branch.skipped)))
             if node not in branch.failures:  # whose failure says more
                 self._note_failure(branch, node, NodeFailure(error, FailureClass.TERMINAL, 0))
-            self._fail(branch, error)
+            self._fail(branch, error, node)
             return
         branch.skipped.add(node)
         self._decided.append(StepSkipped(node, cause, visit=number, branch=branch.identity, part=self.part))
@@ -424,18 +430,20 @@ class GraphMachine:
 
     # --- branches ---
 
-    def _fork(self, branch: Branch, found: tuple[str, ...], cause: str) -> None:
+    def _fork(self, branch: Branch, route: Route) -> None:
         node, number = branch.visit
-        fork = Fork(branch, node, number, self.plan.join_of(found))
-        fork.branches = tuple(Branch(target, fork) for target in found)
+        sent_to = tuple(dict.fromkeys(send.target for send in route.sends))
+        fork = Fork(branch, node, number, self.plan.join_of(route.targets, sent_to))
+        fork.branches = (*(Branch(target, fork) for target in route.targets), *_sent(route.sends, fork))
         fork.open = len(fork.branches)
         branch.forked = fork
-        branch.path.append({one.target: one.path for one in fork.branches})
+        branch.path.append({one.name: one.path for one in fork.branches})
         self._decided.append(Changed(Forked(fork)))
         for one in fork.branches:
             one.sources = (node,)
             self._branches[one.identity] = one
         for one in reversed(fork.branches):  # what is noted last comes first: each goes as far as it can
+            cause = route.cause if one.name == one.target else f"{node!r} has sent {one.name}"
             self._go_later(one, one.target, cause)
 
     def _end(self, branch: Branch, state: Literal["arrived", "ended"]) -> None:
@@ -444,12 +452,13 @@ class GraphMachine:
         if branch.fork is not None:
             self._leave(branch, branch.fork)
 
-    def _fail(self, branch: Branch, error: BaseException, unwinding: Iterable[Visit] = ()) -> None:
-        """A branch has failed, since nothing handles it; `unwinding` is what was cancelled in it."""
-        branch.state, branch.failure = "failed", error
+    def _fail(self, branch: Branch, error: BaseException, node: str, unwinding: Iterable[Visit] = ()) -> None:
+        """A branch has failed at a node, as nothing handles that; `unwinding` is what was cancelled in it."""
+        branch.state, branch.failure = "failed", (node, error)
         fork = branch.fork
         if fork is None or self.plan.on_branch_failure == "fail_all":
-            self._stop(Stopped("failed", self._code_of(error), self._told(error), error))
+            reason = f"{node!r} failed: {error_summary(error)}"
+            self._stop(Stopped("failed", self._code_of(error), reason, error, node))
         else:
             self._branches.pop(branch.identity, None)
             self._when_unwound(unwinding, lambda: self._leave(branch, fork))
@@ -458,10 +467,6 @@ class GraphMachine:
         if isinstance(error, VisitsExhausted):
             return "max_visits"
         return "branch_timeout" if any(error is one for one in self.timeouts) else "step_failed"
-
-    def _told(self, error: BaseException) -> str:
-        node = next((node for node, failure in self.failures.items() if failure is error), None)
-        return str(error) if node is None else f"{node!r} failed: {error_summary(error)}"
 
     def _when_unwound(self, visits: Iterable[Visit], then: Callable[[], None]) -> None:
         """Go on when everything that was cancelled has ended: what it wrote counts, and nothing overlaps."""
@@ -482,7 +487,8 @@ class GraphMachine:
         if self._goes_on(around):
             salvage(around, self.plan)
             assert branch.failure is not None
-            self._fail(around, branch.failure)
+            node, error = branch.failure
+            self._fail(around, error, node)
 
     def _leave(self, branch: Branch, fork: Fork) -> None:
         self._branches.pop(branch.identity, None)
@@ -580,7 +586,7 @@ class GraphMachine:
         if self.stopped is not None:
             salvage(self.root, self.plan)
             stopped = self.stopped
-            self._finish(stopped.ending, stopped.code, stopped.reason, stopped.error)
+            self._finish(stopped.ending, stopped.code, stopped.reason, stopped.error, stopped.node)
         elif self.root.state == "ended" and self.reached:
             self._finish("finished", "completed", f"reached {', '.join(map(repr, self.reached))}")
         elif self.root.state == "ended":
@@ -603,13 +609,13 @@ class GraphMachine:
         code: ReasonCode,
         reason: str,
         error: BaseException | None = None,
+        failed: str = "",
         waiting: tuple[str, ...] = (),
     ) -> None:
         """Nothing is running and nothing will; of a paused run, until an answer takes it up again."""
         self.ending, self._finished = ending, ending != "paused"
         if error is None and ending in ("failed", "budget_exceeded"):
             error = GraphStopped(self.part.name, ending, reason)
-        failed = next((node for node, failure in self.failures.items() if failure is error), "")
         self._decided.append(
             RunFinished(
                 status="failed" if ending == "budget_exceeded" else ending,
@@ -617,8 +623,16 @@ class GraphMachine:
                 reason_code=code,
                 resume_at=waiting,
                 questions=self.open_questions if ending == "paused" else (),
-                step_id=failed if ending == "failed" else "",
+                step_id=failed,
                 raised=error,
                 part=self.part,
             )
         )
+
+
+def _sent(sends: Iterable[Send], fork: Fork) -> Iterator[Branch]:
+    """A branch for each, numbered by target."""
+    numbers: defaultdict[str, int] = defaultdict(int)
+    for send in sends:
+        yield Branch(send.target, fork, name=f"{send.target}[{numbers[send.target]}]", inputs=send.inputs)
+        numbers[send.target] += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 
 from fastroai.graphs.machine.branches import Joined
 from fastroai.graphs.machine.routing import EdgeOutcome
@@ -28,9 +29,13 @@ def warn_of(graph: str, route: EdgesResolved) -> None:
 def warn_of_overwritten(graph: str, joined: Joined) -> None:
     """Warn of each value that a branch wrote and another one overwrote, where nobody said that it may."""
     for key, nodes in joined.overwritten.items():
-        *lost, last = map(repr, nodes)
+        *others, last = nodes
+        lost = [
+            f"{node!r} ({count} times)" if count > 1 else repr(node)
+            for node, count in Counter(others).items()
+        ]
         logger.warning(
-            "graph %r: branches after %r wrote %r. The value of %s was the last, that of %s is overwritten. "
+            "graph %r: branches after %r wrote %r. The value of %r was the last, that of %s is overwritten. "
             "Keep all by reducers={%r: 'append'} or 'merge', 'add', a function; 'last_wins' if it is meant",
             graph,
             joined.fork.node,
