@@ -172,7 +172,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         self.edges: tuple[Edge, ...] = tuple(edges)
         self._budget, self._max_concurrency = budget, max_concurrency
         self._limits = limits_of(budget, None) if budget is not None else limits_in(self.config)
-        configs, decider_config = configs_of(self.nodes, self.config)
+        configs = configs_of(self.nodes, self._plan.asking, self.config)
         self._setup = GraphSetup(
             name=name,
             goal=goal,
@@ -196,11 +196,10 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
                 if not isinstance(node.answer, NotGiven)
             },
             decider=decider,
-            decider_config=decider_config,
             conversation=GraphConversation.of(conversation),
             branch_timeout=branch_timeout,
         )
-        hooks = {node_id: resolved.hooks for node_id, resolved in configs.items()}
+        hooks = {node_id: configs[node_id].hooks for node_id in self.nodes}
         self._execution = GraphExecution(
             self._setup,
             self.config,

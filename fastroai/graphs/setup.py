@@ -31,6 +31,7 @@ class GraphSetup:
     plan: GraphPlan
     nodes: Mapping[str, Node[Any]]
     configs: Mapping[str, ResolvedConfig]
+    """Settings of nodes, and of the decisions after them, by step id."""
     contracts: Mapping[str, BoundContract]
     input_types: Mapping[str, Annotation]
     """Declared types of inputs, by name; of those that have any."""
@@ -39,7 +40,6 @@ class GraphSetup:
     answers: Mapping[str, Annotation]
     """Types of answers, by pause node; of those that have any."""
     decider: AgentLike[Any] | None
-    decider_config: ResolvedConfig
     conversation: GraphConversation
     branch_timeout: float | None
     """Seconds."""
