@@ -46,11 +46,18 @@ def questions_of(
     )
 
 
+def question_as_json(setup: GraphSetup, asked: QuestionAsked) -> QuestionAsked:
+    """The question of a pause node as people see it outside of its graph."""
+    declared, what = setup.declared.get(asked.step_id), f"the question of node {asked.step_id!r}"
+    question = value_to_json(asked.question, declared, what)
+    return replace(asked, question=question, answer_schema=setup.answer_schema(asked.step_id))
+
+
 def questions_in_steps(recorded: RecordedRun, codec: PayloadCodec | None) -> list[QuestionAsked]:
     """What steps of a paused run ask, as far as the outermost graph and those inside wait for it."""
     open_ones = () if recorded.ended is None else recorded.ended.questions
-    asked = (recorded.asked[one] for one in open_ones if recorded.asked[one].name)
-    return [replace(one, question=unseal(one.question, codec)) for one in asked]
+    asked = (recorded.asked[one] for one in open_ones)
+    return [replace(one, question=unseal(one.question, codec)) for one in asked if one.name or one.part.place]
 
 
 def answer_entry(

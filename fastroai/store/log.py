@@ -52,6 +52,10 @@ class Log:
         self.asked[question.id] = place, question
         self.note(question, stored)
 
+    def keep_open(self, question: QuestionAsked) -> None:
+        """Keep a question that is on record, and waits for its answer still."""
+        self.asked[question.id] = question.place, question
+
     def asked_in(self, place: str) -> tuple[str, ...]:
         """Return the ids of the questions that were asked in a step or beneath it, first asked first."""
         return tuple(one for one, (asked_at, _) in self.asked.items() if is_in(asked_at, place))
