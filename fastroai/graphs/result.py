@@ -117,7 +117,8 @@ class GraphResult(Generic[OutputT]):
     error: BaseException | None = None
     """What stopped it, if it failed."""
     resume_at: tuple[str, ...] = ()
-    """The nodes with which a paused run goes on."""
+    """The nodes with which a run that is not finished goes on when it is resumed, each visit once; none if it
+    would end in the same way."""
     questions: tuple[Question, ...] = ()
     """What a paused run asks, first asked first."""
     log: RunLog = field(repr=False, compare=False)

@@ -89,7 +89,7 @@ class GraphRun:
             reason=last.reason,
             reason_code=last.reason_code,
             error=error,
-            resume_at=last.resume_at if is_paused else (),
+            resume_at=machine.resume_at,
             questions=questions_of(self._setup, machine, self._asked_in_steps()) if is_paused else (),
             log=self.log,
         )

@@ -255,12 +255,20 @@ class PipelineMachine:
                 finish = self._ending("paused", "question", f"{first!r} waits for an answer")
             else:
                 finish = self._ending("paused", "pause_requested", "a pause was requested")
-            finish.resume_at = (*self.halted, *(step_id for step_id, _, _ in self._ready))
         else:
             finish = self._ending("finished", "completed", "every step has run")
         if finish.status == "paused":
             finish.questions = self.questions
+        if finish.status != "finished":
+            finish.resume_at = self.resume_at
         self._decisions.append(finish)
+
+    @property
+    def resume_at(self) -> tuple[str, ...]:
+        """The steps with which the run goes on when it is resumed: those that ask or were paused first."""
+        over, needs = self.over, self.plan.dependencies
+        due = (one for one in needs if not over.get(one) and all(over.get(need) for need in needs[one]))
+        return tuple(dict.fromkeys((*self.halted, *due)))
 
     @property
     def questions(self) -> tuple[str, ...]:

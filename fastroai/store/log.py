@@ -35,6 +35,8 @@ class Log:
         """Whether somebody has asked the run to pause."""
         self.asked: dict[str, tuple[str, QuestionAsked]] = {}
         """The questions that wait for an answer, by id, with their places, as this process has asked them."""
+        self.resume_at: tuple[str, ...] = ()
+        """The steps or nodes with which the run goes on when it is resumed, if an exception ended it."""
         self._is_over = False
 
     def heed(self, signal: Signal) -> None:
