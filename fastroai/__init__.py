@@ -58,14 +58,15 @@ if TYPE_CHECKING:
     from fastroai.errors import usage_of as usage_of
     from fastroai.expressions import Expression as Expression
     from fastroai.graphs import AgentNode as AgentNode
-    from fastroai.graphs import Conversation as Conversation
     from fastroai.graphs import Edge as Edge
     from fastroai.graphs import Graph as Graph
+    from fastroai.graphs import GraphConversation as GraphConversation
     from fastroai.graphs import GraphResult as GraphResult
     from fastroai.graphs import Node as Node
     from fastroai.graphs import Send as Send
     from fastroai.graphs import Verdict as Verdict
     from fastroai.human import Inbox as Inbox
+    from fastroai.human import send_message as send_message
     from fastroai.pipelines import BasePipeline as BasePipeline
     from fastroai.pipelines import BaseStep as BaseStep
     from fastroai.pipelines import ConversationState as ConversationState
@@ -174,8 +175,17 @@ __all__, __getattr__, __dir__ = lazy_names(
             "usage_of",
         ),
         ".expressions": ("Expression",),
-        ".graphs": ("AgentNode", "Conversation", "Edge", "Graph", "GraphResult", "Node", "Send", "Verdict"),
-        ".human": ("Inbox",),
+        ".graphs": (
+            "AgentNode",
+            "GraphConversation",
+            "Edge",
+            "Graph",
+            "GraphResult",
+            "Node",
+            "Send",
+            "Verdict",
+        ),
+        ".human": ("Inbox", "send_message"),
         ".pipelines": (
             "BasePipeline",
             "BaseStep",

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from durability.shapes import AGAIN, RESPONSES, Letter, Shape, agent, effect, ran, talk, tools
+from durability.shapes import AGAIN, RESPONSES, Letter, Shape, agent, effect, ran, talk, tools, waits
 
 from fastroai import Pipeline, PipelineConfig, Send, StepConfig, StepContext, step
-from fastroai.graphs import AgentNode, Conversation, Edge, Graph, Node, Verdict
+from fastroai.graphs import AgentNode, Edge, Graph, GraphConversation, Node, Verdict
 from fastroai.places import without_attempts
 from fastroai.steps.base import BaseStep
 from fastroai.steps.durability import step_place
@@ -539,9 +539,37 @@ def asked() -> Parts:
 
 
 @graph
+def waited() -> Parts:
+    """Nodes wait in a branch and in a loop, while another branch asks a person."""
+
+    @step
+    async def nap(ctx: StepContext) -> str:
+        ran(ctx)
+        ctx.write(f"{ctx.step_id}_waits", ctx.visit)
+        return await waits(ctx, f"{ctx.step_id} {ctx.visit}")
+
+    @step
+    async def ask(ctx: StepContext) -> str:
+        ran(ctx)
+        return f"{await ctx.ask('sure?', int)}"
+
+    nodes = {
+        "top": talk("top"),
+        "nap": nap,
+        "ask": ask,
+        "count": Node(counts(2), writes=["count", "more"]),
+        "again": nap,
+        "end": talk("end"),
+    }
+    edges = [Edge("top", "nap"), Edge("top", "ask"), Edge("nap", "count"), Edge("ask", "count")]
+    edges += [Edge("count", "again"), Edge("again", "count", **MORE), Edge("again", "end", "always")]
+    return nodes, edges, {"answers": {"sure?": 1}}
+
+
+@graph
 def compacted() -> Parts:
     """A conversation that gets too long, and is summarized, in each turn of a loop."""
-    conversation = Conversation(compact_above=40, summarizer=agent("summarizer"), keep_phases=1)
+    conversation = GraphConversation(compact_above=40, summarizer=agent("summarizer"), keep_phases=1)
     nodes = {
         "count": Node(counts(3), writes=["count", "more"]),
         "tell": talk("tell", "count"),

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
-from fastroai.graphs.conversation.conversation import Conversation
+from fastroai.graphs.conversation.conversation import GraphConversation
 from fastroai.graphs.conversation.markers import Done
 from fastroai.graphs.conversation.talk import Talk
 from fastroai.graphs.conversation.thread import Phase, Thread
@@ -48,7 +48,7 @@ class _Line:
 class Threads:
     """Who has heard what, by branch."""
 
-    def __init__(self, conversation: Conversation, goal: str | None) -> None:
+    def __init__(self, conversation: GraphConversation, goal: str | None) -> None:
         self._goal = goal
         self._lines: dict[str, _Line] = {"": _Line(Thread(conversation))}
 

@@ -17,10 +17,10 @@ from fastroai.errors import GraphStopped, MemoryConflict, VisitsExhausted
 from fastroai.graphs.machine.branches import Branch, Fork, Forked, Joined
 from fastroai.graphs.machine.events import Ending, Interrupted, Visit, decision_name
 from fastroai.graphs.machine.merging import merge, merge_failures, salvage
-from fastroai.graphs.machine.routing import Choice, NodeOutcome, Route, routed
+from fastroai.graphs.machine.routing import Choice, NodeOutcome, Route, Unevaluated, routed
 from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.shape.plan import GraphPlan
-from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit
+from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit, why_paused
 from fastroai.runtime import FailureClass
 from fastroai.runtime.facts import (
     NOWHERE,
@@ -42,6 +42,7 @@ from fastroai.runtime.facts import (
     StepSkipped,
     StepStarted,
     StopRequested,
+    Wait,
 )
 from fastroai.steps.visits import NodeFailure
 from fastroai.tracing.attributes import error_summary
@@ -112,8 +113,8 @@ class GraphMachine:
         self._asking: dict[Unit, Branch] = {}
         self.questions: dict[Visit, QuestionAsked] = {}
         """The questions of pause nodes that wait for a person, first asked first."""
-        self._halted: dict[Unit, tuple[Branch, tuple[str, ...]]] = {}
-        """Visits whose steps wait for answers, with the ids of the questions, or run what was paused."""
+        self._halted: dict[Unit, tuple[Branch, tuple[Wait, ...]]] = {}
+        """Visits that have halted, and what they wait for; nothing where a run inside was paused."""
         self._branches: dict[str, Branch] = {}
         self._unwinding: dict[Visit, list[tuple[set[Visit], Callable[[], None]]]] = {}
         self._dead_ends: dict[str, None] = {}
@@ -185,8 +186,11 @@ class GraphMachine:
 
     def _take_in(self, fact: Told | Interrupted) -> None:
         match fact:
-            case StepFinished():
-                self._on_success(fact)
+            case StepFinished(step_id=step_id) if step_id in self.decisions:
+                branch, outcome, output = self._deciding.pop(self._visit_of(fact))
+                self._route(branch, outcome, output, fact.output)
+            case StepFinished(step_id=step_id, visit=number):
+                self._succeed(self._running.pop((step_id, number)), fact.written, fact.output)
             case RunStarted(inputs=inputs):
                 for key, value in inputs.items():
                     self.root.memory.write(key, value, "", self.events)
@@ -195,10 +199,8 @@ class GraphMachine:
                 self._on_question(self._visit_of(fact), fact)
             case AnswerGiven(answer=answer, written=written):
                 visit = self._visit_of(fact)
-                branch = self._asking.pop(visit)
                 del self.questions[visit]
-                self._keep(branch, visit.node, written)
-                self._succeed(branch, answer)
+                self._succeed(self._asking.pop(visit), written, answer)
             case StepFailed():
                 self._on_failure(self._visit_of(fact), fact)
             case StepCancelled(written=written):
@@ -225,16 +227,6 @@ class GraphMachine:
             case _:
                 assert_never(fact)
 
-    def _on_success(self, fact: StepFinished) -> None:
-        if fact.step_id in self.decisions:
-            branch, outcome, output = self._deciding.pop(self._visit_of(fact))
-            if self._goes_on(branch):
-                self._route(branch, outcome, output, fact.output)
-        else:
-            branch = self._running.pop((fact.step_id, fact.visit))
-            self._keep(branch, fact.step_id, fact.written)
-            self._succeed(branch, fact.output)
-
     def _on_question(self, visit: Visit, fact: QuestionAsked) -> None:
         branch = self._running.pop(visit)
         self._keep(branch, visit.node, fact.written)
@@ -245,28 +237,33 @@ class GraphMachine:
         branch = self._running.pop(visit)
         self._keep(branch, visit.node, fact.written)
         if self._goes_on(branch):
-            self._halted[visit] = branch, fact.questions
+            self._halted[visit] = branch, fact.waits
 
     def wake(self) -> list[Visit]:
-        """Let visits run that waited for answers, since another process has taken the run up; which."""
+        """Let visits run that had halted, since another process has taken the run up; which."""
         woken = [branch.visit for branch, _ in self._halted.values()]
         self._running.update((branch.visit, branch) for branch, _ in self._halted.values())
         self._halted.clear()
         return woken
 
     @property
-    def open_questions(self) -> tuple[str, ...]:
-        """The ids of all questions that wait for an answer."""
-        halted = (one for _, questions in self._halted.values() for one in questions)
-        return (*(asked.id for asked in self.questions.values()), *halted)
+    def waits(self) -> tuple[Wait, ...]:
+        """What pause nodes, and then steps that have halted, wait for."""
+        return tuple(wait for _, wait in self._waits())
 
-    def _succeed(self, branch: Branch, output: object) -> None:
+    def _waits(self) -> Iterator[tuple[str, Wait]]:
+        for visit, asked in self.questions.items():
+            yield visit.node, asked.wait
+        for (node, _), (_, waits) in self._halted.items():
+            yield from ((node, wait) for wait in waits)
+
+    def _succeed(self, branch: Branch, written: Mapping[str, object], output: object) -> None:
         node = branch.visit.node
+        self._keep(branch, node, written)
         branch.outputs.write(node, output, node, self.events)
         if node in self.failures:
             branch.failures.clear(node)
-        if self._goes_on(branch):
-            self._after(branch, "succeeded", output)
+        self._route(branch, "succeeded", output, None)
 
     def _on_failure(self, visit: Visit, fact: StepFailed) -> None:
         """A budget around the graph ends it, whatever the edges say."""
@@ -283,7 +280,7 @@ class GraphMachine:
             if fact.budget == "outer":
                 stopped = replace(stopped, ending="budget_exceeded", code="budget_exceeded")
             self._stop(stopped, [visit])
-        elif self._goes_on(branch):
+        else:
             self._route(branch, "failed", None, None)
 
     @property
@@ -324,38 +321,30 @@ class GraphMachine:
 
     # --- from node to node ---
 
-    def _after(self, branch: Branch, outcome: NodeOutcome, output: object) -> None:
-        visit = branch.visit
-        if visit.node in self.plan.asking:
-            self._deciding[visit] = (branch, outcome, output)
-            self._decided.append(
-                StepStarted(
-                    decision_name(visit.node),
-                    "its edges say llm_decide",
-                    visit=visit.number,
-                    branch=branch.identity,
-                    part=self.part,
-                )
-            )
-        else:
-            self._route(branch, outcome, output, None)
-
     def _route(self, branch: Branch, outcome: NodeOutcome, output: object, decision: Choice | None) -> None:
+        """Go on after a visit, if its branch does."""
+        if branch.state != "open" or self.stopped is not None:
+            return
         node, number = branch.visit
         route: Route | None = self.plan.fixed_routes.get((node, outcome))
         if route is None:
+            if node in self.plan.asking and decision is None and outcome != "failed":
+                self._ask_model(branch, outcome, output)
+                return
             route = routed(self.plan, node, outcome, output, branch.memory, decision)
         if route.edges:
             resolved = EdgesResolved(
                 node, route.edges, visit=number, branch=branch.identity, after=outcome, part=self.part
             )
             self._decided.append(resolved)
+            if route.unevaluated:
+                self._decided.append(Changed(Unevaluated(node, route.unevaluated)))
         branch.sources = (node,)
         found = route.targets
         if route.sends or len(found) > 1:
             self._fork(branch, route)
         elif found:
-            self._todo.append(partial(self._go, branch, found[0], route.cause))
+            self._go(branch, found[0], route.cause)
         elif outcome == "failed":
             self._fail(branch, branch.failures[node].error, node)
         elif node in self.plan.sending and (join := self.plan.join_of((), self.plan.sending[node])):
@@ -367,13 +356,24 @@ class GraphMachine:
                 self._dead_ends[node] = None
             self._end(branch, "ended")
 
+    def _ask_model(self, branch: Branch, outcome: NodeOutcome, output: object) -> None:
+        visit = branch.visit
+        self._deciding[visit] = (branch, outcome, output)
+        self._decided.append(
+            StepStarted(
+                decision_name(visit.node),
+                "its edges say llm_decide",
+                visit=visit.number,
+                branch=branch.identity,
+                part=self.part,
+            )
+        )
+
     def _go_later(self, branch: Branch, node: str, cause: str) -> None:
         """Not at once: forks inside of forks are no reason to nest calls."""
-        self._todo.append(partial(self._go, branch, node, cause))
+        self._todo.append(lambda: self._go(branch, node, cause) if self._goes_on(branch) else None)
 
     def _go(self, branch: Branch, node: str, cause: str) -> None:
-        if not self._goes_on(branch):
-            return
         if branch.fork is not None and node == branch.fork.join:
             self._end(branch, "arrived")
             return
@@ -383,7 +383,7 @@ class GraphMachine:
         limit = self.plan.max_visits.get(node)
         is_skipped = self._known.get(visit) if self._known else None
         if is_skipped or (is_skipped is None and limit is not None and self._limited[node] >= limit):
-            self._skip(branch, f"max_visits={limit} was reached")
+            self._todo.append(partial(self._skip, branch, f"max_visits={limit} was reached"))
         elif is_skipped is None and self._steps >= self.plan.max_steps:
             reason = f"max_steps={self.plan.max_steps} visits were made before {node!r}"
             self._stop(Stopped("failed", "max_steps", reason), [visit])
@@ -412,7 +412,7 @@ class GraphMachine:
         if node in branch.failures:  # its last visit failed
             self._route(branch, "failed", None, None)
         else:
-            self._after(branch, "skipped", branch.outputs.get(node))
+            self._route(branch, "skipped", branch.outputs.get(node), None)
 
     def _clear_stale(self, branch: Branch, node: str) -> None:
         """Forget what an earlier visit left, but for what the node declares to read."""
@@ -627,10 +627,10 @@ class GraphMachine:
             reason = f"no terminal was reached: no edge was taken after {where}"
             self._finish("failed", "no_terminal", reason)
         else:
-            if self.open_questions:
-                self._finish("paused", "question", f"{self.resume_at[0]!r} waits for an answer")
-            else:
+            if self._pausing or not self.waits:
                 self._finish("paused", "pause_requested", "a pause was requested")
+            else:
+                self._finish("paused", *why_paused(self._waits()))
 
     def _finish(
         self,
@@ -650,7 +650,7 @@ class GraphMachine:
                 reason=reason,
                 reason_code=code,
                 resume_at=self.resume_at,
-                questions=self.open_questions if ending == "paused" else (),
+                waits=self.waits if ending == "paused" else (),
                 step_id=failed,
                 raised=error,
                 part=self.part,

@@ -79,6 +79,16 @@ class Route:
     """Why these nodes run."""
     sends: tuple[Send, ...] = ()
     """What the node has sent."""
+    unevaluated: tuple[EdgeOutcome, ...] = ()
+    """Those whose condition could not be evaluated, which then does not hold."""
+
+
+@dataclass(slots=True)
+class Unevaluated:
+    """Conditions after a visit to a node could not be evaluated."""
+
+    node: str
+    edges: tuple[EdgeOutcome, ...]
 
 
 def routed(
@@ -95,7 +105,8 @@ def routed(
     edges = tuple(_resolve(plan, node, outcome, output, memory, decision, sends))
     taken = [one.edge.target for one in edges if one.taken and one.edge.when != "send"]
     cause = f"{node!r} {'was skipped' if outcome == 'skipped' else outcome}"
-    route = Route(edges, tuple(dict.fromkeys(taken)), cause, sends)
+    unevaluated = tuple(one for one in edges if one.test is not None and one.test.problem is not None)
+    route = Route(edges, tuple(dict.fromkeys(taken)), cause, sends, unevaluated)
     if not any(edge.when in _OPEN for edge in plan.edges[node]):
         plan.fixed_routes[node, outcome] = route
     return route

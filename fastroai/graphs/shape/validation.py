@@ -65,7 +65,7 @@ def build_plan(
     """
     asking: object = list(pause_nodes) if isinstance(pause_nodes, AbstractSet) else pause_nodes
     pauses = frozenset(filter(is_name, listed(asking)))
-    # Anything but a word is a Conversation, which is checked where it is made.
+    # Anything but a word is a GraphConversation, which is checked where it is made.
     word = conversation if isinstance(conversation, str) else "continuous"
     problems = [
         *node_problems(nodes, pauses),

@@ -43,10 +43,11 @@ from fastroai.errors import (
     QuestionTimedOut,
     RunInProgress,
     RunNotFound,
+    RunStoreUnavailable,
     StepExecutionError,
     ValueNotStorable,
 )
-from fastroai.human import OpenQuestion, to_console
+from fastroai.human import Question, to_console
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished, StepHalted, StepStarted
 from fastroai.steps.base import FunctionStep
 from fastroai.store.recorded import RecordedRun
@@ -412,6 +413,44 @@ async def test_a_pause_node_is_answered_through_the_inbox(store: Any) -> None:
     assert result.trace.replay(graph) is None
 
 
+async def test_the_result_the_state_and_the_inbox_have_the_same_questions(store: Any) -> None:
+    @step
+    async def ask(ctx: StepContext[Any]) -> list[str]:
+        return list(await asyncio.gather(*(ctx.ask(name, name=name, timeout=60) for name in "ab")))
+
+    graph = Graph(
+        "g",
+        nodes={"begin": other, "pause": other, "ask": ask},
+        edges=[Edge("begin", "pause"), Edge("begin", "ask")],
+        pause_nodes=["pause"],
+    )
+    for door in (desk(ask), graph):
+        run_id = str(door.name)
+        paused = await door.execute(run_id=run_id, store=store)
+        state = await door.get_state(run_id, store=store)
+        listed = await Inbox(store).list(pipeline=run_id)
+        assert paused.questions == state.questions == listed
+        assert len(listed) == (3 if door is graph else 2)
+        await Inbox(store).answer(listed[0].id, "yes")
+        state = await door.get_state(run_id, store=store)
+        assert state.questions == await Inbox(store).list(pipeline=run_id) == listed[1:]
+    assert await graph.questions("g", store=store) == await Inbox(store).list(pipeline="g")
+
+
+async def test_a_question_that_is_answered_is_open_no_more_although_its_header_still_says_so() -> None:
+    def no_header(write: Write) -> None:
+        if write.key.startswith("run:"):
+            raise RunStoreUnavailable("a store", "no connection")
+
+    store = MemoryRunStore()
+    paused = await desk(asks()).execute(run_id="r", store=store)
+    with pytest.raises(RunStoreUnavailable):
+        await Inbox(FaultyStore(store, before=no_header)).answer(paused.questions[0].id, True)
+    assert await Inbox(store).list() == ()
+    assert (await desk(asks()).get_state("r", store=store)).questions == ()
+    assert (await desk(asks()).resume("r", store=store)).output == [True, "done"]
+
+
 # --- answers that are not taken ---
 
 
@@ -447,9 +486,11 @@ async def test_a_question_is_answered_once(store: Any) -> None:
     assert sum(isinstance(outcome, QuestionClosed) for outcome in outcomes) == 4
     with pytest.raises(QuestionClosed, match="it was answered by"):
         await desk(asks()).resume("r", store=store, answers={asked.id: True})
-    with pytest.raises(QuestionClosed, match="it was answered by"):
-        await Inbox(store).get(asked.id)
+    closed = await Inbox(store).get(asked.id)
+    assert closed.answer is not None
+    assert closed.closed.startswith(f"it was answered by {closed.answer.reviewer} at")
     await desk(asks()).resume("r", store=store)
+    assert await Inbox(store).get(asked.id) == closed
     with pytest.raises(QuestionClosed, match="it was answered by"):
         await Inbox(store).answer(asked.id, True)
 
@@ -612,11 +653,11 @@ async def test_a_run_that_was_resumed_and_ended_meanwhile_is_not_resumed_again()
 async def test_people_are_told_once_when_they_can_answer(store: Any) -> None:
     told: list[Any] = []
 
-    async def later(asked: OpenQuestion) -> None:
+    async def later(asked: Question) -> None:
         told.append(asked)
         assert await Inbox(store).get(asked.id) == asked, "it is on record, and the run waits"
 
-    def at_once(asked: OpenQuestion) -> None:
+    def at_once(asked: Question) -> None:
         told.append(threading.current_thread() is threading.main_thread())
 
     def even(value: int) -> int:
@@ -637,10 +678,10 @@ async def test_people_are_told_once_when_they_can_answer(store: Any) -> None:
 
 
 async def test_a_sink_that_fails_changes_nothing(store: Any, caplog: pytest.LogCaptureFixture) -> None:
-    def broken(asked: OpenQuestion) -> None:
+    def broken(asked: Question) -> None:
         raise ConnectionError("no chat today")
 
-    told: list[OpenQuestion] = []
+    told: list[Question] = []
     config = PipelineConfig(sinks=[broken, told.append])
     graph = Graph(
         "g",
@@ -722,6 +763,9 @@ async def test_questions_options_answers_and_reasons_go_through_the_codec(store:
     found = await entries_of(store, "r")
     stored = repr([one for one in found if isinstance(one, QuestionAsked | AnswerGiven)])
     assert not any(word in stored for word in ("secret", "alpha", "beta", "gamma"))
+    given = (await inbox.get(asked.id)).answer
+    assert given is not None
+    assert (given.value, given.rationale) == ("alpha", "gamma")
     assert (await pipeline.resume("r", store=store)).output == ["alpha", "done"]
 
 
@@ -729,7 +773,8 @@ async def test_the_end_of_the_run_names_the_questions_and_the_steps_that_wait(st
     paused = await desk(asks()).execute(run_id="r", store=store)
     (halted,) = [fact for fact in paused.trace.entries if isinstance(fact, StepHalted)]
     (finish,) = [fact for fact in paused.trace.entries if isinstance(fact, RunFinished)]
-    assert finish.questions == halted.questions == (paused.questions[0].id.removeprefix("r:"),)
+    assert finish.waits == halted.waits == paused.waits
+    assert finish.questions == (paused.questions[0].id.removeprefix("r:"),)
     assert (finish.status, finish.reason, finish.resume_at) == (
         "paused",
         "'ask' waits for an answer",

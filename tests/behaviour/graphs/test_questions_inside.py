@@ -11,7 +11,6 @@ from pydantic import BaseModel
 from fastroai import Edge, Graph, Inbox, Node, Pipeline, PipelineConfig, StepContext, step
 from fastroai.errors import AnswerRejected, ConfigurationError, StepExecutionError
 from fastroai.store import MemoryRunStore, SQLiteRunStore
-from fastroai.store.open_questions import OpenQuestion
 
 asked: list[str] = []
 
@@ -78,7 +77,7 @@ async def test_the_run_around_halts_with_the_questions_and_goes_on_with_the_answ
     first = await outer(store).execute({"text": "Hi"}, run_id="r")
     assert (first.status, first.resume_at) == ("paused", ("review",))
     assert [one.node for one in first.questions] == ["boss", "lawyer"]
-    listed: list[OpenQuestion] = [*await Inbox(store).list()]
+    listed = await Inbox(store).list()
     assert [one.id for one in listed] == [one.id for one in first.questions]
     assert [one.question for one in first.questions] == [{"text": "Hi"}] * 2
     assert listed[0].answer_schema == Ruling.model_json_schema() == first.questions[0].answer_schema
