@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from fastroai.graphs import Send as Send
     from fastroai.graphs import Verdict as Verdict
     from fastroai.human import Inbox as Inbox
+    from fastroai.human import send_message as send_message
     from fastroai.pipelines import BasePipeline as BasePipeline
     from fastroai.pipelines import BaseStep as BaseStep
     from fastroai.pipelines import ConversationState as ConversationState
@@ -184,7 +185,7 @@ __all__, __getattr__, __dir__ = lazy_names(
             "Send",
             "Verdict",
         ),
-        ".human": ("Inbox",),
+        ".human": ("Inbox", "send_message"),
         ".pipelines": (
             "BasePipeline",
             "BaseStep",

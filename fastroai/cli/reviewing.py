@@ -1,4 +1,4 @@
-"""`review list`, `show` and `answer`: the inbox."""
+"""`review list`, `show` and `answer`: the inbox. `runs send`: messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import question_shape
 from fastroai.cli.targets import json_value
 from fastroai.cli.text import local, plain
-from fastroai.human import Inbox
+from fastroai.human import Inbox, send_message
 from fastroai.store.open_questions import Question
 
 
@@ -84,11 +84,25 @@ async def answer(
     return OK
 
 
+async def send(run_id: str, name: str, value: str, store: str, as_json: bool) -> int:
+    """See `app`."""
+    given = _json_or_text(value)
+    async with opened_store(store) as opened:
+        await send_message(run_id, name, given, store=opened)
+    if as_json:
+        print_json({"run_id": run_id, "name": name, "value": given})
+    else:
+        print(plain(f"sent {name} to run {run_id}"))
+    return OK
+
+
 def _answer(asked: Question, text: str) -> JsonValue:
     """Text is taken as it is if the question asks for text; else as JSON, if it is JSON."""
     takes_text = text in (asked.options or ()) or (asked.answer_schema or {}).get("type") == "string"
-    if takes_text:
-        return text
+    return text if takes_text else _json_or_text(text)
+
+
+def _json_or_text(text: str) -> JsonValue:
     try:
         return json_value("answer", text)
     except ValueError:

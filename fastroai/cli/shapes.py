@@ -29,6 +29,7 @@ def run_shape(run: RunSummary) -> dict[str, JsonValue]:
         "forked_from": run.forked_from,
         "owner": run.owner,
         "lease_until": _time(run.lease_until),
+        "due_at": _time(run.due_at),
     }
 
 

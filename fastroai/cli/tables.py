@@ -81,6 +81,8 @@ def run_lines(run: RunSummary, trace: RunTrace) -> Iterable[Text]:
     )
     spent = f", {trace.usage.request_count} requests, {cost(trace.usage)}" if trace.records else ""
     yield Text(f"started {local(run.started_at)}, took {took(run.started_at, run.updated_at)}{spent}")
+    for wait in () if trace.ended is None else trace.ended.waits:
+        yield _text(str(wait), "yellow")
     if run.forked_from:
         yield Text.assemble("forked from ", _text(run.forked_from))
     if run.error:

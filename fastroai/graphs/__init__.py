@@ -28,6 +28,7 @@ from fastroai.runtime.facts import (
     StepHalted,
     StepSkipped,
     StepStarted,
+    Wait,
 )
 from fastroai.steps.visits import NodeFailure
 
@@ -68,5 +69,6 @@ __all__ = [
     "StepSkipped",
     "StepStarted",
     "Verdict",
+    "Wait",
     "When",
 ]

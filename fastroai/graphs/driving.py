@@ -30,6 +30,7 @@ from fastroai.runtime.facts import (
     StepStarted,
     StopRequested,
     ValueWritten,
+    Wait,
     question_id,
 )
 from fastroai.store.payloads import PayloadCodec, seal
@@ -65,9 +66,9 @@ class DrivenGraph:
         return {unit_of(asked): asked.question for asked in self.replay.machine.questions.values()}
 
     @property
-    def open_questions(self) -> tuple[str, ...]:
+    def waits(self) -> tuple[Wait, ...]:
         """See `Driven`."""
-        return self.replay.machine.open_questions
+        return self.replay.machine.waits
 
     def known_to(self, started: StepStarted) -> tuple[Mapping[str, object], Mapping[str, object]]:
         """See `Driven`. A decision is given the output of the node after which it is made."""

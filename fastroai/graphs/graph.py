@@ -23,13 +23,14 @@ from fastroai.graphs.driving import DrivenGraph
 from fastroai.graphs.execution import GraphExecution
 from fastroai.graphs.machine.replay import first_divergence
 from fastroai.graphs.machine.sends import Send
+from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.questions import answer_entry
 from fastroai.graphs.result import GraphResult, GraphStream, OutputT
 from fastroai.graphs.resuming import GraphResumes, resuming
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.node import Node, NodeLike, nodes_of
-from fastroai.graphs.shape.plan import OnBranchFailure, OnConflict, Reducer
+from fastroai.graphs.shape.plan import GraphPlan, OnBranchFailure, OnConflict, Reducer
 from fastroai.graphs.shape.validation import build_plan
 from fastroai.graphs.text.drawing import draw
 from fastroai.graphs.text.yaml import load_graph_yaml
@@ -455,7 +456,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             BudgetExceeded: a budget stopped it.
             GraphStopped: it ended otherwise without reaching a terminal.
         """
-        result = await self._execute(RunRequest(inputs, context.deps, context=context.shared, is_step=True))
+        result = await self._begin(RunRequest(inputs, context.deps, context=context.shared, is_step=True))
         context.scope.degraded |= result.quality != "clean"
         if result.ok:
             return result.output  # type: ignore[return-value]  # OutputT may itself include None
@@ -488,11 +489,15 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         return RunKeeper(
             definition=self.definition,
             input_types=self._setup.input_types,
-            output_types={},
-            dependents=dict.fromkeys(self.nodes, ()),
+            output_types=self._setup.declared,
+            check_output=lambda node, output: _check_writes(self._plan, node, output),
             store=store,
             durability=self.config.durability,
             codec=self.config.codec,
             kind="graph",
-            step_kind="node",
         )
+
+
+def _check_writes(plan: GraphPlan, node: str, output: object) -> None:
+    """Raise `ContractViolation` if an output does not have what its node writes."""
+    writes_of(plan, node, output, {})

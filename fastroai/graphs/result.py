@@ -18,7 +18,7 @@ from fastroai.runs.stream import RunStream
 from fastroai.runs.units import BegunUnit
 from fastroai.runs.usage import RunUsage
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import ReasonCode
+from fastroai.runtime.facts import ReasonCode, Wait
 from fastroai.steps import StepUsage
 from fastroai.store.log import RunLog
 from fastroai.store.open_questions import Question
@@ -104,6 +104,8 @@ class GraphResult(Generic[OutputT]):
     """What stopped it, if it failed."""
     resume_at: tuple[str, ...] = ()
     """The nodes with which a paused run goes on."""
+    waits: tuple[Wait, ...] = ()
+    """What the nodes of a paused run wait for, and until when."""
     questions: tuple[Question, ...] = ()
     """What a paused run asks, first asked first."""
     log: RunLog = field(repr=False, compare=False)

@@ -89,6 +89,7 @@ class GraphRun:
             reason_code=last.reason_code,
             error=error,
             resume_at=last.resume_at if is_paused else (),
+            waits=last.waits if is_paused else (),
             questions=self._questions() if is_paused else (),
             log=self.log,
         )
@@ -97,7 +98,7 @@ class GraphRun:
         """Those of pause nodes, then those that steps ask, first asked first."""
         machine, log, finish = self.machine, self.opened.log, self.runner.finish
         asked = {one.id: one for one in machine.questions.values()}
-        asked |= {one.id: one for _, one in log.asked.values()}
+        asked |= log.asked
         run = machine.part if log.run is None else log.run.header
         return () if finish is None else tuple(Question.of(asked[one], run) for one in finish.questions)
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from fastroai.errors import RevisionConflict, RunConflict
 from fastroai.human.answers import answer_to, last_answer, last_asked, split_ref, why_closed
-from fastroai.runtime.facts import AnswerGiven
+from fastroai.runtime.facts import WAITS, AnswerGiven, RunFinished, Wait
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.entries import entry_to_store
 from fastroai.store.headers import check_run_id, log_key, read_header, read_log
@@ -18,7 +18,7 @@ from fastroai.store.open_questions import Answer, Question, open_questions, posi
 from fastroai.store.payloads import PayloadCodec, check_codec
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore
-from fastroai.store.runs import append_own, change_header
+from fastroai.store.runs import append_own, change_header, first_due
 from fastroai.store.unsealing import seal_messages, unseal_entry, unseal_question
 
 _TRIES: Final = 10
@@ -130,8 +130,9 @@ class Inbox:
             found = await read_header(self._store, run_id)
             found.check_not_running()
             entries = await read_log(self._store, found.header)
+            recorded = RecordedRun(run_id, entries)
             given = answer_to(
-                RecordedRun(run_id, entries),
+                recorded,
                 key,
                 value,
                 codec=self._codec,
@@ -142,19 +143,26 @@ class Inbox:
             stored = [entry_to_store(seal_messages(given, self._codec))]
             with suppress(RevisionConflict):
                 await append_own(self._store, log_key(found.header), stored, len(entries))
-                return await self._leave(run_id, given)
+                return await self._leave(run_id, given, recorded.ended)
         raise RunConflict(run_id, len(entries))
 
-    async def _leave(self, run_id: str, given: AnswerGiven) -> bool:
-        """Remove a question from the header of its run, unless a process has the run by now."""
+    async def _leave(self, run_id: str, given: AnswerGiven, paused: RunFinished | None) -> bool:
+        """Remove a question from the header of its run, unless a process has the run by now.
+
+        The run is due from now on, unless it is `paused` for something else.
+        """
+        is_due = paused is None or paused.reason_code in WAITS
         for _ in range(_TRIES):
             found = await read_header(self._store, run_id)
             header = found.header
-            asked = positions_of([given.id], await read_log(self._store, header))
+            answered = Wait(what="question", id=given.id)
+            asked = positions_of([answered], await read_log(self._store, header))
             left = tuple(position for position in header.questions if position not in asked)
             if header.owner is not None or left == header.questions:
                 return not left
             with suppress(RevisionConflict):
-                await change_header(self._store, found, replace(header, questions=left, updated_at=found.now))
+                due = first_due(header.due_at, found.now) if is_due else None
+                header = replace(header, questions=left, due_at=due, updated_at=found.now)
+                await change_header(self._store, found, header)
                 return not left
         return False

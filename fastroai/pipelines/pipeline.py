@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Generic
@@ -34,11 +34,9 @@ from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import (
     DepsT,
     Estimates,
-    Forks,
     InputT,
     blocking_twin,
     estimating,
-    forking,
 )
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in, resolve_all
@@ -49,7 +47,6 @@ from fastroai.steps.hooks import Hooks, RunHooks
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
-from fastroai.tracing import Tracer
 from fastroai.usage import CostCalculator, Quote
 
 
@@ -184,50 +181,6 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
 
     # --- running ---
 
-    @forking
-    async def fork(
-        self,
-        run_id: str,
-        *,
-        at: str | None = None,
-        inputs: Mapping[str, Any] | None = None,
-        outputs: Mapping[str, Any] | None = None,
-        new_run_id: str | None = None,
-        store: object = None,
-        deps: DepsT = None,  # type: ignore[assignment]
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-    ) -> PipelineResult[OutputT]:
-        """Start a new run that has, at no cost, what another did before a point, and is different from there.
-
-            await pipeline.fork("invoice-42", at="write", inputs={"tone": "formal"})
-            await pipeline.fork("invoice-42", outputs={"classify": "complaint"})
-
-        Args:
-            run_id: The other run, which stays as it is.
-            at: The step that runs again, and all that need it.
-            inputs: New values for some inputs.
-            outputs: Outputs by step id, instead of what these steps gave; all that need them run again.
-            new_run_id: The id of the new run.
-            store: As in `resume`.
-            deps: As in `execute`.
-            tracer: As in `execute`.
-            context: As in `execute`.
-
-        Raises:
-            RunNotFound: the store has no such run.
-            RunExists: the new id is taken.
-            ConfigurationError: there is no such step, or it cannot have this output.
-        """
-        check_mapping(inputs)
-        if outputs is not None and not isinstance(outputs, Mapping):
-            raise ConfigurationError("outputs", outputs, "a mapping of step ids to outputs")
-        keeper = self._keeper(needed_store(store, self.config.store))
-        opening = await keeper.fork(run_id, at=at, inputs=inputs, outputs=outputs, new_run_id=new_run_id)
-        return await self._execute(RunRequest(None, deps, tracer, context).opened_by(opening))
-
-    fork_sync: Forks[DepsT, PipelineResult[OutputT]] = blocking_twin(fork, of="pipeline")
-
     def driven(self, *, store: object = None) -> DrivenRuns:
         """Return the runs of this pipeline whose steps you run yourself. See `DrivenRuns`.
 
@@ -283,14 +236,13 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
     async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT:
         """Run inside a step, to what that gives. For `as_step`."""
         request = RunRequest(inputs, context.deps, context=context.shared, is_step=True)
-        return output_inside(await self._execute(request), context)
+        return output_inside(await self._begin(request), context)
 
     def _keeper(self, store: RunStore) -> RunKeeper:
         return RunKeeper(
             definition=self.definition,
             input_types={} if self._accepts is None else self._accepts.types,
             output_types=self._setup.declared,
-            dependents=self._plan.dependents,
             store=store,
             durability=self.config.durability,
             codec=self.config.codec,

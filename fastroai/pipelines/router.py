@@ -192,7 +192,7 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
                 await stack.enter_async_context(span)
             if isinstance(pipeline, BasePipeline):
                 return await pipeline.run_variant(inputs, context, f"{label}[{name}]/")
-            return await pipeline._execute(
+            return await pipeline._begin(
                 RunRequest(inputs, context.deps, context=context.shared, is_step=True)
             )
 

@@ -103,6 +103,7 @@ class PipelineRun:
             log=self.log,
             plan=plan,
             quality=quality_of(scope, errors, units.values()),
+            waits=finish.waits,
             questions=self._questions(),
         )
 
@@ -111,7 +112,7 @@ class PipelineRun:
         if finish is None or log.run is None:
             return ()
         header = log.run.header
-        return tuple(Question.of(log.asked[one][1], header) for one in finish.questions)
+        return tuple(Question.of(log.asked[one], header) for one in finish.questions)
 
 
 def _first_incomplete(

@@ -396,7 +396,7 @@ class Runner:
     def _as_halted(self, started: StepStarted, begun: BegunUnit) -> StepHalted:
         return StepHalted(
             started.step_id,
-            self._log.asked_in(started.place),
+            self._log.waits_in(started.place),
             visit=started.visit,
             branch=started.branch,
             part=self._part,

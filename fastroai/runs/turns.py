@@ -52,6 +52,10 @@ class WhenBusy:
         check_seconds("busy_timeout", self.seconds, zero=True)
 
 
+NOT_AT_ALL: Final = WhenBusy("reject", 0.0)
+"""A caller that does not wait."""
+
+
 def check_existing(on_existing: OnExisting, busy: WhenBusy, run_id: str | None) -> None:
     """Refuse what cannot be meant together. Raises `ConfigurationError`."""
     if on_existing not in get_args(OnExisting):

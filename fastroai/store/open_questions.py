@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import JsonValue
 
 from fastroai.errors import RunCorrupt, RunFromNewerVersion, RunFromOlderVersion
-from fastroai.runtime.facts import AnswerGiven, AnyFact, Part, QuestionAsked
-from fastroai.store.entries import RunHeader, entry_in_store
-from fastroai.store.headers import FoundHeader, is_running, log_key
+from fastroai.runtime.facts import AnswerGiven, AnyFact, Part, QuestionAsked, Wait
+from fastroai.store.entries import RunHeader
+from fastroai.store.headers import FoundHeader, is_running, read_log_from
 from fastroai.store.index import Find, held_run, indexed
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.run_store import RunStore
@@ -85,12 +85,12 @@ class Question:
         )
 
 
-def positions_of(questions: Collection[str], entries: Iterable[AnyFact]) -> tuple[int, ...]:
-    """Return where in a log the questions with these ids were last asked."""
+def positions_of(waits: Collection[Wait], entries: Iterable[AnyFact]) -> tuple[int, ...]:
+    """Return where in a log the questions among these were last asked."""
     asked = {
         entry.id: position for position, entry in enumerate(entries, 1) if isinstance(entry, QuestionAsked)
     }
-    return tuple(asked[question] for question in questions)
+    return tuple(asked[one.id] for one in waits if one.what == "question")
 
 
 async def open_questions(
@@ -118,12 +118,7 @@ async def questions_of_run(
     # The header has them before the log says that the run waits: until then, the process has the run.
     if not header.questions or is_running(header, found.now):
         return ()
-    first = min(header.questions)
-    stored = (await store.read(log_key(header), after=first - 1)).values
-    entries = {
-        position: entry_in_store(header.run_id, position, value)
-        for position, value in enumerate(stored, first)
-    }
+    entries = await read_log_from(store, header, min(header.questions))
     return tuple(
         Question.of(unseal_question(one, codec), header) for one in asked_at(header.questions, entries)
     )

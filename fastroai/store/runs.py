@@ -21,11 +21,13 @@ from fastroai.errors import (
 from fastroai.records import Usage
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import (
+    WAITS,
     AnswerGiven,
     AnyFact,
     RunFinished,
     RunResumed,
     RunStarted,
+    WaitStarted,
 )
 from fastroai.runtime.owner import new_owner, release_owner
 from fastroai.runtime.tasks import end_task
@@ -47,11 +49,12 @@ from fastroai.store.headers import (
 )
 from fastroai.store.index import add_to_index, in_any_order, remove_from_index
 from fastroai.store.journal import Durability, Journal
+from fastroai.store.mailbox import read_mail
 from fastroai.store.open_questions import positions_of
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore, StoredValues
-from fastroai.store.unsealing import unseal_messages, unseal_payloads
+from fastroai.store.unsealing import seal_messages, unseal_messages, unseal_payloads
 
 LEASE: Final = 30.0
 """Seconds after which a process counts as dead that has not renewed its lease."""
@@ -121,7 +124,8 @@ class DurableRun:
         recorded = RecordedRun("", entries)
         header, now = await new_header(store, recorded.opened, tags=tags, tenant=tenant, replacing=replacing)
         with _owned(header, now) as header:
-            await begin_record(store, header, entries, replacing=replacing)
+            sealed = [seal_messages(entry, codec) for entry in entries]
+            await begin_record(store, header, sealed, replacing=replacing)
             journal = _journal(store, header, len(entries), durability, codec)
             return cls(store, header, journal, recorded, codec)
 
@@ -173,7 +177,7 @@ class DurableRun:
         codec: PayloadCodec | None,
     ) -> DurableRun:
         """Take a run up whose header is still as it was found. Raises `RevisionConflict` if it is not."""
-        with _owned(replace(held.header, status="running", error=None, questions=()), held.now) as header:
+        with _owned(halted_no_longer(held.header), held.now) as header:
             await add_to_index(store, header, before=held.header)
             await _replace(store, header, held.revision)
             stored = [entry_to_store(entry) for entry in new]
@@ -197,13 +201,15 @@ class DurableRun:
             RunStoreUnavailable: that could not be written; the run can be resumed.
             RunTakenOver: another process has it.
         """
-        questions: tuple[int, ...] = ()
+        waits: dict[str, Any] = {}
         try:
-            if ended.questions:
-                # Before the log says that the run waits, so that no question is missing if the process dies.
-                entries = (*self.recorded.entries, *self.journal.entries)
-                questions = positions_of(ended.questions, entries)
-                await self._write_header(questions=questions)
+            if ended.waits:
+                waits = self._waits(ended)
+                # Before the log says that the run waits, so that no question is missing if the process dies,
+                # and before messages are looked for, so that whoever sends one from now on says so here.
+                await self._write_header(**waits)
+                if await self._has_mail(waits["receives"]):
+                    waits["due_at"] = ended.at
             await self.journal.commit(ended)
             await self.journal.aclose()
             await end_task(self._renewal)
@@ -216,7 +222,7 @@ class DurableRun:
                 cost_usd=usage.cost_usd,
                 error=None if why is None else f"{why.error_type}: {seal_text(why.message, self.codec)}",
                 updated_at=ended.at,
-                questions=questions,
+                **waits,
             )
         finally:
             await self.release()
@@ -227,8 +233,10 @@ class DurableRun:
             try:
                 # Read anew: the last renewal may have happened although it was cancelled.
                 found = await self.store.read(header_key(self.run_id))
-                if self._is_ours(found):
-                    before, header = self._header, replace(_leased(self._header, found.now), **changes)
+                if (held := self._held(found)) is not None:
+                    before = replace(self._header, due_at=held.due_at)
+                    header = replace(_leased(self._header, found.now), **changes)
+                    header = replace(header, due_at=first_due(header.due_at, held.due_at))
                     await add_to_index(self.store, header, before=before)
                     await _replace(self.store, header, found.revision)
                     self._header = header
@@ -249,27 +257,60 @@ class DurableRun:
             await self.journal.abandon()
             release_owner(self._owner)
 
-    def _is_ours(self, found: StoredValues) -> bool:
-        return bool(found.values) and decode_header(self.run_id, found.values[-1]).owner == self._owner
+    def _held(self, found: StoredValues) -> RunHeader | None:
+        """The header that was found, if this process has the run. Whoever sends a message may change it."""
+        held = decode_header(self.run_id, found.values[-1]) if found.values else None
+        return held if held is not None and held.owner == self._owner else None
+
+    def _waits(self, ended: RunFinished) -> dict[str, Any]:
+        """What the header says of a run that waits."""
+        entries = (*self.recorded.entries, *self.journal.entries)
+        questions = positions_of(ended.waits, entries)
+        if ended.reason_code not in WAITS:
+            return {"questions": questions, "receives": (), "due_at": None}
+        names = {one.id: one.name for one in ended.waits if one.what == "message"}
+        started = {
+            entry.wait.id: position
+            for position, entry in enumerate(entries, 1)
+            if isinstance(entry, WaitStarted) and entry.wait.id in names
+        }
+        return {
+            "questions": questions,
+            "receives": tuple((started[one], name) for one, name in names.items()),
+            "due_at": min((one.until for one in ended.waits if one.until is not None), default=None),
+        }
+
+    async def _has_mail(self, receives: Sequence[tuple[int, str]]) -> bool:
+        """Whether a message has come that a step has halted for, since it has looked."""
+        entries = (*self.recorded.entries, *self.journal.entries)
+        for position, name in receives:
+            started = entries[position - 1]
+            assert isinstance(started, WaitStarted)
+            mail = await read_mail(self.store, self._header, after=started.seen)
+            if any(message.name == name for _, message in mail):
+                return True
+        return False
 
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(LEASE / 3)
             try:
                 found = await self.store.read(header_key(self.run_id))
-                if not self._is_ours(found):
+                if (held := self._held(found)) is None:
                     logger.warning(
                         "run %r: another process took it up or deleted it; this one stops at its next write",
                         self.run_id,
                     )
                     return  # the store refuses the next entry of this process
-                await self._renew_once(found)
+                await self._renew_once(found, held)
             except Exception as error:  # a store can be the user's, and raise anything
                 logger.warning("run %r: its lease could not be renewed: %s", self.run_id, error)
 
-    async def _renew_once(self, found: StoredValues) -> None:
+    async def _renew_once(self, found: StoredValues, held: RunHeader) -> None:
         usage = Usage() if self.scope is None else self.scope.spent()
-        renewed = replace(self._header, requests=usage.request_count, cost_usd=usage.cost_usd)
+        renewed = replace(
+            self._header, requests=usage.request_count, cost_usd=usage.cost_usd, due_at=held.due_at
+        )
         header = _leased(renewed, found.now)
         await add_to_index(self.store, header, before=self._header)
         self._header = header
@@ -353,6 +394,16 @@ async def change_header(store: RunStore, found: FoundHeader, header: RunHeader) 
     await add_to_index(store, header, before=found.header)
     await _replace(store, header, found.revision)
     await _leave_index(store, found.header, header)
+
+
+def halted_no_longer(header: RunHeader) -> RunHeader:
+    """Return the header of a run that waits for nothing, because it goes on."""
+    return replace(header, status="running", error=None, questions=(), receives=(), due_at=None)
+
+
+def first_due(one: datetime | None, other: datetime | None) -> datetime | None:
+    """Return the earlier of two times."""
+    return min(filter(None, (one, other)), default=None)
 
 
 def _journal(

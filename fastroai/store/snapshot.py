@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from fastroai.runtime.facts import RunFinished, RunStatus
+from fastroai.runtime.facts import RunFinished, RunStatus, Wait
 
 if TYPE_CHECKING:
     from fastroai.store.open_questions import Question
@@ -59,6 +59,11 @@ class RunSnapshot:
         return tuple(
             dict.fromkeys(one.step for one in self.trace.steps if one.depth == 0 and one.status == "running")
         )
+
+    @property
+    def waits(self) -> tuple[Wait, ...]:
+        """What a paused run waits for, and until when."""
+        return () if self.finish is None else self.finish.waits
 
     @property
     def finish(self) -> RunFinished | None:

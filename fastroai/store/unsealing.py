@@ -37,6 +37,8 @@ from fastroai.runtime.facts import (
     StopRequested,
     ToolEnded,
     ValueWritten,
+    WaitEnded,
+    WaitStarted,
 )
 from fastroai.store.payloads import PayloadCodec, seal, seal_text, unseal, unseal_text
 
@@ -82,6 +84,8 @@ def _with_payloads(entry: AnyFact, change: Callable[[JsonValue], JsonValue]) -> 
             return _with_question(entry, change)
         case AnswerGiven():
             return replace(entry, answer=change(entry.answer))
+        case WaitEnded():
+            return replace(entry, value=change(entry.value))
         case ValueWritten():
             return replace(entry, value=change(entry.value))
         case MessagesAdded():
@@ -90,7 +94,7 @@ def _with_payloads(entry: AnyFact, change: Callable[[JsonValue], JsonValue]) -> 
             pass
         case StepFailed() | StepCancelled() | StepHalted() | StepRetried() | EdgesResolved():
             pass
-        case BranchTimedOut():
+        case BranchTimedOut() | WaitStarted():
             pass
         case RequestSent() | SpendingRecorded() | OnceStarted() | OnceFailed() | ReplayDiverged():
             pass
@@ -135,7 +139,7 @@ def _with_messages(entry: AnyFact, change: Callable[[str], str]) -> AnyFact:
             return replace(entry, rationale=change(entry.rationale))
         case EdgesResolved() | StepHalted() | QuestionAsked() | AnswerGiven() | ValueWritten():
             pass
-        case MessagesAdded():
+        case MessagesAdded() | WaitStarted() | WaitEnded():
             pass
         case RequestSent() | RequestEnded() | SpendingRecorded() | ToolEnded() | OnceStarted() | OnceDone():
             pass

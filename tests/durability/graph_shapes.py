@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from durability.shapes import AGAIN, RESPONSES, Letter, Shape, agent, effect, ran, talk, tools
+from durability.shapes import AGAIN, RESPONSES, Letter, Shape, agent, effect, ran, talk, tools, waits
 
 from fastroai import Pipeline, PipelineConfig, Send, StepConfig, StepContext, step
 from fastroai.graphs import AgentNode, Edge, Graph, GraphConversation, Node, Verdict
@@ -490,6 +490,34 @@ def asked() -> Parts:
     edges = [Edge("top", "boss"), Edge("top", "user"), Edge("boss", "count"), Edge("user", "count")]
     edges += [Edge("count", "again"), Edge("again", "count", **MORE), Edge("again", "end", "always")]
     return nodes, edges, {"answers": {"boss 1?": 1, "user 1?": 2, "again 1?": 3, "again 2?": 4}}
+
+
+@graph
+def waited() -> Parts:
+    """Nodes wait in a branch and in a loop, while another branch asks a person."""
+
+    @step
+    async def nap(ctx: StepContext) -> str:
+        ran(ctx)
+        ctx.write(f"{ctx.step_id}_waits", ctx.visit)
+        return await waits(ctx, f"{ctx.step_id} {ctx.visit}")
+
+    @step
+    async def ask(ctx: StepContext) -> str:
+        ran(ctx)
+        return f"{await ctx.ask('sure?', int)}"
+
+    nodes = {
+        "top": talk("top"),
+        "nap": nap,
+        "ask": ask,
+        "count": Node(counts(2), writes=["count", "more"]),
+        "again": nap,
+        "end": talk("end"),
+    }
+    edges = [Edge("top", "nap"), Edge("top", "ask"), Edge("nap", "count"), Edge("ask", "count")]
+    edges += [Edge("count", "again"), Edge("again", "count", **MORE), Edge("again", "end", "always")]
+    return nodes, edges, {"answers": {"sure?": 1}}
 
 
 @graph

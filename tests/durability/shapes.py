@@ -448,6 +448,47 @@ def asks(name: str, **options: Any) -> Any:
     return ask
 
 
+MESSAGES: Final = [1, 2, 3]
+"""To each run that waits for `number`, which it receives in this order."""
+
+
+async def waits(ctx: StepContext, name: str) -> str:
+    """Sleep, and receive a message, and do something before and between that must not be done twice."""
+    before = await ctx.once("before", effect(ctx, f"before {name}"))
+    await ctx.sleep(0.02)
+    between = await ctx.once("between", effect(ctx, f"between {name}"))
+    number = await ctx.receive("number", int)
+    late = await ctx.receive("never", timeout=0.01, on_timeout="late")
+    return f"{before} {between} {number} {late}"
+
+
+def naps(name: str, *needs: str, sure: bool = False) -> Any:
+    """A step that pays for advice, and waits; what it says of the number is for others to tell."""
+    adviser = agent(name)
+
+    @step
+    async def nap(ctx: StepContext) -> str:
+        ran(ctx)
+        advice = (await ctx.run(adviser, f"advise {name}")).output
+        waited = await waits(ctx, name)
+        said = await ctx.ask(f"{name}: sure?", bool) if sure else None
+        return f"{advice} {waited} {said} {(await ctx.run(adviser, f'go {waited}')).output}"
+
+    return nap
+
+
+@shape
+def waited(config: PipelineConfig) -> Shape:
+    """Steps sleep and receive messages one after the other, one of them nested; one asks meanwhile."""
+    inner = Pipeline("inner", {"nap": naps("in"), "after": talk("after", "nap")}, {"after": ["nap"]})
+    steps = {"out": naps("out", sure=True), "inner": inner.as_step(), "last": naps("last")}
+    edges = {"inner": ["out"], "last": ["inner", "ask"]}
+    answers = {f"{name}: sure?": True for name in ("out", "ask")}
+    answers |= {"ask: which?": "left"}
+    pipeline = Pipeline("waited", {**steps, "ask": asks("ask")}, edges, config=config)
+    return Shape(pipeline, {"text": "waited"}, answers)
+
+
 @shape
 def asked(config: PipelineConfig) -> Shape:
     """Two steps ask side by side, one of them in a nested pipeline, and a third goes on meanwhile."""

@@ -20,7 +20,7 @@ from fastroai.graphs.machine.merging import merge, merge_failures, salvage
 from fastroai.graphs.machine.routing import Choice, NodeOutcome, Route, Unevaluated, routed
 from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.shape.plan import GraphPlan
-from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit
+from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit, why_paused
 from fastroai.runtime import FailureClass
 from fastroai.runtime.facts import (
     NOWHERE,
@@ -42,6 +42,7 @@ from fastroai.runtime.facts import (
     StepSkipped,
     StepStarted,
     StopRequested,
+    Wait,
 )
 from fastroai.steps.visits import NodeFailure
 from fastroai.tracing.attributes import error_summary
@@ -112,8 +113,8 @@ class GraphMachine:
         self._asking: dict[Unit, Branch] = {}
         self.questions: dict[Visit, QuestionAsked] = {}
         """The questions of pause nodes that wait for a person, first asked first."""
-        self._halted: dict[Unit, tuple[Branch, tuple[str, ...]]] = {}
-        """Visits whose steps wait for answers, with the ids of the questions, or run what was paused."""
+        self._halted: dict[Unit, tuple[Branch, tuple[Wait, ...]]] = {}
+        """Visits that have halted, and what they wait for; nothing where a run inside was paused."""
         self._branches: dict[str, Branch] = {}
         self._unwinding: dict[Visit, list[tuple[set[Visit], Callable[[], None]]]] = {}
         self._dead_ends: dict[str, None] = {}
@@ -232,20 +233,25 @@ class GraphMachine:
         branch = self._running.pop(visit)
         self._keep(branch, visit.node, fact.written)
         if self._goes_on(branch):
-            self._halted[visit] = branch, fact.questions
+            self._halted[visit] = branch, fact.waits
 
     def wake(self) -> list[Visit]:
-        """Let visits run that waited for answers, since another process has taken the run up; which."""
+        """Let visits run that had halted, since another process has taken the run up; which."""
         woken = [branch.visit for branch, _ in self._halted.values()]
         self._running.update((branch.visit, branch) for branch, _ in self._halted.values())
         self._halted.clear()
         return woken
 
     @property
-    def open_questions(self) -> tuple[str, ...]:
-        """The ids of all questions that wait for an answer."""
-        halted = (one for _, questions in self._halted.values() for one in questions)
-        return (*(asked.id for asked in self.questions.values()), *halted)
+    def waits(self) -> tuple[Wait, ...]:
+        """What pause nodes, and then steps that have halted, wait for."""
+        return tuple(wait for _, wait in self._waits())
+
+    def _waits(self) -> Iterator[tuple[str, Wait]]:
+        for visit, asked in self.questions.items():
+            yield visit.node, asked.wait
+        for (node, _), (_, waits) in self._halted.items():
+            yield from ((node, wait) for wait in waits)
 
     def _succeed(self, branch: Branch, written: Mapping[str, object], output: object) -> None:
         node = branch.visit.node
@@ -592,10 +598,10 @@ class GraphMachine:
             paused = [branch for branch, questions in self._halted.values() if not questions]
             waits = (*self._asking.values(), *asked, *paused, *(branch for _, branch in self._ready))
             waiting = tuple(branch.visit.node for branch in waits)
-            if self._asking or asked:
-                self._finish("paused", "question", f"{waiting[0]!r} waits for an answer", waiting=waiting)
-            else:
+            if self._pausing or not self.waits:
                 self._finish("paused", "pause_requested", "a pause was requested", waiting=waiting)
+            else:
+                self._finish("paused", *why_paused(self._waits()), waiting=waiting)
 
     def _finish(
         self,
@@ -616,7 +622,7 @@ class GraphMachine:
                 reason=reason,
                 reason_code=code,
                 resume_at=waiting,
-                questions=self.open_questions if ending == "paused" else (),
+                waits=self.waits if ending == "paused" else (),
                 step_id=failed,
                 raised=error,
                 part=self.part,

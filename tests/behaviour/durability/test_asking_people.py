@@ -773,7 +773,8 @@ async def test_the_end_of_the_run_names_the_questions_and_the_steps_that_wait(st
     paused = await desk(asks()).execute(run_id="r", store=store)
     (halted,) = [fact for fact in paused.trace.entries if isinstance(fact, StepHalted)]
     (finish,) = [fact for fact in paused.trace.entries if isinstance(fact, RunFinished)]
-    assert finish.questions == halted.questions == (paused.questions[0].id.removeprefix("r:"),)
+    assert finish.waits == halted.waits == paused.waits
+    assert finish.questions == (paused.questions[0].id.removeprefix("r:"),)
     assert (finish.status, finish.reason, finish.resume_at) == (
         "paused",
         "'ask' waits for an answer",

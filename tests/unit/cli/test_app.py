@@ -174,6 +174,7 @@ def test_list_prints_json_for_programs(store: SQLiteRunStore) -> None:
             "forked_from": None,
             "owner": None,
             "lease_until": None,
+            "due_at": None,
         }
     ]
 

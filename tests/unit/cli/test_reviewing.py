@@ -176,3 +176,63 @@ def test_what_is_not_taken_says_why(store: SQLiteRunStore) -> None:
     assert (late.exit_code, "it was answered" in late.stderr) == (4, True)
     assert call("answer", "unknown:1", "1").exit_code == 3
     assert call("show", "unknown").exit_code == 2
+
+
+# --- messages ---
+
+
+def receiver(store: SQLiteRunStore, value_type: Any = Any) -> Pipeline[Any, Any]:
+    """A run that waits for a message."""
+
+    @step
+    async def receive(ctx: StepContext[Any]) -> Any:
+        return await ctx.receive("paid", value_type, timeout=3600)
+
+    pipeline = Pipeline("p", {"receive": receive})
+
+    async def run() -> None:
+        await pipeline.execute(run_id="r", store=store)
+        await store.aclose()
+
+    asyncio.run(run())
+    return pipeline
+
+
+def runs(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["runs", *arguments], prog_name="fastroai")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "received"),
+    [(('{"amount": 120}',), {"amount": 120}), (("plain text",), "plain text"), ((), None)],
+)
+def test_a_message_is_sent_and_received(
+    store: SQLiteRunStore, arguments: tuple[str, ...], received: Any
+) -> None:
+    pipeline = receiver(store)
+    sent = runs("send", "r", "paid", *arguments)
+    assert (sent.exit_code, sent.stdout) == (0, "sent paid to run r\n"), sent.output
+
+    async def wake() -> Any:
+        outcomes = await pipeline.wake(store=store)
+        await store.aclose()
+        return outcomes["r"]
+
+    assert asyncio.run(wake()).output == received
+
+
+def test_a_message_that_the_run_cannot_receive_is_refused(store: SQLiteRunStore) -> None:
+    receiver(store, int)
+    refused = runs("send", "r", "paid", "soon")
+    assert refused.exit_code == 2
+    assert "it is of the type string, not integer" in refused.stderr
+    assert runs("send", "unknown", "paid").exit_code == 3
+    shown = json.loads(runs("send", "r", "paid", "3", "--json").stdout)
+    assert shown == {"run_id": "r", "name": "paid", "value": 3}
+
+
+def test_a_run_shows_what_it_waits_for(store: SQLiteRunStore) -> None:
+    receiver(store)
+    assert "waits for message 'paid' until 2" in runs("show", "r").stdout
+    (listed,) = json.loads(runs("list", "--json").stdout)
+    assert (listed["status"], listed["due_at"] is not None) == ("paused", True)
