@@ -17,14 +17,15 @@ from fastroai.contracts.annotations import Annotation
 from fastroai.drawing import mermaid, svg
 from fastroai.errors import ConfigurationError, GraphStopped
 from fastroai.graphs.configuring import configs_of
-from fastroai.graphs.conversation.conversation import Conversation, ConversationLike
+from fastroai.graphs.conversation.conversation import ConversationLike, GraphConversation
 from fastroai.graphs.definition import define
 from fastroai.graphs.driving import DrivenGraph
 from fastroai.graphs.execution import GraphExecution
-from fastroai.graphs.machine.replay import first_divergence, replayed
+from fastroai.graphs.machine.replay import first_divergence
+from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.machine.writes import writes_of
-from fastroai.graphs.questions import answer_entry, questions_in_steps, questions_of
-from fastroai.graphs.result import GraphResult, GraphStream, OutputT, Question
+from fastroai.graphs.questions import answer_entry
+from fastroai.graphs.result import GraphResult, GraphStream, OutputT
 from fastroai.graphs.resuming import GraphResumes, resuming
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.shape.edge import Edge
@@ -47,6 +48,8 @@ from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in
 from fastroai.steps.contracts import bind_contract, declared_output
 from fastroai.steps.hooks import Hooks, RunHooks
+from fastroai.store.headers import check_run_id, read_header
+from fastroai.store.open_questions import Question, questions_of_run
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
@@ -127,7 +130,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             config: Settings of the graph, and defaults for its nodes, which have two `retries` unless it, or
                 they, say otherwise.
             conversation: `"continuous"` threads one message history through the nodes, `"isolated"` gives
-                each call of an agent a fresh one; a `Conversation` says more.
+                each call of an agent a fresh one; a `GraphConversation` says more.
             accepts: The inputs of a run: types by name, or a TypedDict, model or dataclass with these names.
             version: Name of this version of the definition. It is on record with its runs, and in the error
                 if the definition has changed since a run was started.
@@ -173,7 +176,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         self.edges: tuple[Edge, ...] = tuple(edges)
         self._budget, self._max_concurrency = budget, max_concurrency
         self._limits = limits_of(budget, None) if budget is not None else limits_in(self.config)
-        configs, decider_config = configs_of(self.nodes, self.config)
+        configs = configs_of(self.nodes, self._plan.asking, self.config)
         self._setup = GraphSetup(
             name=name,
             goal=goal,
@@ -189,7 +192,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             declared={
                 node_id: declared
                 for node_id, node in self.nodes.items()
-                if (declared := declared_output(node.step)) is not None
+                if (declared := declared_output(node.step) or self._sent_by(node_id)) is not None
             },
             answers={
                 node_id: node.answer
@@ -197,11 +200,10 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
                 if not isinstance(node.answer, NotGiven)
             },
             decider=decider,
-            decider_config=decider_config,
-            conversation=Conversation.of(conversation),
+            conversation=GraphConversation.of(conversation),
             branch_timeout=branch_timeout,
         )
-        hooks = {node_id: resolved.hooks for node_id, resolved in configs.items()}
+        hooks = {node_id: configs[node_id].hooks for node_id in self.nodes}
         self._execution = GraphExecution(
             self._setup,
             self.config,
@@ -231,6 +233,10 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         """Its shape, as plain data: what must not change while a run goes on."""
         return define(self.name, self.nodes, self._plan, self._setup.conversation.mode, self.version)
 
+    def _sent_by(self, node: str) -> Annotation | None:
+        """The type of an output that is sent."""
+        return list[Send] if node in self._plan.sending else None
+
     def declared_output(self) -> Annotation | None:
         """The type that all its terminals are declared to give; `None` where they differ, or none is."""
         declared = [self._setup.declared.get(terminal) for terminal in self.terminals]
@@ -251,7 +257,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             ConfigurationError: it has something that YAML cannot say, such as a spend limit.
         """
         conversation, budget = self._setup.conversation, self._budget
-        if conversation != Conversation(conversation.mode):
+        if conversation != GraphConversation(conversation.mode):
             raise ConfigurationError("conversation", conversation, "a word, which is all that YAML can say")
         if budget is not None and not isinstance(budget, Budget):
             raise ConfigurationError("budget", budget, "a Budget, which is all that YAML can say")
@@ -400,17 +406,15 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         return DrivenRuns(keeper, self._accepts, partial(DrivenGraph, self._setup))
 
     async def questions(self, run_id: str, *, store: object = None) -> tuple[Question, ...]:
-        """What a run asks people, first asked first: for whoever answers, in whatever process.
+        """Return what a paused run asks people, for those who answer in any process.
 
         Raises:
             RunNotFound: the store has no such run.
-            RunCorrupt: its record cannot be read, or is that of another graph.
+            RunCorrupt: its record cannot be read.
         """
         keeper = self._keeper(needed_store(store, self.config.store))
-        recorded, inputs = await keeper.look(run_id)
-        part, now = recorded.opened.part, recorded.resumed_now()
-        replay = replayed(self._setup, inputs, now, part, keeper.codec, forgiving=False)
-        return questions_of(self._setup, replay.machine, questions_in_steps(recorded, keeper.codec))
+        check_run_id(run_id)
+        return await questions_of_run(keeper.store, await read_header(keeper.store, run_id), keeper.codec)
 
     def replay(self, trace: RunTrace) -> Divergence | None:
         """Decide again what a run decided, on its recorded outcomes, and give the first difference, if any.
@@ -501,4 +505,4 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
 
 def _check_writes(plan: GraphPlan, node: str, output: object) -> None:
     """Raise `ContractViolation` if an output does not have what its node writes."""
-    writes_of(node, output, plan.writes.get(node), {})
+    writes_of(plan, node, output, {})

@@ -28,7 +28,7 @@ from fastroai.runtime import (
     StepStarted,
     TextChunk,
 )
-from fastroai.runtime.facts import FailureFacts
+from fastroai.runtime.facts import FailureFacts, Wait
 from fastroai.steps import (
     BaseStep,
     ConversationState,
@@ -82,5 +82,6 @@ __all__ = [
     "StepTiming",
     "StepUsage",
     "TextChunk",
+    "Wait",
     "step",
 ]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
-from typing import Any, ClassVar, Final, Generic, overload
+from typing import Any, ClassVar, Final, Generic, Literal, Never, overload
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunNotFound
 from fastroai.human.answers import answers_to
+from fastroai.human.messages import send_message
 from fastroai.runs.inputs import check_mapping, checked_inputs
 from fastroai.runs.openings import (
     AlsoOnRecord,
@@ -39,6 +40,9 @@ from fastroai.runs.signatures import (
 )
 from fastroai.runs.stream import RunStream
 from fastroai.runs.turns import NOT_AT_ALL, OnBusy, Turn, WhenBusy, check_existing
+from fastroai.runs.waking import Waking
+from fastroai.runtime import blocking
+from fastroai.runtime.options import check_seconds
 from fastroai.steps import PipelineConfig
 from fastroai.store.following import FollowedRun
 from fastroai.store.headers import check_run_id
@@ -48,8 +52,6 @@ from fastroai.store.signals import Signal
 from fastroai.store.snapshot import RunSnapshot
 from fastroai.tracing import Tracer
 
-_AT_ONCE: Final = 10
-"""How many runs `recover` takes up at the same time."""
 _KIND: Final = attrgetter("kind")
 
 
@@ -93,6 +95,8 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         context: MutableMapping[str, Any] | None = None,
         run_id: str | None = None,
         store: object = None,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
         on_existing: OnExisting = "fail",
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
@@ -109,6 +113,8 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             context: What steps find as `ctx.shared`, by reference: clients, caches.
             run_id: The id of the run; a new one unless given.
             store: Where it is put on record, so that it can be resumed; that of the config unless given.
+            tags: Names to find a run on record by; `RunHistory` and `Inbox` filter by them.
+            tenant: Whose run it is: another such name, of which there is one.
             on_existing: What to do if the store has a run of this id. `"fail"` raises `RunExists`. `"resume"`
                 goes on with it, or returns its result if it has finished. `"return"` returns the result of a
                 run that has finished. `"replace"` deletes it, and begins anew. To go on, inputs that differ
@@ -127,7 +133,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             ValueNotStorable: an input cannot be stored.
             RunStoreUnavailable: the store fails, and has failed each time. What it has is kept.
         """
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, tags=tags, tenant=tenant)
         return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
 
     run = execute
@@ -144,6 +150,8 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         context: MutableMapping[str, Any] | None = None,
         run_id: str | None = None,
         store: object = None,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
         on_existing: OnExisting = "fail",
         on_busy: OnBusy = "reject",
         busy_timeout: float = 60.0,
@@ -158,7 +166,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
         Leaving early cancels the run. What `execute` raises is raised at the end of the iteration.
         """
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, tags=tags, tenant=tenant)
         busy = WhenBusy(on_busy, busy_timeout)
         return RunStream(
             lambda listener: self._begin(replace(request, listener=listener), store, on_existing, busy)
@@ -322,6 +330,8 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
     ) -> Mapping[str, ResultT | Exception]:
         """Resume the runs whose processes died, which have the status `interrupted`, and no other run.
 
+        `wake` resumes those that wait no longer.
+
             outcomes = await pipeline.recover(deps_for=lambda run: Deps(tenant=run.tenant))
 
         Call it when a service starts. Several processes may call it at once: each run is resumed by one of
@@ -336,27 +346,75 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         Returns:
             By run id, the result, or the exception that `resume` raised or `deps_for` did.
         """
-        keeper = self._keeper(needed_store(store, self.config.store))
-        history = RunHistory(keeper.store, codec=self.config.codec)
-        places, outcomes = asyncio.Semaphore(_AT_ONCE), dict[str, ResultT | Exception]()
+        return await self._waking("interrupted", deps_for, store, tracer, context).once()
 
-        async def recover_one(run: RunSummary) -> None:
-            async with places:
-                try:
-                    opening = await keeper.take_up_interrupted(run.run_id)
-                    if opening is None:
-                        return
-                    deps = None if deps_for is None else deps_for(run)
-                    given: DepsT | None = await deps if inspect.isawaitable(deps) else deps
-                    request = RunRequest(None, given, tracer, context)
-                    outcomes[run.run_id] = await self._execute(request.opened_by(opening))
-                except Exception as error:
-                    outcomes[run.run_id] = error
+    async def wake(
+        self,
+        *,
+        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]] | None = None,
+        store: object = None,
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+    ) -> Mapping[str, ResultT | Exception]:
+        """Resume the paused runs that can go on, and no other run.
 
-        async with asyncio.TaskGroup() as group:
-            for run in await history.list(status="interrupted", pipeline=self.name):
-                group.create_task(recover_one(run))
-        return outcomes
+        They sleep no longer, what they wait for has come (an answer or a message), or the time for it is
+        over. A run that somebody has asked to pause, or whose conversation is incomplete, stays paused. The
+        runs are found in an index by time. As with `recover`, several processes may call it at once.
+
+        Args:
+            deps_for: As in `recover`.
+            store: As in `recover`.
+            tracer: As in `recover`.
+            context: As in `recover`.
+
+        Returns:
+            By run id, the result, or the exception that `resume` raised or `deps_for` did.
+        """
+        return await self._waking("due", deps_for, store, tracer, context).once()
+
+    async def wake_every(
+        self,
+        seconds: float,
+        *,
+        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]] | None = None,
+        store: object = None,
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+    ) -> Never:
+        """Look every so many seconds for runs that can go on, and resume them as `wake` does. Never returns.
+
+            waking = asyncio.create_task(pipeline.wake_every(5, deps_for=deps_of))
+
+        It looks again while runs go on that it has resumed; ten go on at a time. Their results are on record.
+        An exception is logged, and so is a store that cannot be read. If the task is cancelled, the runs are
+        cancelled that it has resumed and that have not ended.
+
+        Args:
+            seconds: Seconds between two looks.
+            deps_for: As in `recover`.
+            store: As in `recover`.
+            tracer: As in `recover`.
+            context: As in `recover`.
+        """
+        check_seconds("seconds", seconds, zero=True)
+        await self._waking("due", deps_for, store, tracer, context).every(seconds)
+
+    # --- messages ---
+
+    async def send(self, run_id: str, name: str, value: object = None, *, store: object = None) -> None:
+        """Send a message to a run, which `ctx.receive` in one of its steps returns.
+
+        As `fastroai.send_message`, which says more and needs no code of the pipeline.
+
+        Raises:
+            MessageRejected: the run cannot receive it.
+            RunNotFound: the store has no such run.
+        """
+        found = needed_store(store, self.config.store)
+        await send_message(run_id, name, value, store=found, codec=self.config.codec)
+
+    send_sync = blocking(send, of=_KIND)
 
     # --- watching and stopping ---
 
@@ -405,6 +463,26 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
     # --- parts ---
 
+    def _waking(
+        self,
+        which: Literal["interrupted", "due"],
+        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]] | None,
+        store: object,
+        tracer: Tracer | None,
+        context: MutableMapping[str, Any] | None,
+    ) -> Waking[DepsT, ResultT]:
+        keeper, history = self._keeper(needed_store(store, self.config.store)), self._history(store)
+        interrupted = partial(history.list, status="interrupted", pipeline=self.name)
+        return Waking(
+            keeper=keeper,
+            find=partial(history.due, self.name) if which == "due" else interrupted,
+            is_wanted=attrgetter(f"is_{which}"),
+            execute=self._execute,
+            deps_for=deps_for,
+            tracer=tracer,
+            context=context,
+        )
+
     async def _begin(
         self,
         request: RunRequest[DepsT],
@@ -416,7 +494,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             return await self._execute(request.begun(store, self.config.store, self._keeper))
         check_existing(on_existing, busy, request.run_id)
         check_mapping(request.inputs)
-        keeper = self._keeper(needed_store(store, self.config.store))
+        keeper = request.labelling(self._keeper(needed_store(store, self.config.store)))
         inputs = checked_inputs(self._accepts, dict(request.inputs or {}), self.name)
         return await self._in_turn(
             request, keeper, busy, lambda run_id: keeper.begin_or_go_on(on_existing, run_id, inputs)

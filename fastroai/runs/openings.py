@@ -98,6 +98,10 @@ class RunKeeper:
     codec: PayloadCodec | None
     kind: str = "pipeline"
     """What errors call it."""
+    tags: tuple[str, ...] = ()
+    """Tags of the runs that it begins, for finding them."""
+    tenant: str | None = None
+    """Whose runs they are."""
 
     def begin(
         self, run_id: str | None, inputs: Mapping[str, object], *, replacing: FoundHeader | None = None
@@ -152,20 +156,20 @@ class RunKeeper:
         if on_existing == "replace":
             return self.begin(run_id, inputs, replacing=found)
         if on_existing == "return" and found.header.status != "finished":
-            raise RunExists(run_id, RunSummary.of(found.header, found.now).status)
-        _, before = await self.look(run_id)
-        known, given = self._as_json(before), self._as_json(inputs)
+            raise RunExists(run_id, RunSummary.of(found).status)
+        recorded, _ = await self.read(run_id, running_too=True)
+        known, given = self._as_json(self.restored(run_id, recorded.inputs)), self._as_json(inputs)
         new = {name: inputs[name] for name in given if name not in known or known[name] != given[name]}
         if found.header.status != "finished":
             return await self.take_up(run_id, new, force=False)
         copy = replace(self, store=await _copy(self.store, found.header))
         return await copy.take_up(run_id, new, force=False)
 
-    async def take_up_interrupted(self, run_id: str) -> Opening | None:
-        """A run whose process died; `None` if it is not such a run, or no longer. Raises as `take_up`."""
+    async def take_up_if(self, run_id: str, is_wanted: Callable[[FoundHeader], bool]) -> Opening | None:
+        """A run that is wanted; `None` if it is not, or no longer. Raises as `take_up`."""
         try:
             recorded, found = await self.read(run_id, running_too=False)
-            if RunSummary.of(found.header, found.now).status != "interrupted":
+            if not is_wanted(found):
                 return None
             return await self._opening(recorded, found, None, force=False, also=None)
         except (RunInProgress, RunNotFound):
@@ -210,16 +214,6 @@ class RunKeeper:
         given = {**before, **(inputs or {})}
         return Opening(run_id, given, open_run, recorded.seconds, signal, is_forced=force)
 
-    async def look(self, run_id: str) -> tuple[RecordedRun, Mapping[str, object]]:
-        """The record of a run, as far as it is, and its inputs; nothing is taken up.
-
-        Raises:
-            RunNotFound: there is none.
-            RunCorrupt: it cannot be read.
-        """
-        recorded, _ = await self.read(run_id, running_too=True)
-        return recorded, self.restored(run_id, recorded.inputs)
-
     async def fork(
         self,
         run_id: str,
@@ -237,19 +231,20 @@ class RunKeeper:
             RunDefinitionChanged: it is the run of a graph, which has changed.
             RunCorrupt: its record cannot be read, or has outputs of other types than the steps declare now.
         """
-        recorded, _ = await self.read(run_id, running_too=True)
+        recorded, found = await self.read(run_id, running_too=True)
+        labelled = replace(self, tags=found.header.tags, tenant=found.header.tenant)
         new_id = f"{run_id[:180]}-fork-{uuid.uuid4().hex[:8]}" if new_run_id is None else new_run_id
         check_run_id(new_id)
         replaced = self._checked_outputs(outputs or {})
         if kind_of(self.definition) == "graph":
             path = kept_by_graph(recorded, self.definition, at, replaced)
-            return self._fork_path(recorded, path, inputs or {}, new_id)
+            return labelled._fork_path(recorded, path, inputs or {}, new_id)
         kept = kept_by_pipeline(recorded, self.definition, at, replaced)
         done = (one for one in kept if isinstance(one, StepFinished) and one.conversation != "incomplete")
         self._read_outputs(recorded, [one for one in done if one.place not in replaced])
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
-            return await self._begin([self.opened(new_id, given, forked_from=run_id), *kept])
+            return await labelled._begin([self.opened(new_id, given, forked_from=run_id), *kept])
 
         before = self.restored(run_id, recorded.inputs)
         return Opening(new_id, {**before, **(inputs or {})}, open_run)
@@ -353,7 +348,13 @@ class RunKeeper:
 
     async def _begin(self, entries: list[AnyFact], replacing: FoundHeader | None = None) -> DurableRun:
         return await DurableRun.begin(
-            self.store, located(entries), durability=self.durability, codec=self.codec, replacing=replacing
+            self.store,
+            located(entries),
+            durability=self.durability,
+            codec=self.codec,
+            tags=self.tags,
+            tenant=self.tenant,
+            replacing=replacing,
         )
 
     def opened(self, run_id: str, inputs: Mapping[str, object], forked_from: str | None = None) -> RunStarted:

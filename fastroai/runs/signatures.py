@@ -6,7 +6,7 @@ are here, once for each kind of method. Decorators, which do nothing at run time
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, cast, overload
 
 from typing_extensions import TypedDict, TypeVar, Unpack
@@ -34,6 +34,8 @@ class OpenOptions(TypedDict, total=False):
     context: MutableMapping[str, Any] | None
     run_id: str | None
     store: object
+    tags: Collection[str]
+    tenant: str | None
     on_existing: OnExisting
     on_busy: OnBusy
     busy_timeout: float

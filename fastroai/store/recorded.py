@@ -46,6 +46,8 @@ from fastroai.runtime.facts import (
     StopRequested,
     ToolEnded,
     ValueWritten,
+    WaitEnded,
+    WaitStarted,
 )
 from fastroai.store.definitions import definition_at, kind_of, steps_in
 
@@ -113,6 +115,10 @@ class RecordedRun:
         """The questions, by id, as they were first asked."""
         self.answers: dict[str, AnswerGiven] = {}
         """The last answer to each question that has one, by id."""
+        self.waiting: dict[str, WaitStarted] = {}
+        """What steps have waited for besides, by id, as they first did. This process adds to it."""
+        self.waited: dict[str, WaitEnded] = {}
+        """What they wait for no longer, by id. This process adds to it."""
         self.values: dict[str, object] = {}
         """Outputs that were read already, by place."""
         self.ended: RunFinished | None = None
@@ -192,6 +198,10 @@ class RecordedRun:
                 self.asked.setdefault(entry.id, entry)
             case AnswerGiven():
                 self.answers[entry.id] = entry
+            case WaitStarted():
+                self.waiting.setdefault(entry.wait.id, entry)
+            case WaitEnded():
+                self.waited[entry.wait.id] = entry
             case StepCancelled() | StepHalted() | EdgesResolved() | BranchTimedOut():
                 pass
             case ValueWritten() | MessagesAdded() | ReplayDiverged():

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ class Desk:
     ran: list[str] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     leave: asyncio.Event = field(default_factory=asyncio.Event)
+    waits: bool = False
+    """Whether the second step receives a message."""
     elsewhere: str = ""
     """What the second step does in another process: `wait` or `die`."""
 
@@ -70,6 +72,8 @@ class Desk:
             if self.elsewhere == "die":
                 os._exit(9)
             await self.leave.wait()
+            if self.waits:
+                await ctx.receive("go")
             return f"{ctx.get_input('text', str)} for {ctx.deps}"
 
         return second
@@ -150,6 +154,35 @@ async def run_id_and_store(desk: Desk) -> None:
     assert (await RunHistory(desk.store).summary("r")).status == "finished"
     with pytest.raises(RunExists):
         await desk.door.run({"text": "tea"}, "Ada", run_id="r", store=desk.store)
+
+
+async def tags_and_tenant(desk: Desk) -> None:
+    desk.leave.set()
+    door, store, history = desk.door, desk.store, RunHistory(desk.store)
+    await door.run(
+        {"text": "tea"}, "Ada", run_id="r", store=store, tags=["blue", "new", "blue"], tenant="ada"
+    )
+    async with door.stream({"text": "tea"}, "Bob", run_id="s", store=store, tags=["blue"]) as events:
+        async for _ in events:
+            pass
+    await door.run(
+        {"text": "tea"}, "Eve", run_id="t", store=store, tenant="eve", on_existing="resume", on_busy="enqueue"
+    )
+    assert {run.run_id: (run.tags, run.tenant) for run in await history.list()} == {
+        "r": (("blue", "new"), "ada"),
+        "s": (("blue",), None),
+        "t": ((), "eve"),
+    }
+    assert [run.run_id for run in await history.list(tag="blue")] == ["s", "r"]
+    assert [run.run_id for run in await history.list(tenant="eve")] == ["t"]
+    can_fork = desk.kind in ("Pipeline", "Graph")  # where the second step has the same name
+    if can_fork:
+        forked = await door.fork("r", at="second", deps="Ada", store=store)
+        assert [run.run_id for run in await history.list(tenant="ada", limit=1)] == [forked.run_id]
+    for wrong in ({"tags": "blue"}, {"tags": [""]}, {"tenant": ""}, {"tenant": "a\nb"}, {"tenant": 7}):
+        with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))}="):
+            await door.run({"text": "tea"}, "Ada", store=store, **wrong)
+    assert len(await history.list()) == (4 if can_fork else 3)
 
 
 async def on_existing(desk: Desk) -> None:
@@ -339,9 +372,47 @@ async def recover(desk: Desk) -> None:
     assert await door.recover(deps_for=deps_for, store=desk.store) == {}
 
 
+async def wake_and_send(desk: Desk) -> None:
+    desk.leave.set()
+    desk.waits = True
+    door = desk.door
+    paused = await door.run({"text": "tea"}, "Ada", run_id="r", store=desk.store)
+    assert (paused.status, [wait.name for wait in paused.waits]) == ("paused", ["go"])
+    asked = list[str]()
+
+    def deps_for(run: Any) -> str:
+        asked.append(run.run_id)
+        return "Bob"
+
+    assert await door.wake(deps_for=deps_for, store=desk.store) == {}
+    await door.send("r", "go", store=desk.store)
+    outcomes = await door.wake(deps_for=deps_for, store=desk.store)
+    assert {run_id: one.output for run_id, one in outcomes.items()} == {"r": "tea for Bob"}
+    assert asked == ["r"]
+    assert await door.wake(deps_for=deps_for, store=desk.store) == {}
+
+
+async def wake_every(desk: Desk) -> None:
+    desk.leave.set()
+    desk.waits = True
+    door = desk.door
+    await door.run({"text": "tea"}, "Ada", run_id="r", store=desk.store)
+    loop = asyncio.create_task(door.wake_every(0.01, deps_for=lambda run: "Bob", store=desk.store))
+    try:
+        await door.send("r", "go", store=desk.store)
+        async with asyncio.timeout(PATIENCE):
+            while (await door.get_state("r", store=desk.store)).status != "finished":
+                await asyncio.sleep(0.01)
+    finally:
+        loop.cancel()
+        with suppress(asyncio.CancelledError):
+            await loop
+
+
 POWERS: dict[str, Callable[[Desk], Awaitable[None]]] = {
     "`run`, `execute`": run_and_execute,
     "`run_id=`, `store=`": run_id_and_store,
+    "`execute(tags=, tenant=)`": tags_and_tenant,
     "`execute(on_existing=)`": on_existing,
     "`on_busy=`": on_busy,
     "`stream`": stream,
@@ -355,6 +426,8 @@ POWERS: dict[str, Callable[[Desk], Awaitable[None]]] = {
     "`get_state`": get_state,
     "`follow`": follow,
     "`recover`": recover,
+    "`send`, `wake`": wake_and_send,
+    "`wake_every`": wake_every,
 }
 CELLS = [(door, power) for door in DOORS for power in POWERS]
 

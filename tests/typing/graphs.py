@@ -8,10 +8,10 @@ from typing import Any, assert_type
 from fastroai import (
     AgentNode,
     BaseStep,
-    Conversation,
     Edge,
     FastroAgent,
     Graph,
+    GraphConversation,
     GraphResult,
     Node,
     Pipeline,
@@ -27,7 +27,6 @@ from fastroai.graphs import (
     GraphQuality,
     GraphStream,
     NodeFailure,
-    Question,
     Ruling,
     RunFinished,
     StepFailed,
@@ -36,6 +35,7 @@ from fastroai.graphs import (
     StepStarted,
     When,
 )
+from fastroai.human import Question
 from fastroai.pipelines import RunEvent
 from fastroai.store import RunTrace
 
@@ -107,7 +107,7 @@ graph = Graph[Deps, Any, str](
     decider=text_agent,
     on_branch_failure="wait_all",
     on_conflict="error",
-    conversation=Conversation(compact_above=1_000, summarizer=text_agent),
+    conversation=GraphConversation(compact_above=1_000, summarizer=text_agent),
 )
 Graph[OtherDeps, Any, str]("g", nodes={"with": with_deps})  # type: ignore[dict-item]  # needs other deps
 Graph[OtherDeps, Any, str]("g", nodes={"with": node})  # type: ignore[dict-item]

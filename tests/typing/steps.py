@@ -169,7 +169,7 @@ async def runs() -> None:
     assert_type(pipeline.resume_sync("r", deps=Deps()), PipelineResult[str])
     assert_type(pipeline.fork_sync("r", at="own", deps=Deps()), PipelineResult[str])
     pipeline.execute_sync({"text": "x"}, OtherDeps())  # type: ignore[call-overload]
-    pipeline.execute_sync({"text": "x"}, tenant="a")  # type: ignore[call-overload]
+    pipeline.execute_sync({"text": "x"}, Deps(), customer="a")  # type: ignore[call-overload]
     pipeline.resume_sync()  # type: ignore[call-arg]
     await pipeline.execute({"text": "x"}, OtherDeps())  # type: ignore[call-overload]
     assert_type(await pipeline.run({"text": "x"}, Deps()), PipelineResult[str])
