@@ -69,6 +69,8 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
     """What errors call it."""
     name: str
     config: PipelineConfig
+    version: str | None = None
+    """The name of this version of the definition, which is on record with its runs."""
     _accepts: Accepted | None = None
 
     # --- to be filled in ---
@@ -572,3 +574,9 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
                     raise RunNotFound(run_id, f"the runs of this {self.kind} in this process")
                 if not await signal_elsewhere(found, run_id, signal):
                     await cancel_halted(self._keeper(found), run_id)
+
+
+def check_version(version: object) -> None:
+    """Refuse what is no name of a version. Raises `ConfigurationError`."""
+    if version is not None and (not isinstance(version, str) or not version):
+        raise ConfigurationError("version", version, "a non-empty text")
