@@ -49,7 +49,22 @@ class Terms:
     provider: str = "openai"
     is_local: bool = False
     streamed: bool = False
+    is_request: bool = True
     priced: bool = True
+    is_flexible: bool = False
+    expected_usd: None = None
+    expected_tokens: None = None
+
+    async def prepare_bound(self) -> None:
+        """It is there."""
+
+    def shortened(self, output_tokens: int) -> Terms:
+        """The same: its length is what it is."""
+        return self
+
+    def sharing(self, *, usd: Decimal | None, tokens: int | None) -> Terms:
+        """The same: it needs what it asks for."""
+        return self
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Terms | None:
         """The same with the longest answer that so much pays for."""

@@ -11,6 +11,7 @@ from fastroai.runs.driving import DrivenRuns, DrivenState, Due
 from fastroai.runs.usage import StepTiming
 from fastroai.runtime import (
     BudgetRefused,
+    BudgetWaiting,
     BudgetWarning,
     ContractViolated,
     RunEvent,
@@ -45,6 +46,7 @@ __all__ = [
     "BasePipeline",
     "BaseStep",
     "BudgetRefused",
+    "BudgetWaiting",
     "BudgetWarning",
     "ContractViolated",
     "ConversationState",
