@@ -110,8 +110,7 @@ class UsualRequest:
     """What some past requests tell of the next one."""
 
     longest_answer: int
-    """Tokens that few answers exceed: those of the longest, and a quarter more; while few are known, much
-    more."""
+    """Tokens that few answers exceed: those of the longest of n answers, and one n-th more."""
     output_tokens: int
     """The mean, rounded up."""
     share_of_usd: Decimal
@@ -130,7 +129,7 @@ class UsualRequest:
         cost_usd = exact_sum(request.cost_usd for request in requests)
         return cls(
             # The next one of n + 1 is the longest of all with a chance of 1 in n + 1.
-            longest_answer=-(-longest * (5 * count + 12) // (4 * count)),
+            longest_answer=-(-longest * (count + 1) // count),
             output_tokens=-(-output // count),
             share_of_usd=ratio(cost_usd, bound_usd) if bound_usd else Decimal(1),
             share_of_tokens=ratio(tokens, bound_tokens) if bound_tokens else Decimal(1),

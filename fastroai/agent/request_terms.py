@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -33,8 +35,11 @@ from fastroai.usage import (
 )
 from fastroai.usage.bounds import note_input
 from fastroai.usage.facts.allowances import COMPACTION_PROMPT
+from fastroai.usage.facts.billing import FREE_COUNTS
 from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
 from fastroai.usage.facts.regions import asked_geography
+
+logger = logging.getLogger("fastroai.agent")
 
 RequestKind = Literal["answer", "batch", "compaction"]
 
@@ -43,8 +48,10 @@ SHORTEST_SHARE: Final = 200
 LONGER: Final = 4
 """How many times as long an answer may be that is asked for after one was cut; or where none is asked for
 again, or there is room, as the longest known one is expected to be."""
-COLD_SHARE: Final = Decimal("0.1")
-"""What is expected of the bound of a request, of an agent of which no answer is known yet."""
+USUAL_ANSWER: Final = 1_000
+"""Tokens that are expected of an answer that may have more, of an agent of which none is known yet."""
+COUNTED_WITHIN: Final = 5.0
+"""Seconds for which a provider may take to count the input of a request."""
 MARGIN: Final = Decimal("1.25")
 """What is expected of a request, by the mean of those before it."""
 
@@ -62,6 +69,8 @@ class Terms:
     known_bound: RequestBound | None = None
     cut_at: int | None = None
     """The `max_tokens` of an earlier answer that was cut there, as budgets could pay for no more."""
+    counted_input: int | None = None
+    """Tokens of its input, by the provider, which may count a little less than it bills."""
     model: str = field(init=False)
     """The model that is asked."""
     provider: str = field(init=False)
@@ -218,19 +227,31 @@ class Terms:
             output = min(output, LONGER * enough)
         return self.shortened(output)
 
+    async def prepare_expectation(self) -> None:
+        """Have the provider count the input, if that is free and no request of the agent is known."""
+        if self.usual is not None or self.provider not in FREE_COUNTS.names:
+            return
+        try:
+            async with asyncio.timeout(COUNTED_WITHIN):
+                counted = await self.wrapped.count_tokens(self.messages, self.settings, self.parameters)
+        except Exception as error:  # an expectation need not be exact
+            logger.info("%s:%s has not counted the input of a request: %s", self.provider, self.model, error)
+        else:
+            self.counted_input = counted.input_tokens
+
     @property
     def expected_usd(self) -> Decimal | None:
         """US dollars that it is expected to cost; `None` if nothing bounds them."""
         bound, usual = self.bound, self.usual
-        if bound.cost_usd is None:
-            return None
-        if usual is None or bound.prices is None:
-            return EXACT.multiply(bound.cost_usd, COLD_SHARE)
-        likely = bound.prices.cost(bound.input_tokens, usual.output_tokens)
-        if likely is None:
+        if bound.cost_usd is None or bound.prices is None:
             return bound.cost_usd
-        share = EXACT.multiply(usual.share_of_usd, MARGIN)
-        return min(bound.cost_usd, EXACT.multiply(likely, share))
+        if usual is None:
+            likely = bound.prices.cost(self.counted_input or bound.input_tokens, self._usual_answer)
+        else:
+            likely = bound.prices.cost(bound.input_tokens, usual.output_tokens)
+            if likely is not None:
+                likely = EXACT.multiply(likely, EXACT.multiply(usual.share_of_usd, MARGIN))
+        return bound.cost_usd if likely is None else min(bound.cost_usd, likely)
 
     @property
     def expected_tokens(self) -> int | None:
@@ -239,9 +260,14 @@ class Terms:
         if bound.tokens is None or bound.input_tokens is None:
             return None
         if usual is None:
-            return ceil(bound.tokens * COLD_SHARE)
-        likely = (bound.input_tokens + usual.output_tokens) * usual.share_of_tokens * MARGIN
-        return min(bound.tokens, ceil(likely))
+            return min(bound.tokens, (self.counted_input or bound.input_tokens) + (self._usual_answer or 0))
+        likely = EXACT.multiply(bound.input_tokens + usual.output_tokens, usual.share_of_tokens)
+        return min(bound.tokens, ceil(EXACT.multiply(likely, MARGIN)))
+
+    @property
+    def _usual_answer(self) -> int | None:
+        most = self.bound.output_tokens
+        return None if most is None else min(most, USUAL_ANSWER)
 
     def learn(self, record: RequestRecord) -> None:
         """Remember what it has used, which tells something of those that come after it."""

@@ -7,8 +7,9 @@ and `charge_unmeasured` of its reservation.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -34,7 +35,7 @@ from fastroai.runtime.in_flight import Charge
 from fastroai.runtime.interruption import Interruption
 from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Measure, Room, wake
 from fastroai.runtime.scope import Scope
-from fastroai.runtime.spending import SharedReservation, result_of
+from fastroai.runtime.spending import TOLD_AFTER, SharedReservation, result_of
 from fastroai.runtime.wakeup import Wakeup
 from fastroai.usage.money import format_cost
 from fastroai.usage.references import near_reference
@@ -100,6 +101,10 @@ class RequestTerms(Protocol):
         """Do beforehand what takes time in `bound`."""
         ...
 
+    async def prepare_expectation(self) -> None:
+        """Do beforehand what takes time in what is expected."""
+        ...
+
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
         """The same request with the longest answer that so much pays for; `None` if there is none."""
         ...
@@ -127,8 +132,6 @@ QUIET_TURNS: Final = 3
 """Turns of the event loop in which nobody comes to a budget before requests are decided that share it."""
 MOST_TURNS: Final = 100
 """Turns after which they are decided although others are coming."""
-TOLD_AFTER: Final = 1.0
-"""Seconds that a request waits for a budget before that is told."""
 MOST_NAMED: Final = 3
 """Requests in flight that are named then."""
 _LEAST_USD: Final = Decimal("1e-18")
@@ -211,7 +214,9 @@ class Reservation(Generic[TermsT]):
         with _sharing_inside(self.scope, outer), self.scope.in_line():
             async with shared.turn(inside=bool(outer)):
                 while True:
-                    balance = await shared.acquire(_usd_to_reserve(self.terms))
+                    balance = await shared.acquire(
+                        _usd_to_reserve(self.terms), functools.partial(self._tell_of_waiting, shared)
+                    )
                     if balance is None:
                         return
                     refusal = shared.refusal(self.scope, balance)
@@ -222,6 +227,22 @@ class Reservation(Generic[TermsT]):
                         raise refusal
                     self.short_of = shared
                     self._lower(lowered, refusal)
+
+    async def _tell_of_waiting(
+        self, shared: SharedReservation, balance: SpendBalance, holders: Collection[str]
+    ) -> None:
+        limit_usd = shared.limit.usd
+        needs, limit, left = map(format_cost, (shared.claim.amount_usd, limit_usd, shared.left_of(balance)))
+        waiting = BudgetWaiting(
+            part=self.scope.part,
+            scope_path=self.scope.root.path,
+            waits_for=f"{needs} of spend limit {shared.claim.account.key!r} of {limit}, of which {left} is "
+            "neither spent nor reserved",
+            held_by=tuple(f"process {holder}" for holder in sorted(holders)[:MOST_NAMED]),
+            advice="set max_tokens for the agent, or raise the spend limit",
+        )
+        logger.warning("a request waits for %s", waiting)
+        await self.scope.emit(waiting)
 
     # --- while it is in flight ---
 
@@ -572,6 +593,8 @@ class _InLine(Generic[TermsT]):
     async def _come(self) -> None:
         """Ask, once all that come at the same time are counted: they share what is left."""
         await self._whole.prepare_bound()
+        if any(account.goes_by_expectations for account in self._claim.accounts):
+            await self._whole.prepare_expectation()
         if self._whole.is_flexible:
             await self._let_others_come()
         accounts = self._claim.accounts
@@ -639,13 +662,13 @@ class _InLine(Generic[TermsT]):
 
     def _waiting_for(self, account: Account, measure: Measure) -> BudgetWaiting:
         held = [
-            (each.hold.amounts, f"{' / '.join(each.scope.path)} ({each.terms.model})")
+            (account.reserved_for(each.hold.amounts), f"{' / '.join(each.scope.path)} ({each.terms.model})")
             for each in self.scope.root.in_flight
             if isinstance(each, Reservation) and each.hold is not None and account in each.hold.accounts
         ]
         held.sort(key=lambda each: each[0], reverse=True)
-        needs, limit = (_worded(measure, each) for each in (self._claim.amounts, account.budget))
-        left = _worded(measure, account.room)
+        asked = account.reserved_for(self._claim.amounts)
+        needs, limit, left = (_worded(measure, each) for each in (asked, account.budget, account.room))
         return BudgetWaiting(
             part=self.scope.part,
             scope_path=account.path,
@@ -805,8 +828,8 @@ def _check(
 
 
 _LESS_RESERVED: Final = (
-    "set max_tokens for the agent, or max_tokens_per_request= of the budget; raise the budget; or reserve what "
-    'requests are expected to use, with admission="expected"'
+    "set max_tokens for the agent, or max_tokens_per_request= of the budget; raise the budget; or reserve "
+    'what requests are expected to use, with admission="expected"'
 )
 _ADVICE: Final[dict[Measure, str]] = {
     "usd": _LESS_RESERVED,

@@ -132,14 +132,23 @@ class Account:
         """Whether it reserves what requests are expected to use, instead of the most that they can use."""
         return self.budget.admission == "expected"
 
+    def reserved_for(self, amounts: Amounts) -> Amounts:
+        """What is set aside here for a request that can use so much."""
+        if not self.goes_by_expectations:
+            return amounts
+        usd, tokens = amounts.expected_usd, amounts.expected_tokens
+        return amounts._replace(
+            usd=amounts.usd if usd is None else usd, tokens=amounts.tokens if tokens is None else tokens
+        )
+
     def lacks(self, amounts: Amounts) -> Measure | None:
         """What there is too little of for so much; `None` if it fits."""
-        budget = self.budget
-        if budget.usd is not None and EXACT.add(self._used_usd, self._usd(amounts)) > budget.usd:
+        budget, asked = self.budget, self.reserved_for(amounts)
+        if budget.usd is not None and EXACT.add(self._used_usd, asked.usd) > budget.usd:
             return "usd"
-        if budget.tokens is not None and self._used_tokens + self._tokens(amounts) > budget.tokens:
+        if budget.tokens is not None and self._used_tokens + asked.tokens > budget.tokens:
             return "tokens"
-        if budget.requests is not None and self._used_requests + amounts.requests > budget.requests:
+        if budget.requests is not None and self._used_requests + asked.requests > budget.requests:
             return "requests"
         return None
 
@@ -172,23 +181,17 @@ class Account:
 
     def reserve(self, amounts: Amounts) -> None:
         """Set so much aside."""
-        self.reserved_usd = EXACT.add(self.reserved_usd, self._usd(amounts))
-        self.reserved_tokens += self._tokens(amounts)
-        self.reserved_requests += amounts.requests
+        asked = self.reserved_for(amounts)
+        self.reserved_usd = EXACT.add(self.reserved_usd, asked.usd)
+        self.reserved_tokens += asked.tokens
+        self.reserved_requests += asked.requests
 
     def free(self, amounts: Amounts) -> None:
         """Give so much back."""
-        self.reserved_usd = EXACT.subtract(self.reserved_usd, self._usd(amounts))
-        self.reserved_tokens -= self._tokens(amounts)
-        self.reserved_requests -= amounts.requests
-
-    def _usd(self, amounts: Amounts) -> Decimal:
-        expected = amounts.expected_usd if self.goes_by_expectations else None
-        return amounts.usd if expected is None else expected
-
-    def _tokens(self, amounts: Amounts) -> int:
-        expected = amounts.expected_tokens if self.goes_by_expectations else None
-        return amounts.tokens if expected is None else expected
+        asked = self.reserved_for(amounts)
+        self.reserved_usd = EXACT.subtract(self.reserved_usd, asked.usd)
+        self.reserved_tokens -= asked.tokens
+        self.reserved_requests -= asked.requests
 
     @property
     def crossed(self) -> Measure | None:

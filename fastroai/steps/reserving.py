@@ -74,6 +74,9 @@ class SpendTerms:
     async def prepare_bound(self) -> None:
         """Do nothing: what it can cost at most is said."""
 
+    async def prepare_expectation(self) -> None:
+        """Do nothing: nothing but the most that it can cost is expected."""
+
     def shortened(self, output_tokens: int) -> SpendTerms:
         """The same: it is no answer."""
         return self

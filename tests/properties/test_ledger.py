@@ -323,7 +323,9 @@ class Bookkeeping:
             assert aside == total(map(as_expected, here))
         else:
             assert aside == could
-        beyond = self.beyond.get(account, Amounts()) if budget.admission == "expected" else Amounts(requests=0)
+        beyond = (
+            self.beyond.get(account, Amounts()) if budget.admission == "expected" else Amounts(requests=0)
+        )
         assert budget.usd is None or usage.committed_usd + could.usd <= budget.usd + beyond.usd
         assert budget.tokens is None or usage.committed_tokens + could.tokens <= budget.tokens + beyond.tokens
         assert budget.requests is None or usage.request_count + aside.requests <= budget.requests

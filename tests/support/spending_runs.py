@@ -47,6 +47,7 @@ CALCULATOR = CostCalculator(
 LONGEST_ANSWER = 80
 """Tokens that an answer can have, if the request does not say less."""
 
+GIVES_BACK = "a request in flight could have given something back"
 EXPECTED = (
     BudgetExceeded,
     TimeLimitExceeded,
@@ -141,7 +142,10 @@ class SpendingRun:
         )
         self.agent.agent.output_validator(self.validate)  # type: ignore[attr-defined]
         self.cheap = ScriptedModel(self.answer, "cheap", longest_answer=LONGEST_ANSWER)
-        self.spare = FallbackModel(ScriptedModel(self.answer, longest_answer=LONGEST_ANSWER), ScriptedModel(self.answer, "spare", longest_answer=LONGEST_ANSWER))
+        self.spare = FallbackModel(
+            ScriptedModel(self.answer, longest_answer=LONGEST_ANSWER),
+            ScriptedModel(self.answer, "spare", longest_answer=LONGEST_ANSWER),
+        )
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
         """See every scope, account and admission from now on."""
@@ -454,7 +458,7 @@ class SpendingRun:
         self.check_nobody_was_to_be_waited_for(asked, terms, accounts)
 
     def check_lowered(self, asked: Asked, terms: Any, reservation: Reservation[Any]) -> None:
-        """The same, before it got its place; and it got as much as there was. Unless it shares with others."""
+        """The same, before it got its place; it got as much as there was. Unless it shares with others."""
         if self.looks_on or any(shared is reservation.terms for shared in self.shares):
             return
         if isinstance(reservation.short, SpendLimitExceeded):
@@ -476,16 +480,20 @@ class SpendingRun:
     def check_nobody_was_to_be_waited_for(
         self, asked: Asked, terms: Any, accounts: Sequence[Account]
     ) -> None:
-        wanted = terms if terms.enough is None else terms.shortened(terms.enough)
-        asks = Amounts(wanted.bound.cost_usd, wanted.bound.tokens)
-        short = {account for account in accounts if account.lacks(asks)}
-        assert short, "it would have fitted"
-        others = [
-            (conversation, reservation)
-            for conversation, reservation in self.admitted
-            if reservation.hold is not None and not short.isdisjoint(reservation.hold.accounts)
+        """Neither for all that it asks for, nor for enough of it, which it asks for where it shares."""
+        wanted = [terms] if terms.enough is None else [terms, terms.shortened(terms.enough)]
+        short = [{account for account in accounts if account.lacks(_asked_of(one))} for one in wanted]
+        assert any(short), "it would have fitted"
+        in_the_way = [
+            [
+                (conversation, reservation)
+                for conversation, reservation in self.admitted
+                if reservation.hold is not None and not those.isdisjoint(reservation.hold.accounts)
+            ]
+            for those in short
+            if those
         ]
-        self.check_all_held_up(asked, others)
+        assert any(self.are_held_up(asked, others) for others in in_the_way), GIVES_BACK
 
     def check_nobody_shares(self, asked: Asked) -> None:
         """Of the requests that have reserved something with the `SpendLimit`, none will end by itself."""
@@ -494,17 +502,12 @@ class SpendingRun:
             for conversation, reservation in self.admitted
             if reservation.hold is not None and reservation.shared
         ]
-        self.check_all_held_up(asked, others)
+        assert self.are_held_up(asked, others), GIVES_BACK
 
-    def check_all_held_up(
-        self, asked: Asked, others: Sequence[tuple[Conversation, Reservation[Any]]]
-    ) -> None:
-        """They are streams that nobody reads, or end after one that is being asked for."""
+    def are_held_up(self, asked: Asked, others: Sequence[tuple[Conversation, Reservation[Any]]]) -> bool:
+        """Whether they are streams that nobody reads, or end after one that is being asked for."""
         held_up = {outer for each in (*self.asked, asked) for outer in each.conversation.inside_of}
-        for conversation, _ in others:
-            assert conversation in held_up or not conversation.reading, (
-                "a request in flight could have given something back"
-            )
+        return all(conversation in held_up or not conversation.reading for conversation, _ in others)
 
     # --- afterwards ---
 
@@ -564,6 +567,17 @@ def _has_returned(messages: Sequence[ModelMessage]) -> bool:
         for message in messages
         if isinstance(message, ModelRequest)
         for part in message.parts
+    )
+
+
+def _asked_of(terms: Terms) -> Amounts:
+    assert terms.bound.cost_usd is not None
+    assert terms.bound.tokens is not None
+    return Amounts(
+        terms.bound.cost_usd,
+        terms.bound.tokens,
+        expected_usd=terms.expected_usd,
+        expected_tokens=terms.expected_tokens,
     )
 
 

@@ -105,7 +105,7 @@ async def test_a_max_tokens_that_was_set_is_kept_until_answers_tell_that_less_wi
     async with budget_scope(Budget(microcents=4_000)) as scope:
         assert await desk.ask(*[100] * 10) == ["answer"] * 10
     assert desk.limits[:2] == [2_000, 2_000]
-    assert all(limit is not None and 125 <= limit < 2_000 for limit in desk.limits[2:])
+    assert all(limit is not None and 100 <= limit < 2_000 for limit in desk.limits[2:])
     assert now() == 2.0, "the first two, and then all others"
     assert scope.usage.cost_usd == MICROCENT * 1_000
 
@@ -120,7 +120,7 @@ async def test_fewer_go_at_once_where_shares_would_be_shorter_than_answers_are()
     started = now()
     async with budget_scope(Budget(microcents=9_000)):
         await desk.ask(*[800] * 10)
-    assert desk.limits[:6] == [1_400] * 6, "the longest answer of 20, and two fifths more"
+    assert desk.limits[:8] == [1_050] * 8, "the longest answer of 20, and a twentieth more"
     assert now() - started < 5
 
 
@@ -241,9 +241,9 @@ async def test_it_is_exceeded_by_no_more_than_requests_in_flight_use_beyond_expe
 
 
 @in_virtual_time
-async def test_before_anything_is_known_a_tenth_of_the_bound_is_expected() -> None:
+async def test_before_anything_is_known_an_answer_of_a_thousand_tokens_is_expected() -> None:
     desk = Desk()
-    async with budget_scope(Budget(microcents=2 * LONGEST // 10, admission="expected")):
+    async with budget_scope(Budget(microcents=2_000, admission="expected")):
         await desk.ask(*[100] * 10)
     assert now() == 2.0, "two, and all others, once it is known how long answers are"
 
@@ -251,9 +251,9 @@ async def test_before_anything_is_known_a_tenth_of_the_bound_is_expected() -> No
 @in_virtual_time
 async def test_a_budget_around_one_that_goes_by_expectations_holds() -> None:
     desk = Desk()
-    async with budget_scope(Budget(microcents=20_000)) as outer:
-        async with budget_scope(Budget(microcents=10_000, admission="expected")):
-            await desk.ask(*[4_000] * 10)
+    expecting = Budget(microcents=10_000, admission="expected")
+    async with budget_scope(Budget(microcents=20_000)) as outer, budget_scope(expecting):
+        await desk.ask(*[4_000] * 10)
     assert outer.usage.cost_usd <= MICROCENT * 20_000
 
 
@@ -293,6 +293,19 @@ async def test_who_waits_for_less_than_a_second_is_not_told_of() -> None:
 async def later(seconds: float, work: Callable[[], Any]) -> Any:
     await asyncio.sleep(seconds)
     return await work()
+
+
+@in_virtual_time
+async def test_who_waits_for_a_spend_limit_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastroai.runtime.spending.TOLD_AFTER", -1.0)  # it goes by the clock on the wall
+    desk = Desk(max_tokens=800)
+    limit = SpendLimit(microcents=1_000, window="total", store=MemorySpendStore(), key="acme")
+    events: list[RunEvent] = []
+    async with budget_scope(limit, on_event=events.append):
+        await desk.ask(600, 100)
+    (waiting,) = [event for event in events if isinstance(event, BudgetWaiting)]
+    assert "'acme' of $0.001, of which $0.0002 is neither spent nor reserved" in waiting.waits_for
+    assert len(waiting.held_by) == 1
 
 
 # --- at providers ---

@@ -85,6 +85,9 @@ class Terms:
     async def prepare_bound(self) -> None:
         """There is nothing to prepare."""
 
+    async def prepare_expectation(self) -> None:
+        """It is known, or not."""
+
     def shortened(self, output_tokens: int) -> Terms:
         return replace(self, bound=self.bound.shortened(output_tokens))
 
