@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE =
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check unit single test-pythons bench docs format soak fuzz kill-sweep clean
+.PHONY: help demo desk test quick check unit single test-pythons bench docs format soak fuzz kill-sweep clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,6 +26,9 @@ $(VENV)/dev.stamp: pyproject.toml
 
 demo: $(VENV)/demo.stamp ## the main job on the shipped documents; DOCS=folder OUT=folder for your own
 	@$(BIN)/python examples/support_desk $(if $(DOCS),--docs '$(DOCS)') $(if $(OUT),--out '$(OUT)')
+
+desk: $(VENV)/demo.stamp ## the invoice service of the FastAPI guide, on http://127.0.0.1:8000
+	@cd examples && $(CURDIR)/$(BIN)/python -m invoice_desk
 
 test: check unit docs ## everything that CI runs: format, lint, types, layers, tests, docs
 

@@ -15,6 +15,7 @@ from typing import Annotated, TypedDict
 
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
+from langgraph.types import Send as PeerSend
 from pydantic_graph import GraphBuilder, reduce_list_append
 from pydantic_graph import StepContext as PeerContext
 
@@ -22,7 +23,7 @@ from benchmarks import pipelines
 from benchmarks.durable_runs import bare_sqlite
 from benchmarks.measure import Row, Run, medians, seconds
 from benchmarks.pipelines import bare_nothing, nothing
-from fastroai.graphs import Edge, Graph, GraphResult, Node
+from fastroai.graphs import Edge, Graph, GraphResult, Node, Send
 from fastroai.steps import PipelineConfig, StepContext, step
 from fastroai.store import MemoryRunStore, SQLiteRunStore
 from fastroai.store.journal import Durability
@@ -81,6 +82,20 @@ def fan(width: int) -> Graph:
     )
 
 
+def sends(width: int) -> Graph:
+    @step
+    async def split(ctx: StepContext) -> list[Send]:
+        return [Send("work", {"n": n}) for n in range(width)]
+
+    return Graph(
+        "sends",
+        nodes={"split": split, "work": Node(nothing, writes=["done"]), "sink": nothing},
+        edges=[Edge("split", "work", "send"), Edge("work", "sink")],
+        reducers={"done": "add"},
+        max_steps=width + 2,
+    )
+
+
 async def completed(run: Awaitable[GraphResult]) -> None:
     """A run that fails is quick, and a result all the same."""
     result = await run
@@ -130,6 +145,19 @@ def langgraph_fan(width: int) -> Run:
     for node_id in ids:
         graph.add_edge("source", node_id)
     graph.add_edge(ids, "sink")
+    graph.add_edge("sink", END)
+    ready = graph.compile()
+    return lambda: ready.ainvoke(State(n=0, done=0))
+
+
+def langgraph_sends(width: int) -> Run:
+    graph = StateGraph(State)
+    graph.add_node("split", _does_nothing)
+    graph.add_node("work", _does_nothing)
+    graph.add_node("sink", _does_nothing)
+    graph.add_edge(START, "split")
+    graph.add_conditional_edges("split", lambda state: [PeerSend("work", {"n": n}) for n in range(width)])
+    graph.add_edge("work", "sink")
     graph.add_edge("sink", END)
     ready = graph.compile()
     return lambda: ready.ainvoke(State(n=0, done=0))
@@ -360,6 +388,24 @@ async def graphs_fanned_out() -> AsyncIterator[Row]:
     )
 
 
+async def graphs_that_send() -> AsyncIterator[Row]:
+    """One node that is visited as often as another asks for, with inputs for each visit."""
+    ours: dict[int, float] = {}
+    for width, rounds in ((1_000, 7), (10_000, 3)):
+        graph = sends(width)
+        runs: dict[str, Run] = {
+            "ours": lambda graph=graph: completed(graph.run()),  # type: ignore[misc]
+            "gather of tasks": functools.partial(gather, width),
+        }
+        if width == 1_000:
+            runs["LangGraph"] = langgraph_sends(width)
+        took = await medians(runs, rounds=rounds, warm_up=1)
+        ours[width] = took["ours"]
+        for row in beside(f"graph, {width:,} Sends to one node and a join, per branch", took, width):
+            yield row
+    yield _flat("graph, Sends: a branch of 10,000 beside one of 1,000", ours, "branch")
+
+
 def _flat(what: str, taken: dict[int, float], unit: str) -> Row:
     """Seconds by how many; whether one of them costs the same."""
     (few, short), (many, long) = taken.items()
@@ -381,4 +427,5 @@ BENCHMARKS = (
     graphs_on_record_in_memory,
     graphs_on_record_in_sqlite,
     graphs_fanned_out,
+    graphs_that_send,
 )

@@ -41,6 +41,10 @@ def _method_of(member: griffe.Object | griffe.Alias) -> str | None:
     else:
         return None
     for call in calls:
-        if isinstance(call, griffe.ExprCall) and str(call.function) in ("blocking", "blocking_overloaded"):
+        if isinstance(call, griffe.ExprCall) and str(call.function) in (
+            "blocking",
+            "blocking_overloaded",
+            "blocking_twin",
+        ):
             return str(call.arguments[0])
     return None

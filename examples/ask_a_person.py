@@ -25,7 +25,7 @@ def look_up() -> int:
     return 120
 
 
-def desk() -> Pipeline[None, str]:
+def desk() -> Pipeline[None]:
     return Pipeline("desk", {"refund": refund})
 
 

@@ -30,7 +30,7 @@ async def invoice(ctx: StepContext) -> str:
     return f"order {order.id + 1000}: ${ctx.get_dependency('price', float):.2f}"
 
 
-pipeline = Pipeline[None, str](
+pipeline = Pipeline(
     "shop",
     steps={"price": agent.as_step(lambda ctx: ctx.get_input("order")["text"]), "invoice": invoice},
     dependencies={"invoice": ["price"]},

@@ -34,7 +34,7 @@ async def report(ctx: StepContext[None]) -> str:
     return f"{', '.join(ctx.get_dependency('read', list[str]))}: {ctx.get_dependency('pay', str)}"
 
 
-pipeline = Pipeline[None, str](
+pipeline = Pipeline(
     "invoice", {"read": read, "pay": pay, "report": report}, {"pay": ["read"], "report": ["pay", "read"]}
 )
 

@@ -28,7 +28,7 @@ async def close(ctx: StepContext) -> str:
     return f"{ctx.step_id}ed by {ctx.get_input('by')}"
 
 
-def refunds() -> Graph[None, str]:
+def refunds() -> Graph[None, dict[str, int], str]:
     return Graph(
         "refunds",
         nodes={

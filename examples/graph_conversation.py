@@ -6,7 +6,7 @@ Runs offline: the lines that say so stand for OpenAI. Leave them out to use the 
 import asyncio
 import os
 
-from fastroai import Conversation, Edge, FastroAgent, Graph, Node, StepContext, step
+from fastroai import Edge, FastroAgent, Graph, GraphConversation, Node, StepContext, step
 from fastroai.testing import ModelServer, Reply
 
 server = ModelServer().start()  # offline
@@ -31,7 +31,7 @@ async def edit(ctx: StepContext) -> str:
     return response.output
 
 
-graph = Graph[None, str](
+graph = Graph(
     "story",
     goal="A story in a sentence",
     nodes={
@@ -40,7 +40,7 @@ graph = Graph[None, str](
         "edit": Node(edit, focus="Every word counts"),
     },
     edges=[Edge("imagine", "write"), Edge("write", "edit")],
-    conversation=Conversation(compact_above=300, keep_phases=1, summarizer=summarizer),
+    conversation=GraphConversation(compact_above=300, keep_phases=1, summarizer=summarizer),
 )
 
 

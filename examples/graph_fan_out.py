@@ -35,7 +35,7 @@ async def combine(ctx: StepContext) -> str:
     return (await ctx.run(writer, "\n".join(found))).output
 
 
-graph = Graph[None, str](
+graph = Graph[None, dict[str, str], str](
     "research",
     nodes={
         "plan": Node(searcher.as_step("What to ask about sheep?"), writes=["plan"]),

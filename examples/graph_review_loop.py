@@ -34,7 +34,7 @@ async def publish(ctx: StepContext) -> str:
     return ctx.get_dependency("write", str)
 
 
-graph = Graph[None, str](
+graph = Graph(
     "article",
     nodes={
         "write": Node(AgentNode(writer, "Write it.", judge=judge, max_iterations=3), writes=["text"]),

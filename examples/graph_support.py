@@ -32,7 +32,7 @@ async def escalate(ctx: StepContext) -> str:
     return f"A person looks at {ctx.get_input('text')!r}"
 
 
-graph = Graph[None, str](
+graph = Graph[None, dict[str, str], str](
     "support",
     goal="Answer a customer's ticket",
     nodes={

@@ -1,6 +1,6 @@
 """Tests of an agent without mocks: a real server on this machine, which answers by script and keeps a ledger.
 
-Run it: pytest examples/testing_your_agent.py. The fixture `model_server` comes with fastroai[testing].
+Run it: pytest examples/testing_your_agent.py. The fixture `model_server` comes with the extra `testing`.
 """
 
 import pytest

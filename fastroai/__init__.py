@@ -10,6 +10,7 @@ from fastroai.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fastroai.agent import AgentConfig as AgentConfig
+    from fastroai.agent import AskPeople as AskPeople
     from fastroai.agent import ChatResponse as ChatResponse
     from fastroai.agent import Dispatch as Dispatch
     from fastroai.agent import FastroAgent as FastroAgent
@@ -57,13 +58,15 @@ if TYPE_CHECKING:
     from fastroai.errors import usage_of as usage_of
     from fastroai.expressions import Expression as Expression
     from fastroai.graphs import AgentNode as AgentNode
-    from fastroai.graphs import Conversation as Conversation
     from fastroai.graphs import Edge as Edge
     from fastroai.graphs import Graph as Graph
+    from fastroai.graphs import GraphConversation as GraphConversation
     from fastroai.graphs import GraphResult as GraphResult
     from fastroai.graphs import Node as Node
+    from fastroai.graphs import Send as Send
     from fastroai.graphs import Verdict as Verdict
     from fastroai.human import Inbox as Inbox
+    from fastroai.human import send_message as send_message
     from fastroai.pipelines import BasePipeline as BasePipeline
     from fastroai.pipelines import BaseStep as BaseStep
     from fastroai.pipelines import ConversationState as ConversationState
@@ -123,7 +126,15 @@ if TYPE_CHECKING:
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        ".agent": ("AgentConfig", "ChatResponse", "Dispatch", "FastroAgent", "Metered", "StreamChunk"),
+        ".agent": (
+            "AgentConfig",
+            "AskPeople",
+            "ChatResponse",
+            "Dispatch",
+            "FastroAgent",
+            "Metered",
+            "StreamChunk",
+        ),
         ".contracts": ("Check", "Contract", "ContractRegistry"),
         ".errors": (
             "AnswerCutError",
@@ -165,8 +176,17 @@ __all__, __getattr__, __dir__ = lazy_names(
             "usage_of",
         ),
         ".expressions": ("Expression",),
-        ".graphs": ("AgentNode", "Conversation", "Edge", "Graph", "GraphResult", "Node", "Verdict"),
-        ".human": ("Inbox",),
+        ".graphs": (
+            "AgentNode",
+            "GraphConversation",
+            "Edge",
+            "Graph",
+            "GraphResult",
+            "Node",
+            "Send",
+            "Verdict",
+        ),
+        ".human": ("Inbox", "send_message"),
         ".pipelines": (
             "BasePipeline",
             "BaseStep",

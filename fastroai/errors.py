@@ -45,6 +45,8 @@
     ├── AnswerRejected (ValueError)          an answer is not what a question asks for
     ├── QuestionClosed                       a question that takes no answer, or none any more
     ├── QuestionTimedOut (TimeoutError)      nobody answered a question in time
+    ├── MessageRejected (ValueError)         a message that a run cannot receive
+    ├── MessageTimedOut (TimeoutError)       nobody sent a message in time
     ├── OnceInterrupted                      a side effect that may have happened or not
     ├── CancelledInside                      a step awaited a task that something else cancelled
     ├── ValueNotStorable (TypeError)         a value that would not come back from the store as it was
@@ -100,6 +102,8 @@ __all__ = [
     "JudgeNotSatisfied",
     "LangGraphStopped",
     "MemoryConflict",
+    "MessageRejected",
+    "MessageTimedOut",
     "MissingDependencyError",
     "MissingExtraError",
     "MissingInputError",
@@ -354,6 +358,11 @@ class UnknownModelError(FastroAIError, ValueError):
         )
 
 
+def how_to_install(extra: str) -> str:
+    """Return how to install an extra. On the package index, the name belongs to another project."""
+    return f"pip install -e '.[{extra}]' in the checkout of FastroAI"
+
+
 class MissingExtraError(FastroAIError, ImportError):
     """An optional dependency is not installed."""
 
@@ -364,7 +373,7 @@ class MissingExtraError(FastroAIError, ImportError):
     def __str__(self) -> str:
         return (
             f"{self.feature} needs {self.package}, which the extra {self.extra!r} brings: "
-            f"pip install 'fastroai[{self.extra}]'"
+            f"{how_to_install(self.extra)}"
         )
 
 
@@ -1113,6 +1122,31 @@ class QuestionTimedOut(FastroAIError, TimeoutError):
         return (
             f"nobody answered question {self.question_id!r} until {self.deadline:%Y-%m-%d %H:%M:%S} UTC; "
             "ctx.ask(..., on_timeout=) goes on without an answer"
+        )
+
+
+class MessageRejected(FastroAIError, ValueError):
+    """A message that the run cannot receive, or not as it is. It was not sent."""
+
+    def __init__(self, run_id: str, name: str, reason: str) -> None:
+        super().__init__(run_id, name, reason)
+        self.run_id, self.name, self.reason = run_id, name, reason
+
+    def __str__(self) -> str:
+        return f"message {self.name!r} was not sent to run {self.run_id!r}: {self.reason}"
+
+
+class MessageTimedOut(FastroAIError, TimeoutError):
+    """Nobody sent a message in time, and `ctx.receive` says nothing for this case (`on_timeout=`)."""
+
+    def __init__(self, run_id: str, name: str, deadline: datetime) -> None:
+        super().__init__(run_id, name, deadline)
+        self.run_id, self.name, self.deadline = run_id, name, deadline
+
+    def __str__(self) -> str:
+        return (
+            f"nobody sent message {self.name!r} to run {self.run_id!r} until "
+            f"{self.deadline:%Y-%m-%d %H:%M:%S} UTC; ctx.receive(..., on_timeout=) goes on without it"
         )
 
 

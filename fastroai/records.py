@@ -184,6 +184,8 @@ class RequestRecord:
     response_id: str | None = None
     agent: str | None = None
     step_id: str | None = None
+    variant: str | None = None
+    """The variant that a router chose around it; of routers in routers, all of them: `long/formal`."""
     attempt: int = 1
     """Which attempt at this request it was, from 1: transport failures are retried."""
     backoff_ms: float = 0.0

@@ -17,9 +17,8 @@ from fastroai.graphs.machine.replay import first_divergence as divergence_of_gra
 from fastroai.graphs.machine.routing import Choice
 from fastroai.graphs.run import GraphRun
 from fastroai.graphs.setup import GraphSetup
-from fastroai.pipelines import Pipeline
 from fastroai.pipelines.machine import PipelineMachine
-from fastroai.pipelines.replay import Orchestration, first_divergence
+from fastroai.pipelines.replay import Orchestrated, Orchestration, first_divergence
 from fastroai.pipelines.run import PipelineRun
 from fastroai.pipelines.setup import PipelineSetup
 from fastroai.runs.execution import OpenRun
@@ -147,9 +146,9 @@ def _could_be_stored(setup: GraphSetup, log: Log) -> bool:
 
 def _orchestration(setup: PipelineSetup) -> Orchestration:
     nested = {
-        step_id: _orchestration(one.inner._setup)
+        step_id: one.inner.orchestrations()
         for step_id, one in setup.steps.items()
-        if isinstance(one, NestedStep) and isinstance(one.inner, Pipeline)
+        if isinstance(one, NestedStep) and isinstance(one.inner, Orchestrated)
     }
     return Orchestration(setup=setup, nested=nested)
 

@@ -1,8 +1,8 @@
 """The work: one pipeline for a ticket, and one around it for a whole folder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict
 
 import anyio
 from desk import Agents, Classification, Desk, Facts, Review
@@ -67,9 +67,15 @@ def review_prompt(ctx: StepContext[Desk]) -> str:
     return ticket_prompt(ctx, facts=facts_of(ctx), reply=ctx.get_dependency("write", str))
 
 
-def ticket_pipeline(agents: Agents) -> Pipeline[Desk, Reply]:
+class TicketInputs(TypedDict):
+    """The inputs of the pipeline for one document."""
+
+    document: Document
+
+
+def ticket_pipeline(agents: Agents) -> Pipeline[Desk, TicketInputs, Reply]:
     """From a document to a reply. A failing step keeps what does not need it, and what was spent."""
-    return Pipeline[Desk, Reply](
+    return Pipeline[Desk, TicketInputs, Reply](
         "ticket",
         steps={
             "preprocess": preprocess,
@@ -151,13 +157,19 @@ class Answered:
         return self.stopped_by.usage if self.stopped_by is not None else Usage()
 
 
+class DeskInputs(TypedDict):
+    """The inputs of the pipeline for a folder of documents."""
+
+    documents: Sequence[Document]
+
+
 def desk_pipeline(
-    tickets: Pipeline[Desk, Reply],
+    tickets: Pipeline[Desk, TicketInputs, Reply],
     *,
     concurrency: int,
     budget_microcents: int,
     on_event: Callable[[Document, RunEvent], None],
-) -> Pipeline[Desk, list[Answered]]:
+) -> Pipeline[Desk, DeskInputs, list[Answered]]:
     """All documents, so many at a time, under one budget. `on_event` sees what happens to each of them."""
 
     @step
@@ -182,7 +194,7 @@ def desk_pipeline(
     async def answer_all(ctx: StepContext[Desk]) -> list[Answered]:
         return await ctx.map(answer_one, ctx.get_input("documents"), concurrency=concurrency)
 
-    return Pipeline[Desk, list[Answered]](
+    return Pipeline[Desk, DeskInputs, list[Answered]](
         "support desk",
         steps={"answer": answer_all},
         config=PipelineConfig(cost_budget=budget_microcents),

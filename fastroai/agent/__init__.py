@@ -2,6 +2,7 @@
 
 from fastroai.agent.agent import FastroAgent
 from fastroai.agent.config import AgentConfig
+from fastroai.agent.deferred import AskPeople
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch, Dispatch
 from fastroai.agent.metering import Metered
 from fastroai.agent.step import AgentStep
@@ -12,6 +13,7 @@ __all__ = [
     "AfterDispatch",
     "AgentConfig",
     "AgentStep",
+    "AskPeople",
     "BeforeDispatch",
     "ChatResponse",
     "ChatStream",

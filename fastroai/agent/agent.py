@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
 from pydantic_ai import (
+    Agent,
     AgentCapability,
     AgentModelSettings,
     AgentRetries,
@@ -169,7 +170,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         # The default is not None, which pyright takes for an output type, that of agents without output.
         output = first_given(output_type, default=None)
         check_count("max_tokens", max_tokens, least=1)
-        self.agent: AbstractAgent[AgentDepsT, OutputDataT]
+        self.agent: Agent[AgentDepsT, OutputDataT]
         if agent is not None:
             _refuse_beside_agent(
                 model=_first(model, config.model, None),
@@ -190,7 +191,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 max_concurrency=max_concurrency,
                 capabilities=capabilities,
             )
-            self.agent = agent
+            # One that wraps another has no decorators; nearly all agents have, and editors show them.
+            self.agent = cast("Agent[AgentDepsT, OutputDataT]", agent)
         else:
             model = config.model if model is None else model
             if isinstance(model, str):

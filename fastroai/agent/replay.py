@@ -7,12 +7,18 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import JsonValue, ValidationError
 from pydantic_ai import ModelRetry, ToolReturn
 from pydantic_ai.capabilities import ValidatedToolArgs, WrapToolExecuteHandler
-from pydantic_ai.exceptions import ToolFailed, ToolFailedError, ToolRetryError
+from pydantic_ai.exceptions import (
+    ApprovalRequired,
+    CallDeferred,
+    ToolFailed,
+    ToolFailedError,
+    ToolRetryError,
+)
 from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
@@ -45,6 +51,7 @@ from fastroai.store.payloads import seal, unseal
 from fastroai.store.recorded import Exchange
 from fastroai.store.runs import DurableRun
 from fastroai.store.telling import as_json
+from fastroai.store.values import value_to_json
 
 _VOLATILE: Final = frozenset({"timestamp", "run_id", "conversation_id", "metadata"})
 """Fields of messages that are not sent to a provider, and differ each time."""
@@ -239,6 +246,8 @@ async def execute_tool(
     Raises:
         ModelRetry: the tool asks the model to try again, or has done so then.
         ToolFailed: it tells the model that it failed, or has done so then.
+        ApprovalRequired: it needs approval, or has asked for it then.
+        CallDeferred: its result comes from outside.
         ValueNotStorable: its result cannot be stored.
     """
     key = _tool_call_key(scope, agent_call, attempt, call)
@@ -248,12 +257,18 @@ async def execute_tool(
     if run is not None and known is not None:
         ended, inside = known
         scope.recount(*run.recorded.count(inside))
+        if ended.deferred is not None:
+            raise _deferral(run, ended)
         if ended.retry is not None:
             raise (ToolFailed if ended.is_final else ModelRetry)(str(unseal(ended.retry, run.codec)))
         return _tool_result(run, ended)
     token = current_tool_calls.set(ToolCalls(key, (*current_tool_calls.get().names, name)))
     try:
         result = await handler(args)
+    except (CallDeferred, ApprovalRequired) as deferral:
+        if not repeatable:  # what the tool has begun, such as a job elsewhere, is not begun again
+            await log.commit(_deferred(deferral, place, name, run))
+        raise
     except (ModelRetry, ToolFailed, ToolRetryError, ToolFailedError) as error:
         told = _told(error)
         if told is not None and not repeatable:
@@ -269,6 +284,28 @@ async def execute_tool(
             stored = seal(_stored_result(call.tool_name, result), run.codec)
         await log.commit(ToolEnded(place=place, tool=name, result=stored))
     return result
+
+
+def _deferred(
+    deferral: CallDeferred | ApprovalRequired, place: str, tool: str, run: DurableRun | None
+) -> ToolEnded:
+    """A call that was deferred, with its metadata. Raises `ValueNotStorable`."""
+    if run is None:
+        metadata = as_json(deferral.metadata)
+    else:
+        what = f"the metadata of the deferred tool call {tool!r}"
+        metadata = seal(value_to_json(deferral.metadata, None, what), run.codec)
+    kind: Literal["approval", "call"] = "call" if isinstance(deferral, CallDeferred) else "approval"
+    return ToolEnded(place=place, tool=tool, result=metadata, deferred=kind)
+
+
+def _deferral(run: DurableRun, ended: ToolEnded) -> CallDeferred | ApprovalRequired:
+    """The exception by which a tool deferred its call."""
+    metadata = unseal(ended.result, run.codec)
+    if metadata is not None and not isinstance(metadata, dict):
+        what = f"the metadata of {ended.tool!r} in {ended.place!r} is no JSON object"
+        raise RunCorrupt(run.run_id, 0, what)
+    return CallDeferred(metadata) if ended.deferred == "call" else ApprovalRequired(metadata)
 
 
 def _told(error: Exception) -> ModelRetry | ToolFailed | None:

@@ -407,6 +407,7 @@ class RequestAttempt:
             response_id=response.provider_response_id if response else None,
             agent=self.scope.name if self.scope.kind == "agent" else None,
             step_id=self.scope.step_id,
+            variant=self.scope.variant,
             attempt=self.used.attempt,
             backoff_ms=self.backoff_ms,
             waited_ms=self.waited_ms,

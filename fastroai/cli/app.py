@@ -163,6 +163,22 @@ def purge(
     perform(forgetting.purge(store, older_than, status, dry_run, yes, as_json))
 
 
+@runs.command()
+def send(
+    run: Run,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the message.", show_default=False)],
+    store: Store,
+    value: Annotated[
+        str, typer.Argument(metavar="VALUE", help="The message: JSON, text or @file.", show_default=False)
+    ] = "null",
+    as_json: AsJson = False,
+) -> None:
+    """Send a message to a run, which a step receives with ctx.receive."""
+    from fastroai.cli import reviewing
+
+    perform(reviewing.send(run, name, value, store, as_json))
+
+
 @review.command("list")
 def list_questions(
     store: Store,

@@ -1,4 +1,4 @@
-"""`review list`, `show` and `answer`: the inbox."""
+"""`review list`, `show` and `answer`: the inbox. `runs send`: messages."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import question_shape
 from fastroai.cli.targets import json_value
 from fastroai.cli.text import local, plain
-from fastroai.human import Inbox
-from fastroai.store.open_questions import OpenQuestion
+from fastroai.human import Inbox, send_message
+from fastroai.store.open_questions import Question
 
 
 @asynccontextmanager
@@ -58,6 +58,12 @@ async def show(question_id: str, store: str, as_json: bool) -> int:
         "options": ", ".join(_text(option) for option in asked.options or ()),
         "answer": "" if asked.answer_schema is None else json.dumps(asked.answer_schema),
     }
+    if (given := asked.answer) is not None:
+        who = f" by {given.reviewer}" if given.reviewer else ""
+        lines["answered"] = f"{_text(given.value)}{who} at {local(given.given_at)}"
+        lines["because"] = given.rationale
+    else:
+        lines["closed"] = asked.closed
     print("\n".join(f"{name:9} {plain(value)}" for name, value in lines.items() if value))
     return OK
 
@@ -78,11 +84,25 @@ async def answer(
     return OK
 
 
-def _answer(asked: OpenQuestion, text: str) -> JsonValue:
+async def send(run_id: str, name: str, value: str, store: str, as_json: bool) -> int:
+    """See `app`."""
+    given = _json_or_text(value)
+    async with opened_store(store) as opened:
+        await send_message(run_id, name, given, store=opened)
+    if as_json:
+        print_json({"run_id": run_id, "name": name, "value": given})
+    else:
+        print(plain(f"sent {name} to run {run_id}"))
+    return OK
+
+
+def _answer(asked: Question, text: str) -> JsonValue:
     """Text is taken as it is if the question asks for text; else as JSON, if it is JSON."""
     takes_text = text in (asked.options or ()) or (asked.answer_schema or {}).get("type") == "string"
-    if takes_text:
-        return text
+    return text if takes_text else _json_or_text(text)
+
+
+def _json_or_text(text: str) -> JsonValue:
     try:
         return json_value("answer", text)
     except ValueError:

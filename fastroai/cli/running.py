@@ -164,7 +164,9 @@ def _target(target: str) -> Resumable:
 def _pipeline(target: str) -> Forkable:
     found = import_target("--pipeline", target)
     if isinstance(found, type) or not hasattr(found, "fork"):
-        raise ConfigurationError("--pipeline", target, f"a Pipeline; it is a {type(found).__name__}")
+        raise ConfigurationError(
+            "--pipeline", target, f"a Pipeline or a Graph; it is a {type(found).__name__}"
+        )
     return cast("Forkable", found)
 
 

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 if TYPE_CHECKING:
     from fastroai.runtime.facts import FailureFacts
     from fastroai.store.history import RunSummary
-    from fastroai.store.open_questions import OpenQuestion
+    from fastroai.store.open_questions import Question
     from fastroai.store.step_summaries import StepSummary
     from fastroai.store.trace_diff import Difference
 
@@ -29,11 +29,13 @@ def run_shape(run: RunSummary) -> dict[str, JsonValue]:
         "forked_from": run.forked_from,
         "owner": run.owner,
         "lease_until": _time(run.lease_until),
+        "due_at": _time(run.due_at),
     }
 
 
-def question_shape(question: OpenQuestion) -> dict[str, JsonValue]:
-    """A question that waits for an answer."""
+def question_shape(question: Question) -> dict[str, JsonValue]:
+    """A question, and its answer if it has one."""
+    given = question.answer
     return {
         "id": question.id,
         "run_id": question.run_id,
@@ -48,6 +50,15 @@ def question_shape(question: OpenQuestion) -> dict[str, JsonValue]:
         "deadline": _time(question.deadline),
         "tags": list(question.tags),
         "tenant": question.tenant,
+        "given": None
+        if given is None
+        else {
+            "answer": given.value,
+            "reviewer": given.reviewer,
+            "rationale": given.rationale,
+            "at": _time(given.given_at),
+        },
+        "closed": question.closed,
     }
 
 

@@ -15,7 +15,7 @@ from fastroai.cli.text import cost, local, plain, took
 
 if TYPE_CHECKING:
     from fastroai.store.history import RunSummary
-    from fastroai.store.open_questions import OpenQuestion
+    from fastroai.store.open_questions import Question
     from fastroai.store.step_summaries import StepSummary
     from fastroai.store.trace import RunTrace
 
@@ -58,7 +58,7 @@ def runs_table(runs: Iterable[RunSummary]) -> Table:
     return table
 
 
-def questions_table(questions: Iterable[OpenQuestion]) -> Table:
+def questions_table(questions: Iterable[Question]) -> Table:
     """A line for each question."""
     table = _table("id", "pipeline", "step", "to", "asked", "question")
     for asked in questions:
@@ -81,6 +81,8 @@ def run_lines(run: RunSummary, trace: RunTrace) -> Iterable[Text]:
     )
     spent = f", {trace.usage.request_count} requests, {cost(trace.usage)}" if trace.records else ""
     yield Text(f"started {local(run.started_at)}, took {took(run.started_at, run.updated_at)}{spent}")
+    for wait in () if trace.ended is None else trace.ended.waits:
+        yield _text(str(wait), "yellow")
     if run.forked_from:
         yield Text.assemble("forked from ", _text(run.forked_from))
     if run.error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NotRequired, Required, TypeAlias, get_args
 
@@ -44,6 +45,8 @@ class Accepted:
         check_accepts(accepts)
         if isinstance(accepts, Mapping):
             accepts = _typed_dict({name: _checkable(of) for name, of in accepts.items()})
+        elif type(accepts).__module__ == "typing" and sys.version_info < (3, 12):
+            accepts = _remade(accepts)
         self._adapter = _adapter(accepts)
         hints = get_type_hints(accepts, include_extras=True)
         fields = tuple(_fields_of(accepts, hints))
@@ -96,6 +99,18 @@ def _bare(hint: Annotation) -> Annotation:
 def _typed_dict(types: Mapping[str, Annotation]) -> Any:
     made: Any = _make_typed_dict("Accepted", types)
     made.__pydantic_config__ = ConfigDict(arbitrary_types_allowed=True)
+    return made
+
+
+def _remade(accepts: Any) -> Any:
+    """Make a `typing.TypedDict` again as pydantic wants it before Python 3.12."""
+    hints = get_type_hints(accepts, include_extras=True)
+    required = {name for name, _, is_required in _fields_of(accepts, hints) if is_required}
+    made: Any = _make_typed_dict(
+        accepts.__name__,
+        {name: (Required if name in required else NotRequired)[_bare(of)] for name, of in hints.items()},
+    )
+    made.__pydantic_config__ = getattr(accepts, "__pydantic_config__", {})
     return made
 
 

@@ -2,12 +2,13 @@
 
 from fastroai.graphs.agents.agent_node import AgentNode
 from fastroai.graphs.agents.judging import Ruling, Verdict
-from fastroai.graphs.conversation.conversation import Conversation
+from fastroai.graphs.conversation.conversation import GraphConversation
 from fastroai.graphs.graph import Graph
 from fastroai.graphs.machine.branches import GraphPath
 from fastroai.graphs.machine.events import Ending
 from fastroai.graphs.machine.routing import EdgeOutcome
-from fastroai.graphs.result import GraphQuality, GraphResult, GraphStream, GraphUsage, Question
+from fastroai.graphs.machine.sends import Send
+from fastroai.graphs.result import GraphQuality, GraphResult, GraphStream, GraphUsage
 from fastroai.graphs.shape.edge import Edge, When
 from fastroai.graphs.shape.node import Node
 from fastroai.graphs.shape.plan import OnBranchFailure, OnConflict, Reducer
@@ -27,6 +28,7 @@ from fastroai.runtime.facts import (
     StepHalted,
     StepSkipped,
     StepStarted,
+    Wait,
 )
 from fastroai.steps.visits import NodeFailure
 
@@ -34,7 +36,7 @@ __all__ = [
     "AgentNode",
     "AnswerGiven",
     "BranchTimedOut",
-    "Conversation",
+    "GraphConversation",
     "DrivenRuns",
     "DrivenState",
     "Due",
@@ -53,13 +55,13 @@ __all__ = [
     "NodeFailure",
     "OnBranchFailure",
     "OnConflict",
-    "Question",
     "QuestionAsked",
     "ReasonCode",
     "Reducer",
     "Ruling",
     "RunFinished",
     "RunStarted",
+    "Send",
     "StepCancelled",
     "StepFailed",
     "StepFinished",
@@ -67,5 +69,6 @@ __all__ = [
     "StepSkipped",
     "StepStarted",
     "Verdict",
+    "Wait",
     "When",
 ]

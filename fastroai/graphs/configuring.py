@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from fastroai.graphs.machine.events import decision_name
 from fastroai.graphs.shape.node import Node
 from fastroai.records import NotGiven
 from fastroai.steps import PipelineConfig, ResolvedConfig, StepConfig
@@ -16,19 +17,19 @@ NODE_RETRIES: Final = 2
 
 
 def configs_of(
-    nodes: Mapping[str, Node[Any]], config: PipelineConfig
-) -> tuple[dict[str, ResolvedConfig], ResolvedConfig]:
-    """The settings of every node, and those of the decider's calls.
+    nodes: Mapping[str, Node[Any]], asking: Iterable[str], config: PipelineConfig
+) -> dict[str, ResolvedConfig]:
+    """The settings of every node, and of the decisions after the nodes in `asking`, by step id.
 
     A node that judges itself makes its own attempts, so that nobody else repeats it.
     """
     said = not (isinstance(config.retries, NotGiven) and isinstance(config.retry, NotGiven))
     retried = config if said else replace(config, retries=NODE_RETRIES)
-    configs = {
+    decider = resolve(StepConfig(), pipeline=config)
+    return dict.fromkeys(map(decision_name, asking), decider) | {
         node_id: resolve(node.step.config, pipeline=config if judges_itself(node) else retried)
         for node_id, node in nodes.items()
     }
-    return configs, resolve(StepConfig(), pipeline=config)
 
 
 def judges_itself(node: Node[Any]) -> bool:

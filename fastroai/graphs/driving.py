@@ -30,6 +30,7 @@ from fastroai.runtime.facts import (
     StepStarted,
     StopRequested,
     ValueWritten,
+    Wait,
     question_id,
 )
 from fastroai.store.payloads import PayloadCodec, seal
@@ -65,9 +66,9 @@ class DrivenGraph:
         return {unit_of(asked): asked.question for asked in self.replay.machine.questions.values()}
 
     @property
-    def open_questions(self) -> tuple[str, ...]:
+    def waits(self) -> tuple[Wait, ...]:
         """See `Driven`."""
-        return self.replay.machine.open_questions
+        return self.replay.machine.waits
 
     def known_to(self, started: StepStarted) -> tuple[Mapping[str, object], Mapping[str, object]]:
         """See `Driven`. A decision is given the output of the node after which it is made."""
@@ -105,7 +106,7 @@ class DrivenGraph:
                         "fact", fact.kind, f"a QuestionAsked, because {fact.step_id!r} is a pause node"
                     )
                 output = checked_output(fact.step_id, fact.output, self._setup.declared.get(fact.step_id))
-                writes_of(fact.step_id, output, self._setup.plan.writes.get(fact.step_id), fact.written)
+                writes_of(self._setup.plan, fact.step_id, output, fact.written)
                 return (*written, replace(fact, output=self._value(fact, output), written={}))
             case QuestionAsked():
                 if fact.step_id not in self._setup.plan.pauses:

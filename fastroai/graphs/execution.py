@@ -13,7 +13,6 @@ from fastroai.graphs.machine.events import Ending
 from fastroai.graphs.result import GraphResult
 from fastroai.graphs.run import GraphRun
 from fastroai.graphs.setup import GraphSetup
-from fastroai.human.asking import Halted
 from fastroai.runs.around import how_it_ended
 from fastroai.runs.execution import Execution
 from fastroai.runs.request import RunRequest
@@ -74,8 +73,7 @@ class GraphExecution:
         ending = run.machine.ending
         assert ending is not None
         assert finish is not None
-        if finish.questions and run.opened.log.scope is not scope:
-            raise Halted  # the step around it waits, too
+        run.opened.halt_around(finish)
         if ending == "paused" and run.opened.kept is None:
             logger.warning("run %r is paused, and no store keeps it: it cannot be resumed", scope.run_id)
         return run.result(ending, finish, None)

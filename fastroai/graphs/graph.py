@@ -17,33 +17,39 @@ from fastroai.contracts.annotations import Annotation
 from fastroai.drawing import mermaid, svg
 from fastroai.errors import ConfigurationError, GraphStopped
 from fastroai.graphs.configuring import configs_of
-from fastroai.graphs.conversation.conversation import Conversation, ConversationLike
+from fastroai.graphs.conversation.conversation import ConversationLike, GraphConversation
 from fastroai.graphs.definition import define
 from fastroai.graphs.driving import DrivenGraph
 from fastroai.graphs.execution import GraphExecution
-from fastroai.graphs.machine.replay import first_divergence, replayed
-from fastroai.graphs.questions import answer_entry, questions_in_steps, questions_of
-from fastroai.graphs.result import GraphResult, GraphStream, OutputT, Question
+from fastroai.graphs.machine.replay import first_divergence
+from fastroai.graphs.machine.sends import Send
+from fastroai.graphs.machine.writes import writes_of
+from fastroai.graphs.questions import answer_entry
+from fastroai.graphs.result import GraphResult, GraphStream, OutputT
+from fastroai.graphs.resuming import GraphResumes, resuming
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.node import Node, NodeLike, nodes_of
-from fastroai.graphs.shape.plan import OnBranchFailure, OnConflict, Reducer
+from fastroai.graphs.shape.plan import GraphPlan, OnBranchFailure, OnConflict, Reducer
 from fastroai.graphs.shape.validation import build_plan
 from fastroai.graphs.text.drawing import draw
 from fastroai.graphs.text.yaml import load_graph_yaml
 from fastroai.graphs.text.yaml_writing import dump_graph_yaml
 from fastroai.human.answers import answers_to
 from fastroai.records import NOT_GIVEN, NotGiven
-from fastroai.runs.door import DepsT, FrontDoor
+from fastroai.runs.door import FrontDoor
 from fastroai.runs.driving import DrivenRuns
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store
 from fastroai.runs.request import RunRequest
-from fastroai.runtime import blocking
+from fastroai.runs.signatures import DepsT, InputT, blocking_twin
+from fastroai.runs.turns import OnBusy, WhenBusy
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in
 from fastroai.steps.contracts import bind_contract, declared_output
 from fastroai.steps.hooks import Hooks, RunHooks
+from fastroai.store.headers import check_run_id, read_header
+from fastroai.store.open_questions import Question, questions_of_run
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
@@ -52,7 +58,7 @@ from fastroai.usage import Budget, BudgetLike, Quote
 from fastroai.usage.limits import limits_of
 
 
-class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
+class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, InputT, OutputT]):
     """A state machine: nodes are steps, and edges say which comes after which, and when.
 
         graph = Graph(
@@ -66,7 +72,8 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         result = await graph.run({"ticket": "..."}, deps=deps)
         result.status, result.output, result.path
 
-    Write `Graph[Deps, str](...)` to tell the editor the types of `deps` and of the output.
+    Write `Graph[Deps, Ticket, str](...)` to tell the editor the types of `deps`, of the inputs and of the
+    output. The type of the inputs is a TypedDict or any other mapping, such as `dict[str, str]`.
     """
 
     kind = "graph"
@@ -91,7 +98,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         budget: BudgetLike | None = None,
         config: PipelineConfig | None = None,
         conversation: ConversationLike = "continuous",
-        accepts: Accepts | None = None,
+        accepts: type[InputT] | Accepts | None = None,
     ) -> None:
         """Check and plan the graph.
 
@@ -122,7 +129,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
             config: Settings of the graph, and defaults for its nodes, which have two `retries` unless it, or
                 they, say otherwise.
             conversation: `"continuous"` threads one message history through the nodes, `"isolated"` gives
-                each call of an agent a fresh one; a `Conversation` says more.
+                each call of an agent a fresh one; a `GraphConversation` says more.
             accepts: The inputs of a run: types by name, or a TypedDict, model or dataclass with these names.
 
         Raises:
@@ -165,7 +172,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         self.edges: tuple[Edge, ...] = tuple(edges)
         self._budget, self._max_concurrency = budget, max_concurrency
         self._limits = limits_of(budget, None) if budget is not None else limits_in(self.config)
-        configs, decider_config = configs_of(self.nodes, self.config)
+        configs = configs_of(self.nodes, self._plan.asking, self.config)
         self._setup = GraphSetup(
             name=name,
             goal=goal,
@@ -181,7 +188,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
             declared={
                 node_id: declared
                 for node_id, node in self.nodes.items()
-                if (declared := declared_output(node.step)) is not None
+                if (declared := declared_output(node.step) or self._sent_by(node_id)) is not None
             },
             answers={
                 node_id: node.answer
@@ -189,11 +196,10 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
                 if not isinstance(node.answer, NotGiven)
             },
             decider=decider,
-            decider_config=decider_config,
-            conversation=Conversation.of(conversation),
+            conversation=GraphConversation.of(conversation),
             branch_timeout=branch_timeout,
         )
-        hooks = {node_id: resolved.hooks for node_id, resolved in configs.items()}
+        hooks = {node_id: configs[node_id].hooks for node_id in self.nodes}
         self._execution = GraphExecution(
             self._setup,
             self.config,
@@ -223,6 +229,10 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         """Its shape, as plain data: what must not change while a run goes on."""
         return define(self.name, self.nodes, self._plan, self._setup.conversation.mode)
 
+    def _sent_by(self, node: str) -> Annotation | None:
+        """The type of an output that is sent."""
+        return list[Send] if node in self._plan.sending else None
+
     def declared_output(self) -> Annotation | None:
         """The type that all its terminals are declared to give; `None` where they differ, or none is."""
         declared = [self._setup.declared.get(terminal) for terminal in self.terminals]
@@ -243,7 +253,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
             ConfigurationError: it has something that YAML cannot say, such as a spend limit.
         """
         conversation, budget = self._setup.conversation, self._budget
-        if conversation != Conversation(conversation.mode):
+        if conversation != GraphConversation(conversation.mode):
             raise ConfigurationError("conversation", conversation, "a word, which is all that YAML can say")
         if budget is not None and not isinstance(budget, Budget):
             raise ConfigurationError("budget", budget, "a Budget, which is all that YAML can say")
@@ -278,8 +288,8 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         nodes: Mapping[str, NodeLike[DepsT]],
         decider: AgentLike[Any] | None = None,
         config: PipelineConfig | None = None,
-        accepts: Accepts | None = None,
-    ) -> Graph[DepsT, Any]:
+        accepts: type[InputT] | Accepts | None = None,
+    ) -> Graph[DepsT, InputT, Any]:
         """Make a graph of a YAML document, whose nodes name steps among `nodes`.
 
         `source` is the text, or the `Path` of a file. The rest is what a document cannot say.
@@ -294,6 +304,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
 
     # --- running ---
 
+    @resuming
     async def resume(
         self,
         run_id: str,
@@ -303,10 +314,12 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         node: str | None = None,
         answers: Mapping[str, Any] | None = None,
         store: object = None,
-        deps: DepsT | None = None,
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
+        on_busy: OnBusy = "reject",
+        busy_timeout: float = 60.0,
     ) -> GraphResult[OutputT]:
         """Go on with a run that was interrupted, has failed, was cancelled, or is paused.
 
@@ -326,12 +339,15 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
             tracer: As in `run`.
             context: As in `run`; it is not stored.
             force: Go on although the graph has changed.
+            on_busy: What to do if a process has the run: `"reject"`, `"enqueue"` or `"interrupt"`; as in
+                `Pipeline.resume`.
+            busy_timeout: Seconds for which `on_busy` waits.
 
         Raises:
             ConfigurationError: `input` was given although no question waits, was not given although one
                 does, or is not of the type that the node declares.
             RunNotFound: the store has no such run.
-            RunInProgress: a process is running it.
+            RunInProgress: a process is running it, for as long as `on_busy` waits.
             RunDefinitionChanged: the graph has changed, unless `force`.
             AnswerRejected: one of `answers` is not what its question asks for; nothing is on record.
             QuestionClosed: the run does not wait for one of `answers`; nothing is on record.
@@ -341,12 +357,12 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         """
         request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
         answered = self._answered(answers, input, node, force)
-        return await self._resume(request, store, force=force, also=answered)
+        busy = WhenBusy(on_busy, busy_timeout)
+        return await self._resume(request, store, busy, force=force, also=answered)
 
-    # In two steps, because mypy would else take the type of the twin from that of the base class.
-    _resume_sync = blocking(resume, of="graph")
-    resume_sync = _resume_sync
+    resume_sync: GraphResumes[DepsT, GraphResult[OutputT]] = blocking_twin(resume, of="graph")
 
+    @resuming
     def resume_stream(
         self,
         run_id: str,
@@ -356,20 +372,22 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         node: str | None = None,
         answers: Mapping[str, Any] | None = None,
         store: object = None,
-        deps: DepsT | None = None,
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
+        on_busy: OnBusy = "reject",
+        busy_timeout: float = 60.0,
     ) -> GraphStream[OutputT]:
         """`resume` as a stream: iterate the events of the rest of the run.
 
         The events of what finished before are not repeated: `follow` has the facts of the whole run.
         """
         request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
-        answered = self._answered(answers, input, node, force)
+        answered, busy = self._answered(answers, input, node, force), WhenBusy(on_busy, busy_timeout)
         return GraphStream(
             lambda listener: self._resume(
-                replace(request, listener=listener), store, force=force, also=answered
+                replace(request, listener=listener), store, busy, force=force, also=answered
             )
         )
 
@@ -383,17 +401,15 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         return DrivenRuns(keeper, self._accepts, partial(DrivenGraph, self._setup))
 
     async def questions(self, run_id: str, *, store: object = None) -> tuple[Question, ...]:
-        """What a run asks people, first asked first: for whoever answers, in whatever process.
+        """Return what a paused run asks people, for those who answer in any process.
 
         Raises:
             RunNotFound: the store has no such run.
-            RunCorrupt: its record cannot be read, or is that of another graph.
+            RunCorrupt: its record cannot be read.
         """
         keeper = self._keeper(needed_store(store, self.config.store))
-        recorded, inputs = await keeper.look(run_id)
-        part, now = recorded.opened.part, recorded.resumed_now()
-        replay = replayed(self._setup, inputs, now, part, keeper.codec, forgiving=False)
-        return questions_of(self._setup, replay.machine, questions_in_steps(recorded, keeper.codec))
+        check_run_id(run_id)
+        return await questions_of_run(keeper.store, await read_header(keeper.store, run_id), keeper.codec)
 
     def replay(self, trace: RunTrace) -> Divergence | None:
         """Decide again what a run decided, on its recorded outcomes, and give the first difference, if any.
@@ -440,7 +456,7 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
             BudgetExceeded: a budget stopped it.
             GraphStopped: it ended otherwise without reaching a terminal.
         """
-        result = await self.run(inputs, context.deps, context=context.shared)
+        result = await self._begin(RunRequest(inputs, context.deps, context=context.shared, is_step=True))
         context.scope.degraded |= result.quality != "clean"
         if result.ok:
             return result.output  # type: ignore[return-value]  # OutputT may itself include None
@@ -473,11 +489,15 @@ class Graph(FrontDoor[DepsT, GraphResult[OutputT]], Generic[DepsT, OutputT]):
         return RunKeeper(
             definition=self.definition,
             input_types=self._setup.input_types,
-            output_types={},
-            dependents=dict.fromkeys(self.nodes, ()),
+            output_types=self._setup.declared,
+            check_output=lambda node, output: _check_writes(self._plan, node, output),
             store=store,
             durability=self.config.durability,
             codec=self.config.codec,
             kind="graph",
-            step_kind="node",
         )
+
+
+def _check_writes(plan: GraphPlan, node: str, output: object) -> None:
+    """Raise `ContractViolation` if an output does not have what its node writes."""
+    writes_of(plan, node, output, {})

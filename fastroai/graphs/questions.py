@@ -2,55 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 from pydantic import ValidationError
 
 from fastroai.contracts import adapter_of
 from fastroai.errors import ConfigurationError, ContractViolation, nearest_hint
 from fastroai.graphs.machine.events import Visit
-from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.machine.replay import replayed
 from fastroai.graphs.machine.writes import writes_of
-from fastroai.graphs.result import Question
 from fastroai.graphs.setup import GraphSetup
-from fastroai.human.answers import question_ref
 from fastroai.records import NotGiven
 from fastroai.runtime.facts import (
     AnswerGiven,
     QuestionAsked,
 )
-from fastroai.store.payloads import PayloadCodec, seal, unseal
+from fastroai.store.payloads import PayloadCodec, seal
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.values import value_to_json
-
-
-def questions_of(
-    setup: GraphSetup, machine: GraphMachine, in_steps: Iterable[QuestionAsked]
-) -> tuple[Question, ...]:
-    """What waits for an answer: questions of pause nodes, then those that steps ask, first asked first."""
-    of_nodes = (
-        replace(asked, answer_schema=setup.answer_schema(asked.step_id))
-        for asked in machine.questions.values()
-    )
-    return tuple(
-        Question(
-            one.step_id,
-            one.visit,
-            one.question,
-            one.answer_schema,
-            question_ref(machine.part.run_id, one.id),
-        )
-        for one in (*of_nodes, *in_steps)
-    )
-
-
-def questions_in_steps(recorded: RecordedRun, codec: PayloadCodec | None) -> list[QuestionAsked]:
-    """What steps of a paused run ask, as far as the outermost graph and those inside wait for it."""
-    open_ones = () if recorded.ended is None else recorded.ended.questions
-    asked = (recorded.asked[one] for one in open_ones if recorded.asked[one].name)
-    return [replace(one, question=unseal(one.question, codec)) for one in asked]
 
 
 def answer_entry(
@@ -98,7 +67,7 @@ def answer_to(
     visit = Visit(asked.step_id, asked.visit)
     checked = _checked(setup, visit, answer)
     try:
-        writes_of(visit.node, checked, setup.plan.writes.get(visit.node), {})
+        writes_of(setup.plan, visit.node, checked, {})
     except ContractViolation as error:
         raise ConfigurationError("input", answer, f"what node {visit.node!r} writes: {error}") from error
     what = f"the answer to node {visit.node!r}"

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeAlias
 
-from pydantic import JsonValue
 from typing_extensions import TypeVar
 
 from fastroai.graphs.machine.branches import GraphPath
@@ -19,28 +18,15 @@ from fastroai.runs.stream import RunStream
 from fastroai.runs.units import BegunUnit
 from fastroai.runs.usage import RunUsage
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import ReasonCode
+from fastroai.runtime.facts import ReasonCode, Wait
 from fastroai.steps import StepUsage
 from fastroai.store.log import RunLog
+from fastroai.store.open_questions import Question
 from fastroai.store.trace import RunTrace
 
 GraphQuality: TypeAlias = Literal["clean", "degraded", "failed"]
 
 OutputT = TypeVar("OutputT", default=Any, covariant=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a paused run asks a person."""
-
-    node: str
-    visit: int
-    question: Any
-    """The output of the pause node, or what a step asks with `ctx.ask`."""
-    answer_schema: Mapping[str, JsonValue] | None = None
-    """JSON Schema of the answer, where its type is declared."""
-    id: str = ""
-    """Identifies the question among those of all runs: pass it to `Inbox.answer`."""
 
 
 class GraphUsage(RunUsage):
@@ -118,6 +104,8 @@ class GraphResult(Generic[OutputT]):
     """What stopped it, if it failed."""
     resume_at: tuple[str, ...] = ()
     """The nodes with which a paused run goes on."""
+    waits: tuple[Wait, ...] = ()
+    """What the nodes of a paused run wait for, and until when."""
     questions: tuple[Question, ...] = ()
     """What a paused run asks, first asked first."""
     log: RunLog = field(repr=False, compare=False)

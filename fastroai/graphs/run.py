@@ -8,7 +8,6 @@ from typing import Any
 from fastroai.graphs.machine.events import Ending
 from fastroai.graphs.machine.merging import salvage
 from fastroai.graphs.machine.replay import replayed
-from fastroai.graphs.questions import questions_of
 from fastroai.graphs.result import GraphQuality, GraphResult, GraphUsage
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.work import GraphWork
@@ -18,10 +17,11 @@ from fastroai.runs.quality import quality_of
 from fastroai.runs.request import RunRequest
 from fastroai.runs.runner import Runner
 from fastroai.runs.units import Past
-from fastroai.runtime.facts import QuestionAsked, RunFinished
+from fastroai.runtime.facts import RunFinished
 from fastroai.steps.context import RunData
 from fastroai.steps.shared import Shared
 from fastroai.store.log import RunLog
+from fastroai.store.open_questions import Question
 from fastroai.usage import CostCalculator
 
 
@@ -89,13 +89,18 @@ class GraphRun:
             reason_code=last.reason_code,
             error=error,
             resume_at=last.resume_at if is_paused else (),
-            questions=questions_of(self._setup, machine, self._asked_in_steps()) if is_paused else (),
+            waits=last.waits if is_paused else (),
+            questions=self._questions() if is_paused else (),
             log=self.log,
         )
 
-    def _asked_in_steps(self) -> list[QuestionAsked]:
-        finish, asked = self.runner.finish, self.opened.log.asked
-        return [] if finish is None else [asked[one][1] for one in finish.questions if one in asked]
+    def _questions(self) -> tuple[Question, ...]:
+        """Those of pause nodes, then those that steps ask, first asked first."""
+        machine, log, finish = self.machine, self.opened.log, self.runner.finish
+        asked = {one.id: one for one in machine.questions.values()}
+        asked |= log.asked
+        run = machine.part if log.run is None else log.run.header
+        return () if finish is None else tuple(Question.of(asked[one], run) for one in finish.questions)
 
     def _quality(self, ending: Ending) -> GraphQuality:
         if ending not in ("finished", "paused"):

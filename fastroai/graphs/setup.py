@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from fastroai.calls.call import AgentLike
 from fastroai.contracts import adapter_of
 from fastroai.contracts.annotations import Annotation
-from fastroai.graphs.conversation.conversation import Conversation
+from fastroai.graphs.conversation.conversation import GraphConversation
 from fastroai.graphs.conversation.threads import Threads
 from fastroai.graphs.machine.events import Visit
 from fastroai.graphs.machine.machine import GraphMachine
@@ -31,6 +31,7 @@ class GraphSetup:
     plan: GraphPlan
     nodes: Mapping[str, Node[Any]]
     configs: Mapping[str, ResolvedConfig]
+    """Settings of nodes, and of the decisions after them, by step id."""
     contracts: Mapping[str, BoundContract]
     input_types: Mapping[str, Annotation]
     """Declared types of inputs, by name; of those that have any."""
@@ -39,8 +40,7 @@ class GraphSetup:
     answers: Mapping[str, Annotation]
     """Types of answers, by pause node; of those that have any."""
     decider: AgentLike[Any] | None
-    decider_config: ResolvedConfig
-    conversation: Conversation
+    conversation: GraphConversation
     branch_timeout: float | None
     """Seconds."""
 

@@ -15,11 +15,11 @@ from fastroai.graphs.conversation.thread import Phase
 from fastroai.graphs.conversation.threads import Threads
 from fastroai.graphs.machine.branch_times import BranchTimes
 from fastroai.graphs.machine.branches import Branch, Forked, Joined
-from fastroai.graphs.machine.copies import Copies, own_copy
+from fastroai.graphs.machine.copies import own_copy
 from fastroai.graphs.machine.machine import GraphMachine
-from fastroai.graphs.machine.outputs import NodeOutputs
-from fastroai.graphs.machine.routing import Choice, EdgeOutcome
-from fastroai.graphs.machine.surprises import warn_of, warn_of_overwritten
+from fastroai.graphs.machine.outputs import VisitData
+from fastroai.graphs.machine.routing import Choice, EdgeOutcome, Unevaluated
+from fastroai.graphs.machine.surprises import warn_of_overwritten, warn_of_unevaluated
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.setup import GraphSetup
 from fastroai.runs.machine import Changed, Told, Unit, unit_of
@@ -44,8 +44,8 @@ from fastroai.runtime.facts import (
     ValueWritten,
     question_id,
 )
-from fastroai.steps import ConversationState, ResolvedConfig
-from fastroai.steps.context import RunData, StepData
+from fastroai.steps import ConversationState
+from fastroai.steps.context import RunData
 from fastroai.steps.durability import failure_facts
 from fastroai.steps.execution import run_step
 from fastroai.steps.visits import NodeVisit
@@ -71,6 +71,7 @@ class GraphWork:
         """`data` is the same for all visits."""
         self._setup, self._machine, self._threads = setup, machine, threads
         self._data, self._deps, self._part, self._log = data, deps, part, log
+        self.configs = setup.configs
         self._codec = None if log.run is None else log.run.codec
         self._visits: dict[Unit, tuple[Branch, NodeVisit]] = {}
         """Visits that go on, and what their steps know."""
@@ -85,12 +86,6 @@ class GraphWork:
 
     # --- visits ---
 
-    def config(self, started: StepStarted) -> ResolvedConfig:
-        """The settings of a visit, or of the decision after one."""
-        if started.step_id in self._machine.decisions:
-            return self._setup.decider_config
-        return self._setup.configs[started.step_id]
-
     def perform(self, started: StepStarted, scope: Scope, used: RetriesUsed) -> Coroutine[Any, Any, object]:
         """Run the step of a node, or the decider after it."""
         setup, machine, node = self._setup, self._machine, started.step_id
@@ -100,12 +95,19 @@ class GraphWork:
             found = machine.branch_of((node, started.visit))
             assert found is not None
             branch = found
-            visit = self._node_visit(started, branch, scope)
+            visit = NodeVisit(
+                started.visit,
+                goal=setup.goal,
+                writes=setup.plan.writes.get(node),
+                failures=branch.failures,
+                new_talk=lambda: self._threads.talk(branch, branch.visit, setup.nodes[node].focus),
+                on_write=lambda key, value: self._write(started, scope, key, value),
+            )
             self._visits[branch.visit] = branch, visit
             performed = run_step(
                 setup.nodes[node].step,
                 scope=scope,
-                data=self._data_of(branch, scope, visit),
+                data=VisitData(self._data, setup.plan, branch, scope, visit),
                 deps=self._deps,
                 config=setup.configs[node],
                 contract=setup.contracts.get(node),
@@ -133,45 +135,23 @@ class GraphWork:
         decided = run_step(
             DecideStep(setup.decider, setup, visit.node, machine.output_of(visit)),
             scope=scope,
-            data=self._data_of(branch, scope, None),
+            data=VisitData(self._data, setup.plan, branch, scope, None),
             deps=self._deps,
-            config=setup.decider_config,
+            config=setup.configs[started.step_id],
             used=used,
         )
         return decided, branch
 
-    def _node_visit(self, started: StepStarted, branch: Branch, scope: Scope) -> NodeVisit:
-        visit, setup = branch.visit, self._setup
-
-        def on_write(key: str, value: object) -> object:
-            place = f"{started.place}@{scope.attempt}"
-            stored: AnyFact | None = None
-            if self._log.run is not None:
-                as_stored = value_to_json(value, None, f"{key!r}, which node {visit.node!r} wrote,")
-                stored = ValueWritten(
-                    place=place, key=key, value=seal(as_stored, self._codec), part=self._part
-                )
-            own = own_copy(value)
-            self._log.note(ValueWritten(place=place, key=key, value=own, part=self._part), stored)
-            return own
-
-        return NodeVisit(
-            visit.number,
-            goal=setup.goal,
-            writes=setup.plan.writes.get(visit.node),
-            failures=branch.failures,
-            new_talk=lambda: self._threads.talk(branch, visit, setup.nodes[visit.node].focus),
-            on_write=on_write,
-        )
-
-    def _data_of(self, branch: Branch, scope: Scope, visit: NodeVisit | None) -> StepData:
-        plan = self._setup.plan
-        return StepData(
-            self._data,
-            Copies(branch.memory, scope, plan.reads.get(branch.visit.node)),
-            NodeOutputs(plan.edges.keys(), branch.sources, Copies(branch.outputs, scope)),
-            visit,
-        )
+    def _write(self, started: StepStarted, scope: Scope, key: str, value: object) -> object:
+        """Put a value on record that a node has written; the copy of it that is kept."""
+        place = f"{started.place}@{scope.attempt}"
+        stored: AnyFact | None = None
+        if self._log.run is not None:
+            as_stored = value_to_json(value, None, f"{key!r}, which node {started.step_id!r} wrote,")
+            stored = ValueWritten(place=place, key=key, value=seal(as_stored, self._codec), part=self._part)
+        own = own_copy(value)
+        self._log.note(ValueWritten(place=place, key=key, value=own, part=self._part), stored)
+        return own
 
     # --- what becomes of them ---
 
@@ -181,7 +161,7 @@ class GraphWork:
         """What an output comes to: an answer, a question, a decision.
 
         Raises:
-            ConfigurationError: it asks for more, which only pause nodes do.
+            ConfigurationError: it asks for more, which only pause nodes do, or sends what it cannot send.
             ContractViolation: it is not what the node writes.
         """
         if isinstance(output, ConversationState) and output.is_incomplete:
@@ -204,7 +184,7 @@ class GraphWork:
                     duration_ms=begun.duration_ms,
                     written=dict(node_visit.written),  # its output is a question; the answer is written
                 )
-            written = writes_of(node, output, node_visit.writes, node_visit.written)
+            written = writes_of(self._setup.plan, node, output, node_visit.written)
         return StepFinished(
             node,
             output,
@@ -218,17 +198,25 @@ class GraphWork:
             spent_in=scope,
         )
 
-    def settled(self, fact: StepFinished | QuestionAsked) -> None:
+    def settled(self, fact: StepFinished | QuestionAsked | StepFailed) -> None:
         """What was said and written is part of the conversation from here on."""
-        if fact.step_id not in self._machine.decisions:
-            self._over(fact, fact.written, None)
+        going_on = self._visits.pop((fact.step_id, fact.visit), None)
+        if going_on is None:
+            return  # a decision, or one that failed before it began
+        branch, node_visit = going_on
+        error = fact.raised if isinstance(fact, StepFailed) else None
+        phase = None if node_visit.talk_so_far is None else _phase(node_visit, fact.written, error)
+        if phase is not None and (error is None or phase.compaction):
+            said = self._said(fact, phase)
+            self._log.note(said, self._as_stored.pop(branch.visit, None) or self._stored_messages(said))
+        self._threads.add(branch, branch.visit, fact.written, error, phase)
 
     def failed(self, started: StepStarted, begun: BegunUnit, fact: StepFailed) -> None:
         """What it wrote before is kept, and what was said, if that cannot be had again."""
         going_on = self._visits.get(unit_of(started))
-        if going_on is not None:  # and no decision, nor one that failed before it began
+        if going_on is not None:
             fact.written = going_on[1].kept
-            self._over(fact, fact.written, fact.raised)
+        self.settled(fact)
 
     def cut_short(
         self, started: StepStarted, begun: BegunUnit | None, fact: StepCancelled | StepHalted
@@ -237,19 +225,6 @@ class GraphWork:
         going_on = self._visits.pop(unit_of(started), None)
         if going_on is not None:
             fact.written = dict(going_on[1].kept)
-
-    def _over(
-        self,
-        fact: StepFinished | QuestionAsked | StepFailed,
-        written: Mapping[str, object],
-        error: BaseException | None,
-    ) -> None:
-        branch, node_visit = self._visits.pop((fact.step_id, fact.visit))
-        phase = None if node_visit.talk_so_far is None else _phase(node_visit, written, error)
-        if phase is not None and (error is None or phase.compaction):
-            said = self._said(fact, phase)
-            self._log.note(said, self._as_stored.pop(branch.visit, None) or self._stored_messages(said))
-        self._threads.add(branch, branch.visit, written, error, phase)
 
     def _said(self, fact: StepFinished | QuestionAsked | StepFailed, phase: Phase) -> MessagesAdded:
         return MessagesAdded(place=f"{fact.place}@{fact.attempt}", messages=phase, part=self._part)
@@ -299,12 +274,11 @@ class GraphWork:
 
     # --- what the machine decides besides ---
 
-    def follow(self, change: Changed | EdgesResolved) -> None:
+    def follow(self, change: Changed) -> None:
         """Bring conversations and time limits of branches along; warn of what is hardly meant."""
-        if isinstance(change, EdgesResolved):
-            warn_of(self._setup.name, change)
-            return
         match change.what:
+            case Unevaluated():
+                warn_of_unevaluated(self._setup.name, change.what)
             case Forked(fork):
                 self._threads.fork(fork)
             case Joined(fork):

@@ -1,4 +1,7 @@
-"""Questions of runs to people, and their answers. `ctx.ask` asks; the inbox lists and answers."""
+"""What runs wait for: answers of people, messages, points in time.
+
+`ctx.ask` asks, and the inbox lists and answers; `send_message` sends what `ctx.receive` receives.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -6,10 +9,17 @@ from fastroai.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fastroai.human.inbox import Inbox as Inbox
+    from fastroai.human.messages import send_message as send_message
     from fastroai.human.sinks import to_console as to_console
-    from fastroai.store.open_questions import OpenQuestion as OpenQuestion
+    from fastroai.store.open_questions import Answer as Answer
+    from fastroai.store.open_questions import Question as Question
 
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
-    {".inbox": ("Inbox",), ".sinks": ("to_console",), "fastroai.store.open_questions": ("OpenQuestion",)},
+    {
+        ".inbox": ("Inbox",),
+        ".messages": ("send_message",),
+        ".sinks": ("to_console",),
+        "fastroai.store.open_questions": ("Answer", "Question"),
+    },
 )

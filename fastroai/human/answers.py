@@ -49,10 +49,9 @@ def answer_to(
     for option, text in (("reviewer", reviewer), ("rationale", rationale)):
         if not isinstance(text, str):
             raise ConfigurationError(option, text, "text")
-    ref, asked = question_ref(recorded.opened.run_id, key), open_question(recorded, key)
-    if asked.deadline is not None and now.timestamp() >= asked.deadline:
-        until = datetime.fromtimestamp(asked.deadline, UTC)
-        raise QuestionClosed(ref, f"its time was over at {until:%Y-%m-%d %H:%M:%S} UTC")
+    ref, asked = question_ref(recorded.opened.run_id, key), last_asked(recorded, key)
+    if why := why_closed(recorded, asked, now):
+        raise QuestionClosed(ref, why)
     return AnswerGiven(
         asked.step_id,
         seal(_checked(ref, asked, value, codec), codec),
@@ -81,23 +80,31 @@ def answers_to(
     return given
 
 
-def open_question(recorded: RecordedRun, key: str) -> QuestionAsked:
-    """Return a question that a paused run waits for. Raises `QuestionClosed`."""
-    ref, ended = question_ref(recorded.opened.run_id, key), recorded.ended
+def last_asked(recorded: RecordedRun, key: str) -> QuestionAsked:
+    """Return a question as it was last asked. Raises `QuestionClosed` if the run has not asked it."""
     if key not in recorded.asked:
-        raise QuestionClosed(ref, "the run has not asked it")
-    if (given := _answer_since_pause(recorded, key)) is not None:
-        who = f" by {given.reviewer}" if given.reviewer else ""
-        raise QuestionClosed(ref, f"it was answered{who} at {given.at:%Y-%m-%d %H:%M:%S} UTC")
-    if ended is None or key not in ended.questions:
-        status = "running or interrupted" if ended is None else ended.status
-        raise QuestionClosed(ref, f"the run does not wait for it; it is {status}")
+        raise QuestionClosed(question_ref(recorded.opened.run_id, key), "the run has not asked it")
     return next(
         entry for entry in reversed(recorded.entries) if isinstance(entry, QuestionAsked) and entry.id == key
     )
 
 
-def _answer_since_pause(recorded: RecordedRun, key: str) -> AnswerGiven | None:
+def why_closed(recorded: RecordedRun, asked: QuestionAsked, now: datetime) -> str:
+    """Return why a question takes no answer; nothing if it takes one."""
+    ended = recorded.ended
+    if (given := last_answer(recorded, asked.id)) is not None:
+        who = f" by {given.reviewer}" if given.reviewer else ""
+        return f"it was answered{who} at {given.at:%Y-%m-%d %H:%M:%S} UTC"
+    if ended is None or asked.id not in ended.questions:
+        status = "running or interrupted" if ended is None else ended.status
+        return f"the run does not wait for it; it is {status}"
+    if asked.deadline is not None and now.timestamp() >= asked.deadline:
+        until = datetime.fromtimestamp(asked.deadline, UTC)
+        return f"its time was over at {until:%Y-%m-%d %H:%M:%S} UTC"
+    return ""
+
+
+def last_answer(recorded: RecordedRun, key: str) -> AnswerGiven | None:
     """Return the answer that nobody can take back; one that did not fit was asked for again since."""
     for entry in reversed(recorded.entries):
         if isinstance(entry, AnswerGiven) and entry.id == key:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import time
 from typing import Any
@@ -19,20 +19,53 @@ from fastroai.runtime import Scope
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, question_id
 from fastroai.runtime.failures import leaves
 from fastroai.runtime.options import check_seconds
-from fastroai.store.log import log_of
-from fastroai.store.payloads import PayloadCodec, seal, unseal
+from fastroai.store.log import Log, log_of
+from fastroai.store.payloads import PayloadCodec, unseal
+from fastroai.store.runs import DurableRun
+from fastroai.store.unsealing import seal_question
 from fastroai.store.values import value_from_json, value_to_json
 
 logger = logging.getLogger("fastroai.human")
 
 
 class Halted(BaseException):
-    """Ends a step that waits for a person. As with a cancellation, `except Exception` does not catch it."""
+    """Ends a step that waits. As with a cancellation, `except Exception` does not catch it."""
 
 
 def is_halt(error: BaseException) -> bool:
-    """Whether this ended a step because it waits for a person, perhaps in a group of tasks."""
+    """Whether this ended a step because it waits, perhaps in a group of tasks."""
     return any(isinstance(one, Halted) for one in leaves(error))
+
+
+def kept_log(scope: Scope, what: str) -> tuple[Log, DurableRun]:
+    """Return the log of a run, and the run on record, which waits. Raises `ConfigurationError`."""
+    log = log_of(scope)
+    if log is None or log.run is None:
+        expected = f"a store that keeps the run, which waits for {what}: execute(..., store=...)"
+        raise ConfigurationError("store", None, expected)
+    return log, log.run
+
+
+def check_deadline(called: str, timeout: float | None, on_timeout: object) -> None:
+    """Check how long something is waited for, which may well be more than an hour, and what follows.
+
+    Raises:
+        ConfigurationError: one of them cannot be meant.
+    """
+    check_seconds(f"timeout of {called}", timeout)
+    if not isinstance(on_timeout, NotGiven) and timeout is None:
+        raise ConfigurationError("on_timeout", on_timeout, "a timeout= beside it")
+
+
+def json_schema_of(option: str, declared: object) -> dict[str, Any]:
+    """Return the JSON Schema of the type of what is waited for. Raises `ConfigurationError`."""
+    adapter = adapter_of(declared)
+    try:
+        if adapter is not None:
+            return adapter.json_schema()
+    except PydanticInvalidForJsonSchema:
+        pass
+    raise ConfigurationError(option, declared, "a type with a JSON Schema, such as bool")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +83,11 @@ class Ask:
     name: str
 
     def __post_init__(self) -> None:
-        check_seconds("timeout of ctx.ask", self.timeout)  # people may well take longer than an hour
+        check_deadline("a question", self.timeout, self.on_timeout)
         if not isinstance(self.to, str):
             raise ConfigurationError("to", self.to, "text")
         if not isinstance(self.name, str) or not self.name:
             raise ConfigurationError("name", self.name, "a non-empty text")
-        if not isinstance(self.on_timeout, NotGiven) and self.timeout is None:
-            raise ConfigurationError("on_timeout", self.on_timeout, "a timeout= beside it")
         if self.options is not None and (isinstance(self.options, str) or not self.options):
             raise ConfigurationError("options", self.options, "a list of the answers that can be given")
 
@@ -69,12 +100,10 @@ class Ask:
             ConfigurationError: no store keeps the run, or there is no JSON Schema of the answer.
             ValueNotStorable: the question, or an option, cannot be stored.
         """
-        log = log_of(scope)
-        if log is None or (run := log.run) is None:
-            expected = "a store that keeps the run, which waits for the answer: execute(..., store=...)"
-            raise ConfigurationError("store", None, expected)
+        log, run = kept_log(scope, "the answer")
         key = question_id(place, self.name)
-        asked = self._asked(scope, key, visit, run.recorded.asked.get(key))
+        before = run.recorded.asked.get(key)
+        asked = self._asked(scope, key, visit, before)
         given = run.recorded.answers.get(key)
         if given is not None:
             try:
@@ -82,13 +111,13 @@ class Ask:
             except ValueError as error:
                 ref = question_ref(scope.run_id, key)
                 logger.warning("question %r is asked again: its answer does not fit: %s", ref, error)
-        if asked.deadline is not None and time() >= asked.deadline:
+        if before is not None and asked.deadline is not None and time() >= asked.deadline:
             if not isinstance(self.on_timeout, NotGiven):
                 return self.on_timeout
             raise QuestionTimedOut(
                 question_ref(scope.run_id, key), datetime.fromtimestamp(asked.deadline, UTC)
             )
-        log.ask(asked, self._sealed(asked, run.codec), place)
+        log.halt(asked, seal_question(asked, run.codec), place)
         raise Halted
 
     def _asked(self, scope: Scope, key: str, visit: int, before: QuestionAsked | None) -> QuestionAsked:
@@ -107,20 +136,11 @@ class Ask:
             attempt=scope.attempt,
             id=key,
             name=self.name,
-            answer_schema=self._schema(),
+            answer_schema=json_schema_of("answer_type", self.answer_type),
             options=options,
             deadline=deadline if before is None else before.deadline,
             to=self.to,
         )
-
-    def _schema(self) -> dict[str, Any]:
-        adapter = adapter_of(self.answer_type)
-        try:
-            if adapter is not None:
-                return adapter.json_schema()
-        except PydanticInvalidForJsonSchema:
-            pass
-        raise ConfigurationError("answer_type", self.answer_type, "a type with a JSON Schema, such as bool")
 
     def _taken(self, given: AnswerGiven, asked: QuestionAsked, codec: PayloadCodec | None) -> object:
         """Return an answer as a value of its type. Raises `ValueError`."""
@@ -128,12 +148,3 @@ class Ask:
         if asked.options is not None and stored not in asked.options:
             raise ValueError(f"{stored!r} is none of the options")
         return value_from_json(stored, self.answer_type)
-
-    @staticmethod
-    def _sealed(asked: QuestionAsked, codec: PayloadCodec | None) -> QuestionAsked:
-        options = asked.options
-        return replace(
-            asked,
-            question=seal(asked.question, codec),
-            options=None if options is None else tuple(seal(one, codec) for one in options),
-        )

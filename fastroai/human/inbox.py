@@ -7,19 +7,19 @@ from dataclasses import replace
 from typing import Final
 
 from fastroai.errors import RevisionConflict, RunConflict
-from fastroai.human.answers import answer_to, open_question, split_ref
-from fastroai.runtime.facts import AnswerGiven
+from fastroai.human.answers import answer_to, last_answer, last_asked, split_ref, why_closed
+from fastroai.runtime.facts import WAITS, AnswerGiven, RunFinished, Wait
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.entries import entry_to_store
 from fastroai.store.headers import check_run_id, log_key, read_header, read_log
 from fastroai.store.history import check_filters
 from fastroai.store.index import Find
-from fastroai.store.open_questions import OpenQuestion, open_questions, positions_of, question_of
+from fastroai.store.open_questions import Answer, Question, open_questions, positions_of
 from fastroai.store.payloads import PayloadCodec, check_codec
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore
-from fastroai.store.runs import append_own, change_header
-from fastroai.store.unsealing import seal_messages
+from fastroai.store.runs import append_own, change_header, first_due
+from fastroai.store.unsealing import seal_messages, unseal_entry, unseal_question
 
 _TRIES: Final = 10
 
@@ -55,7 +55,7 @@ class Inbox:
         tag: str | None = None,
         tenant: str | None = None,
         limit: int | None = None,
-    ) -> tuple[OpenQuestion, ...]:
+    ) -> tuple[Question, ...]:
         """Return the questions that wait for an answer: those of the newest run first, in the order asked.
 
         A run waits when nothing else in it can go on, so a question is listed when the run is paused. The
@@ -77,21 +77,29 @@ class Inbox:
         find = Find(pipeline=pipeline, tag=tag, tenant=tenant, asks=True)
         return await open_questions(self._store, find, self._codec, limit)
 
-    async def get(self, question_id: str) -> OpenQuestion:
-        """Return an open question.
+    async def get(self, question_id: str) -> Question:
+        """Return a question, open or not: with its answer, or with the reason why it takes none.
 
         Raises:
-            QuestionClosed: it was answered, or its run does not wait for it.
+            QuestionClosed: its run has not asked it.
             RunNotFound: the store has no such run.
-            RunInProgress: a process is running it.
             RunCorrupt: its record cannot be read.
         """
         run_id, key = split_ref(question_id)
         check_run_id(run_id)
         found = await read_header(self._store, run_id)
-        found.check_not_running()
         recorded = RecordedRun(run_id, await read_log(self._store, found.header))
-        return question_of(open_question(recorded, key), found.header, self._codec)
+        asked, given = last_asked(recorded, key), last_answer(recorded, key)
+        return replace(
+            Question.of(unseal_question(asked, self._codec), found.header),
+            answer=None if given is None else self._unsealed(given),
+            closed=why_closed(recorded, asked, found.now),
+        )
+
+    def _unsealed(self, given: AnswerGiven) -> Answer:
+        read = unseal_entry(given, self._codec)
+        assert isinstance(read, AnswerGiven)
+        return Answer(value=read.answer, reviewer=read.reviewer, rationale=read.rationale, given_at=read.at)
 
     async def answer(
         self, question_id: str, value: object, *, reviewer: str = "", rationale: str = ""
@@ -122,8 +130,9 @@ class Inbox:
             found = await read_header(self._store, run_id)
             found.check_not_running()
             entries = await read_log(self._store, found.header)
+            recorded = RecordedRun(run_id, entries)
             given = answer_to(
-                RecordedRun(run_id, entries),
+                recorded,
                 key,
                 value,
                 codec=self._codec,
@@ -134,19 +143,26 @@ class Inbox:
             stored = [entry_to_store(seal_messages(given, self._codec))]
             with suppress(RevisionConflict):
                 await append_own(self._store, log_key(found.header), stored, len(entries))
-                return await self._leave(run_id, given)
+                return await self._leave(run_id, given, recorded.ended)
         raise RunConflict(run_id, len(entries))
 
-    async def _leave(self, run_id: str, given: AnswerGiven) -> bool:
-        """Remove a question from the header of its run, unless a process has the run by now."""
+    async def _leave(self, run_id: str, given: AnswerGiven, paused: RunFinished | None) -> bool:
+        """Remove a question from the header of its run, unless a process has the run by now.
+
+        The run is due from now on, unless it is `paused` for something else.
+        """
+        is_due = paused is None or paused.reason_code in WAITS
         for _ in range(_TRIES):
             found = await read_header(self._store, run_id)
             header = found.header
-            asked = positions_of([given.id], await read_log(self._store, header))
+            answered = Wait(what="question", id=given.id)
+            asked = positions_of([answered], await read_log(self._store, header))
             left = tuple(position for position in header.questions if position not in asked)
             if header.owner is not None or left == header.questions:
                 return not left
             with suppress(RevisionConflict):
-                await change_header(self._store, found, replace(header, questions=left, updated_at=found.now))
+                due = first_due(header.due_at, found.now) if is_due else None
+                header = replace(header, questions=left, due_at=due, updated_at=found.now)
+                await change_header(self._store, found, header)
                 return not left
         return False

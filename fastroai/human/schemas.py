@@ -39,7 +39,9 @@ def _problems(value: JsonValue, schema: Any, where: str, known: Mapping[str, Any
         yield from _problems(value, known.get(ref.rpartition("/")[2], True), where, known)
     for part in schema.get("allOf", ()):
         yield from _problems(value, part, where, known)
-    if choices := schema.get("anyOf") or schema.get("oneOf"):
+    if isinstance(tag := schema.get("discriminator"), dict):
+        yield from _tagged_problems(value, tag, where, known)
+    elif choices := schema.get("anyOf") or schema.get("oneOf"):
         yield from _choice_problems(value, choices, where, known)
     if "const" in schema and not _is_equal(value, schema["const"]):
         yield f"{where or 'it'} is not {schema['const']!r}"
@@ -67,6 +69,21 @@ def _choice_problems(
     found = [tuple(_problems(value, one, where, known)) for one in choices]
     if all(found):
         yield " or ".join(dict.fromkeys(problems[0] for problems in found))
+
+
+def _tagged_problems(
+    value: JsonValue, tag: Mapping[str, Any], where: str, known: Mapping[str, Any]
+) -> Iterator[str]:
+    """Of a union whose field `propertyName` tells the type. pydantic needs it even if it has a default."""
+    name, mapping = tag["propertyName"], tag["mapping"]
+    if not isinstance(value, dict):
+        yield f"{where or 'it'} is of the type {_kind_of(value)}, not object"
+    elif name not in value:
+        yield f"{_inside(where, name)} is missing: {' or '.join(map(repr, mapping))}"
+    elif not isinstance(said := value[name], str) or said not in mapping:
+        yield f"{_inside(where, name)} is none of {', '.join(map(repr, mapping))}"
+    else:
+        yield from _problems(value, {"$ref": mapping[said]}, where, known)
 
 
 def _limit_problems(value: Any, kind: str, schema: Mapping[str, Any], where: str) -> Iterator[str]:

@@ -12,16 +12,17 @@ from typing import TypeAlias
 from fastroai.errors import ConfigurationError
 from fastroai.runtime.facts import QuestionAsked, RunFinished
 from fastroai.runtime.threads import run_in_thread
-from fastroai.store.open_questions import OpenQuestion, question_of
+from fastroai.store.open_questions import Question
 from fastroai.store.runs import DurableRun
+from fastroai.store.unsealing import unseal_question
 
-Sink: TypeAlias = Callable[[OpenQuestion], Awaitable[None] | None]
+Sink: TypeAlias = Callable[[Question], Awaitable[None] | None]
 """Tells somebody of a question: an `async` function, or any other, which is called in a worker thread."""
 
 logger = logging.getLogger("fastroai.human")
 
 
-def to_console(asked: OpenQuestion) -> None:
+def to_console(asked: Question) -> None:
     """Print a question, and how to answer it, on standard error. A sink."""
     to = f" to {asked.to}" if asked.to else ""
     lines = (f"question{to}: {asked.question}", f"  fastroai review answer {asked.id} ANSWER")
@@ -44,12 +45,12 @@ async def tell_people(sinks: Sequence[Sink], run: DurableRun, finish: RunFinishe
     known = run.recorded.asked.keys() - run.recorded.answers.keys()
     for entry in run.journal.entries if waits_for else ():
         if isinstance(entry, QuestionAsked) and entry.id in waits_for and entry.id not in known:
-            asked = question_of(entry, run.header, run.codec)
+            asked = Question.of(unseal_question(entry, run.codec), run.header)
             for sink in sinks:
                 await _tell(sink, asked)
 
 
-async def _tell(sink: Sink, asked: OpenQuestion) -> None:
+async def _tell(sink: Sink, asked: Question) -> None:
     try:
         if inspect.iscoroutinefunction(sink):
             await sink(asked)

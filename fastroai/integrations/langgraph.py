@@ -133,7 +133,7 @@ class _Node(Generic[DepsT]):
             raise ConfigurationError("reads", reads, f"a list of keys: [{reads!r}]")
         self.reads, self.writes, self.deps = reads, writes, deps
         defaults = pipeline_config or PipelineConfig()
-        self.pipeline: Pipeline[DepsT, Any] = Pipeline(
+        self.pipeline: Pipeline[DepsT] = Pipeline(
             self.step_id,
             {self.step_id: step},
             config=replace(defaults, classifiers=(_signals_are_final, *defaults.classifiers)),

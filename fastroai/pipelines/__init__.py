@@ -8,6 +8,8 @@ from fastroai.pipelines.result import PipelineResult, PipelineUsage
 from fastroai.pipelines.router import BasePipeline, SplitPipeline
 from fastroai.pipelines.stream import PipelineStream
 from fastroai.runs.driving import DrivenRuns, DrivenState, Due
+from fastroai.runs.openings import OnExisting
+from fastroai.runs.turns import OnBusy
 from fastroai.runs.usage import StepTiming
 from fastroai.runtime import (
     BudgetRefused,
@@ -27,7 +29,7 @@ from fastroai.runtime import (
     StepStarted,
     TextChunk,
 )
-from fastroai.runtime.facts import FailureFacts
+from fastroai.runtime.facts import FailureFacts, Wait
 from fastroai.steps import (
     BaseStep,
     ConversationState,
@@ -43,6 +45,8 @@ from fastroai.steps import (
 )
 
 __all__ = [
+    "OnBusy",
+    "OnExisting",
     "BasePipeline",
     "BaseStep",
     "BudgetRefused",
@@ -80,5 +84,6 @@ __all__ = [
     "StepTiming",
     "StepUsage",
     "TextChunk",
+    "Wait",
     "step",
 ]

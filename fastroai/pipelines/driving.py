@@ -11,7 +11,7 @@ from fastroai.pipelines.setup import PipelineSetup
 from fastroai.runs.driving import Reported
 from fastroai.runs.machine import Decided, Unit
 from fastroai.runs.storing import checked_output, stored_finish
-from fastroai.runtime.facts import AnswerGiven, QuestionAsked, StepFinished, StepStarted
+from fastroai.runtime.facts import AnswerGiven, QuestionAsked, StepFinished, StepStarted, Wait
 from fastroai.steps import ConversationState
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.recorded import PartEntry, RecordedRun
@@ -34,9 +34,9 @@ class DrivenPipeline:
         self.replay = replayed(setup, recorded, recorded.opened.part)
 
     @property
-    def open_questions(self) -> tuple[str, ...]:
+    def waits(self) -> tuple[Wait, ...]:
         """See `Driven`."""
-        return self.replay.machine.questions
+        return self.replay.machine.waits
 
     @property
     def decisions(self) -> Sequence[Decided]:

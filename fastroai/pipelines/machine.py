@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from fastroai.pipelines.plan import Plan
-from fastroai.runs.machine import Cancel, Decision, Told
+from fastroai.runs.machine import Cancel, Decision, Told, why_paused
 from fastroai.runtime.facts import (
     NOWHERE,
     AnswerGiven,
@@ -35,6 +35,7 @@ from fastroai.runtime.facts import (
     StepSkipped,
     StepStarted,
     StopRequested,
+    Wait,
 )
 
 
@@ -67,8 +68,9 @@ class PipelineMachine:
         """What waits for a place: the step, why it is due, and the step that it needed last."""
         self.running: dict[str, StepStarted] = {}
         """What has started and is not over, first started first."""
-        self.halted: dict[str, tuple[str, ...]] = {}
-        """What waits for answers, first halted first, with the ids of the questions."""
+        self.halted: dict[str, tuple[Wait, ...]] = {}
+        """What has halted, first halted first, and what it waits for; nothing where the run inside was
+        paused."""
         self._stop: RunFinished | None = None
         """How the run ends, where it ends before its time."""
         self._failed = self._pausing = self._finished = False
@@ -111,7 +113,7 @@ class PipelineMachine:
             case StepCancelled():
                 self._leave(fact.step_id, False)
             case StepHalted():
-                self.halted[fact.step_id] = fact.questions
+                self.halted[fact.step_id] = fact.waits
                 self._leave(fact.step_id, False)
             case RunStarted():
                 pass  # what needs no other step is ready from the beginning
@@ -249,19 +251,19 @@ class PipelineMachine:
                     self._skip(step_id, self._stop.reason)
             finish = replace(self._stop)  # decided before what was running ended
         elif self.halted or self._ready:
-            if self.halted:
-                first = next(iter(self.halted))
-                finish = self._ending("paused", "question", f"{first!r} waits for an answer")
-            else:
+            if self._pausing or not self.waits:
                 finish = self._ending("paused", "pause_requested", "a pause was requested")
+            else:
+                waits = ((step_id, wait) for step_id, waits in self.halted.items() for wait in waits)
+                finish = self._ending("paused", *why_paused(waits))
             finish.resume_at = (*self.halted, *(step_id for step_id, _, _ in self._ready))
         else:
             finish = self._ending("finished", "completed", "every step has run")
         if finish.status == "paused":
-            finish.questions = self.questions
+            finish.waits = self.waits
         self._decisions.append(finish)
 
     @property
-    def questions(self) -> tuple[str, ...]:
-        """The ids of the questions that wait for an answer."""
-        return tuple(one for questions in self.halted.values() for one in questions)
+    def waits(self) -> tuple[Wait, ...]:
+        """What the steps wait for that have halted."""
+        return tuple(wait for waits in self.halted.values() for wait in waits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Generic
@@ -13,7 +13,6 @@ from fastroai.contracts import Contract
 from fastroai.contracts.accepted import Accepted, Accepts
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError, FastroAIError, attach_trace
-from fastroai.human.asking import Halted
 from fastroai.pipelines.contracting import bind_contracts
 from fastroai.pipelines.definition import define
 from fastroai.pipelines.drawing import draw_mermaid
@@ -21,18 +20,24 @@ from fastroai.pipelines.driving import DrivenPipeline
 from fastroai.pipelines.estimate import PastRuns, estimate_steps, total
 from fastroai.pipelines.nesting import output_inside
 from fastroai.pipelines.plan import build_plan
-from fastroai.pipelines.replay import Orchestration, first_divergence
+from fastroai.pipelines.replay import Orchestrated, Orchestration, first_divergence
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.pipelines.run import PipelineRun
 from fastroai.pipelines.setup import PipelineSetup
-from fastroai.runs.door import DepsT, FrontDoor
+from fastroai.runs.door import FrontDoor
 from fastroai.runs.driving import DrivenRuns
 from fastroai.runs.execution import Execution
 from fastroai.runs.inputs import check_mapping
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import RunKeeper, needed_store
 from fastroai.runs.request import RunRequest
-from fastroai.runtime import blocking
+from fastroai.runs.signatures import (
+    DepsT,
+    Estimates,
+    InputT,
+    blocking_twin,
+    estimating,
+)
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.config import limits_in, resolve_all
 from fastroai.steps.context import RunData, StepData
@@ -42,11 +47,10 @@ from fastroai.steps.hooks import Hooks, RunHooks
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
-from fastroai.tracing import Tracer
 from fastroai.usage import CostCalculator, Quote
 
 
-class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT]):
+class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT, InputT, OutputT]):
     """Steps that run the moment their own dependencies are done.
 
         pipeline = Pipeline(
@@ -57,7 +61,8 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
         result = await pipeline.execute({"text": "..."}, deps=deps)
         result.output, result.usage.total_cost_usd
 
-    Write `Pipeline[Deps, str](...)` to tell the editor the types of `deps` and of the output.
+    Write `Pipeline[Deps, Ticket, str](...)` to tell the editor the types of `deps`, of the inputs and of the
+    output. The type of the inputs is a TypedDict or any other mapping, such as `dict[str, str]`.
     """
 
     kind = "pipeline"
@@ -71,7 +76,7 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
         config: PipelineConfig | None = None,
         step_configs: Mapping[str, StepConfig] | None = None,
         contracts: Mapping[str, Contract] | None = None,
-        accepts: Accepts | None = None,
+        accepts: type[InputT] | Accepts | None = None,
     ) -> None:
         """Check and plan the pipeline.
 
@@ -162,62 +167,19 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
 
         `None` if everything is decided as it was, else where it was first not. As `trace.replay(self)`.
         """
-        return first_divergence(self._orchestration(), trace)
+        (orchestration,) = self.orchestrations()
+        return first_divergence(orchestration, trace)
 
-    def _orchestration(self) -> Orchestration:
-        return Orchestration(
-            setup=self._setup,
-            nested={
-                step_id: one.inner._orchestration()
-                for step_id, one in self.steps.items()
-                if isinstance(one, NestedStep) and isinstance(one.inner, Pipeline)
-            },
-        )
+    def orchestrations(self) -> tuple[Orchestration, ...]:
+        """Return what decides a run of it, with what may decide those nested in it. For `replay`."""
+        nested = {
+            step_id: one.inner.orchestrations()
+            for step_id, one in self.steps.items()
+            if isinstance(one, NestedStep) and isinstance(one.inner, Orchestrated)
+        }
+        return (Orchestration(self._setup, nested),)
 
     # --- running ---
-
-    async def fork(
-        self,
-        run_id: str,
-        *,
-        at: str | None = None,
-        inputs: Mapping[str, Any] | None = None,
-        outputs: Mapping[str, Any] | None = None,
-        new_run_id: str | None = None,
-        store: object = None,
-        deps: DepsT | None = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
-    ) -> PipelineResult[OutputT]:
-        """Start a new run that has, at no cost, what another did before a point, and is different from there.
-
-            await pipeline.fork("invoice-42", at="write", inputs={"tone": "formal"})
-            await pipeline.fork("invoice-42", outputs={"classify": "complaint"})
-
-        Args:
-            run_id: The other run, which stays as it is.
-            at: The step that runs again, and all that need it.
-            inputs: New values for some inputs.
-            outputs: Outputs by step id, instead of what these steps gave; all that need them run again.
-            new_run_id: The id of the new run.
-            store: As in `resume`.
-            deps: As in `execute`.
-            tracer: As in `execute`.
-            context: As in `execute`.
-
-        Raises:
-            RunNotFound: the store has no such run.
-            RunExists: the new id is taken.
-            ConfigurationError: there is no such step, or it cannot have this output.
-        """
-        check_mapping(inputs)
-        if outputs is not None and not isinstance(outputs, Mapping):
-            raise ConfigurationError("outputs", outputs, "a mapping of step ids to outputs")
-        keeper = self._keeper(needed_store(store, self.config.store))
-        opening = await keeper.fork(run_id, at=at, inputs=inputs, outputs=outputs, new_run_id=new_run_id)
-        return await self._execute(RunRequest(None, deps, tracer, context).opened_by(opening))
-
-    fork_sync = blocking(fork, of="pipeline")
 
     def driven(self, *, store: object = None) -> DrivenRuns:
         """Return the runs of this pipeline whose steps you run yourself. See `DrivenRuns`.
@@ -228,7 +190,12 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
         keeper = self._keeper(needed_store(store, self.config.store))
         return DrivenRuns(keeper, self._accepts, partial(DrivenPipeline, self._setup))
 
-    async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None) -> Quote:
+    @estimating
+    async def estimate(
+        self,
+        inputs: InputT = None,  # type: ignore[assignment]
+        deps: DepsT = None,  # type: ignore[assignment]
+    ) -> Quote:
         """What `execute` with these inputs costs: at least, expected, at most, and why. Sends no request.
 
         `quote.parts` has each step: those of agents and nested pipelines are known, and others may say it
@@ -249,7 +216,7 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
         quote = total(self.name, self._plan, self._exempt, quotes, self._past_runs)
         return quote.within(None if self._limits is None else self._limits.budget)
 
-    estimate_sync = blocking(estimate, of="pipeline")
+    estimate_sync: Estimates[DepsT, InputT, Quote] = blocking_twin(estimate, of="pipeline")
 
     def as_step(
         self,
@@ -268,14 +235,14 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
 
     async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT:
         """Run inside a step, to what that gives. For `as_step`."""
-        return output_inside(await self.execute(inputs, context.deps, context=context.shared), context)
+        request = RunRequest(inputs, context.deps, context=context.shared, is_step=True)
+        return output_inside(await self._begin(request), context)
 
     def _keeper(self, store: RunStore) -> RunKeeper:
         return RunKeeper(
             definition=self.definition,
             input_types={} if self._accepts is None else self._accepts.types,
             output_types=self._setup.declared,
-            dependents=self._plan.dependents,
             store=store,
             durability=self.config.durability,
             codec=self.config.codec,
@@ -324,7 +291,6 @@ class Pipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT
                 if isinstance(error, FastroAIError):
                     error.step_outputs, error.run_id = dict(run.outputs), scope.run_id
             raise
-        if finish.questions and opened.log.scope is not scope:
-            raise Halted  # the step around it waits, too
+        opened.halt_around(finish)
         self._past_runs.add(scope.spent())
         return run

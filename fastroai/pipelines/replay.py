@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import assert_never
+from typing import Protocol, assert_never, runtime_checkable
 
 from fastroai.pipelines.machine import PipelineMachine
 from fastroai.pipelines.setup import PipelineSetup
@@ -107,8 +107,17 @@ class Orchestration:
     """What decides a run: a pipeline, and those nested in it."""
 
     setup: PipelineSetup
-    nested: Mapping[str, Orchestration]
-    """By the id of the step that runs it."""
+    nested: Mapping[str, tuple[Orchestration, ...]]
+    """By the id of a step, what it may run: a pipeline, or one of the variants of a router."""
+
+
+@runtime_checkable
+class Orchestrated(Protocol):
+    """A pipeline or a router, as a step that runs it sees it."""
+
+    def orchestrations(self) -> tuple[Orchestration, ...]:
+        """Return what may decide a run of it: of a router, each variant."""
+        ...
 
 
 def first_divergence(orchestration: Orchestration, trace: RunTrace) -> Divergence | None:
@@ -122,25 +131,45 @@ def first_divergence(orchestration: Orchestration, trace: RunTrace) -> Divergenc
     recorded = RecordedRun(trace.run_id, trace.entries)
     part = recorded.opened.part
     found = (
-        divergence_of(partial(PipelineReplay, setup, part.inside(place)), recorded, place)
-        for place, setup in _pipelines_of(orchestration, trace)
+        _least(
+            divergence_of(partial(PipelineReplay, one.setup, part.inside(place)), recorded, place)
+            for one in candidates
+        )
+        for place, candidates in _pipelines_of(orchestration, trace)
     )
     return min(filter(None, found), key=lambda one: one.position, default=None)
 
 
-def _pipelines_of(orchestration: Orchestration, trace: RunTrace) -> Iterator[tuple[str, PipelineSetup]]:
-    """Every run of a pipeline, by its place; of a nested one, one for each attempt at its step."""
+def _least(found: Iterable[Divergence | None]) -> Divergence | None:
+    """Return the divergence of the pipeline that fits best; variants of a router may have the same name."""
+    divergences = list(found)
+    return None if None in divergences else max(filter(None, divergences), key=lambda one: one.position)
+
+
+def _pipelines_of(
+    orchestration: Orchestration, trace: RunTrace
+) -> Iterator[tuple[str, Sequence[Orchestration]]]:
+    """Every run of a pipeline, by its place, with the pipelines that it can be one of.
+
+    Of a nested one, there is a run for each attempt at its step.
+    """
     around: dict[str, dict[str, None]] = {}
     for entry in trace.entries:
         if isinstance(entry, StepStarted | StepSkipped | StepFinished) and (place := entry.part.place):
             outer = (attempt_around(entry.place) or "").rpartition("/")[0]
             around.setdefault(outer, {})[place] = None
-    waiting = [("", orchestration)]
+    waiting = [("", [orchestration])]
     while waiting:
-        place, outer_one = waiting.pop()
-        yield place, outer_one.setup
+        place, candidates = waiting.pop()
+        yield place, candidates
         for inner in around.get(place, ()):
             attempt, _, name = inner.rpartition("/")
-            nested = outer_one.nested.get(step_name(attempt))
-            if nested is not None and name.partition("#")[0] == quoted(nested.setup.name):
+            step_id, name = step_name(attempt), name.partition("#")[0]
+            nested = [
+                one
+                for outer in candidates
+                for one in outer.nested.get(step_id, ())
+                if quoted(one.setup.name) == name
+            ]
+            if nested:
                 waiting.append((inner, nested))

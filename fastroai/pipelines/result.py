@@ -17,10 +17,10 @@ from fastroai.runs.quality import Quality
 from fastroai.runs.units import BegunUnit
 from fastroai.runs.usage import RunUsage, StepTiming
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import RunStatus
+from fastroai.runtime.facts import RunStatus, Wait
 from fastroai.steps import ConversationState, StepUsage
 from fastroai.store.log import RunLog
-from fastroai.store.open_questions import OpenQuestion
+from fastroai.store.open_questions import Question
 from fastroai.store.trace import RunTrace
 
 OutputT = TypeVar("OutputT", default=Any, covariant=True)
@@ -107,7 +107,9 @@ class PipelineResult(Generic[OutputT]):
     """The state that stopped the run, or that the output step gave."""
     stopped_early: bool = False
     """Whether a step returned an incomplete `ConversationState`."""
-    questions: tuple[OpenQuestion, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    """What the steps of a paused run wait for, and until when."""
+    questions: tuple[Question, ...] = ()
     """The questions that a paused run waits for, in the order in which they were asked; see `ctx.ask`."""
     run_id: str
     quality: Quality = "clean"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, TypeAlias
 
 from pydantic import JsonValue
 
@@ -25,20 +25,23 @@ from fastroai.errors import (
 from fastroai.pipelines.estimate import in_turn, one_of
 from fastroai.pipelines.nesting import output_inside
 from fastroai.pipelines.pipeline import Pipeline
+from fastroai.pipelines.replay import Orchestration
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.places import without_attempts
 from fastroai.records import Usage
-from fastroai.runs.door import DepsT, FrontDoor
+from fastroai.runs.door import FrontDoor
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
-from fastroai.runtime import Scope, blocking, current_scope, is_terminal
+from fastroai.runs.signatures import DepsT, Estimates, InputT, blocking_twin, estimating
+from fastroai.runtime import Scope, current_scope, is_terminal
 from fastroai.steps import BaseStep, PipelineConfig, StepConfig, StepContext
 from fastroai.steps.durability import step_place
 from fastroai.steps.estimating import OutputNotKnown, nothing_paid
 from fastroai.steps.once import is_on_record
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
+from fastroai.store.trace import Divergence, RunTrace
 from fastroai.tracing import attributes
 from fastroai.usage import Quote
 
@@ -48,16 +51,16 @@ ROUTING: Final = "route"
 logger = logging.getLogger("fastroai.pipelines")
 
 
-class BasePipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, OutputT]):
+class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT, InputT, OutputT]):
     """A router: `route` names the registered pipeline that gets the inputs.
 
-        class Support(BasePipeline[Deps, str]):
+        class Support(BasePipeline[Deps, dict[str, str], str]):
             def __init__(self) -> None:
                 super().__init__("support")
                 self.register_pipeline("short", short)
                 self.register_pipeline("long", long, fallback="short")
 
-            async def route(self, inputs: Mapping[str, Any], deps: Deps) -> str:
+            async def route(self, inputs: dict[str, str], deps: Deps) -> str:
                 return "long" if len(inputs["text"]) > 2_000 else "short"
 
     Routers can be registered with routers, and `as_step` makes one a step.
@@ -68,21 +71,23 @@ class BasePipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, Out
     def __init__(self, name: str | None = None, *, config: PipelineConfig | None = None) -> None:
         self.name: str = name or type(self).__name__
         self.config: PipelineConfig = config or PipelineConfig()
-        self._pipelines: dict[str, Pipeline[DepsT, OutputT] | BasePipeline[DepsT, OutputT]] = {}
+        self._pipelines: dict[str, _Variant[DepsT, InputT, OutputT]] = {}
         self._fallbacks: dict[str, str] = {}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, pipelines={list(self._pipelines)})"
 
     @property
-    def pipelines(self) -> Mapping[str, Pipeline[DepsT, OutputT] | BasePipeline[DepsT, OutputT]]:
+    def pipelines(
+        self,
+    ) -> Mapping[str, _Variant[DepsT, InputT, OutputT]]:
         """What is registered, by name."""
         return dict(self._pipelines)
 
     def register_pipeline(
         self,
         name: str,
-        pipeline: Pipeline[DepsT, OutputT] | BasePipeline[DepsT, OutputT],
+        pipeline: _Variant[DepsT, InputT, OutputT],
         *,
         fallback: str | None = None,
     ) -> None:
@@ -110,13 +115,13 @@ class BasePipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, Out
             self._fallbacks[name] = fallback
 
     @abstractmethod
-    async def route(self, inputs: Mapping[str, Any], deps: DepsT) -> str:
+    async def route(self, inputs: InputT, deps: DepsT) -> str:
         """The name of the pipeline that these inputs go to. What it spends is part of the run."""
 
     # --- running ---
 
     @cached_property
-    def _front(self) -> _Front[DepsT, OutputT]:
+    def _front(self) -> _Front[DepsT, InputT, OutputT]:
         return _Front(self)
 
     async def _execute(self, request: RunRequest[DepsT]) -> PipelineResult[OutputT]:
@@ -129,7 +134,7 @@ class BasePipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, Out
         return self._front.heed(run_id, signal)
 
     async def run_variant(
-        self, inputs: Mapping[str, Any], context: StepContext[DepsT], around: str = ""
+        self, inputs: InputT, context: StepContext[DepsT], around: str = ""
     ) -> PipelineResult[OutputT]:
         """Route inside a step, and run; after a failure that another variant might survive, its fallback.
 
@@ -147,7 +152,7 @@ class BasePipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, Out
                 return await self._run_variants(scope, inputs, context, f"{around}{self.name}")
 
     async def _run_variants(
-        self, scope: Scope, inputs: Mapping[str, Any], context: StepContext[DepsT], label: str
+        self, scope: Scope, inputs: InputT, context: StepContext[DepsT], label: str
     ) -> PipelineResult[OutputT]:
         async def routed() -> str:
             name = await self.route(inputs, context.deps)
@@ -157,8 +162,10 @@ class BasePipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, Out
         name = await context.once(f"route of {label}", routed)
         place = without_attempts(step_place(context.scope))
         tried, spent = list[str](), dict[str, Usage]()
+        around = "" if scope.variant is None else f"{scope.variant}/"
         while True:
             tried.append(name)
+            scope.variant = f"{around}{name}"
             fallback = self._fallbacks.get(name)
             switch = f"fallback of {label} after {name}"
             if fallback is None or not is_on_record(context.scope, place, switch):
@@ -175,7 +182,7 @@ class BasePipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, Out
             name = await context.once(switch, partial(_same, fallback), returns=str)
 
     async def _run_one(
-        self, scope: Scope, name: str, inputs: Mapping[str, Any], context: StepContext[DepsT], label: str
+        self, scope: Scope, name: str, inputs: InputT, context: StepContext[DepsT], label: str
     ) -> PipelineResult[OutputT]:
         pipeline = self._named(name)
         async with AsyncExitStack() as stack:
@@ -185,20 +192,27 @@ class BasePipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, Out
                 await stack.enter_async_context(span)
             if isinstance(pipeline, BasePipeline):
                 return await pipeline.run_variant(inputs, context, f"{label}[{name}]/")
-            return await pipeline.execute(inputs, context.deps, context=context.shared)
+            return await pipeline._begin(
+                RunRequest(inputs, context.deps, context=context.shared, is_step=True)
+            )
 
-    async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: DepsT | None = None) -> Quote:
+    @estimating
+    async def estimate(
+        self,
+        inputs: InputT = None,  # type: ignore[assignment]
+        deps: DepsT = None,  # type: ignore[assignment]
+    ) -> Quote:
         """What `execute` with these inputs costs: at least, expected, at most, and why. Sends no request.
 
         `route` is called, and must name the same pipeline again when it counts. Where it calls a model, or
         depends on what is not known yet, the quote is for any of the pipelines. Fallbacks count at most.
         """
-        given: Mapping[str, Any] = {} if inputs is None else inputs
+        given: Any = {} if inputs is None else inputs
         calls_model = False
         names = list(self._pipelines)
         async with nothing_paid():
             try:
-                names = [await self.route(given, deps)]  # type: ignore[arg-type]  # None where there are no deps
+                names = [await self.route(given, deps)]
             except OutputNotKnown:
                 pass
             except ScopeClosedError:
@@ -207,9 +221,7 @@ class BasePipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, Out
         quote = one_of(self.name, quotes)
         return quote.unbounded("its route calls a model") if calls_model else quote
 
-    async def _estimate_chain(
-        self, name: str | None, inputs: Mapping[str, Any], deps: DepsT | None
-    ) -> dict[str, Quote]:
+    async def _estimate_chain(self, name: str | None, inputs: InputT, deps: DepsT) -> dict[str, Quote]:
         """The quotes of a pipeline and of its fallbacks."""
         quotes: dict[str, Quote] = {}
         while name is not None and name not in quotes:
@@ -217,12 +229,24 @@ class BasePipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, Out
             name = self._fallbacks.get(name)
         return quotes
 
-    estimate_sync = blocking(estimate, of="router")
+    estimate_sync: Estimates[DepsT, InputT, Quote] = blocking_twin(estimate, of="router")
 
     def declared_output(self) -> Annotation | None:
         """The type that all pipelines of the router are declared to give; `None` where they differ."""
         declared = [pipeline.declared_output() for pipeline in self._pipelines.values()]
         return declared[0] if declared and all(one == declared[0] for one in declared) else None
+
+    def replay(self, trace: RunTrace) -> Divergence | None:
+        """Decide again what a run of this router decided, on its recorded outcomes; runs and sends nothing.
+
+        `None` if everything is decided as it was, else where it was first not. The variants that ran are
+        decided again, too; which ones these are is taken from the record. As `trace.replay(self)`.
+        """
+        return self._front.replay(trace)
+
+    def orchestrations(self) -> tuple[Orchestration, ...]:
+        """Return what may decide a run of it: each pipeline, and those of routers in it. For `replay`."""
+        return tuple(one for variant in self._pipelines.values() for one in variant.orchestrations())
 
     @property
     def definition(self) -> dict[str, JsonValue]:
@@ -241,18 +265,22 @@ class BasePipeline(FrontDoor[DepsT, PipelineResult[OutputT]], Generic[DepsT, Out
         """This router as a step of a pipeline; as `Pipeline.as_step`."""
         return NestedStep(self, inputs, config or StepConfig())
 
-    async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT:
+    async def run_inside(self, inputs: Any, context: StepContext[Any]) -> OutputT:
         """Run inside a step, to what that gives. For `as_step`."""
         return output_inside(await self.run_variant(inputs, context), context)
 
-    def _named(self, name: str) -> Pipeline[DepsT, OutputT] | BasePipeline[DepsT, OutputT]:
+    def _named(self, name: str) -> _Variant[DepsT, InputT, OutputT]:
         try:
             return self._pipelines[name]
         except (KeyError, TypeError):
             raise UnknownPipelineError(self.name, name, tuple(self._pipelines)) from None
 
 
-class SplitPipeline(BasePipeline[DepsT, OutputT]):
+_Variant: TypeAlias = Pipeline[DepsT, InputT, OutputT] | BasePipeline[DepsT, InputT, OutputT]
+"""What can be registered with a router."""
+
+
+class SplitPipeline(BasePipeline[DepsT, InputT, OutputT]):
     """An A/B split: a share of the keys goes to each variant, and a key always to the same one.
 
         split = SplitPipeline("prompts", key=lambda inputs, deps: inputs["user_id"])
@@ -266,7 +294,7 @@ class SplitPipeline(BasePipeline[DepsT, OutputT]):
         self,
         name: str,
         *,
-        key: Callable[[Mapping[str, Any], DepsT], str],
+        key: Callable[[InputT, DepsT], str],
         config: PipelineConfig | None = None,
     ) -> None:
         super().__init__(name, config=config)
@@ -276,7 +304,7 @@ class SplitPipeline(BasePipeline[DepsT, OutputT]):
     def add_variant(
         self,
         name: str,
-        pipeline: Pipeline[DepsT, OutputT] | BasePipeline[DepsT, OutputT],
+        pipeline: _Variant[DepsT, InputT, OutputT],
         *,
         weight: float,
         fallback: str | None = None,
@@ -296,7 +324,7 @@ class SplitPipeline(BasePipeline[DepsT, OutputT]):
         self.register_pipeline(name, pipeline, fallback=fallback)
         self._weights[name] = weight
 
-    async def route(self, inputs: Mapping[str, Any], deps: DepsT) -> str:
+    async def route(self, inputs: InputT, deps: DepsT) -> str:
         """The variant of this key."""
         return self.variant_of(str(self._key(inputs, deps)))
 
@@ -317,10 +345,10 @@ class SplitPipeline(BasePipeline[DepsT, OutputT]):
         return name
 
 
-class _Front(Pipeline[DepsT, OutputT]):
+class _Front(Pipeline[DepsT, InputT, OutputT]):
     """A router as the pipeline that it is: its one step routes, and runs the variant."""
 
-    def __init__(self, router: BasePipeline[DepsT, OutputT]) -> None:
+    def __init__(self, router: BasePipeline[DepsT, InputT, OutputT]) -> None:
         super().__init__(router.name, {ROUTING: NestedStep(router, None, StepConfig())}, config=router.config)
         self._router = router
 

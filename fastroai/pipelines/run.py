@@ -22,7 +22,7 @@ from fastroai.steps.context import RunData, StepData
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.shared import Shared
 from fastroai.store.log import RunLog
-from fastroai.store.open_questions import OpenQuestion, question_of
+from fastroai.store.open_questions import Question
 
 
 class PipelineRun:
@@ -103,15 +103,16 @@ class PipelineRun:
             log=self.log,
             plan=plan,
             quality=quality_of(scope, errors, units.values()),
+            waits=finish.waits,
             questions=self._questions(),
         )
 
-    def _questions(self) -> tuple[OpenQuestion, ...]:
+    def _questions(self) -> tuple[Question, ...]:
         log, finish = self._opened.log, self.runner.finish
         if finish is None or log.run is None:
             return ()
         header = log.run.header
-        return tuple(question_of(log.asked[one][1], header, None) for one in finish.questions)
+        return tuple(Question.of(log.asked[one], header) for one in finish.questions)
 
 
 def _first_incomplete(

@@ -12,7 +12,6 @@ from fastroai.runs.units import BegunUnit
 from fastroai.runs.work import Kept
 from fastroai.runtime import RetriesUsed, Scope
 from fastroai.runtime.facts import (
-    EdgesResolved,
     Part,
     QuestionAsked,
     StepCancelled,
@@ -43,12 +42,8 @@ class PipelineWork:
         run: DurableRun | None,
     ) -> None:
         """`run` is the run on record, if there is one."""
-        self._steps, self._configs, self._contracts = steps, configs, contracts
+        self._steps, self.configs, self._contracts = steps, configs, contracts
         self._data, self._deps, self._part, self._run = data, deps, part, run
-
-    def config(self, started: StepStarted) -> ResolvedConfig:
-        """Return the settings of a step."""
-        return self._configs[started.step_id]
 
     def perform(self, started: StepStarted, scope: Scope, used: RetriesUsed) -> Coroutine[Any, Any, object]:
         """Run a step to its output."""
@@ -58,7 +53,7 @@ class PipelineWork:
             scope=scope,
             data=self._data,
             deps=self._deps,
-            config=self._configs[step_id],
+            config=self.configs[step_id],
             contract=self._contracts.get(step_id),
             used=used,
         )
@@ -92,8 +87,8 @@ class PipelineWork:
         if isinstance(fact, StepFinished):
             self._data.outputs.values[fact.step_id] = fact.output
 
-    def follow(self, change: Changed | EdgesResolved) -> None:
-        """Do nothing: a pipeline has no forks and no edges."""
+    def follow(self, change: Changed) -> None:
+        """Do nothing: a pipeline has no forks."""
 
     def stored(self, fact: Kept) -> Kept | None:
         """Return an output converted by its declared type. Raises `ValueNotStorable`."""

@@ -3,23 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
-from typing import Any, ClassVar, Final, Generic
+from typing import Any, ClassVar, Final, Generic, Literal, Never, overload
 
-from typing_extensions import TypeVar
-
-from fastroai.errors import RunNotFound
+from fastroai.contracts.accepted import Accepted
+from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunNotFound
 from fastroai.human.answers import answers_to
-from fastroai.runs.inputs import check_mapping
-from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store, store_of
+from fastroai.human.messages import send_message
+from fastroai.runs.inputs import check_mapping, checked_inputs
+from fastroai.runs.openings import (
+    AlsoOnRecord,
+    OnExisting,
+    Opening,
+    RunKeeper,
+    needed_store,
+    store_of,
+)
 from fastroai.runs.remote import cancel_halted, signal_elsewhere
 from fastroai.runs.request import RunRequest
+from fastroai.runs.signatures import (
+    DepsT,
+    Forks,
+    InputT,
+    Opens,
+    ResultT,
+    Resumes,
+    blocking_twin,
+    forking,
+    opening,
+    resuming,
+)
 from fastroai.runs.stream import RunStream
+from fastroai.runs.turns import NOT_AT_ALL, OnBusy, Turn, WhenBusy, check_existing
+from fastroai.runs.waking import Waking
 from fastroai.runtime import blocking
+from fastroai.runtime.options import check_seconds
 from fastroai.steps import PipelineConfig
 from fastroai.store.following import FollowedRun
 from fastroai.store.headers import check_run_id
@@ -29,21 +52,20 @@ from fastroai.store.signals import Signal
 from fastroai.store.snapshot import RunSnapshot
 from fastroai.tracing import Tracer
 
-DepsT = TypeVar("DepsT", default=Any, contravariant=True)
-ResultT = TypeVar("ResultT", default=Any, covariant=True)
-
-_AT_ONCE: Final = 10
-"""How many runs `recover` takes up at the same time."""
 _KIND: Final = attrgetter("kind")
 
 
-class FrontDoor(ABC, Generic[DepsT, ResultT]):
-    """What every kind of run offers. The base class of `Pipeline`, `Graph` and `BasePipeline`."""
+class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
+    """What every kind of run offers. The base class of `Pipeline`, `Graph` and `BasePipeline`.
+
+    The decorators of methods are for type checkers, which ask for `deps` unless none are needed.
+    """
 
     kind: ClassVar[str]
     """What errors call it."""
     name: str
     config: PipelineConfig
+    _accepts: Accepted | None = None
 
     # --- to be filled in ---
 
@@ -61,15 +83,21 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
 
     # --- new runs ---
 
+    @opening
     async def execute(
         self,
-        inputs: Mapping[str, Any] | None = None,
-        deps: DepsT | None = None,
+        inputs: InputT = None,  # type: ignore[assignment]  # as PydanticAI has it for deps
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         *,
         context: MutableMapping[str, Any] | None = None,
         run_id: str | None = None,
         store: object = None,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
+        on_existing: OnExisting = "fail",
+        on_busy: OnBusy = "reject",
+        busy_timeout: float = 60.0,
     ) -> ResultT:
         """Run to the result. `run` is the same method.
 
@@ -83,6 +111,14 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
             context: What steps find as `ctx.shared`, by reference: clients, caches.
             run_id: The id of the run; a new one unless given.
             store: Where it is put on record, so that it can be resumed; that of the config unless given.
+            tags: Names to find a run on record by; `RunHistory` and `Inbox` filter by them.
+            tenant: Whose run it is: another such name, of which there is one.
+            on_existing: What to do if the store has a run of this id. `"fail"` raises `RunExists`. `"resume"`
+                goes on with it, or returns its result if it has finished. `"return"` returns the result of a
+                run that has finished. `"replace"` deletes it, and begins anew. To go on, inputs that differ
+                from those on record replace them, as with `resume(inputs=...)`.
+            on_busy: What to do if a process has that run; as in `resume`.
+            busy_timeout: As in `resume`.
 
         Raises:
             StepExecutionError: a step of a pipeline failed, after its retries. It has the outputs and the
@@ -90,25 +126,33 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
             CostBudgetExceeded: a budget of this pipeline, or of the run around it, is used up.
             TimeLimitExceeded: `total_timeout` of a pipeline ran out.
             ContractViolation: the inputs are not what is accepted.
-            RunExists: the store has a run of this id.
+            RunExists: the store has a run of this id; or one to be returned that has not finished.
+            RunInProgress: a process has the run to go on with, for as long as this waits.
             ValueNotStorable: an input cannot be stored.
             RunStoreUnavailable: the store fails, and has failed each time. What it has is kept.
         """
-        return await self._begin(RunRequest(inputs, deps, tracer, context, run_id=run_id), store)
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, tags=tags, tenant=tenant)
+        return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
 
     run = execute
-    execute_sync = blocking(execute, of=_KIND)
-    run_sync = blocking(run, of=_KIND, name="run")
+    execute_sync: Opens[DepsT, InputT, ResultT] = blocking_twin(execute, of=_KIND)
+    run_sync: Opens[DepsT, InputT, ResultT] = blocking_twin(run, of=_KIND, name="run")
 
+    @opening
     def stream(
         self,
-        inputs: Mapping[str, Any] | None = None,
-        deps: DepsT | None = None,
+        inputs: InputT = None,  # type: ignore[assignment]  # as PydanticAI has it for deps
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         *,
         context: MutableMapping[str, Any] | None = None,
         run_id: str | None = None,
         store: object = None,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
+        on_existing: OnExisting = "fail",
+        on_busy: OnBusy = "reject",
+        busy_timeout: float = 60.0,
     ) -> RunStream[ResultT]:
         """Run and iterate what happens, as typed events; `stream.result` has the result after.
 
@@ -120,11 +164,15 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
 
         Leaving early cancels the run. What `execute` raises is raised at the end of the iteration.
         """
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
-        return RunStream(lambda listener: self._begin(replace(request, listener=listener), store))
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, tags=tags, tenant=tenant)
+        busy = WhenBusy(on_busy, busy_timeout)
+        return RunStream(
+            lambda listener: self._begin(replace(request, listener=listener), store, on_existing, busy)
+        )
 
     # --- going on ---
 
+    @resuming
     async def resume(
         self,
         run_id: str,
@@ -132,10 +180,12 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         inputs: Mapping[str, Any] | None = None,
         answers: Mapping[str, Any] | None = None,
         store: object = None,
-        deps: DepsT | None = None,
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
+        on_busy: OnBusy = "reject",
+        busy_timeout: float = 60.0,
     ) -> ResultT:
         """Go on with a run that was interrupted, has failed, was cancelled, or is paused.
 
@@ -151,10 +201,14 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
             tracer: As in `execute`.
             context: As in `execute`; it is not stored.
             force: Go on although the pipeline or graph has changed.
+            on_busy: What to do if a process has the run. `"reject"` raises `RunInProgress`. `"enqueue"` waits
+                until the run has ended or paused, in line with others who wait, in all processes.
+                `"interrupt"` cancels it, as `cancel` does, and goes on when it has ended.
+            busy_timeout: Seconds for which `on_busy` waits.
 
         Raises:
             RunNotFound: the store has no such run.
-            RunInProgress: a process is running it.
+            RunInProgress: a process is running it, for as long as `on_busy` waits.
             RunDefinitionChanged: the pipeline or graph has changed, unless `force`.
             AnswerRejected: an answer is not what its question asks for; nothing is on record.
             QuestionClosed: the run does not wait for one of the answers; nothing is on record.
@@ -163,10 +217,12 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
             RunFromOlderVersion: an earlier version of FastroAI has written its record.
         """
         request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
-        return await self._resume(request, store, force=force, also=self._answers(answers))
+        busy = WhenBusy(on_busy, busy_timeout)
+        return await self._resume(request, store, busy, force=force, also=self._answers(answers))
 
-    resume_sync = blocking(resume, of=_KIND)
+    resume_sync: Resumes[DepsT, ResultT] = blocking_twin(resume, of=_KIND)
 
+    @resuming
     def resume_stream(
         self,
         run_id: str,
@@ -174,21 +230,94 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         inputs: Mapping[str, Any] | None = None,
         answers: Mapping[str, Any] | None = None,
         store: object = None,
-        deps: DepsT | None = None,
+        deps: DepsT = None,  # type: ignore[assignment]
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
         force: bool = False,
+        on_busy: OnBusy = "reject",
+        busy_timeout: float = 60.0,
     ) -> RunStream[ResultT]:
         """`resume` as a stream: iterate the events of the rest of the run.
 
         The events of what finished before are not repeated: `follow` has the facts of the whole run.
         """
         request = RunRequest(inputs, deps, tracer, context, run_id=run_id)
-        also = self._answers(answers)
+        also, busy = self._answers(answers), WhenBusy(on_busy, busy_timeout)
         return RunStream(
-            lambda listener: self._resume(replace(request, listener=listener), store, force=force, also=also)
+            lambda listener: self._resume(
+                replace(request, listener=listener), store, busy, force=force, also=also
+            )
         )
 
+    @forking
+    async def fork(
+        self,
+        run_id: str,
+        *,
+        at: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        outputs: Mapping[str, Any] | None = None,
+        new_run_id: str | None = None,
+        store: object = None,
+        deps: DepsT = None,  # type: ignore[assignment]
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+    ) -> ResultT:
+        """Start a new run that has, at no cost, what another did before a point, and is different from there.
+
+            await pipeline.fork("invoice-42", at="write", inputs={"tone": "formal"})
+            await pipeline.fork("invoice-42", outputs={"classify": "complaint"})
+            await graph.fork("essay-7", at="review#2", inputs={"draft": "..."})
+
+        Args:
+            run_id: The other run, which stays as it is.
+            at: Of a pipeline, the step that runs again, and all that need it; or the place of one inside of
+                steps that run pipelines and routers, as traces have it: `write/inner/check`. In a router,
+                steps are inside of the step `route`. Of a graph, the visit before which all is kept:
+                `draft#2`, or `draft` for the last one.
+            inputs: New values for some inputs. In a graph they are written to memory, over what nodes wrote.
+            outputs: Outputs by step id, instead of what these steps gave; all that need them run again. Of a
+                graph, the output of one visit, after which the new run goes on.
+            new_run_id: The id of the new run.
+            store: As in `resume`.
+            deps: As in `execute`.
+            tracer: As in `execute`.
+            context: As in `execute`.
+
+        Raises:
+            RunNotFound: the store has no such run.
+            RunExists: the new id is taken.
+            ConfigurationError: there is no such step or visit, or it cannot have this output.
+            ContractViolation: the output is not what the node of a graph writes.
+            RunDefinitionChanged: the graph has changed.
+        """
+        check_mapping(inputs)
+        if outputs is not None and not isinstance(outputs, Mapping):
+            raise ConfigurationError("outputs", outputs, "a mapping of step ids to outputs")
+        keeper = self._keeper(needed_store(store, self.config.store))
+        opening = await keeper.fork(run_id, at=at, inputs=inputs, outputs=outputs, new_run_id=new_run_id)
+        return await self._execute(RunRequest(None, deps, tracer, context).opened_by(opening))
+
+    fork_sync: Forks[DepsT, ResultT] = blocking_twin(fork, of=_KIND)
+
+    @overload
+    async def recover(
+        self: FrontDoor[None, InputT, ResultT],
+        *,
+        deps_for: None = None,
+        store: object = None,
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+    ) -> Mapping[str, ResultT | Exception]: ...
+    @overload
+    async def recover(
+        self,
+        *,
+        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]],
+        store: object = None,
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+    ) -> Mapping[str, ResultT | Exception]: ...
     async def recover(
         self,
         *,
@@ -198,6 +327,8 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         context: MutableMapping[str, Any] | None = None,
     ) -> Mapping[str, ResultT | Exception]:
         """Resume the runs whose processes died, which have the status `interrupted`, and no other run.
+
+        `wake` resumes those that wait no longer.
 
             outcomes = await pipeline.recover(deps_for=lambda run: Deps(tenant=run.tenant))
 
@@ -213,27 +344,75 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         Returns:
             By run id, the result, or the exception that `resume` raised or `deps_for` did.
         """
-        keeper = self._keeper(needed_store(store, self.config.store))
-        history = RunHistory(keeper.store, codec=self.config.codec)
-        places, outcomes = asyncio.Semaphore(_AT_ONCE), dict[str, ResultT | Exception]()
+        return await self._waking("interrupted", deps_for, store, tracer, context).once()
 
-        async def recover_one(run: RunSummary) -> None:
-            async with places:
-                try:
-                    opening = await keeper.take_up_interrupted(run.run_id)
-                    if opening is None:
-                        return
-                    deps = None if deps_for is None else deps_for(run)
-                    given: DepsT | None = await deps if inspect.isawaitable(deps) else deps
-                    request = RunRequest(None, given, tracer, context)
-                    outcomes[run.run_id] = await self._execute(request.opened_by(opening))
-                except Exception as error:
-                    outcomes[run.run_id] = error
+    async def wake(
+        self,
+        *,
+        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]] | None = None,
+        store: object = None,
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+    ) -> Mapping[str, ResultT | Exception]:
+        """Resume the paused runs that can go on, and no other run.
 
-        async with asyncio.TaskGroup() as group:
-            for run in await history.list(status="interrupted", pipeline=self.name):
-                group.create_task(recover_one(run))
-        return outcomes
+        They sleep no longer, what they wait for has come (an answer or a message), or the time for it is
+        over. A run that somebody has asked to pause, or whose conversation is incomplete, stays paused. The
+        runs are found in an index by time. As with `recover`, several processes may call it at once.
+
+        Args:
+            deps_for: As in `recover`.
+            store: As in `recover`.
+            tracer: As in `recover`.
+            context: As in `recover`.
+
+        Returns:
+            By run id, the result, or the exception that `resume` raised or `deps_for` did.
+        """
+        return await self._waking("due", deps_for, store, tracer, context).once()
+
+    async def wake_every(
+        self,
+        seconds: float,
+        *,
+        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]] | None = None,
+        store: object = None,
+        tracer: Tracer | None = None,
+        context: MutableMapping[str, Any] | None = None,
+    ) -> Never:
+        """Look every so many seconds for runs that can go on, and resume them as `wake` does. Never returns.
+
+            waking = asyncio.create_task(pipeline.wake_every(5, deps_for=deps_of))
+
+        It looks again while runs go on that it has resumed; ten go on at a time. Their results are on record.
+        An exception is logged, and so is a store that cannot be read. If the task is cancelled, the runs are
+        cancelled that it has resumed and that have not ended.
+
+        Args:
+            seconds: Seconds between two looks.
+            deps_for: As in `recover`.
+            store: As in `recover`.
+            tracer: As in `recover`.
+            context: As in `recover`.
+        """
+        check_seconds("seconds", seconds, zero=True)
+        await self._waking("due", deps_for, store, tracer, context).every(seconds)
+
+    # --- messages ---
+
+    async def send(self, run_id: str, name: str, value: object = None, *, store: object = None) -> None:
+        """Send a message to a run, which `ctx.receive` in one of its steps returns.
+
+        As `fastroai.send_message`, which says more and needs no code of the pipeline.
+
+        Raises:
+            MessageRejected: the run cannot receive it.
+            RunNotFound: the store has no such run.
+        """
+        found = needed_store(store, self.config.store)
+        await send_message(run_id, name, value, store=found, codec=self.config.codec)
+
+    send_sync = blocking(send, of=_KIND)
 
     # --- watching and stopping ---
 
@@ -259,7 +438,8 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
         """Have a run that is running finish its current steps, and halt; `resume` goes on with it.
 
         From any process that reaches the store: a run in another one notices it within a second. It may end
-        before it halts. The run is the outermost one: what is nested in it runs to its end.
+        before it halts. Pipelines, graphs and routers that are steps of the run, and the variants of routers,
+        halt before their own next steps. What the code of a step runs itself goes on to its end.
 
         Raises:
             RunNotFound: nobody runs it here, and the store, if there is one, has no such run.
@@ -281,17 +461,86 @@ class FrontDoor(ABC, Generic[DepsT, ResultT]):
 
     # --- parts ---
 
-    async def _begin(self, request: RunRequest[DepsT], store: object) -> ResultT:
-        return await self._execute(request.begun(store, self.config.store, self._keeper))
+    def _waking(
+        self,
+        which: Literal["interrupted", "due"],
+        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]] | None,
+        store: object,
+        tracer: Tracer | None,
+        context: MutableMapping[str, Any] | None,
+    ) -> Waking[DepsT, ResultT]:
+        keeper, history = self._keeper(needed_store(store, self.config.store)), self._history(store)
+        interrupted = partial(history.list, status="interrupted", pipeline=self.name)
+        return Waking(
+            keeper=keeper,
+            find=partial(history.due, self.name) if which == "due" else interrupted,
+            is_wanted=attrgetter(f"is_{which}"),
+            execute=self._execute,
+            deps_for=deps_for,
+            tracer=tracer,
+            context=context,
+        )
+
+    async def _begin(
+        self,
+        request: RunRequest[DepsT],
+        store: object = None,
+        on_existing: OnExisting = "fail",
+        busy: WhenBusy = NOT_AT_ALL,
+    ) -> ResultT:
+        if on_existing == "fail" and busy.do == "reject":
+            return await self._execute(request.begun(store, self.config.store, self._keeper))
+        check_existing(on_existing, busy, request.run_id)
+        check_mapping(request.inputs)
+        keeper = request.labelling(self._keeper(needed_store(store, self.config.store)))
+        inputs = checked_inputs(self._accepts, dict(request.inputs or {}), self.name)
+        return await self._in_turn(
+            request, keeper, busy, lambda run_id: keeper.begin_or_go_on(on_existing, run_id, inputs)
+        )
 
     async def _resume(
-        self, request: RunRequest[DepsT], store: object, *, force: bool, also: AlsoOnRecord
+        self,
+        request: RunRequest[DepsT],
+        store: object,
+        busy: WhenBusy,
+        *,
+        force: bool,
+        also: AlsoOnRecord,
     ) -> ResultT:
         check_mapping(request.inputs)
         keeper = self._keeper(needed_store(store, self.config.store))
+        return await self._in_turn(
+            request,
+            keeper,
+            busy,
+            lambda run_id: keeper.take_up(run_id, request.inputs, force=force, also=also),
+        )
+
+    async def _in_turn(
+        self,
+        request: RunRequest[DepsT],
+        keeper: RunKeeper,
+        busy: WhenBusy,
+        open_it: Callable[[str], Awaitable[Opening]],
+    ) -> ResultT:
+        """Run an opening, which is asked for when it is the turn of this caller."""
         run_id = "" if request.run_id is None else request.run_id
-        opening = await keeper.take_up(run_id, request.inputs, force=force, also=also)
-        return await self._execute(request.opened_by(opening))
+        check_run_id(run_id)
+
+        async def interrupt() -> None:
+            if not self._heed(run_id, "cancel"):
+                with suppress(ConfigurationError, RunNotFound):  # it has ended meanwhile
+                    await signal_elsewhere(keeper.store, run_id, "cancel")
+
+        async with Turn(keeper.store, run_id, busy, interrupt) as turn:
+            while True:
+                await turn.wait()
+                try:
+                    opening = turn.ending_with(await open_it(run_id))
+                    return await self._execute(request.opened_by(opening))
+                except (RunInProgress, RunExists) as lost:
+                    if not turn.waits_again(lost):
+                        raise
 
     def _answers(self, answers: Mapping[str, Any] | None) -> AlsoOnRecord:
         return lambda recorded, _: answers_to(recorded, answers, codec=self.config.codec)

@@ -37,6 +37,7 @@ from fastroai.runtime.facts import (
     StepFinished,
     StepStarted,
     StopRequested,
+    Wait,
 )
 from fastroai.steps.durability import failure_facts
 from fastroai.store.entries import RunHeader, entry_to_store
@@ -44,7 +45,7 @@ from fastroai.store.headers import FoundHeader, check_run_id, log_key, read_head
 from fastroai.store.open_questions import positions_of
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import PartEntry, RecordedRun
-from fastroai.store.runs import append_own, begin_record, change_header, new_header
+from fastroai.store.runs import append_own, begin_record, change_header, halted_no_longer, new_header
 from fastroai.store.unsealing import seal_messages
 
 Outcome: TypeAlias = StepFinished | StepFailed | StepCancelled | QuestionAsked
@@ -106,8 +107,8 @@ class Driven(Protocol):
         ...
 
     @property
-    def open_questions(self) -> tuple[str, ...]:
-        """The ids of all questions that wait for an answer."""
+    def waits(self) -> tuple[Wait, ...]:
+        """What the run waits for, if it is paused."""
         ...
 
     def known_to(self, started: StepStarted) -> tuple[Mapping[str, object], Mapping[str, object]]:
@@ -265,7 +266,7 @@ class DrivenRuns:
         decided = _as_facts(retold.decisions, entries[0].part)
         entries = [*entries, *decided]
         stored = [entry_to_store(seal_messages(one, self._keeper.codec)) for one in entries]
-        questions = positions_of(retold.open_questions, [*before, *entries])
+        questions = positions_of(retold.waits, [*before, *entries])
         announced = await self._announced(found, questions)
         try:
             await append_own(store, log_key(found.header), stored, revision)
@@ -296,7 +297,7 @@ class DrivenRuns:
 
         The header of a run whose process died in the middle says so until somebody goes on with the run.
         """
-        questions = positions_of(retold.open_questions, recorded.entries)
+        questions = positions_of(retold.waits, recorded.entries)
         held, header = found.header, self._header(found, recorded.ended, questions)
         if held.status != header.status or (held.owner is None and held.questions != header.questions):
             await self._write_header(found, recorded.ended, questions)
@@ -316,7 +317,7 @@ class DrivenRuns:
             recorded, found = await self._keeper.read(run_id, running_too=True)
             if found.header.owner is not None:
                 return  # a process has taken it up
-            questions = positions_of(self._retold(recorded).open_questions, recorded.entries)
+            questions = positions_of(self._retold(recorded).waits, recorded.entries)
             with suppress(RevisionConflict):
                 header = self._header(found, recorded.ended, questions)
                 await change_header(self._keeper.store, found, header)
@@ -324,8 +325,9 @@ class DrivenRuns:
 
     def _header(self, found: FoundHeader, ended: RunFinished | None, questions: tuple[int, ...]) -> RunHeader:
         why = None if ended is None else ended.failure
+        is_paused = ended is not None and ended.status == "paused"
         return replace(
-            found.header,
+            found.header if is_paused else halted_no_longer(found.header),
             status="running" if ended is None else ended.status,
             owner=None,
             lease_until=None,

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import BudgetExceeded, StepExecutionError
+from fastroai.human.asking import Halted
 from fastroai.human.sinks import tell_people
 from fastroai.records import first_given
 from fastroai.runs.around import ended_on_record, entered, failure_of_run, how_it_ended
@@ -47,6 +48,12 @@ class OpenRun:
     """That it began in this process."""
     began: float
     """When, as `perf_counter` has it: before its time limit started, and before its store was asked."""
+
+    def halt_around(self, finish: RunFinished) -> None:
+        """Let the step around a run that waits, or is paused, halt as well. Raises `Halted`."""
+        is_inside = self.log.scope is not self.scope
+        if is_inside and finish.status == "paused" and finish.reason_code != "incomplete":
+            raise Halted
 
     @property
     def kept(self) -> DurableRun | None:
@@ -141,12 +148,11 @@ class Execution:
             inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)
             started = RunStarted(part=scope.part, definition=dict(definition), inputs=inputs)
             log = await self._log(stack, request, scope, started, began)
-            if log.scope is scope:
-                log.heed = live.heed
+            _listen(stack, live, log, is_step=request.is_step)
             OnceRegister.of(scope)  # one for all that is nested here
             if log.run is not None and request.opening is not None:
                 after = request.opening.last_signal
-                heeding = heeding_signals(log.run.store, log.run.header, live.heed, after=after)
+                heeding = heeding_signals(log.run.store, log.run.header, log.heed, after=after)
                 await stack.enter_async_context(heeding)
             yield OpenRun(scope, scope.part, inputs, log, live, started, began)
 
@@ -231,6 +237,24 @@ async def _tell_end(runner: Runner, finish: RunFinished) -> None:
     finish.duration_ms, finish.spent_in = runner.milliseconds, runner.scope
     if runner.scope.listener is not None:
         await runner.scope.emit(finish)
+
+
+def _listen(stack: AsyncExitStack, live: LiveRun, log: Log, *, is_step: bool) -> None:
+    """Let a run do what is asked of the outermost one, if it is that, or a step of one that does, too.
+
+    One that the code of a step runs goes on to its end: halting it would cancel what runs beside it.
+
+    Raises:
+        Halted: the outermost one was asked to pause already.
+    """
+    around = live.scope.parent
+    while around is not None and around.kind in ("step", "router"):
+        around = around.parent
+    if log.scope is live.scope or (is_step and around in log.heeding):
+        log.heeding[live.scope] = live.heed
+        stack.callback(log.heeding.pop, live.scope)
+        if log.is_pausing:
+            raise Halted  # before it begins
 
 
 def _heed(runner: Runner, signal: Signal) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from fastroai.runtime.facts import (
+    WAITS,
     AnswerGiven,
     BranchTimedOut,
     EdgesResolved,
     PauseRequested,
     QuestionAsked,
+    ReasonCode,
     RunFinished,
     RunResumed,
     RunStarted,
@@ -23,6 +25,7 @@ from fastroai.runtime.facts import (
     StepSkipped,
     StepStarted,
     StopRequested,
+    Wait,
 )
 
 Unit: TypeAlias = tuple[str, int]
@@ -82,3 +85,9 @@ class Machine(Protocol):
 def unit_of(fact: StepFact) -> Unit:
     """What a fact is about."""
     return fact.step_id, fact.visit
+
+
+def why_paused(waits: Iterable[tuple[str, Wait]]) -> tuple[ReasonCode, str]:
+    """Return the reason of a run whose steps wait, given with what each waits for."""
+    step_id, wait = min(waits, key=lambda one: WAITS.index(one[1].what))
+    return wait.what, f"{step_id!r} {wait}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from pydantic import JsonValue
@@ -32,8 +32,9 @@ class Executable(Protocol[OutputT_co]):
         """
         ...
 
-    async def estimate(self, inputs: Mapping[str, Any] | None = None, deps: Any = None) -> Quote:
-        """What that costs."""
+    @property
+    def estimate(self) -> Callable[[Any, Any], Awaitable[Quote]]:
+        """What that costs, with these inputs and deps."""
         ...
 
     def declared_output(self) -> Annotation | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import time
+from typing import Any, Literal, TypeAlias
 
 from pydantic import JsonValue
 
@@ -13,13 +14,14 @@ from fastroai.errors import (
     ConfigurationError,
     RunCorrupt,
     RunDefinitionChanged,
+    RunExists,
     RunInProgress,
     RunNotFound,
     ValueNotStorable,
-    nearest_hint,
 )
 from fastroai.places import quoted
 from fastroai.runs.definition_changes import changes
+from fastroai.runs.forking import check_step, kept_by_graph, kept_by_pipeline, unit_named
 from fastroai.runs.storing import checked_output, stored_finish
 from fastroai.runtime.facts import (
     AnyFact,
@@ -31,11 +33,22 @@ from fastroai.runtime.facts import (
 from fastroai.steps import ConversationState
 from fastroai.steps.durability import stored_output, stored_value
 from fastroai.store.adapter import adapt_run_store
-from fastroai.store.headers import FoundHeader, check_run_id, read_header, read_log
+from fastroai.store.definitions import kind_of
+from fastroai.store.entries import RunHeader, located
+from fastroai.store.headers import (
+    FoundHeader,
+    check_run_id,
+    encode_header,
+    header_key,
+    log_key,
+    read_header,
+    read_log,
+)
 from fastroai.store.history import RunSummary
 from fastroai.store.journal import Durability
 from fastroai.store.payloads import PayloadCodec, seal
 from fastroai.store.recorded import RecordedRun
+from fastroai.store.run_memory import MemoryRunStore
 from fastroai.store.run_store import RunStore
 from fastroai.store.runs import DurableRun
 from fastroai.store.signals import last_signal
@@ -47,6 +60,10 @@ PutOnRecord: TypeAlias = Callable[[Mapping[str, object]], Awaitable[DurableRun]]
 
 AlsoOnRecord: TypeAlias = Callable[[RecordedRun, Mapping[str, object]], Sequence[AnyFact]]
 """Makes of the record of a run, and its inputs so far, the facts that are put on record with the resume."""
+
+
+OnExisting: TypeAlias = Literal["fail", "resume", "return", "replace"]
+"""What `execute` does if the store has a run of this id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +91,27 @@ class RunKeeper:
     """Declared types of inputs, by name; of those that have any."""
     output_types: Mapping[str, Any]
     """Declared types of outputs, by step id; of those that have any."""
-    dependents: Mapping[str, Collection[str]]
-    """For each step, those that need it directly."""
+    check_output: Callable[[str, object], None] = lambda step_id, output: None
+    """Raises `ContractViolation` for an output that a step cannot have, besides its type."""
     store: RunStore
     durability: Durability
     codec: PayloadCodec | None
     kind: str = "pipeline"
-    step_kind: str = "step"
-    """What errors call it, and its steps."""
+    """What errors call it."""
+    tags: tuple[str, ...] = ()
+    """Tags of the runs that it begins, for finding them."""
+    tenant: str | None = None
+    """Whose runs they are."""
 
-    def begin(self, run_id: str | None, inputs: Mapping[str, object]) -> Opening:
-        """A new run."""
+    def begin(
+        self, run_id: str | None, inputs: Mapping[str, object], *, replacing: FoundHeader | None = None
+    ) -> Opening:
+        """A new run, perhaps instead of another that has its id."""
         run_id = uuid.uuid4().hex if run_id is None else run_id
         check_run_id(run_id)
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
-            return await self._begin([self.opened(run_id, given)])
+            return await self._begin([self.opened(run_id, given)], replacing)
 
         return Opening(run_id, inputs, open_run)
 
@@ -116,11 +138,38 @@ class RunKeeper:
         recorded, found = await self.read(run_id, running_too=False)
         return await self._opening(recorded, found, inputs, force=force, also=also)
 
-    async def take_up_interrupted(self, run_id: str) -> Opening | None:
-        """A run whose process died; `None` if it is not such a run, or no longer. Raises as `take_up`."""
+    async def begin_or_go_on(
+        self, on_existing: OnExisting, run_id: str, inputs: Mapping[str, object]
+    ) -> Opening:
+        """A new run, or the one that has this id, as `FrontDoor.execute` says. Inputs have been checked.
+
+        Raises:
+            RunExists: it is to be returned, and has not finished.
+            RunInProgress: a process has it.
+            ConfigurationError: it has finished, with other inputs. Or as `take_up`.
+        """
+        try:
+            found = await read_header(self.store, run_id)
+        except RunNotFound:
+            return self.begin(run_id, inputs)
+        found.check_not_running()
+        if on_existing == "replace":
+            return self.begin(run_id, inputs, replacing=found)
+        if on_existing == "return" and found.header.status != "finished":
+            raise RunExists(run_id, RunSummary.of(found).status)
+        recorded, _ = await self.read(run_id, running_too=True)
+        known, given = self._as_json(self.restored(run_id, recorded.inputs)), self._as_json(inputs)
+        new = {name: inputs[name] for name in given if name not in known or known[name] != given[name]}
+        if found.header.status != "finished":
+            return await self.take_up(run_id, new, force=False)
+        copy = replace(self, store=await _copy(self.store, found.header))
+        return await copy.take_up(run_id, new, force=False)
+
+    async def take_up_if(self, run_id: str, is_wanted: Callable[[FoundHeader], bool]) -> Opening | None:
+        """A run that is wanted; `None` if it is not, or no longer. Raises as `take_up`."""
         try:
             recorded, found = await self.read(run_id, running_too=False)
-            if RunSummary.of(found.header, found.now).status != "interrupted":
+            if not is_wanted(found):
                 return None
             return await self._opening(recorded, found, None, force=False, also=None)
         except (RunInProgress, RunNotFound):
@@ -164,16 +213,6 @@ class RunKeeper:
         given = {**before, **(inputs or {})}
         return Opening(run_id, given, open_run, recorded.seconds, signal, is_forced=force)
 
-    async def look(self, run_id: str) -> tuple[RecordedRun, Mapping[str, object]]:
-        """The record of a run, as far as it is, and its inputs; nothing is taken up.
-
-        Raises:
-            RunNotFound: there is none.
-            RunCorrupt: it cannot be read.
-        """
-        recorded, _ = await self.read(run_id, running_too=True)
-        return recorded, self.restored(run_id, recorded.inputs)
-
     async def fork(
         self,
         run_id: str,
@@ -188,68 +227,87 @@ class RunKeeper:
         Raises:
             RunNotFound: there is no such run.
             ConfigurationError: there is no such step, or an output that its step cannot have.
+            RunDefinitionChanged: it is the run of a graph, which has changed.
             RunCorrupt: its record cannot be read, or has outputs of other types than the steps declare now.
         """
-        recorded, _ = await self.read(run_id, running_too=True)
-        replaced = self._checked_outputs(outputs or {})
-        again = self._again(at, outputs or {})
+        recorded, found = await self.read(run_id, running_too=True)
+        labelled = replace(self, tags=found.header.tags, tenant=found.header.tenant)
         new_id = f"{run_id[:180]}-fork-{uuid.uuid4().hex[:8]}" if new_run_id is None else new_run_id
         check_run_id(new_id)
-        known = {quoted(step_id) for step_id in self._steps()} - again - replaced.keys()
-        kept = [
-            entry
-            for place, entry in {**recorded.conversations, **recorded.outputs}.items()
-            if place.partition("/")[0].partition("@")[0] in known
-        ]
-        self._read_outputs(recorded, [entry for entry in kept if entry.conversation != "incomplete"])
-        kept += replaced.values()
+        replaced = self._checked_outputs(outputs or {})
+        if kind_of(self.definition) == "graph":
+            path = kept_by_graph(recorded, self.definition, at, replaced)
+            return labelled._fork_path(recorded, path, inputs or {}, new_id)
+        kept = kept_by_pipeline(recorded, self.definition, at, replaced)
+        done = (one for one in kept if isinstance(one, StepFinished) and one.conversation != "incomplete")
+        self._read_outputs(recorded, [one for one in done if one.place not in replaced])
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
-            return await self._begin([self.opened(new_id, given, forked_from=run_id), *kept])
+            return await labelled._begin([labelled.opened(new_id, given, forked_from=run_id), *kept])
 
         before = self.restored(run_id, recorded.inputs)
         return Opening(new_id, {**before, **(inputs or {})}, open_run)
 
+    def _fork_path(
+        self,
+        recorded: RecordedRun,
+        path: Sequence[AnyFact],
+        inputs: Mapping[str, object],
+        new_id: str,
+    ) -> Opening:
+        """A new run of a graph, which goes on after a path as a run that is resumed does.
+
+        `inputs` are written to its memory, over what nodes wrote there.
+        """
+        run_id = recorded.opened.run_id
+        opened = replace(
+            recorded.opened,
+            part=self._part(new_id),
+            definition=self.definition,
+            forked_from=run_id,
+            timestamp=time(),
+        )
+        begun = RecordedRun(new_id, [opened, *path])
+        if changed := changes(recorded.definition, self.definition):
+            raise RunDefinitionChanged(run_id, changed, self.kind)
+
+        async def open_run(given: Mapping[str, object]) -> DurableRun:
+            anew = RunResumed(inputs=self.stored({name: given[name] for name in inputs}))
+            return await self._begin([opened, *path, anew])
+
+        return Opening(new_id, {**self.restored(run_id, begun.inputs), **inputs}, open_run)
+
     # --- parts ---
+
+    def _part(self, run_id: str) -> Part:
+        name = str(self.definition["name"])
+        return Part(run_id, name, (name,))
+
+    def _as_json(self, inputs: Mapping[str, object]) -> dict[str, JsonValue]:
+        types = self.input_types
+        return {
+            name: value_to_json(value, types.get(name), f"input {name!r}") for name, value in inputs.items()
+        }
 
     def _steps(self) -> Mapping[str, JsonValue]:
         steps = self.definition["steps"]
         assert isinstance(steps, dict)
         return steps
 
-    def _again(self, at: str | None, replaced: Mapping[str, object]) -> set[str]:
-        """The steps, as places, that run again: `at`, and all that need it or a replaced output."""
-        if at is None and not replaced:
-            raise ConfigurationError("at", at, "the step from which the new run is another, or outputs=")
-        if at is not None:
-            self._check_step("at", at)
-        waiting = [*replaced, *([] if at is None else [at])]
-        again: set[str] = set() if at is None or at in replaced else {at}
-        while waiting:
-            for after in self.dependents[waiting.pop()]:
-                if after not in again and after not in replaced:
-                    again.add(after)
-                    waiting.append(after)
-        return {quoted(step_id) for step_id in again}
-
-    def _check_step(self, option: str, step_id: str) -> None:
-        if step_id not in self._steps():
-            hint = nearest_hint(str(step_id), self._steps())
-            raise ConfigurationError(
-                option, step_id, f"the id of a {self.step_kind} of this {self.kind}.{hint}"
-            )
-
     def _checked_outputs(self, outputs: Mapping[str, object]) -> dict[str, StepFinished]:
-        """As entries, by place."""
+        """As entries, by place; of a graph, by visit."""
         stored: dict[str, StepFinished] = {}
-        for step_id, output in outputs.items():
-            self._check_step("outputs", step_id)
+        is_graph = kind_of(self.definition) == "graph"
+        for name, output in outputs.items():
+            step_id = unit_named(name, self.definition)[0] if is_graph else name
+            check_step("outputs", step_id, self.definition)
             declared = self.output_types.get(step_id)
             value = checked_output(step_id, output, declared)
+            self.check_output(step_id, value)
             fact = StepFinished(step_id, value)
             if isinstance(value, ConversationState):
                 fact.conversation = "incomplete" if value.is_incomplete else "complete"
-            stored[quoted(step_id)] = stored_finish(fact, declared, self.codec)
+            stored[name if is_graph else quoted(step_id)] = stored_finish(fact, declared, self.codec)
         return stored
 
     def _read_outputs(self, recorded: RecordedRun, entries: Iterable[StepFinished]) -> dict[str, object]:
@@ -274,15 +332,21 @@ class RunKeeper:
         entries = await read_log(self.store, found.header)
         return RecordedRun(run_id, [unseal_messages(entry, self.codec) for entry in entries]), found
 
-    async def _begin(self, entries: list[AnyFact]) -> DurableRun:
-        return await DurableRun.begin(self.store, entries, durability=self.durability, codec=self.codec)
+    async def _begin(self, entries: list[AnyFact], replacing: FoundHeader | None = None) -> DurableRun:
+        return await DurableRun.begin(
+            self.store,
+            located(entries),
+            durability=self.durability,
+            codec=self.codec,
+            tags=self.tags,
+            tenant=self.tenant,
+            replacing=replacing,
+        )
 
     def opened(self, run_id: str, inputs: Mapping[str, object], forked_from: str | None = None) -> RunStarted:
         """The first fact of a run. Raises `ValueNotStorable`."""
-        name = self.definition["name"]
-        assert isinstance(name, str)
         return RunStarted(
-            part=Part(run_id, name, (name,)),
+            part=self._part(run_id),
             definition=self.definition,
             inputs=self.stored(inputs),
             forked_from=forked_from,
@@ -309,6 +373,14 @@ class RunKeeper:
         except ValueError as error:
             reason = f"its inputs are not what the {self.kind} accepts: {error}"
             raise RunCorrupt(run_id, 1, reason) from error
+
+
+async def _copy(store: RunStore, header: RunHeader) -> RunStore:
+    """Return a store with this run alone. To resume it there gives its result again, and writes nothing."""
+    copy, log = MemoryRunStore(), await store.read(log_key(header))
+    await copy.append(log_key(header), log.values, revision=0)
+    await copy.compare_and_set(header_key(header.run_id), encode_header(header), revision=0)
+    return copy
 
 
 def store_of(given: object, configured: object) -> RunStore | None:

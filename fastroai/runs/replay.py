@@ -319,7 +319,8 @@ def _in_short(entry: PartEntry) -> str:
         case RunFinished():
             return f"the run {entry.status}"
         case StepHalted():
-            return f"{step_name(entry.place)!r} waiting for an answer"
+            waits = "waiting for an answer" if entry.waits else "paused"
+            return f"{step_name(entry.place)!r} {waits}"
         case StepCancelled() | AnswerGiven() | BranchTimedOut() | ValueWritten() | MessagesAdded():
             return type(entry).__name__
         case PauseRequested() | StopRequested():

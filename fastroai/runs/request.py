@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
-from fastroai.records import first_given
+from fastroai.errors import ConfigurationError
 from fastroai.runs.inputs import check_mapping
 from fastroai.runs.openings import Opening, RunKeeper, store_of
 from fastroai.runtime import Listener, Scope, current_scope
@@ -21,7 +21,7 @@ from fastroai.steps.hooks import RunHooks
 from fastroai.store.headers import check_run_id
 from fastroai.store.log import run_of
 from fastroai.store.run_store import RunStore
-from fastroai.tracing import NoOpTracer, Tracer
+from fastroai.tracing import NoOpTracer, SimpleTracer, Tracer
 from fastroai.usage.limits import Limits
 
 DepsT = TypeVar("DepsT", default=Any)
@@ -38,6 +38,10 @@ class RunRequest(Generic[DepsT]):
     listener: Listener | None = None
     opening: Opening | None = None
     run_id: str | None = None
+    is_step: bool = False
+    """Whether the run is a step of the run around it, or a variant of a router that is."""
+    tags: Collection[str] = ()
+    tenant: str | None = None
 
     def opened_by(self, opening: Opening) -> RunRequest[DepsT]:
         """Return the request for a run that has an opening, whose inputs it gets."""
@@ -52,13 +56,18 @@ class RunRequest(Generic[DepsT]):
     ) -> Scope:
         """The scope of the run, under the current one; not entered yet."""
         parent, opening = current_scope(), self.opening
+        tracer = self.tracer_of(parent)
+        if config.trace is False:
+            tracer = NoOpTracer()
+        elif config.trace is True and tracer is None:
+            tracer = SimpleTracer()
         return Scope(
             kind,
             name,
             parent=parent,
             limits=limits,
             deps=self.deps,
-            tracer=self.tracer_of(parent) if first_given(config.trace, default=True) else NoOpTracer(),
+            tracer=tracer,
             listener=both(hooks.listener(name, around=parent), self.listener),
             provider_limits=config.provider_limits,
             run_id=self.run_id if opening is None else opening.run_id,
@@ -80,4 +89,20 @@ class RunRequest(Generic[DepsT]):
         found = store_of(store, configured) if run_of(current_scope()) is None else None
         if found is None:
             return self
-        return replace(self, opening=keeper(found).begin(self.run_id, dict(self.inputs or {})))
+        opening = self.labelling(keeper(found)).begin(self.run_id, dict(self.inputs or {}))
+        return replace(self, opening=opening)
+
+    def labelling(self, keeper: RunKeeper) -> RunKeeper:
+        """Return a keeper that begins runs with the tags and the tenant of this request.
+
+        Raises:
+            ConfigurationError: a tag, or the tenant, that is no name.
+        """
+        if isinstance(self.tags, str):
+            raise ConfigurationError("tags", self.tags, f"several tags, such as [{self.tags!r}]")
+        for option, name in (("tenant", self.tenant), *(("tags", tag) for tag in self.tags)):
+            if name is not None and not (
+                isinstance(name, str) and name.isprintable() and 0 < len(name) <= 200
+            ):
+                raise ConfigurationError(option, name, "printable text of 1 to 200 characters")
+        return replace(keeper, tags=tuple(dict.fromkeys(self.tags)), tenant=self.tenant)

@@ -238,7 +238,9 @@ class Runner:
                     self._ready.append(decision)
                 case Cancel():
                     self._cancel(decision)
-                case Changed() | EdgesResolved():
+                case EdgesResolved():
+                    pass  # it is on record, and decisions follow from it
+                case Changed():
                     self._work.follow(decision)
                 case RunFinished():
                     self.finish = decision
@@ -280,7 +282,7 @@ class Runner:
 
     def open(self, started: StepStarted) -> BegunUnit:
         """Begin a unit, with a scope of its own."""
-        config = self._work.config(started)
+        config = self._work.configs[started.step_id]
         scope = Scope(
             "step",
             started.step_id,
@@ -378,7 +380,7 @@ class Runner:
             raise error  # whatever is said of failures: nothing that it does can be put on record
         failed = StepFailed(
             started.step_id,
-            failure_of(scope, self._work.config(started), error),
+            failure_of(scope, self._work.configs[started.step_id], error),
             visit=started.visit,
             branch=started.branch,
             part=self._part,
@@ -394,7 +396,7 @@ class Runner:
     def _as_halted(self, started: StepStarted, begun: BegunUnit) -> StepHalted:
         return StepHalted(
             started.step_id,
-            self._log.asked_in(started.place),
+            self._log.waits_in(started.place),
             visit=started.visit,
             branch=started.branch,
             part=self._part,

@@ -58,7 +58,7 @@ class RunUsage:
         return {"total": self.total, "cost_complete": self.cost_complete, "by_model": self.by_model}
 
     def report(self) -> UsageReport:
-        """What the run cost, by step, agent, model, tool and outcome, to print or to pass on."""
+        """What the run cost, by step, agent, model, tool, variant and outcome, to print or to pass on."""
         return UsageReport.of(self._records)
 
     @property

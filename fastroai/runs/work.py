@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from fastroai.runs.machine import Changed
@@ -31,8 +31,9 @@ Kept: TypeAlias = StepFinished | QuestionAsked | StepStarted | StepSkipped | Edg
 class Work(Protocol):
     """What a pipeline or graph makes of its units. What runs next is not decided here."""
 
-    def config(self, started: StepStarted) -> ResolvedConfig:
-        """Return the settings of a unit."""
+    @property
+    def configs(self) -> Mapping[str, ResolvedConfig]:
+        """The settings of units, by step id."""
         ...
 
     def perform(self, started: StepStarted, scope: Scope, used: RetriesUsed) -> Coroutine[Any, Any, object]:
@@ -59,7 +60,7 @@ class Work(Protocol):
         """Follow a unit that was cancelled or halted, before the machine is told. `None`: it never began."""
         ...
 
-    def follow(self, change: Changed | EdgesResolved) -> None:
+    def follow(self, change: Changed) -> None:
         """Do what a decision requires besides starting and stopping units."""
         ...
 

@@ -43,6 +43,8 @@ RunStatus = Literal["running", "finished", "paused", "failed", "cancelled"]
 ReasonCode = Literal[
     "completed",
     "question",
+    "message",
+    "sleep",
     "incomplete",
     "pause_requested",
     "cancelled",
@@ -58,13 +60,18 @@ ReasonCode = Literal[
 ]
 """Why a run ended or paused, for programs.
 
-Finished: `completed`. Paused: for a `question` to a person, a conversation that is `incomplete`, or a
-`pause_requested`. `cancelled`. Failed: a step or node, or the decision after one (`step_failed`); a branch
-that took too long (`branch_timeout`) or went in a circle of nodes that have all reached their `max_visits`;
-the `max_steps` of a graph; `no_terminal` of it was reached; what its branches wrote could not be brought
-together (`memory_conflict`); a budget of the run or one around it (`budget_exceeded`), a time limit of them
-(`timed_out`); any other exception from around the steps (`error`).
+Finished: `completed`. Paused: for a `question` to a person, else for a `message`, else for the end of a
+`sleep`; for a conversation that is `incomplete`, or a `pause_requested`. `cancelled`. Failed: a step or node,
+or the decision after one (`step_failed`); a branch that took too long (`branch_timeout`) or went in a circle
+of nodes that have all reached their `max_visits`; the `max_steps` of a graph; `no_terminal` of it was
+reached; what its branches wrote could not be brought together (`memory_conflict`); a budget of the run or
+one around it (`budget_exceeded`), a time limit of them (`timed_out`); any other exception from around the
+steps (`error`).
 """
+
+
+WAITS: Final[tuple[ReasonCode, ...]] = ("question", "message", "sleep")
+"""Why a run is paused that goes on when something comes, or a time; the first of those that hold."""
 
 
 class Part:
@@ -201,6 +208,33 @@ def _spent(spender: Spender | None, fact: object) -> Usage:
     return spender.spent()
 
 
+# --- what halted steps wait for ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """What a halted step waits for: the answer to a question, a message, or a point in time."""
+
+    what: Literal["question", "message", "sleep"]
+    id: str
+    """Identifies it in its run, whatever the attempt and the process: 12 hexadecimal digits."""
+    name: str = ""
+    """The name of the message."""
+    deadline: float | None = None
+    """Time at which it ends by itself, in seconds since 1970; `None` if it does not."""
+
+    @property
+    def until(self) -> datetime | None:
+        """Time at which it ends by itself; `None` if it does not."""
+        return None if self.deadline is None else datetime.fromtimestamp(self.deadline, UTC)
+
+    def __str__(self) -> str:
+        if self.what == "sleep":
+            return f"sleeps until {self.until:%Y-%m-%d %H:%M:%S} UTC"
+        waits = "waits for an answer" if self.what == "question" else f"waits for message {self.name!r}"
+        return waits if self.until is None else f"{waits} until {self.until:%Y-%m-%d %H:%M:%S} UTC"
+
+
 # --- runs ---
 
 
@@ -262,14 +296,19 @@ class RunFinished(Fact):
     """The reason, for programs; `None` where nobody said it, as in a log of an earlier version."""
     resume_at: tuple[str, ...] = ()
     """The steps or nodes at which a paused run goes on."""
-    questions: tuple[str, ...] = ()
-    """The ids of the questions that wait for an answer, first asked first."""
+    waits: tuple[Wait, ...] = ()
+    """What the halted steps of a paused run wait for."""
     step_id: str = ""
     """The step whose failure made the run fail, if one did."""
     failure: FailureFacts | None = None
     duration_ms: float = 0.0
     raised: Raised = field(default=None, compare=False, repr=False)
     spent_in: Told = field(default=None, compare=False, repr=False)
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """The ids of the questions that wait for an answer, first asked first."""
+        return tuple(one.id for one in self.waits if one.what == "question")
 
     @property
     def error(self) -> BaseException | None:
@@ -286,7 +325,10 @@ class RunFinished(Fact):
 
 @dataclass(slots=True, kw_only=True)
 class PauseRequested(Fact):
-    """Somebody asked the run to pause: running steps may finish, and no other step starts."""
+    """Somebody asked the run to pause: running steps may finish, and no other step starts.
+
+    Pipelines and graphs that are steps have one of their own.
+    """
 
     kind: ClassVar[str] = "pause_requested"
 
@@ -399,11 +441,14 @@ class StepCancelled(StepFact):
 
 @dataclass(slots=True)
 class StepHalted(StepFact):
-    """A step asked a person, and waits. It runs again, from its beginning, when the run is resumed."""
+    """A step waits for something, or runs a pipeline or graph that was paused.
+
+    It runs again, from its beginning, when the run is resumed.
+    """
 
     kind: ClassVar[str] = "step_halted"
-    questions: tuple[str, ...]
-    """The ids of the questions that it, or what runs in it, waits for."""
+    waits: tuple[Wait, ...]
+    """What it, or what runs in it, waits for; nothing if it was paused."""
     _: KW_ONLY
     attempt: int = 1
     duration_ms: float = 0.0
@@ -462,7 +507,12 @@ class StepRetried(Fact):
 
 def question_id(place: str, name: str = "") -> str:
     """Return the id of a question by its name and the place of its step. Attempts make no difference."""
-    return hashlib.sha256("\0".join((without_attempts(place), name)).encode()).hexdigest()[:12]
+    return wait_id(place, name)
+
+
+def wait_id(place: str, *names: str) -> str:
+    """Return the id of what a step at a place waits for, by its names."""
+    return hashlib.sha256("\0".join((without_attempts(place), *names)).encode()).hexdigest()[:12]
 
 
 # --- graphs ---
@@ -574,6 +624,11 @@ class QuestionAsked(StepFact):
     duration_ms: float = 0.0
     written: Written = field(default_factory=dict)
 
+    @property
+    def wait(self) -> Wait:
+        """The same, as what its step waits for."""
+        return Wait(what="question", id=self.id, deadline=self.deadline)
+
 
 @dataclass(slots=True)
 class AnswerGiven(StepFact):
@@ -591,6 +646,34 @@ class AnswerGiven(StepFact):
     rationale: str = ""
     """The reason for the answer, if one was given."""
     written: Written = field(default_factory=dict, compare=False, repr=False)
+
+
+@dataclass(slots=True)
+class WaitStarted(StepFact):
+    """A step sleeps, or waits for a message."""
+
+    kind: ClassVar[str] = "wait_started"
+    wait: Wait
+    _: KW_ONLY
+    value_schema: dict[str, JsonValue] | None = None
+    """JSON Schema of the value of the message."""
+    seen: int = 0
+    """How many messages to the run the step has looked at."""
+    attempt: int = 1
+
+
+@dataclass(slots=True)
+class WaitEnded(StepFact):
+    """A step has slept, has received a message, or waits for a message no longer."""
+
+    kind: ClassVar[str] = "wait_ended"
+    wait: Wait
+    _: KW_ONLY
+    number: int = 0
+    """Number of the message among all messages to the run, from 1; 0 if the time was over."""
+    value: Any = None
+    """The value of the message; in a fact from a log, and in a trace, its JSON."""
+    attempt: int = 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -684,18 +767,20 @@ class SpendingRecorded(Fact):
 
 @dataclass(slots=True, kw_only=True)
 class ToolEnded(Fact):
-    """A tool returned, or asked the model to try again."""
+    """A tool returned, asked the model to try again, or deferred its call."""
 
     kind: ClassVar[str] = "tool_ended"
     place: str
     tool: str
     """Identifies the tool call: the name, and a hash of the id and the arguments."""
     result: Any = None
-    """In a fact from a log, and in a trace, its JSON."""
+    """The result, or the metadata of a deferred call. In a fact from a log, and in a trace, its JSON."""
     retry: JsonValue = None
     """The message to the model, if the tool gave no result."""
     is_final: bool = False
     """Whether that message says that the tool failed, rather than asks to try again."""
+    deferred: Literal["approval", "call"] | None = None
+    """Whether the tool needs approval, or its result comes from outside."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -754,6 +839,8 @@ AnyFact: TypeAlias = (
     | BranchTimedOut
     | QuestionAsked
     | AnswerGiven
+    | WaitStarted
+    | WaitEnded
     | ValueWritten
     | MessagesAdded
     | RequestSent

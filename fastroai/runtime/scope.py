@@ -148,6 +148,7 @@ class Scope:
         "time",
         "tool_call",
         "tracer",
+        "variant",
     )
 
     def __init__(
@@ -235,6 +236,7 @@ class Scope:
             self.tracer = tracer
             self.listener = None if listener is None else on_this_loop(listener)
             self.step_id = name if kind == "step" else None
+            self.variant: str | None = None
         else:
             self.root = parent.root
             self.lock = parent.lock
@@ -245,6 +247,7 @@ class Scope:
                 parent.listener if listener is None else both(on_this_loop(listener), parent.listener)
             )
             self.step_id = name if kind == "step" else parent.step_id
+            self.variant = parent.variant
         if limits is not None:
             self._limit(limits, deps)
         if provider_limits:
@@ -648,7 +651,7 @@ class Scope:
         if self.root.process == THIS_PROCESS.id:
             return self
         scope = Scope("budget", self.root.name, parent=None, tracer=self.tracer, run_id=self.run_id)
-        scope.step_id = self.step_id
+        scope.step_id, scope.variant = self.step_id, self.variant
         scope.ceilings, scope.provider_limits = self.ceilings, self.provider_limits
         scope.agent_run = self.agent_run
         if self.account is not None or self.on_record:

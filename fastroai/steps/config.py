@@ -68,7 +68,8 @@ class ExecutionConfig:
     """The same as a `Budget`, which can say more, or a `SpendLimit`, or several; give one of the two. Not
     inherited."""
     trace: bool | NotGiven = NOT_GIVEN
-    """Whether spans are opened here and below; true unless given."""
+    """Whether spans are opened here and below; true unless given. Where a pipeline says `True` and nobody
+    gives a tracer, a `SimpleTracer` writes them to the standard log."""
     on_error: OnError | NotGiven = NOT_GIVEN
     """`"fail"` cancels what runs and raises; `"continue"` finishes what does not need the failed step."""
     on_step_start: OnStepStart | None = field(default=None, hash=False)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from time import perf_counter
 from types import MappingProxyType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, overload
@@ -23,6 +25,7 @@ from fastroai.errors import (
     ScopeClosedError,
 )
 from fastroai.human.asking import Ask
+from fastroai.human.waiting import Receive, sleep
 from fastroai.places import without_attempts
 from fastroai.records import NOT_GIVEN, NotGiven, RequestRecord, Tokens
 from fastroai.runtime import (
@@ -32,6 +35,7 @@ from fastroai.runtime import (
     RetryRules,
     Scope,
     blocking,
+    blocking_overloaded,
     loop_of_run,
     record_spending,
     run_blocking,
@@ -153,6 +157,7 @@ class StepContext(Generic[DepsT_co]):
         "_map_step",
         "_maps",
         "_started",
+        "_waits",
         "config",
         "deps",
         "is_over",
@@ -182,6 +187,8 @@ class StepContext(Generic[DepsT_co]):
         self.is_over = False
         """Whether this attempt is over: whatever still holds the context can call nothing through it."""
         self._asks = self._calls = self._maps = 0
+        self._waits: Counter[str] | None = None
+        """How often it has waited for each message, and slept under the empty name."""
         self.refusal: FastroAIError | None = None
         """What `record_usage` raised, which ends the step even where its code goes on."""
         self.uncertain: list[SharedCharge] = []
@@ -355,10 +362,13 @@ class StepContext(Generic[DepsT_co]):
         """Give these values under their names, as inputs and outputs, in this attempt."""
         outputs = {name: value for name, value in values.items() if self._is_output(name)}
         inputs = {name: value for name, value in values.items() if name not in outputs}
-        self._data = replace(
-            self._data,
-            inputs=MappingProxyType({**self._data.inputs, **inputs}) if inputs else self._data.inputs,
-            outputs=self._data.outputs.showing(outputs) if outputs else self._data.outputs,
+        data = self._data
+        self._data = StepData(
+            data.run,
+            MappingProxyType({**data.inputs, **inputs}) if inputs else data.inputs,
+            data.outputs.showing(outputs) if outputs else data.outputs,
+            data.visit,
+            data.reader,
         )
 
     def _is_output(self, name: str) -> bool:
@@ -758,6 +768,86 @@ class StepContext(Generic[DepsT_co]):
         )
         return asked.answered(self.scope, step_place(self.scope), self.visit)
 
+    async def sleep(self, until: timedelta | float | datetime, *, name: str | None = None) -> None:
+        """Sleep for some time, given as a `timedelta` or in seconds, or until a time with a time zone.
+
+        In a run that a store keeps, a sleep of more than 10 seconds halts the step. The other steps go on,
+        and the run ends `paused`, so that no process waits. From the end of the sleep on, `wake` resumes the
+        run: the step runs again from its beginning, agent calls and `ctx.once` give what is on record, and
+        this returns. Other sleeps wait in the process. Restarts do not move the end of a sleep, and an
+        attempt that is repeated does not sleep again. Sleeping costs no time of the attempt.
+
+        Args:
+            until: The duration or the end. A time that is over returns at once.
+            name: Tells this sleep from others of the step. By default they are counted, which does if they
+                come in the same order each time.
+
+        Raises:
+            ConfigurationError: the time has no time zone, or the duration is negative.
+        """
+        self._check_open()
+        place, name = step_place(self.scope), self._waited("") if name is None else name
+        await sleep(self.scope, place, self.visit, name, until)
+
+    sleep_sync = blocking(sleep, of="ctx", home=lambda *_, **__: loop_of_run())
+
+    @overload
+    async def receive(
+        self, name: str, value_type: type[T], *, timeout: float | None = ..., on_timeout: T | NotGiven = ...
+    ) -> T: ...
+    @overload
+    async def receive(
+        self, name: str, value_type: Any = ..., *, timeout: float | None = ..., on_timeout: Any = ...
+    ) -> Any: ...
+    async def receive(
+        self,
+        name: str,
+        value_type: Any = Any,
+        *,
+        timeout: float | None = None,
+        on_timeout: object = NOT_GIVEN,
+    ) -> Any:
+        """Receive the next message with a name, which somebody sends to the run with `send`.
+
+        If there is none, the step halts here, as with `ask`; `wake` resumes the run when the message has
+        come. Messages with one name are received in the order in which they were sent, each once. One that is
+        not of the type is passed over, with a warning.
+
+            paid = await ctx.receive("paid", Payment, timeout=timedelta(days=7).total_seconds())
+
+        Args:
+            name: The name of the message.
+            value_type: The type of the message.
+            timeout: Seconds, from when it is first waited for, after which no message is received here.
+            on_timeout: What is returned after that time; without it, `MessageTimedOut` is raised.
+
+        Raises:
+            MessageTimedOut: nobody sent one in time.
+            ConfigurationError: no store keeps the run, or an option cannot be meant.
+        """
+        self._check_open()
+        message = Receive(name=name, value_type=value_type, timeout=timeout, on_timeout=on_timeout)
+        place = step_place(self.scope)
+        return await message.received(self.scope, place, self.visit, self._waited(name))
+
+    @overload
+    def receive_sync(
+        self, name: str, value_type: type[T], *, timeout: float | None = ..., on_timeout: T | NotGiven = ...
+    ) -> T: ...
+    @overload
+    def receive_sync(
+        self, name: str, value_type: Any = ..., *, timeout: float | None = ..., on_timeout: Any = ...
+    ) -> Any: ...
+    @blocking_overloaded(receive, of="ctx", home=lambda *_, **__: loop_of_run())
+    def receive_sync(self, *args: Any, **options: Any) -> Any:
+        """`receive` for steps that are not `async`."""
+
+    def _waited(self, name: str) -> str:
+        if self._waits is None:
+            self._waits = Counter()
+        self._waits[name] += 1
+        return str(self._waits[name])
+
     @overload
     def ask_sync(
         self,
@@ -863,7 +953,7 @@ class StepContext(Generic[DepsT_co]):
         )
         scope = self.scope.in_this_process()
         scope.check_process()
-        record = replace(record, step_id=self.step_id)
+        record = replace(record, step_id=self.step_id, variant=self.scope.variant)
         stop = record_spending(scope, record)
         record_own_spending(scope, record)
         self.uncertain += charge_shared(scope, record)

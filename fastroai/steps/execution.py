@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from types import CoroutineType, MappingProxyType
@@ -41,11 +40,19 @@ def run_step(
     around each attempt.
     """
     started = perf_counter()
-    scope.attempt = used.attempt
     is_bounded = scope.tracer is not None or scope.budget is not None or config.total_timeout is not None
     if config.is_plain and not is_bounded:
-        return _attempt(step, StepContext(scope, data, deps, config, started, map_step), contract)
-    attempts = partial(_attempts, step, scope, data, deps, config, started, used, contract)
+        return _attempt(step, scope, data, deps, config, started, contract, used.attempt)
+
+    async def report(retry: Retry) -> None:
+        await scope.emit(step_retried(scope, retry))
+
+    one = _attempt if config.timeout is None else partial(_timed_attempt, config.timeout)
+    attempt_step = partial(one, step, scope, data, deps, config, started, contract)
+
+    def attempts() -> Coroutine[Any, Any, OutputT]:
+        return retry_calls(attempt_step, rules=config.retry_rules, scope=scope, on_retry=report, used=used)
+
     return _bounded(attempts, scope, data, config) if is_bounded else attempts()
 
 
@@ -78,48 +85,40 @@ async def _bounded(
         return await attempts()
 
 
-def _attempts(
+async def _timed_attempt(
+    seconds: float,
     step: BaseStep[DepsT, OutputT],
     scope: Scope,
     data: StepData,
     deps: DepsT,
     config: ResolvedConfig,
     started: float,
-    used: RetriesUsed,
     contract: BoundContract | None,
-) -> Coroutine[Any, Any, OutputT]:
-    def attempt_step(attempt: int) -> Coroutine[Any, Any, OutputT]:
-        scope.attempt = attempt
-        context = StepContext(scope, data, deps, config, started, map_step)
-        if config.timeout is None:
-            return _attempt(step, context, contract)
-        return _timed_attempt(step, context, contract, config.timeout)
-
-    async def report(retry: Retry) -> None:
-        await scope.emit(step_retried(scope, retry))
-
-    return retry_calls(attempt_step, rules=config.retry_rules, scope=scope, on_retry=report, used=used)
-
-
-async def _timed_attempt(
-    step: BaseStep[DepsT, OutputT],
-    context: StepContext[DepsT],
-    contract: BoundContract | None,
-    seconds: float,
+    attempt: int,
 ) -> OutputT:
-    scope = context.scope
     async with Clock(seconds, f"step {scope.name!r}", of_attempt=True) as clock:
-        context.attach_clock(clock)
         scope.add_clock(clock)
         try:
-            return await _attempt(step, context, contract)
+            return await _attempt(step, scope, data, deps, config, started, contract, attempt, clock)
         finally:
             scope.remove_clock(clock)
 
 
 async def _attempt(
-    step: BaseStep[DepsT, OutputT], context: StepContext[DepsT], contract: BoundContract | None
+    step: BaseStep[DepsT, OutputT],
+    scope: Scope,
+    data: StepData,
+    deps: DepsT,
+    config: ResolvedConfig,
+    started: float,
+    contract: BoundContract | None,
+    attempt: int,
+    clock: Clock | None = None,
 ) -> OutputT:
+    scope.attempt = attempt
+    context = StepContext(scope, data, deps, config, started, map_step)
+    if clock is not None:
+        context.attach_clock(clock)
     try:
         if contract is not None and contract.has_before:
             await contract.check_before(context)
@@ -146,8 +145,8 @@ async def _attempt(
         raise CancelledInside(context.step_id) from error
     finally:
         context.is_over = True
-        if context.scope.open_inside:
-            await context.scope.end_inside()
+        if scope.open_inside:
+            await scope.end_inside()
 
 
 def map_step(
@@ -177,7 +176,7 @@ def map_step(
             return await run_step(
                 step,
                 scope=scope,
-                data=replace(data, inputs=inputs, reader=reader, visit=None),
+                data=StepData(data.run, inputs, data.outputs, reader=reader),
                 deps=context.deps,
                 config=config,
                 contract=contract,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextvars import copy_context
 from typing import Any, TypeVar
 
+from fastroai.human.asking import is_halt
 from fastroai.runtime.isolation import in_context
 
 ItemT = TypeVar("ItemT")
@@ -19,14 +20,21 @@ async def run_bounded(
     """`one(index, item)` for each item, results in item order.
 
     Context variables that one item sets are not seen by the next. The first failure cancels what runs and is
-    raised as itself, not as a group. No task is left behind.
+    raised as itself, not as a group. No task is left behind. An item that waits for a person halts the whole
+    when all others are done or wait, too: so people see all questions, and no request is cut off.
     """
     results: dict[int, ResultT] = {}
+    halts: list[BaseException] = []
     waiting: Iterator[tuple[int, ItemT]] = iter(enumerate(items))
 
     async def work() -> None:
         for index, item in waiting:
-            results[index] = await in_context(one(index, item), copy_context())
+            try:
+                results[index] = await in_context(one(index, item), copy_context())
+            except BaseException as error:
+                if not is_halt(error):
+                    raise
+                halts.append(error)
 
     failure: BaseException | None = None
     try:
@@ -37,6 +45,8 @@ async def run_bounded(
         failure = failures.exceptions[0]
     if failure is not None:
         raise failure
+    if halts:
+        raise halts[0]
     if len(results) < len(items):
         raise asyncio.CancelledError  # something cancelled an item, which a task group passes over
     return [results[index] for index in range(len(items))]

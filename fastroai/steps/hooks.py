@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, get_args
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import NotGiven
@@ -17,10 +17,20 @@ logger = logging.getLogger("fastroai.steps")
 
 Nullary: TypeAlias = Callable[[], Awaitable[None] | None]
 """A hook that needs to know nothing of the event."""
+
+
+class OfError(Protocol):
+    """A hook that takes the exception of the event: its parameter is called so."""
+
+    def __call__(self, error: Exception) -> Awaitable[None] | None:
+        """Look at the exception."""
+        ...
+
+
 OnStepStart: TypeAlias = Callable[[StepStarted], Awaitable[None] | None] | Nullary
 OnStepSuccess: TypeAlias = Callable[[StepFinished], Awaitable[None] | None] | Nullary
-OnStepFailure: TypeAlias = Callable[[StepFailed], Awaitable[None] | None] | Nullary
-OnRetry: TypeAlias = Callable[[StepRetried], Awaitable[None] | None] | Nullary
+OnStepFailure: TypeAlias = Callable[[StepFailed], Awaitable[None] | None] | OfError | Nullary
+OnRetry: TypeAlias = Callable[[StepRetried], Awaitable[None] | None] | OfError | Nullary
 
 _EVENTS: Mapping[str, type[RunEvent]] = {
     "on_step_start": StepStarted,
@@ -58,14 +68,14 @@ class HookOptions(Protocol):
 class Hooks:
     """The hooks of some configurations, with the event that each is for, in the order in which they run."""
 
-    functions: tuple[tuple[type[RunEvent], Callable[..., Awaitable[None] | None]], ...] = ()
+    functions: tuple[tuple[type[RunEvent], _Hook], ...] = ()
 
     @classmethod
     def of(cls, *configs: HookOptions) -> Hooks:
         """Those of all the configurations: hooks add to each other, none replaces another."""
         return cls(
             tuple(
-                (event_type, function)
+                (event_type, _Hook(function, _takes(function)))
                 for option, event_type in _EVENTS.items()
                 for config in configs
                 if not isinstance(function := getattr(config, option), NotGiven) and function is not None
@@ -85,36 +95,57 @@ class Hooks:
 
     async def tell(self, event: RunEvent) -> None:
         """Call those that are for this event, one after the other."""
-        for event_type, function in self.functions:
+        for event_type, hook in self.functions:
             if isinstance(event, event_type):
-                await _call(function, event)
+                await hook.call(event)
 
 
-def _takes_nothing(function: Callable[..., object]) -> bool:
-    """Return whether a hook can be called without the event only. Some built-ins do not say, and get it."""
+def _takes(function: Callable[..., object]) -> Literal["nothing", "event", "error"]:
+    """Return what a hook is called with. Some built-ins do not say, and get the event."""
     try:
-        inspect.signature(function).bind("event")
+        signature = inspect.signature(function)
+        signature.bind("event")
     except TypeError:
-        return True
+        return "nothing"
     except ValueError:
-        return False
-    return False
-
-
-async def _call(function: Callable[..., Awaitable[None] | None], event: RunEvent) -> None:
-    """Call a hook. What goes wrong in it is logged; only being cancelled from outside goes on."""
-    task = asyncio.current_task()
-    cancellations = 0 if task is None else task.cancelling()
+        return "event"
+    if next(iter(signature.parameters)) == "error":
+        return "error"
     try:
-        result = function() if _takes_nothing(function) else function(event)
-        if inspect.isawaitable(result):
-            await result
-    except asyncio.CancelledError:
-        if task is None or task.cancelling() > cancellations:
-            raise
-        logger.exception("hook %r was cancelled by itself; the run is not affected", function)
-    except Exception:
-        logger.exception("hook %r failed; the run is not affected", function)
+        (parameter, *_) = inspect.signature(function, eval_str=True).parameters.values()
+    except Exception:  # the text of an annotation is any code, such as a name that only type checkers know
+        return "event"
+    kinds = get_args(parameter.annotation) or (parameter.annotation,)
+    is_error = any(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds)
+    return "error" if is_error else "event"
+
+
+@dataclass(frozen=True, slots=True)
+class _Hook:
+    function: Callable[..., Awaitable[None] | None]
+    takes: Literal["nothing", "event", "error"]
+
+    async def call(self, event: RunEvent) -> None:
+        """Call it. What goes wrong in it is logged; only being cancelled from outside goes on."""
+        task = asyncio.current_task()
+        cancellations = 0 if task is None else task.cancelling()
+        try:
+            result = self._called(event)
+            if inspect.isawaitable(result):
+                await result
+        except asyncio.CancelledError:
+            if task is None or task.cancelling() > cancellations:
+                raise
+            logger.exception("hook %r was cancelled by itself; the run is not affected", self.function)
+        except Exception:
+            logger.exception("hook %r failed; the run is not affected", self.function)
+
+    def _called(self, event: RunEvent) -> Awaitable[None] | None:
+        if self.takes == "nothing":
+            return self.function()
+        if self.takes == "error" and isinstance(event, StepFailed | StepRetried):
+            return self.function(event.error)
+        return self.function(event)
 
 
 def check_hooks(config: HookOptions) -> None:
@@ -122,7 +153,9 @@ def check_hooks(config: HookOptions) -> None:
     for option in _EVENTS:
         function = getattr(config, option)
         if not isinstance(function, NotGiven) and function is not None and not callable(function):
-            raise ConfigurationError(option, function, "a function that takes the event or nothing, or None")
+            raise ConfigurationError(
+                option, function, "a function that takes the event, the exception or nothing, or None"
+            )
 
 
 @dataclass(frozen=True, slots=True)

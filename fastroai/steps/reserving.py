@@ -257,6 +257,7 @@ class Spend:
             units=self._units,
             agent=self._scope.name if self._scope.kind == "agent" else None,
             step_id=self._scope.step_id,
+            variant=self._scope.variant,
             waited_ms=self._waited_ms,
             started_at=self._started_at,
             duration_ms=(perf_counter() - self._started) * 1000,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from decimal import Decimal, localcontext
+from typing import Any
 
-from fastroai.records import EXACT, RequestRecord, usd_to_microcents
+from fastroai.calls.response import ChatResponse
+from fastroai.records import EXACT, RequestRecord, Usage, usd_to_microcents
 from fastroai.runtime import Scope
 from fastroai.usage import UsageReport
 
@@ -43,6 +45,10 @@ class StepUsage:
         """A snapshot of what a scope has counted."""
         with scope.lock:
             usage, records = scope.usage.copy(), tuple(scope.records)
+        return cls._of(usage, records, processing_time_ms)
+
+    @classmethod
+    def _of(cls, usage: Usage, records: tuple[RequestRecord, ...], processing_time_ms: float) -> StepUsage:
         return cls(
             cost_usd=usage.cost_usd,
             cost_complete=usage.cost_complete,
@@ -62,6 +68,11 @@ class StepUsage:
             processing_time_ms=processing_time_ms,
             records=records,
         )
+
+    @classmethod
+    def from_chat_response(cls, response: ChatResponse[Any]) -> StepUsage:
+        """Return the usage of one agent call, to add to that of others with `+` or `sum`."""
+        return cls._of(response.usage, response.records, response.processing_time_ms)
 
     def __add__(self, other: StepUsage) -> StepUsage:
         """Both together: of visits to a node, or of steps; times add up too."""

@@ -78,7 +78,7 @@ class NodeVisit(Generic[ContextT]):
         self.writes, self._new_talk, self._on_write = writes, new_talk, on_write
         self.written: dict[str, object] = {}
         """What it has written before its end."""
-        self.kept: dict[str, object] = {}
+        self.kept: dict[str, object] = self.written
         """The same, or what the attempt before wrote, as long as this one has written nothing."""
         self.talk_so_far: Talk[ContextT] | None = None
         """The conversation of this attempt, if it has one yet."""

@@ -41,6 +41,8 @@ from fastroai.runtime.facts import (
     StopRequested,
     ToolEnded,
     ValueWritten,
+    WaitEnded,
+    WaitStarted,
 )
 from fastroai.store.definitions import definition_at, needs_of
 
@@ -200,7 +202,7 @@ class Attempts:
                     self._end(open_draft, "incomplete", entry.at)
             case QuestionAsked(name="") | AnswerGiven(name=""):
                 self._read_pause_node(entry)
-            case QuestionAsked() | AnswerGiven():
+            case QuestionAsked() | AnswerGiven() | WaitStarted() | WaitEnded():
                 pass
             case RequestSent():
                 self._sent[entry.id] = spent = self._spend(entry.request.place, entry.record, entry.at)

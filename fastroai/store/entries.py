@@ -135,5 +135,9 @@ class RunHeader:
     tenant: str | None = None
     questions: tuple[int, ...] = ()
     """Positions in the log of the questions that wait for an answer, first asked first."""
+    receives: tuple[tuple[int, str], ...] = ()
+    """Positions in the log at which steps wait for messages, with the names of these."""
+    due_at: datetime | None = None
+    """Time from which a paused run can go on: something that it waits for has come, or its time is over."""
     later_days: tuple[date, ...] = ()
     """The days (UTC) after that of `started_at` on which a process had the run."""

@@ -36,6 +36,8 @@ from fastroai.runtime.facts import (
     StopRequested,
     ToolEnded,
     ValueWritten,
+    WaitEnded,
+    WaitStarted,
 )
 from fastroai.store.attempts import StepAttempt
 from fastroai.store.definitions import kind_of
@@ -121,7 +123,9 @@ def _sentences(
             case StepHalted():
                 running.pop(entry.place, None)
                 halted = _cost(ended.get((entry.place, entry.at)))
-                yield entry, f"{entry.place}: halted, and waits for an answer{halted}"
+                waits = ", ".join(f"and {wait}" for wait in entry.waits)
+                why = waits or "because a pause was requested"
+                yield entry, f"{entry.place}: halted, {why}{halted}"
             case QuestionAsked(name=name) if name:
                 yield entry, f"{entry.place}: asks a person (question {entry.id})"
             case QuestionAsked():
@@ -132,6 +136,12 @@ def _sentences(
                 who = entry.reviewer or "a person"
                 why = f", because {entry.rationale}" if entry.rationale else ""
                 yield entry, f"{entry.place}: {who} has answered{why}"
+            case WaitStarted(wait=wait):
+                yield entry, f"{entry.place}: {wait}"
+            case WaitEnded(wait=wait, number=number):
+                what = "has slept" if wait.what == "sleep" else f"message {wait.name!r} has not come in time"
+                received = f"has received message {wait.name!r} (number {number})"
+                yield entry, f"{entry.place}: {received if number else what}"
             case ReplayDiverged():
                 what = "sends another request than the one on record, which is paid for"
                 yield entry, f"{entry.place}: agent call {entry.call} {what}"

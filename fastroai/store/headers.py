@@ -56,8 +56,18 @@ def signal_key(header: RunHeader) -> str:
     return f"signal:{header.run_id}:{header.epoch}"
 
 
+def mail_key(header: RunHeader) -> str:
+    """Return the key of the messages to a run."""
+    return f"mail:{header.run_id}:{header.epoch}"
+
+
+def line_key(header: RunHeader) -> str:
+    """Return the key of the line of callers that wait for a run."""
+    return f"line:{header.run_id}:{header.epoch}"
+
+
 def run_of(key: str) -> tuple[str, str]:
-    """Return the run id and the epoch in a key of a log or signal. Keys of format 1 have no epoch."""
+    """Return the run id and the epoch in a key of a run. Keys of format 1 have no epoch."""
     rest = key.partition(":")[2]
     run_id, _, epoch = rest.rpartition(":")
     return (run_id, epoch) if run_id and _EPOCH.fullmatch(epoch) else (rest, "")
@@ -65,14 +75,14 @@ def run_of(key: str) -> tuple[str, str]:
 
 def keys_of(header: RunHeader) -> tuple[str, ...]:
     """Return all keys of a run besides its header."""
-    return log_key(header), signal_key(header)
+    return log_key(header), signal_key(header), line_key(header), mail_key(header)
 
 
 async def keys_of_id(store: RunStore, run_id: str) -> list[str]:
     """Return these keys for all runs that ever had this id, for a run whose header cannot be read."""
     return [
         found.key
-        for prefix in (f"log:{run_id}", f"signal:{run_id}")
+        for prefix in (f"{kind}:{run_id}" for kind in ("log", "signal", "line", "mail"))
         async for found in keys_with(store, prefix)
         if run_of(found.key)[0] == run_id
     ]
@@ -127,13 +137,33 @@ class FoundHeader:
     now: datetime
     """Time of the store's own clock when the header was read."""
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a process has the run, as far as the lease and the process itself tell."""
+        return is_running(self.header, self.now)
+
     def check_not_running(self) -> None:
         """Raise `RunInProgress` if a process holds the lease of the run."""
+        if self.is_running:
+            raise self.in_progress()
+
+    def in_progress(self) -> RunInProgress:
+        """Return the error for a run that another process has, or has had meanwhile and may have ended."""
         header = self.header
-        if is_running(header, self.now):
-            assert header.owner is not None
-            assert header.lease_until is not None
-            raise RunInProgress(header.run_id, header.owner, header.lease_until)
+        owner = header.owner or "another process"
+        return RunInProgress(header.run_id, owner, header.lease_until or self.now)
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the process of the run has died."""
+        header = self.header
+        return header.status == "running" and header.owner is not None and not is_running(header, self.now)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the run is paused, and something has come that it waits for, or its time is over."""
+        header = self.header
+        return header.status == "paused" and header.due_at is not None and header.due_at <= self.now
 
 
 async def read_header(store: RunStore, run_id: str) -> FoundHeader:
@@ -165,6 +195,15 @@ def is_running(header: RunHeader, now: datetime) -> bool:
         and header.lease_until > now
         and not is_dead(header.owner)
     )
+
+
+async def read_log_from(store: RunStore, header: RunHeader, first: int) -> dict[int, AnyFact]:
+    """Read the entries of a run from a position on, by position. Raises as `read_log`."""
+    stored = (await store.read(log_key(header), after=first - 1)).values
+    return {
+        position: entry_in_store(header.run_id, position, value)
+        for position, value in enumerate(stored, first)
+    }
 
 
 async def read_log(store: RunStore, header: RunHeader) -> list[AnyFact]:

@@ -24,11 +24,11 @@ from fastroai.runtime.options import check_count
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.entries import RunHeader
 from fastroai.store.headers import (
+    FoundHeader,
     check_run_id,
     decode_header,
     encode_header,
     header_key,
-    is_running,
     keys_of,
     keys_of_id,
     keys_with,
@@ -40,11 +40,13 @@ from fastroai.store.index import (
     Find,
     Indexed,
     add_to_index,
+    due_runs,
     held_run,
     index_keys,
     indexed,
     run_in_index,
 )
+from fastroai.store.open_questions import Question, asked_at
 from fastroai.store.payloads import PayloadCodec, check_codec, unseal_text
 from fastroai.store.run_store import RunStore
 from fastroai.store.snapshot import RunSnapshot, RunState
@@ -82,15 +84,17 @@ class RunSummary:
     forked_from: str | None = None
     tags: tuple[str, ...] = ()
     tenant: str | None = None
+    due_at: datetime | None = None
+    """Time from which `wake` takes up a paused run; `None` if it waits for somebody to resume it."""
 
     @classmethod
-    def of(cls, header: RunHeader, now: datetime) -> RunSummary:
+    def of(cls, found: FoundHeader) -> RunSummary:
         """What a header says at a time of the store's own clock."""
-        interrupted = header.status == "running" and header.owner is not None and not is_running(header, now)
+        header = found.header
         return cls(
             run_id=header.run_id,
             pipeline=header.pipeline,
-            status="interrupted" if interrupted else header.status,
+            status="interrupted" if found.is_interrupted else header.status,
             started_at=header.started_at,
             updated_at=header.updated_at,
             requests=header.requests,
@@ -101,6 +105,7 @@ class RunSummary:
             forked_from=header.forked_from,
             tags=header.tags,
             tenant=header.tenant,
+            due_at=header.due_at,
         )
 
 
@@ -170,11 +175,24 @@ class RunHistory:
                 break
         return (*found, *unreadable)[:limit]
 
+    async def due(self, pipeline: str) -> tuple[RunSummary, ...]:
+        """Return the paused runs of a pipeline or graph that can go on, which `wake` resumes.
+
+        They sleep no longer, what they wait for has come, or the time for it is over. Those that have been
+        due for longest come first.
+        """
+        now, found = await self._now(), list[RunSummary]()
+        async for entry in due_runs(self._store, pipeline, now):
+            with suppress(*_UNREADABLE):
+                held = await held_run(self._store, entry)
+                if held is not None and held.is_due and entry.key in index_keys(held.header):
+                    found.append(self._summary(held))
+        return tuple(found)
+
     async def summary(self, run_id: str) -> RunSummary:
         """A run at a glance. Raises as `header`."""
         check_run_id(run_id)
-        found = await read_header(self._store, run_id)
-        return self._summary(found.header, found.now)
+        return self._summary(await read_header(self._store, run_id))
 
     async def header(self, run_id: str) -> RunHeader:
         """Return the header of a run: what is on record of it besides its log.
@@ -199,8 +217,13 @@ class RunHistory:
         found = await read_header(self._store, run_id)
         trace = await self._trace(found.header)
         # The log was read later, and it is the truth. Only the header knows whether a process has the run.
-        has_died = trace.ended is None and RunSummary.of(found.header, found.now).status == "interrupted"
-        return RunSnapshot(status="interrupted" if has_died else trace.status, trace=trace)
+        has_died = trace.ended is None and found.is_interrupted
+        asked = asked_at(found.header.questions, dict(enumerate(trace.entries, 1)))
+        return RunSnapshot(
+            status="interrupted" if has_died else trace.status,
+            trace=trace,
+            questions=tuple(Question.of(one, found.header) for one in asked),
+        )
 
     async def _trace(self, header: RunHeader) -> RunTrace:
         from fastroai.store.trace import RunTrace
@@ -379,7 +402,8 @@ class RunHistory:
         async for found in keys_with(self._store, prefix):
             run_id = found.key.removeprefix(prefix)
             try:
-                yield self._summary(decode_header(run_id, found.value), now)
+                header = decode_header(run_id, found.value)
+                yield self._summary(FoundHeader(header=header, revision=found.revision, now=now))
             except _UNREADABLE as error:
                 yield _unreadable(run_id, error)
 
@@ -394,13 +418,13 @@ class RunHistory:
                 yield entry, _unreadable(entry.run_id, error)
             else:
                 fits = held is not None and entry.key in index_keys(held.header)
-                yield entry, self._summary(held.header, held.now) if held is not None and fits else None
+                yield entry, self._summary(held) if held is not None and fits else None
 
     async def _now(self) -> datetime:
         return (await self._store.read(header_key(""))).now
 
-    def _summary(self, header: RunHeader, now: datetime) -> RunSummary:
-        summary = RunSummary.of(header, now)
+    def _summary(self, found: FoundHeader) -> RunSummary:
+        summary = RunSummary.of(found)
         if summary.error is None:
             return summary
         error_type, colon, message = summary.error.partition(": ")

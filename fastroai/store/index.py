@@ -1,6 +1,7 @@
 """Index entries: runs are found without reading all of them.
 
-There are indexes by start, status, pipeline, tag, tenant and day, and one of runs that wait for an answer.
+There are indexes by start, status, pipeline, tag, tenant and day, one of runs that wait for an answer, and
+one by the time from which paused runs can go on.
 
 An entry is a key beside the header of a run, and the header stays the truth. Entries are written before the
 header and removed after it, so a process that dies leaves an entry too many, never one too few. A reader
@@ -28,6 +29,8 @@ from fastroai.store.run_store import RunStore, StoredKey
 PREFIX: Final = "index:"
 _DAY: Final = f"{PREFIX}day:"
 """Key prefix of the index by day. Days are not hashed, because they are looked up in order."""
+_DUE: Final = "due"
+"""Name of the index by time at which runs are due, which is in order too, for each pipeline."""
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _LAST: Final = 10**18 - 1
@@ -79,8 +82,10 @@ def index_keys(header: RunHeader) -> tuple[str, ...]:
         facets.append(("tenant", header.tenant))
     if header.questions:
         facets.append(("asks", ""))
-    days = (f"{_DAY}{day.isoformat()}:" for day in header.later_days)
-    return tuple(prefix + place for prefix in (*(_prefix(*facet) for facet in facets), *days))
+    in_order = [f"{_DAY}{day.isoformat()}:" for day in header.later_days]
+    if header.due_at is not None:
+        in_order.append(_due_until(header.pipeline, header.due_at))
+    return tuple(prefix + place for prefix in (*(_prefix(*facet) for facet in facets), *in_order))
 
 
 def run_in_index(key: str) -> Indexed:
@@ -137,6 +142,14 @@ async def held_later(store: RunStore, first: date, last: date) -> AsyncIterator[
         yield run_in_index(found.key)
 
 
+async def due_runs(store: RunStore, pipeline: str, now: datetime) -> AsyncIterator[Indexed]:
+    """Yield the runs of a pipeline or graph that are due by now, those that are due for longest first."""
+    async for found in keys_with(store, _due_prefix(pipeline)):
+        if found.key > f"{_due_until(pipeline, now)};":
+            return
+        yield run_in_index(found.key)
+
+
 class _Cursor:
     """A cursor over one index, in order."""
 
@@ -168,9 +181,21 @@ def _prefix(what: str, value: str) -> str:
     return f"{PREFIX}{what}:{hashlib.sha256(value.encode()).hexdigest()[:32] if value else ''}:"
 
 
+def _due_prefix(pipeline: str) -> str:
+    return f"{_prefix(_DUE, pipeline).removesuffix(':')}-"
+
+
+def _due_until(pipeline: str, at: datetime) -> str:
+    return f"{_due_prefix(pipeline)}{_microseconds(at):018}:"
+
+
 def _newest_first(at: datetime) -> str:
     """Return a time as text that sorts later times first."""
-    return f"{_LAST - max((at - _BEGINNING) // _MICROSECOND, 0):018}"
+    return f"{_LAST - _microseconds(at):018}"
+
+
+def _microseconds(at: datetime) -> int:
+    return max((at - _BEGINNING) // _MICROSECOND, 0)
 
 
 async def _add(store: RunStore, key: str, value: bytes) -> None:

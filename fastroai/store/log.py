@@ -8,7 +8,7 @@ from functools import cached_property
 from fastroai.errors import trace_source_of
 from fastroai.places import is_in
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import NOWHERE, AnyFact, QuestionAsked, RunFinished
+from fastroai.runtime.facts import NOWHERE, AnyFact, QuestionAsked, RunFinished, Wait, WaitEnded, WaitStarted
 from fastroai.store.runs import DurableRun
 from fastroai.store.signals import Signal
 from fastroai.store.telling import as_told
@@ -29,20 +29,45 @@ class Log:
         """Facts that no store keeps."""
         self.finished: RunFinished | None = None
         """The fact with which the run ended, if no exception ended it."""
-        self.heed: Callable[[Signal], None] = lambda signal: None
-        """Does what is asked of the run, if its process knows how."""
-        self.asked: dict[str, tuple[str, QuestionAsked]] = {}
-        """The questions that wait for an answer, by id, with their places, as this process has asked them."""
+        self.heeding: dict[Scope, Callable[[Signal], None]] = {}
+        """What does what is asked of the run, by scope: the outermost one, then those that are its steps."""
+        self.is_pausing = False
+        """Whether somebody has asked the run to pause."""
+        self.asked: dict[str, QuestionAsked] = {}
+        """The questions that wait for an answer, by id, as this process has asked them."""
+        self.waiting: dict[str, WaitStarted] = {} if run is None else run.recorded.waiting
+        """What steps wait for, or have waited for, besides questions, by id, as they first did."""
+        self.waited: dict[str, WaitEnded] = {} if run is None else run.recorded.waited
+        """What they wait for no longer, by id."""
+        self.received: dict[str, int] = {}
+        """By name, the number of the last message that was received."""
+        for ended in self.waited.values():
+            name = ended.wait.name
+            self.received[name] = max(ended.number, self.received.get(name, 0))
+        self._waits: dict[str, tuple[str, Wait]] = {}
+        """What halted steps wait for, by id, with their places."""
         self._is_over = False
 
-    def ask(self, question: QuestionAsked, stored: QuestionAsked, place: str) -> None:
-        """Keep a question of the step at a place, which halts for it. From any thread."""
-        self.asked[question.id] = place, question
-        self.note(question, stored)
+    def heed(self, signal: Signal) -> None:
+        """Do what is asked of the run, from any thread.
 
-    def asked_in(self, place: str) -> tuple[str, ...]:
-        """Return the ids of the questions that were asked in a step or beneath it, first asked first."""
-        return tuple(one for one, (asked_at, _) in self.asked.items() if is_in(asked_at, place))
+        A pause reaches the runs inside too, also those that begin later. A cancellation reaches them through
+        the outermost run.
+        """
+        self.is_pausing |= signal == "pause"
+        for heed in [*self.heeding.values()][: None if signal == "pause" else 1]:
+            heed(signal)
+
+    def halt(self, fact: QuestionAsked | WaitStarted, stored: AnyFact | None, place: str) -> None:
+        """Keep what the step at a place waits for, which halts it. From any thread."""
+        self._waits[fact.wait.id] = place, fact.wait
+        if isinstance(fact, QuestionAsked):
+            self.asked[fact.id] = fact
+        self.note(fact, stored)
+
+    def waits_in(self, place: str) -> tuple[Wait, ...]:
+        """Return what a step, or what runs in it, waits for, first halted first."""
+        return tuple(wait for halted_at, wait in self._waits.values() if is_in(halted_at, place))
 
     def note(self, fact: AnyFact, stored: AnyFact | None = None) -> None:
         """Keep a fact, from any thread. A store gets it soon, at the latest with the next commit.

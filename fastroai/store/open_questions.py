@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from pydantic import JsonValue
 
 from fastroai.errors import RunCorrupt, RunFromNewerVersion, RunFromOlderVersion
-from fastroai.runtime.facts import AnyFact, QuestionAsked
-from fastroai.store.entries import RunHeader, entry_in_store
-from fastroai.store.headers import is_running, log_key
+from fastroai.runtime.facts import AnswerGiven, AnyFact, Part, QuestionAsked, Wait
+from fastroai.store.entries import RunHeader
+from fastroai.store.headers import FoundHeader, is_running, read_log_from
 from fastroai.store.index import Find, held_run, indexed
-from fastroai.store.payloads import PayloadCodec, unseal
+from fastroai.store.payloads import PayloadCodec
 from fastroai.store.run_store import RunStore
+from fastroai.store.unsealing import unseal_question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenQuestion:
-    """A question of a run to a person that has no answer yet."""
+class Answer:
+    """What a person has answered."""
+
+    value: JsonValue
+    reviewer: str
+    """The person who answered, if that is known."""
+    rationale: str
+    """The reason for the answer, if one was given."""
+    given_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question of a run to a person."""
 
     id: str
     """Identifies the question among those of all runs: pass it to `Inbox.answer`."""
@@ -29,8 +43,8 @@ class OpenQuestion:
     node: str
     """The step or node that asks."""
     visit: int
-    question: JsonValue
-    """The question, as JSON. That of a pause node is the output of the node."""
+    question: Any
+    """The question, as JSON; of a pause node, the output of the node, as it is in the run's result."""
     answer_schema: dict[str, JsonValue] | None
     """JSON Schema of the answer when the question was asked; `None` if the node declares no type of it."""
     options: tuple[JsonValue, ...] | None
@@ -40,65 +54,81 @@ class OpenQuestion:
     asked_at: datetime
     deadline: datetime | None
     """Time after which no answer is taken."""
-    tags: tuple[str, ...]
-    tenant: str | None
+    tags: tuple[str, ...] = ()
+    tenant: str | None = None
+    answer: Answer | None = None
+    """The answer on record."""
+    closed: str = ""
+    """The reason why it takes no answer, for people; empty while it is open."""
+
+    @classmethod
+    def of(cls, asked: QuestionAsked, run: RunHeader | Part) -> Question:
+        """Return a question, whose values are unsealed, in the form that people see.
+
+        `run` is the header of the run; or the outermost pipeline or graph, if no store has the run.
+        """
+        header = run if isinstance(run, RunHeader) else None
+        return cls(
+            id=f"{run.run_id}:{asked.id}",
+            run_id=run.run_id,
+            pipeline=run.pipeline if isinstance(run, RunHeader) else run.name,
+            node=asked.step_id,
+            visit=asked.visit,
+            question=asked.question,
+            answer_schema=asked.answer_schema,
+            options=asked.options,
+            to=asked.to,
+            asked_at=asked.at,
+            deadline=None if asked.deadline is None else datetime.fromtimestamp(asked.deadline, UTC),
+            tags=() if header is None else header.tags,
+            tenant=None if header is None else header.tenant,
+        )
 
 
-def question_of(asked: QuestionAsked, header: RunHeader, codec: PayloadCodec | None) -> OpenQuestion:
-    """Return a question in the form that people see."""
-    options = asked.options
-    return OpenQuestion(
-        id=f"{header.run_id}:{asked.id}",
-        run_id=header.run_id,
-        pipeline=header.pipeline,
-        node=asked.step_id,
-        visit=asked.visit,
-        question=unseal(asked.question, codec),
-        answer_schema=asked.answer_schema,
-        options=None if options is None else tuple(unseal(one, codec) for one in options),
-        to=asked.to,
-        asked_at=asked.at,
-        deadline=None if asked.deadline is None else datetime.fromtimestamp(asked.deadline, UTC),
-        tags=header.tags,
-        tenant=header.tenant,
-    )
-
-
-def positions_of(questions: Collection[str], entries: Iterable[AnyFact]) -> tuple[int, ...]:
-    """Return where in a log the questions with these ids were last asked."""
+def positions_of(waits: Collection[Wait], entries: Iterable[AnyFact]) -> tuple[int, ...]:
+    """Return where in a log the questions among these were last asked."""
     asked = {
         entry.id: position for position, entry in enumerate(entries, 1) if isinstance(entry, QuestionAsked)
     }
-    return tuple(asked[question] for question in questions)
+    return tuple(asked[one.id] for one in waits if one.what == "question")
 
 
 async def open_questions(
     store: RunStore, find: Find, codec: PayloadCodec | None, limit: int | None
-) -> tuple[OpenQuestion, ...]:
+) -> tuple[Question, ...]:
     """Return the open questions of the runs that match. See `Inbox.list`."""
-    found: list[OpenQuestion] = []
+    found: list[Question] = []
     async for entry in indexed(store, find):
         try:
             held = await held_run(store, entry)
         except (RunCorrupt, RunFromNewerVersion, RunFromOlderVersion):
             continue  # nothing says that it still asks
-        # The header has them before the log says that the run waits: until then, the process has the run.
-        if held is not None and held.header.questions and not is_running(held.header, held.now):
-            found += await _questions_of(store, held.header, codec)
+        if held is not None:
+            found += await questions_of_run(store, held, codec)
         if limit is not None and len(found) >= limit:
             break
     return tuple(found[:limit])
 
 
-async def _questions_of(store: RunStore, header: RunHeader, codec: PayloadCodec | None) -> list[OpenQuestion]:
-    first = min(header.questions)
-    stored = (await store.read(log_key(header), after=first - 1)).values
-    found = []
-    for position in header.questions:
-        if position - first >= len(stored):
-            continue  # the process died before the question was stored, so the run asks it anew
-        asked = entry_in_store(header.run_id, position, stored[position - first])
-        if not isinstance(asked, QuestionAsked):
-            continue  # another report came first
-        found.append(question_of(asked, header, codec))
-    return found
+async def questions_of_run(
+    store: RunStore, found: FoundHeader, codec: PayloadCodec | None
+) -> tuple[Question, ...]:
+    """Return the open questions of a run, first asked first. Of its log, read what follows the first one."""
+    header = found.header
+    # The header has them before the log says that the run waits: until then, the process has the run.
+    if not header.questions or is_running(header, found.now):
+        return ()
+    entries = await read_log_from(store, header, min(header.questions))
+    return tuple(
+        Question.of(unseal_question(one, codec), header) for one in asked_at(header.questions, entries)
+    )
+
+
+def asked_at(positions: Iterable[int], entries: Mapping[int, AnyFact]) -> Iterator[QuestionAsked]:
+    """Yield the questions at these positions of a log that nobody has answered since."""
+    answered = {one.id: position for position, one in entries.items() if isinstance(one, AnswerGiven)}
+    for position in positions:
+        asked = entries.get(position)
+        # Else the process died before the question was stored, or another report came first.
+        if isinstance(asked, QuestionAsked) and answered.get(asked.id, 0) < position:
+            yield asked

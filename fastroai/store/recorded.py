@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise, takewhile
 from operator import itemgetter
-from typing import TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from pydantic import JsonValue
 
@@ -46,8 +46,10 @@ from fastroai.runtime.facts import (
     StopRequested,
     ToolEnded,
     ValueWritten,
+    WaitEnded,
+    WaitStarted,
 )
-from fastroai.store.definitions import definition_at, steps_in
+from fastroai.store.definitions import definition_at, kind_of, steps_in
 
 PartEntry: TypeAlias = (
     RunFinished
@@ -70,6 +72,10 @@ PartEntry: TypeAlias = (
 
 Stretch: TypeAlias = Sequence[tuple[int, PartEntry]]
 """What one process did of a pipeline or graph, with positions in the log."""
+
+
+_TAKEN_OVER: Final = (StepFinished, StepRetried, OnceStarted, OnceDone, OnceFailed)
+"""What the fork of a pipeline has from the other run. Its own first fact is another one."""
 
 
 @dataclass(slots=True)
@@ -109,13 +115,17 @@ class RecordedRun:
         """The questions, by id, as they were first asked."""
         self.answers: dict[str, AnswerGiven] = {}
         """The last answer to each question that has one, by id."""
+        self.waiting: dict[str, WaitStarted] = {}
+        """What steps have waited for besides, by id, as they first did. This process adds to it."""
+        self.waited: dict[str, WaitEnded] = {}
+        """What they wait for no longer, by id. This process adds to it."""
         self.values: dict[str, object] = {}
         """Outputs that were read already, by place."""
         self.ended: RunFinished | None = None
         self.taken_over = 0
-        """The position of the last output that the run has from the one that it is a fork of."""
-        if self.opened.forked_from is not None:
-            after = takewhile(lambda entry: isinstance(entry, StepFinished), entries[1:])
+        """The position of the last fact that the run of a pipeline has from the one that it is a fork of."""
+        if self.opened.forked_from is not None and kind_of(self.opened.definition) == "pipeline":
+            after = takewhile(lambda entry: isinstance(entry, _TAKEN_OVER), entries[1:])
             self.taken_over = 1 + sum(1 for _ in after)
         self._resumed_at: list[int] = []
         self._progress: dict[str, RetriesUsed] = {}
@@ -188,6 +198,10 @@ class RecordedRun:
                 self.asked.setdefault(entry.id, entry)
             case AnswerGiven():
                 self.answers[entry.id] = entry
+            case WaitStarted():
+                self.waiting.setdefault(entry.wait.id, entry)
+            case WaitEnded():
+                self.waited[entry.wait.id] = entry
             case StepCancelled() | StepHalted() | EdgesResolved() | BranchTimedOut():
                 pass
             case ValueWritten() | MessagesAdded() | ReplayDiverged():
@@ -285,11 +299,11 @@ class RecordedRun:
     @property
     def seconds(self) -> float:
         """For how long it has run, in all processes that it was in, as far as they have told."""
-        spent, began = timedelta(0), self.opened.at
+        spent, began, is_fork = timedelta(0), self.opened.at, self.opened.forked_from is not None
         last = began
         for entry in self.entries:
-            if isinstance(entry, AnswerGiven):
-                continue  # given while no process had the run
+            if isinstance(entry, AnswerGiven) or (is_fork and entry.timestamp < self.opened.timestamp):
+                continue  # given while no process had the run; or of the run that it is a fork of
             if isinstance(entry, RunResumed):
                 spent, began = spent + max(last - began, timedelta(0)), entry.at
             last = entry.at

@@ -12,6 +12,7 @@ from time import time
 from typing import Any, Final
 
 from fastroai.errors import (
+    QuestionClosed,
     RevisionConflict,
     RunExists,
     RunInProgress,
@@ -20,10 +21,13 @@ from fastroai.errors import (
 from fastroai.records import Usage
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import (
+    WAITS,
+    AnswerGiven,
     AnyFact,
     RunFinished,
     RunResumed,
     RunStarted,
+    WaitStarted,
 )
 from fastroai.runtime.owner import new_owner, release_owner
 from fastroai.runtime.tasks import end_task
@@ -36,21 +40,25 @@ from fastroai.store.headers import (
     decode_header,
     encode_header,
     header_key,
+    keys_of,
     log_key,
     new_epoch,
     read_header,
+    read_log,
     utc_day,
 )
 from fastroai.store.index import add_to_index, in_any_order, remove_from_index
 from fastroai.store.journal import Durability, Journal
+from fastroai.store.mailbox import read_mail
 from fastroai.store.open_questions import positions_of
 from fastroai.store.payloads import PayloadCodec, seal_text
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore, StoredValues
-from fastroai.store.unsealing import unseal_payloads
+from fastroai.store.unsealing import seal_messages, unseal_messages, unseal_payloads
 
 LEASE: Final = 30.0
 """Seconds after which a process counts as dead that has not renewed its lease."""
+_TRIES: Final = 10
 
 logger = logging.getLogger("fastroai.store")
 
@@ -103,18 +111,21 @@ class DurableRun:
         codec: PayloadCodec | None,
         tags: Collection[str] = (),
         tenant: str | None = None,
+        replacing: FoundHeader | None = None,
     ) -> DurableRun:
         """Put a new run on record: `RunStarted`, and what it takes over from the run that it was forked from.
 
-        `tags` and `tenant` are for finding the run later.
+        `tags` and `tenant` are for finding the run later. The run that it is `replacing` is gone afterwards:
+        one write of the header decides it, so no process sees none of them, or both.
 
         Raises:
-            RunExists: the id is taken.
+            RunExists: the id is taken, or the run to be replaced has gone on since its header was found.
         """
         recorded = RecordedRun("", entries)
-        header, now = await new_header(store, recorded.opened, tags=tags, tenant=tenant)
+        header, now = await new_header(store, recorded.opened, tags=tags, tenant=tenant, replacing=replacing)
         with _owned(header, now) as header:
-            await begin_record(store, header, entries)
+            sealed = [seal_messages(entry, codec) for entry in entries]
+            await begin_record(store, header, sealed, replacing=replacing)
             journal = _journal(store, header, len(entries), durability, codec)
             return cls(store, header, journal, recorded, codec)
 
@@ -134,26 +145,50 @@ class DurableRun:
         """Take up a run that no process has.
 
         `found` is its header, and `recorded` its log up to `position`, read after the header. `resumed` and
-        `also` are stored together or not at all; afterwards `recorded` has them too.
+        `also` are stored together or not at all; afterwards `recorded` has them too, and the answers that
+        were given meanwhile.
 
         Raises:
             RunInProgress: another process has it, or had it since then.
             RunNotFound: it was deleted since then.
+            QuestionClosed: a question was answered since then that `also` answers.
         """
-        held = await read_header(store, found.header.run_id)
-        if held.header.epoch != found.header.epoch:
-            raise _deleted(store, found.header)
-        held.check_not_running()
-        if held.revision != found.revision:
-            raise _in_progress(held)
         new = (resumed, *also)
-        with _owned(replace(held.header, status="running", error=None, questions=()), held.now) as header:
+        for _ in range(_TRIES):
+            held = await read_header(store, found.header.run_id)
+            if held.header.epoch != found.header.epoch:
+                raise _deleted(store, found.header)
+            held.check_not_running()
+            if held.revision != found.revision:
+                position += await _read_answers(store, held.header, recorded, position, also, codec)
+            with suppress(RevisionConflict):
+                return await cls._take(store, recorded, new, position, held, durability, codec)
+        raise held.in_progress()
+
+    @classmethod
+    async def _take(
+        cls,
+        store: RunStore,
+        recorded: RecordedRun,
+        new: Sequence[AnyFact],
+        position: int,
+        held: FoundHeader,
+        durability: Durability,
+        codec: PayloadCodec | None,
+    ) -> DurableRun:
+        """Take a run up whose header is still as it was found. Raises `RevisionConflict` if it is not."""
+        with _owned(halted_no_longer(held.header), held.now) as header:
             await add_to_index(store, header, before=held.header)
-            try:
-                await _replace(store, header, found.revision)
-                await append_own(store, log_key(header), [entry_to_store(entry) for entry in new], position)
-            except RevisionConflict:
-                raise await _taken(store, header) from None
+            await _replace(store, header, held.revision)
+            stored = [entry_to_store(entry) for entry in new]
+            for _ in range(_TRIES):
+                with suppress(RevisionConflict):
+                    await append_own(store, log_key(header), stored, position)
+                    break
+                # Somebody had looked at the header before it was ours, and has answered now.
+                position += await _read_answers(store, header, recorded, position, new, codec)
+            else:
+                raise await _taken(store, header)
             await _leave_index(store, held.header, header)
             recorded.add(new)
             journal = _journal(store, header, position + len(new), durability, codec)
@@ -166,13 +201,15 @@ class DurableRun:
             RunStoreUnavailable: that could not be written; the run can be resumed.
             RunTakenOver: another process has it.
         """
-        questions: tuple[int, ...] = ()
+        waits: dict[str, Any] = {}
         try:
-            if ended.questions:
-                # Before the log says that the run waits, so that no question is missing if the process dies.
-                entries = (*self.recorded.entries, *self.journal.entries)
-                questions = positions_of(ended.questions, entries)
-                await self._write_header(questions=questions)
+            if ended.waits:
+                waits = self._waits(ended)
+                # Before the log says that the run waits, so that no question is missing if the process dies,
+                # and before messages are looked for, so that whoever sends one from now on says so here.
+                await self._write_header(**waits)
+                if await self._has_mail(waits["receives"]):
+                    waits["due_at"] = ended.at
             await self.journal.commit(ended)
             await self.journal.aclose()
             await end_task(self._renewal)
@@ -185,7 +222,7 @@ class DurableRun:
                 cost_usd=usage.cost_usd,
                 error=None if why is None else f"{why.error_type}: {seal_text(why.message, self.codec)}",
                 updated_at=ended.at,
-                questions=questions,
+                **waits,
             )
         finally:
             await self.release()
@@ -196,8 +233,10 @@ class DurableRun:
             try:
                 # Read anew: the last renewal may have happened although it was cancelled.
                 found = await self.store.read(header_key(self.run_id))
-                if self._is_ours(found):
-                    before, header = self._header, replace(_leased(self._header, found.now), **changes)
+                if (held := self._held(found)) is not None:
+                    before = replace(self._header, due_at=held.due_at)
+                    header = replace(_leased(self._header, found.now), **changes)
+                    header = replace(header, due_at=first_due(header.due_at, held.due_at))
                     await add_to_index(self.store, header, before=before)
                     await _replace(self.store, header, found.revision)
                     self._header = header
@@ -218,27 +257,60 @@ class DurableRun:
             await self.journal.abandon()
             release_owner(self._owner)
 
-    def _is_ours(self, found: StoredValues) -> bool:
-        return bool(found.values) and decode_header(self.run_id, found.values[-1]).owner == self._owner
+    def _held(self, found: StoredValues) -> RunHeader | None:
+        """The header that was found, if this process has the run. Whoever sends a message may change it."""
+        held = decode_header(self.run_id, found.values[-1]) if found.values else None
+        return held if held is not None and held.owner == self._owner else None
+
+    def _waits(self, ended: RunFinished) -> dict[str, Any]:
+        """What the header says of a run that waits."""
+        entries = (*self.recorded.entries, *self.journal.entries)
+        questions = positions_of(ended.waits, entries)
+        if ended.reason_code not in WAITS:
+            return {"questions": questions, "receives": (), "due_at": None}
+        names = {one.id: one.name for one in ended.waits if one.what == "message"}
+        started = {
+            entry.wait.id: position
+            for position, entry in enumerate(entries, 1)
+            if isinstance(entry, WaitStarted) and entry.wait.id in names
+        }
+        return {
+            "questions": questions,
+            "receives": tuple((started[one], name) for one, name in names.items()),
+            "due_at": min((one.until for one in ended.waits if one.until is not None), default=None),
+        }
+
+    async def _has_mail(self, receives: Sequence[tuple[int, str]]) -> bool:
+        """Whether a message has come that a step has halted for, since it has looked."""
+        entries = (*self.recorded.entries, *self.journal.entries)
+        for position, name in receives:
+            started = entries[position - 1]
+            assert isinstance(started, WaitStarted)
+            mail = await read_mail(self.store, self._header, after=started.seen)
+            if any(message.name == name for _, message in mail):
+                return True
+        return False
 
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(LEASE / 3)
             try:
                 found = await self.store.read(header_key(self.run_id))
-                if not self._is_ours(found):
+                if (held := self._held(found)) is None:
                     logger.warning(
                         "run %r: another process took it up or deleted it; this one stops at its next write",
                         self.run_id,
                     )
                     return  # the store refuses the next entry of this process
-                await self._renew_once(found)
+                await self._renew_once(found, held)
             except Exception as error:  # a store can be the user's, and raise anything
                 logger.warning("run %r: its lease could not be renewed: %s", self.run_id, error)
 
-    async def _renew_once(self, found: StoredValues) -> None:
+    async def _renew_once(self, found: StoredValues, held: RunHeader) -> None:
         usage = Usage() if self.scope is None else self.scope.spent()
-        renewed = replace(self._header, requests=usage.request_count, cost_usd=usage.cost_usd)
+        renewed = replace(
+            self._header, requests=usage.request_count, cost_usd=usage.cost_usd, due_at=held.due_at
+        )
         header = _leased(renewed, found.now)
         await add_to_index(self.store, header, before=self._header)
         self._header = header
@@ -253,14 +325,15 @@ async def new_header(
     *,
     tags: Collection[str] = (),
     tenant: str | None = None,
+    replacing: FoundHeader | None = None,
 ) -> tuple[RunHeader, datetime]:
     """Return a header for a new run, which no process has yet, and the time of the store's own clock.
 
     Raises:
-        RunExists: the id is taken.
+        RunExists: the id is taken, unless by the run to be replaced.
     """
     found = await store.read(header_key(opened.run_id))
-    if found.values:
+    if found.values and (replacing is None or found.revision != replacing.revision):
         raise RunExists(opened.run_id, decode_header(opened.run_id, found.values[-1]).status)
     header = RunHeader(
         run_id=opened.run_id,
@@ -276,22 +349,40 @@ async def new_header(
     return header, found.now
 
 
-async def begin_record(store: RunStore, header: RunHeader, entries: Sequence[AnyFact]) -> None:
+async def begin_record(
+    store: RunStore,
+    header: RunHeader,
+    entries: Sequence[AnyFact],
+    *,
+    replacing: FoundHeader | None = None,
+) -> None:
     """Put a new run on record, as a whole or not at all.
 
     Raises:
-        RunExists: the id was taken meanwhile.
+        RunExists: the id was taken meanwhile, or the run to be replaced has gone on.
     """
     # The header last: nobody sees the others before that.
     stored = [entry_to_store(entry) for entry in entries]
     await in_any_order([append_own(store, log_key(header), stored, 0), add_to_index(store, header)])
     try:
-        await _replace(store, header, 0)
+        await _replace(store, header, 0 if replacing is None else replacing.revision)
     except RevisionConflict:
         with suppress(Exception):  # a purge removes them, too
             await store.delete(log_key(header))
             await remove_from_index(store, header)
         raise RunExists(header.run_id, "running") from None
+    if replacing is not None:
+        await _forget(store, replacing.header)
+
+
+async def _forget(store: RunStore, replaced: RunHeader) -> None:
+    """Delete what a run has besides its header, which another run has now. A purge deletes it, too."""
+    try:
+        for key in keys_of(replaced):
+            await store.delete(key)
+        await remove_from_index(store, replaced)
+    except Exception as error:  # a store can be the user's, and raise anything
+        logger.warning("run %r: what it replaces could not be deleted: %s", replaced.run_id, error)
 
 
 async def change_header(store: RunStore, found: FoundHeader, header: RunHeader) -> None:
@@ -305,6 +396,16 @@ async def change_header(store: RunStore, found: FoundHeader, header: RunHeader) 
     await _leave_index(store, found.header, header)
 
 
+def halted_no_longer(header: RunHeader) -> RunHeader:
+    """Return the header of a run that waits for nothing, because it goes on."""
+    return replace(header, status="running", error=None, questions=(), receives=(), due_at=None)
+
+
+def first_due(one: datetime | None, other: datetime | None) -> datetime | None:
+    """Return the earlier of two times."""
+    return min(filter(None, (one, other)), default=None)
+
+
 def _journal(
     store: RunStore, header: RunHeader, revision: int, durability: Durability, codec: PayloadCodec | None
 ) -> Journal:
@@ -312,22 +413,42 @@ def _journal(
     return Journal(store, header.run_id, key, revision=revision, durability=durability, codec=codec)
 
 
+async def _read_answers(
+    store: RunStore,
+    header: RunHeader,
+    recorded: RecordedRun,
+    position: int,
+    new: Sequence[AnyFact],
+    codec: PayloadCodec | None,
+) -> int:
+    """Add the answers to a record that people have given since it was read; return their number.
+
+    Raises:
+        RunInProgress: a process has had the run since then.
+        RunNotFound: it was deleted since then.
+        QuestionClosed: one of `new` is an answer to the same question.
+    """
+    entries = (await read_log(store, header))[position:]
+    if not all(isinstance(entry, AnswerGiven) for entry in entries):
+        raise await _taken(store, header)
+    given = {entry.id for entry in new if isinstance(entry, AnswerGiven)}
+    for entry in entries:
+        if isinstance(entry, AnswerGiven) and entry.id in given:
+            raise QuestionClosed(f"{header.run_id}:{entry.id}", "it was answered at the same time")
+    recorded.add(unseal_messages(entry, codec) for entry in entries)
+    return len(entries)
+
+
 async def _taken(store: RunStore, ours: RunHeader) -> RunInProgress | RunNotFound:
     """Return why a run could not be taken up: another process took it up or deleted it meanwhile."""
     try:
         found = await read_header(store, ours.run_id)
         if found.header.epoch == ours.epoch:
-            return _in_progress(found)
+            return found.in_progress()
     except RunNotFound:
         pass
     await remove_from_index(store, ours)
     return _deleted(store, ours)
-
-
-def _in_progress(found: FoundHeader) -> RunInProgress:
-    """Return the error for a run that another process has had, and may have ended, since it was read."""
-    header = found.header
-    return RunInProgress(header.run_id, header.owner or "another process", header.lease_until or found.now)
 
 
 def _deleted(store: RunStore, header: RunHeader) -> RunNotFound:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished, RunStatus
+from fastroai.runtime.facts import RunFinished, RunStatus, Wait
 
 if TYPE_CHECKING:
+    from fastroai.store.open_questions import Question
     from fastroai.store.trace import RunTrace
 
 RunState: TypeAlias = RunStatus | Literal["interrupted", "unreadable"]
@@ -29,6 +30,8 @@ class RunSnapshot:
     status: RunState
     trace: RunTrace = field(repr=False)
     """What has happened so far, and what it cost: `trace.usage`."""
+    questions: tuple[Question, ...] = ()
+    """Questions that wait for an answer, in the order in which they were asked."""
 
     @property
     def run_id(self) -> str:
@@ -58,15 +61,9 @@ class RunSnapshot:
         )
 
     @property
-    def questions(self) -> tuple[QuestionAsked, ...]:
-        """Questions that wait for an answer, in the order in which they were asked."""
-        open_ones = dict[str, QuestionAsked]()
-        for entry in self.trace.entries:
-            if isinstance(entry, QuestionAsked):
-                open_ones[entry.place] = entry
-            elif isinstance(entry, AnswerGiven):
-                open_ones.pop(entry.place, None)
-        return tuple(open_ones.values())
+    def waits(self) -> tuple[Wait, ...]:
+        """What a paused run waits for, and until when."""
+        return () if self.finish is None else self.finish.waits
 
     @property
     def finish(self) -> RunFinished | None:

@@ -37,6 +37,8 @@ from fastroai.runtime.facts import (
     StopRequested,
     ToolEnded,
     ValueWritten,
+    WaitEnded,
+    WaitStarted,
 )
 
 
@@ -84,6 +86,8 @@ def as_told(fact: AnyFact) -> AnyFact:
             return replace(fact, result=as_json(fact.result))
         case PauseRequested() | StopRequested() | StepStarted() | StepSkipped() | MessagesAdded():
             pass
+        case WaitStarted() | WaitEnded():
+            pass  # a store keeps runs that receive messages, so that values are JSON already
         case RequestSent() | RequestEnded() | SpendingRecorded() | ToolEnded() | OnceStarted() | OnceFailed():
             pass
         case ReplayDiverged():

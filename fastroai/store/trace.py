@@ -45,6 +45,8 @@ from fastroai.runtime.facts import (
     StopRequested,
     ToolEnded,
     ValueWritten,
+    WaitEnded,
+    WaitStarted,
 )
 from fastroai.store.attempts import Attempts, StepAttempt
 from fastroai.store.definitions import kind_of
@@ -364,7 +366,7 @@ def _place_of(entry: AnyFact, requests: dict[str, str]) -> str | None:
             pass
         case StepHalted() | EdgesResolved() | QuestionAsked() | AnswerGiven() | ValueWritten():
             pass
-        case MessagesAdded():
+        case MessagesAdded() | WaitStarted() | WaitEnded():
             pass
         case SpendingRecorded() | ToolEnded() | OnceStarted() | OnceDone() | OnceFailed() | ReplayDiverged():
             pass

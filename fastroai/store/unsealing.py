@@ -37,6 +37,8 @@ from fastroai.runtime.facts import (
     StopRequested,
     ToolEnded,
     ValueWritten,
+    WaitEnded,
+    WaitStarted,
 )
 from fastroai.store.payloads import PayloadCodec, seal, seal_text, unseal, unseal_text
 
@@ -49,6 +51,16 @@ def unseal_entry(entry: AnyFact, codec: PayloadCodec | None) -> AnyFact:
 def unseal_payloads(entry: AnyFact, codec: PayloadCodec | None) -> AnyFact:
     """Return an entry with its payload unsealed, if it has one."""
     return _with_payloads(entry, lambda stored: unseal(stored, codec))
+
+
+def unseal_question(asked: QuestionAsked, codec: PayloadCodec | None) -> QuestionAsked:
+    """Return a question with what is asked and its options unsealed."""
+    return _with_question(asked, lambda stored: unseal(stored, codec))
+
+
+def seal_question(asked: QuestionAsked, codec: PayloadCodec | None) -> QuestionAsked:
+    """The other way round."""
+    return _with_question(asked, lambda value: seal(value, codec))
 
 
 def seal_payloads(entry: AnyFact) -> AnyFact:
@@ -68,11 +80,12 @@ def _with_payloads(entry: AnyFact, change: Callable[[JsonValue], JsonValue]) -> 
             return replace(entry, result=change(entry.result), retry=change(entry.retry))
         case OnceDone():
             return replace(entry, result=change(entry.result))
-        case QuestionAsked(options=options):
-            changed = None if options is None else tuple(map(change, options))
-            return replace(entry, question=change(entry.question), options=changed)
+        case QuestionAsked():
+            return _with_question(entry, change)
         case AnswerGiven():
             return replace(entry, answer=change(entry.answer))
+        case WaitEnded():
+            return replace(entry, value=change(entry.value))
         case ValueWritten():
             return replace(entry, value=change(entry.value))
         case MessagesAdded():
@@ -81,13 +94,18 @@ def _with_payloads(entry: AnyFact, change: Callable[[JsonValue], JsonValue]) -> 
             pass
         case StepFailed() | StepCancelled() | StepHalted() | StepRetried() | EdgesResolved():
             pass
-        case BranchTimedOut():
+        case BranchTimedOut() | WaitStarted():
             pass
         case RequestSent() | SpendingRecorded() | OnceStarted() | OnceFailed() | ReplayDiverged():
             pass
         case _:
             assert_never(entry)
     return entry
+
+
+def _with_question(asked: QuestionAsked, change: Callable[[JsonValue], JsonValue]) -> QuestionAsked:
+    options = None if asked.options is None else tuple(map(change, asked.options))
+    return replace(asked, question=change(asked.question), options=options)
 
 
 def seal_messages(entry: AnyFact, codec: PayloadCodec | None) -> AnyFact:
@@ -121,7 +139,7 @@ def _with_messages(entry: AnyFact, change: Callable[[str], str]) -> AnyFact:
             return replace(entry, rationale=change(entry.rationale))
         case EdgesResolved() | StepHalted() | QuestionAsked() | AnswerGiven() | ValueWritten():
             pass
-        case MessagesAdded():
+        case MessagesAdded() | WaitStarted() | WaitEnded():
             pass
         case RequestSent() | RequestEnded() | SpendingRecorded() | ToolEnded() | OnceStarted() | OnceDone():
             pass

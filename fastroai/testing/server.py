@@ -84,8 +84,9 @@ class ModelServer:
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
                 raise
-            message = "fastroai.testing needs starlette and uvicorn: pip install 'fastroai[testing]'"
-            raise ImportError(message) from error
+            # As `fastroai.errors.how_to_install` says it, which the server does not import.
+            how = "pip install -e '.[testing]' in the checkout of FastroAI"
+            raise ImportError(f"fastroai.testing needs starlette and uvicorn: {how}") from error
 
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         listener = socket.create_server((self._host, self._port), family=family, backlog=4096)

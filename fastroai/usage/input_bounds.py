@@ -35,6 +35,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import PydanticSerializationError
 
+from fastroai.errors import how_to_install
 from fastroai.usage.definitions import definition_tokens
 from fastroai.usage.facts.allowances import REASONING_STEP, Allowances
 from fastroai.usage.facts.documents import PdfSize
@@ -251,7 +252,7 @@ def _pdf(rules: InputRules, item: DocumentUrl | BinaryContent) -> int:
         elif can_read_pdfs():
             how = "it is encrypted, damaged, or too large"
         else:
-            how = "that takes pypdf: pip install 'fastroai[pdf]'"
+            how = f"that takes pypdf: {how_to_install('pdf')}"
         raise _NotInBody(f"the pages of a PDF could not be counted ({how})")
     return tokens
 

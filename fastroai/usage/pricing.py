@@ -24,7 +24,7 @@ from fastroai.usage.hosts import Host
 from fastroai.usage.list_prices import ListedModel, is_local, listed_model
 from fastroai.usage.lower_prices import lower_list_prices, lower_override
 from fastroai.usage.model_pricing import ModelPricing, PricingOverride
-from fastroai.usage.money import whole_number
+from fastroai.usage.money import Amount, whole_number
 from fastroai.usage.overrides import PricingOverrides, canonical_provider
 from fastroai.usage.rate_card import ContradictoryUsage, add_up, check_parts
 from fastroai.usage.references import model_reference, near_reference, provider_and_name
@@ -101,13 +101,24 @@ class CostCalculator:
     refresh_prices_async = staticmethod(refresh_prices_async)
     update_prices_in_background = staticmethod(update_prices_in_background)
 
-    def add_pricing_override(self, model: str, **prices: Unpack[PricingOverride]) -> None:
+    def add_pricing_override(
+        self, model: str, *input_and_output: Amount, **prices: Unpack[PricingOverride]
+    ) -> None:
         """Set the prices of a model for this calculator, or replace them.
+
+            calculator.add_pricing_override("gpt-4o", input_per_mtok=2.0, output_per_mtok=8.0)
+            calculator.add_pricing_override("gpt-4o", 2.0, 8.0)
 
         Raises:
             ConfigurationError: naming the model and the field.
         """
-        self._overrides.add(model, prices)
+        if len(input_and_output) not in (0, 2):
+            expected = "input_per_mtok and output_per_mtok, in this order"
+            raise ConfigurationError("add_pricing_override", input_and_output, expected)
+        named = dict(zip(("input_per_mtok", "output_per_mtok"), input_and_output, strict=False))
+        if twice := named.keys() & prices.keys():
+            raise ConfigurationError("add_pricing_override", sorted(twice), "each price once")
+        self._overrides.add(model, {**named, **prices})
         self._found = (None, {})
         self._overrides.warn_of_misspelt([model])
 

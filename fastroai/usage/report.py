@@ -1,4 +1,4 @@
-"""The account of a run: what its requests cost, by step, agent, model, tool and outcome."""
+"""The account of a run: what its requests cost, by step, agent, model, tool, variant and outcome."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fastroai.usage.report_data import as_csv, as_json
 from fastroai.usage.report_rows import (
     NO_AGENT,
     NO_STEP,
+    NO_VARIANT,
     UsageRow,
     by_returned_tool,
     model_of,
@@ -33,9 +34,8 @@ class UsageReport:
         print(report)
         report.by_model["openai:gpt-5-mini"].cost_usd
 
-    In each group the most expensive row is the first, bounds included. The rows of `by_step`, `by_agent`,
-    `by_model` and `by_outcome` sum exactly to `total`, since every request is in one of them; those of
-    `by_tool` do not.
+    In each group the most expensive row is the first, bounds included. The rows of each group but `by_tool`
+    sum exactly to `total`, since every request is in one of them.
     """
 
     total: UsageRow
@@ -53,6 +53,8 @@ class UsageReport:
     the last digit of the amount, if it has more). What is left over goes to the tools that are named first,
     a unit to each, so that the parts are exactly the whole. Requests that brought no return are not here.
     """
+    by_variant: Mapping[str, UsageRow]
+    """By the variant that a router chose around a request; `(no variant)` outside of routers' variants."""
     by_outcome: Mapping[str, UsageRow]
     """By what became of the requests: always `kept`, `retried`, `failed` and `released`, in this order."""
     stated_over_priced_usd: Decimal = Decimal(0)
@@ -69,27 +71,29 @@ class UsageReport:
             by_agent=ranked(total, ((record.agent or NO_AGENT, record) for record in records)),
             by_model=ranked(total, ((model_of(record), record) for record in records)),
             by_tool=ranked(total, (part for record in records for part in by_returned_tool(record))),
+            by_variant=ranked(total, ((record.variant or NO_VARIANT, record) for record in records)),
             by_outcome=outcomes(total, records),
             stated_over_priced_usd=stated_over_priced(records),
         )
 
     @property
     def groups(self) -> Mapping[str, Mapping[str, UsageRow]]:
-        """All rows but the total, by the name of their group: `step`, `agent`, `model`, `tool`, `outcome`."""
+        """All rows but the total, by the name of their group: `step`, `agent`, ..., `outcome`."""
         return {
             "step": self.by_step,
             "agent": self.by_agent,
             "model": self.by_model,
             "tool": self.by_tool,
+            "variant": self.by_variant,
             "outcome": self.by_outcome,
         }
 
     def to_json(self) -> str:
         """Everything as a JSON object; amounts are exact US dollars, as strings.
 
-        Its fields are `version` (2), `currency`, `cost_complete`, `stated_over_priced_usd`, `total`, and the
-        lists of rows `by_step`, `by_agent`, `by_model`, `by_tool` and `by_outcome`. A row has the fields of
-        `UsageRow`, and `cost_complete`.
+        Its fields are `version` (2), `currency`, `cost_complete`, `stated_over_priced_usd`, `total`, and a
+        list of rows for each group, such as `by_step`. A row has the fields of `UsageRow`, and
+        `cost_complete`.
         """
         return as_json(self)
 

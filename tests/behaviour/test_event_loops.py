@@ -101,7 +101,7 @@ def run_stream(agent: FastroAgent[Any, str]) -> Spent:
 
 
 def execute_sync(agent: FastroAgent[Any, str]) -> Spent:
-    usage = Pipeline[Any, str]("p", {"ask": agent.as_step("Hello")}).execute_sync().usage
+    usage = Pipeline[Any, Any, str]("p", {"ask": agent.as_step("Hello")}).execute_sync().usage
     return total(usage.records)
 
 
@@ -157,7 +157,7 @@ def test_a_model_that_a_budget_steps_down_to_serves_one_loop_after_the_other(
         await ctx.run(agent, "one")
         return (await ctx.run(agent, "two")).output
 
-    pipeline = Pipeline[Any, str]("p", {"twice": twice}, config=PipelineConfig(budget=budget))
+    pipeline = Pipeline[Any, Any, str]("p", {"twice": twice}, config=PipelineConfig(budget=budget))
     for execute in (pipeline.execute_sync, lambda: asyncio.run(pipeline.execute()), pipeline.execute_sync):
         usage = execute().usage
         assert [record.outcome for record in usage.records] == ["settled"] * 2
@@ -228,7 +228,7 @@ def test_events_reach_listeners_on_the_loop_of_their_run(server: ModelServer) ->
         return len(await asyncio.gather(*(asyncio.to_thread(agent.run_sync, "Hello") for _ in range(5))))
 
     async def main() -> list[str]:
-        pipeline = Pipeline[Any, int]("p", {"ask": ask})
+        pipeline = Pipeline[Any, Any, int]("p", {"ask": ask})
         async with pipeline.stream() as stream:
             return [type(event).__name__ async for event in stream]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 
@@ -68,7 +70,7 @@ async def test_events_of_parallel_runs_of_one_nested_pipeline_can_be_told_apart(
             text += chunk.content
         return text
 
-    inner = Pipeline[object, str]("inner", {"say": say})
+    inner = Pipeline[object, Any, str]("inner", {"say": say})
 
     @step
     async def outer(ctx: StepContext) -> list[str]:

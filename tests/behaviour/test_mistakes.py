@@ -65,7 +65,7 @@ async def test_a_result_can_be_pickled_and_copied() -> None:
         assert twin.usage.records == result.usage.records
 
 
-class Choice(BasePipeline[Any, str]):
+class Choice(BasePipeline[Any, Any, str]):
     async def route(self, inputs: Mapping[str, Any], deps: Any) -> str:
         return "first"
 

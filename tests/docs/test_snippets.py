@@ -320,6 +320,15 @@ def anchors_of(page: Path) -> set[str]:
     return slugs | set(re.findall(r"^::: (\S+)", text, re.MULTILINE))
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_a_page_includes_is_there(page: Path) -> None:
+    for file, section in re.findall(rf'^{_INCLUDE} "([^":]+)(?::([^"]+))?"$', page.read_text(), re.MULTILINE):
+        source = (ROOT / file).read_text()
+        if section:
+            markers = re.findall(rf"{_INCLUDE} \[(start|end):{section}\]", source)
+            assert markers == ["start", "end"], f"{name_of(page)} includes {file}:{section}"
+
+
 def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text()
     pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from durability.shapes import AGAIN, RESPONSES, Letter, Shape, agent, effect, ran, talk, tools
+from durability.shapes import AGAIN, RESPONSES, Letter, Shape, agent, effect, ran, talk, tools, waits
 
-from fastroai import Pipeline, PipelineConfig, StepConfig, StepContext, step
-from fastroai.graphs import AgentNode, Conversation, Edge, Graph, Node, Verdict
+from fastroai import Pipeline, PipelineConfig, Send, StepConfig, StepContext, step
+from fastroai.graphs import AgentNode, Edge, Graph, GraphConversation, Node, Verdict
 from fastroai.places import without_attempts
 from fastroai.steps.base import BaseStep
 from fastroai.steps.durability import step_place
@@ -213,6 +213,43 @@ def nested_fork() -> Parts:
     edges = [Edge("top", "left"), Edge("top", "right"), Edge("left", "l1"), Edge("left", "l2")]
     edges += [Edge("l1", "meet"), Edge("l2", "meet"), Edge("meet", "end"), Edge("right", "end")]
     return nodes, edges, {"conversation": "isolated"}
+
+
+@graph
+def sends() -> Parts:
+    """Two are sent, of which one sends again; each asks a model and posts something; in a loop."""
+
+    @step
+    async def split(ctx: StepContext) -> list[Send]:
+        ran(ctx)
+        ctx.write("more", ctx.visit < 2)
+        return [Send("work", {"name": f"{ctx.visit}{one}"}) for one in "ab"]
+
+    worker = agent("worker")
+
+    @step
+    async def work(ctx: StepContext) -> list[Send]:
+        ran(ctx)
+        name = str(ctx.get_input("name"))
+        posted = await ctx.once("post", effect(ctx, f"post {name}"))
+        said = (await ctx.run(worker, f"{posted} {name}")).output
+        return [Send("part", {"said": said})] if name == "1b" else []
+
+    @step
+    async def part(ctx: StepContext) -> str:
+        ran(ctx)
+        return f"{ctx.get_input('name')} {ctx.get_input('said')}"
+
+    nodes = {
+        "split": Node(split, writes=["more"]),
+        "work": work,
+        "part": part,
+        "join": says("join", of="part"),
+        "end": says("end"),
+    }
+    edges = [Edge("split", "work", "send"), Edge("work", "part", "send"), Edge("part", "join")]
+    edges += [Edge("join", "split", **MORE), Edge("join", "end", "always")]
+    return nodes, edges, {"reducers": {"part": "append"}, "on_conflict": "error"}
 
 
 @graph
@@ -456,9 +493,37 @@ def asked() -> Parts:
 
 
 @graph
+def waited() -> Parts:
+    """Nodes wait in a branch and in a loop, while another branch asks a person."""
+
+    @step
+    async def nap(ctx: StepContext) -> str:
+        ran(ctx)
+        ctx.write(f"{ctx.step_id}_waits", ctx.visit)
+        return await waits(ctx, f"{ctx.step_id} {ctx.visit}")
+
+    @step
+    async def ask(ctx: StepContext) -> str:
+        ran(ctx)
+        return f"{await ctx.ask('sure?', int)}"
+
+    nodes = {
+        "top": talk("top"),
+        "nap": nap,
+        "ask": ask,
+        "count": Node(counts(2), writes=["count", "more"]),
+        "again": nap,
+        "end": talk("end"),
+    }
+    edges = [Edge("top", "nap"), Edge("top", "ask"), Edge("nap", "count"), Edge("ask", "count")]
+    edges += [Edge("count", "again"), Edge("again", "count", **MORE), Edge("again", "end", "always")]
+    return nodes, edges, {"answers": {"sure?": 1}}
+
+
+@graph
 def compacted() -> Parts:
     """A conversation that gets too long, and is summarized, in each turn of a loop."""
-    conversation = Conversation(compact_above=40, summarizer=agent("summarizer"), keep_phases=1)
+    conversation = GraphConversation(compact_above=40, summarizer=agent("summarizer"), keep_phases=1)
     nodes = {
         "count": Node(counts(3), writes=["count", "more"]),
         "tell": talk("tell", "count"),

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel
-from pydantic_ai import Agent, ModelRetry, RunContext, TextOutput, Tool
+from pydantic_ai import Agent, CallDeferred, ModelRetry, RunContext, TextOutput, Tool
 from pydantic_ai.models.fallback import FallbackModel
 
 from fastroai import (
+    AskPeople,
     BasePipeline,
     Budget,
     FastroAgent,
@@ -165,6 +166,12 @@ SCRIPTS: Final[Mapping[str, tuple[Turn, ...]]] = {
     "poll": tuple((_call("poll", 0, "call_0"),) for _ in range(4)),
     "poll again": tuple((_call("poll", 0, "call_0"),) for _ in range(3)),
     "team": tuple((_call("team", 0, "call_0"),) for _ in range(3)),
+    # An answer with a call that needs approval, one for a result from outside, and one that just runs; and
+    # then the first again, with the same id.
+    "refunds": (
+        (_call("approved", 1), _call("elsewhere", 2), _call("fact", 3)),
+        (_call("approved", 1),),
+    ),
     "pipe": ((_call("pipe", 1), _call("pipe", 2)), (_call("pipe", 3),), (_call("pipe", 4),)),
     "pipe two": ((_call("pipe", 5),), (_call("pipe", 6),)),
 }
@@ -217,6 +224,17 @@ def _returns(ctx: RunContext[Any], tool: str) -> int:
         for message in ctx.messages
         for part in message.parts
     )
+
+
+async def approved(ctx: RunContext[Any], number: int) -> str:
+    turn = _returns(ctx, "approved")
+    Notebook.write("tool", f"approved({turn})")
+    return f"{turn} approved"
+
+
+async def elsewhere(number: int) -> str:
+    Notebook.write("tool", f"elsewhere({number})")
+    raise CallDeferred(metadata={"elsewhere": number})
 
 
 async def fact(number: int) -> dict[str, object]:
@@ -273,7 +291,11 @@ class Shape:
     pipeline: Pipeline[Any, Any]
     inputs: Mapping[str, Any]
     answers: Mapping[str, Any] = field(default_factory=dict)
-    """What people answer, by question."""
+    """What people answer, by question, or by the tool that a question is about."""
+
+    def answer_to(self, question: Any) -> Any:
+        """What people answer to a question."""
+        return self.answers[question if isinstance(question, str) else question["tool_name"]]
 
 
 BUDGETS_USD: Final = {"budgeted": Decimal("0.0015"), "cut_short": Decimal("0.0045")}
@@ -428,6 +450,47 @@ def asks(name: str, **options: Any) -> Any:
     return ask
 
 
+MESSAGES: Final = [1, 2, 3]
+"""To each run that waits for `number`, which it receives in this order."""
+
+
+async def waits(ctx: StepContext, name: str) -> str:
+    """Sleep, and receive a message, and do something before and between that must not be done twice."""
+    before = await ctx.once("before", effect(ctx, f"before {name}"))
+    await ctx.sleep(0.02)
+    between = await ctx.once("between", effect(ctx, f"between {name}"))
+    number = await ctx.receive("number", int)
+    late = await ctx.receive("never", timeout=0.01, on_timeout="late")
+    return f"{before} {between} {number} {late}"
+
+
+def naps(name: str, *needs: str, sure: bool = False) -> Any:
+    """A step that pays for advice, and waits; what it says of the number is for others to tell."""
+    adviser = agent(name)
+
+    @step
+    async def nap(ctx: StepContext) -> str:
+        ran(ctx)
+        advice = (await ctx.run(adviser, f"advise {name}")).output
+        waited = await waits(ctx, name)
+        said = await ctx.ask(f"{name}: sure?", bool) if sure else None
+        return f"{advice} {waited} {said} {(await ctx.run(adviser, f'go {waited}')).output}"
+
+    return nap
+
+
+@shape
+def waited(config: PipelineConfig) -> Shape:
+    """Steps sleep and receive messages one after the other, one of them nested; one asks meanwhile."""
+    inner = Pipeline("inner", {"nap": naps("in"), "after": talk("after", "nap")}, {"after": ["nap"]})
+    steps = {"out": naps("out", sure=True), "inner": inner.as_step(), "last": naps("last")}
+    edges = {"inner": ["out"], "last": ["inner", "ask"]}
+    answers = {f"{name}: sure?": True for name in ("out", "ask")}
+    answers |= {"ask: which?": "left"}
+    pipeline = Pipeline("waited", {**steps, "ask": asks("ask")}, edges, config=config)
+    return Shape(pipeline, {"text": "waited"}, answers)
+
+
 @shape
 def asked(config: PipelineConfig) -> Shape:
     """Two steps ask side by side, one of them in a nested pipeline, and a third goes on meanwhile."""
@@ -437,6 +500,26 @@ def asked(config: PipelineConfig) -> Shape:
     answers = {f"{name}: sure?": True for name in ("in", "out")}
     answers |= {"in: which?": "left", "out: which?": "right"}
     return Shape(Pipeline("asked", steps, edges, config=config), {"text": "asked"}, answers)
+
+
+@shape
+def approvals(config: PipelineConfig) -> Shape:
+    """Tool calls wait for people, whose answers come with several resumptions."""
+    clerk = agent(
+        "clerk",
+        tools=[Tool(approved, requires_approval=True), Tool(elsewhere), Tool(fact)],
+        capabilities=[AskPeople()],
+    )
+
+    @step
+    async def refund(ctx: StepContext) -> str:
+        ran(ctx)
+        return str((await ctx.run(clerk, "refunds")).output)
+
+    steps = {"refund": refund, "free": talk("free"), "end": talk("end", "refund")}
+    pipeline = Pipeline("approvals", steps, {"end": ["refund", "free"]}, config=config)
+    answers = {"approved": True, "elsewhere": "from outside"}
+    return Shape(pipeline, {"text": "refunds"}, answers)
 
 
 @shape
@@ -593,7 +676,7 @@ def fallback(config: PipelineConfig) -> Shape:
     )
 
 
-class Desk(BasePipeline[Any, str]):
+class Desk(BasePipeline[Any, Any, str]):
     """Asks an agent where to go."""
 
     def __init__(self) -> None:

@@ -358,7 +358,7 @@ class Run:
         for log, noted in self.parts:
             asked_for = log.tools_asked_for
             for kind, what, *_ in noted:
-                if kind == "tool" and not what.startswith(("team", "wobble")):
+                if kind == "tool" and not what.startswith(("team", "wobble", "approved")):
                     assert what in asked_for, f"{what} was called before that was on record"
 
     def _check_nothing_again(self) -> None:
@@ -389,6 +389,8 @@ def _shown(tool: str) -> str:
     return {
         "fact": f'"fact": {number},',
         "ask": f"echo: ask {number}",
+        "approved": f"{number} approved",
+        "elsewhere": f'"elsewhere": {number}',
         "team": f"{number} echo: what now",
         "wobble": "steady",
         "pipe": f"pipe({number}) ",

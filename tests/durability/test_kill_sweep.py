@@ -14,6 +14,8 @@ from durability.graph_shapes import GRAPHS
 from durability.shapes import SHAPES
 from durability.sweep import TIMES, Kill, Lane, all_kills, some
 
+pytestmark = [pytest.mark.timeout(0)] if TIMES else []
+"""A shape with many writes takes longer than the time limit of a test, if it is killed at each."""
 SEED = os.environ.get("FASTROAI_KILL_SEED") or str(random.SystemRandom().randrange(10**9))
 AT_WRITES, AT_RANDOM = 3, 1
 """How many runs of each shape, unless everything is swept."""

@@ -32,9 +32,8 @@ from pydantic_core import to_jsonable_python
 from fastroai import CostBudgetExceeded, FastroAgent, Inbox, Pipeline, PipelineConfig, StepContext, step
 from fastroai.errors import ConfigurationError, RunNotFound
 from fastroai.graphs import GraphResult
-from fastroai.runtime.facts import (
-    EdgesResolved,
-)
+from fastroai.human import waiting
+from fastroai.runtime.facts import AnyFact, EdgesResolved, Wait, WaitEnded
 from fastroai.steps.base import FunctionStep
 from fastroai.store import (
     MemoryRunStore,
@@ -45,10 +44,14 @@ from fastroai.store import (
     StoredKey,
     StoredValues,
 )
+from fastroai.store.headers import read_header
+from fastroai.store.mailbox import read_mail
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from durability.graph_shapes import GRAPHS, GraphShape
-from durability.shapes import SHAPES, Notebook, Shape
+from durability.shapes import MESSAGES, SHAPES, Notebook, Shape
+
+waiting.SHORT_SLEEP = 0.0  # every sleep halts
 
 Moment = Literal["before", "after"]
 
@@ -130,10 +133,13 @@ async def perform(task: Task, shape: Shape | GraphShape) -> dict[str, Any]:
             result = await pipeline.resume(task.run_id, store=store)
         else:
             result = await pipeline.execute(shape.inputs, run_id=task.run_id, store=store)
-        while result.questions:
+        while result.status == "paused":
+            if not result.questions:
+                result = await go_on(pipeline, task.run_id, result.waits, store)
+                continue
             first, *others = result.questions
-            given = {one.id: shape.answers[one.question] for one in others}
-            await Inbox(store).answer(first.id, shape.answers[first.question], reviewer="Mia")
+            given = {one.id: shape.answer_to(one.question) for one in others}
+            await Inbox(store).answer(first.id, shape.answer_to(first.question), reviewer="Mia")
             result = await pipeline.resume(task.run_id, store=store, answers=given)
         if shape.answers:
             assert result.trace.replay(pipeline) is None
@@ -153,6 +159,26 @@ async def perform(task: Task, shape: Shape | GraphShape) -> dict[str, Any]:
     }
 
 
+async def go_on(door: Any, run_id: str, waits: Sequence[Wait], store: Deadly) -> Any:
+    """Send the run the next message, unless it has come already, and wake it when it is time."""
+    header = (await read_header(store, run_id)).header
+    sent = [message.value for _, message in await read_mail(store, header)]
+    ended = [fact for _, fact in await entries_until_end(door, run_id, store) if isinstance(fact, WaitEnded)]
+    received = sum(1 for fact in ended if fact.wait.name == "number")
+    if any(wait.name == "number" for wait in waits) and received == len(sent):
+        await door.send(run_id, "number", MESSAGES[len(sent)], store=store)
+    while not (woken := await door.wake(store=store)):
+        await asyncio.sleep(0.002)
+    if isinstance(woken[run_id], Exception):
+        raise woken[run_id]
+    return woken[run_id]
+
+
+async def entries_until_end(door: Any, run_id: str, store: Deadly) -> Sequence[tuple[int, AnyFact]]:
+    """What is on record of a run that is paused."""
+    return [found async for found in door.follow(run_id, store=store)]
+
+
 async def perform_graph(task: Task, shape: GraphShape, store: Deadly) -> dict[str, Any]:
     """Run it, answer what it asks, and tell how it ended."""
     graph = shape.graph
@@ -166,6 +192,9 @@ async def perform_graph(task: Task, shape: GraphShape, store: Deadly) -> dict[st
                 answer = {"input": shape.answers[_asked_by(error)]}
                 result = await graph.resume(task.run_id, **answer, store=store)
         while result.status == "paused":
+            if not result.questions:
+                result = await go_on(graph, task.run_id, result.waits, store)
+                continue
             asked = result.questions[0]
             assert asked.answer_schema is not None
             if asked.node not in shape.answers:  # of ctx.ask, and not of a pause node

@@ -9,7 +9,7 @@ from fastroai.graphs.shape.edge import Edge, When
 from fastroai.graphs.shape.plan import GraphPlan
 
 WHENS: st.SearchStrategy[When] = st.sampled_from(
-    ["always", "on_success", "on_failure", "conditional", "llm_decide"]
+    ["always", "on_success", "on_failure", "conditional", "llm_decide", "send"]
 )
 
 
@@ -23,16 +23,26 @@ def plans(draw: st.DrawFn) -> GraphPlan:
     return GraphPlan(tuple(names), outgoing, {}, names[0], terminals)
 
 
+def onward_of(plan: GraphPlan, node: str) -> set[str]:
+    """What may come next, which is nothing after an end."""
+    return {edge.target for edge in plan.edges[node] if edge.when != "on_failure"}
+
+
 def reaches_the_end(plan: GraphPlan, start: str, without: str | None = None) -> bool:
-    """Whether some way leads from a node to an end, over all edges but `on_failure`, past `without`."""
+    """Whether some way leads from a node to an end, over all edges but `on_failure`, past `without`.
+
+    It may lead over what is sent to a node, as if that was not there.
+    """
     if start == without:
         return False
     seen, waiting = {start}, [start]
     while waiting:
         node = waiting.pop()
-        onward = {edge.target for edge in plan.edges[node] if edge.when != "on_failure"}
-        if not onward or node in plan.terminals:
+        onward = onward_of(plan, node)
+        skipped = [onward_of(plan, edge.target) for edge in plan.edges[node] if edge.when == "send"]
+        if not all((onward, *skipped)):
             return True
+        onward = onward.union(*skipped)
         for target in onward - seen - {without}:
             seen.add(target)
             waiting.append(target)
@@ -57,6 +67,19 @@ def test_immediate_post_dominators_are_those_of_the_definition(plan: GraphPlan) 
         if reaches_the_end(plan, node):
             expected = nearest(plan, post_dominators(plan, node) - {node})
         assert plan.post_dominators[node] == expected
+
+
+@settings(deadline=None)
+@given(plans(), st.data())
+def test_what_is_sent_comes_together_after_all_its_targets(plan: GraphPlan, data: st.DataObject) -> None:
+    targets = data.draw(st.lists(st.sampled_from(plan.nodes), max_size=2, unique=True))
+    sent_to = data.draw(st.lists(st.sampled_from(plan.nodes), min_size=1, max_size=3, unique=True))
+    expected = None
+    if all(reaches_the_end(plan, target) for target in (*targets, *sent_to)):
+        common = [post_dominators(plan, target) for target in targets]
+        common += [post_dominators(plan, target) - {target} for target in sent_to]
+        expected = nearest(plan, set.intersection(*common))
+    assert plan.join_of(tuple(targets), tuple(sent_to)) == expected
 
 
 @settings(deadline=None)

@@ -47,7 +47,7 @@ def graphs(draw: st.DrawFn) -> GraphArguments:
     for _ in edges[:]:
         first = draw(st.integers(0, len(names) - 2))
         target = names[draw(st.integers(first + 1, len(names) - 1))]
-        when = draw(st.sampled_from(["always", "on_failure", "conditional"]))
+        when = draw(st.sampled_from(["always", "on_failure", "conditional", "send"]))
         condition = draw(CONDITIONS) if when == "conditional" else None
         edges.append(Edge(names[first], target, when, condition))
     return {
@@ -57,7 +57,7 @@ def graphs(draw: st.DrawFn) -> GraphArguments:
         "edges": list(dict.fromkeys(edges)),
         "entry": draw(st.sampled_from([None, names[0]])),
         "terminals": draw(st.sampled_from([None, [names[-1]]])),
-        "pause_nodes": names,
+        "pause_nodes": [name for name in names if all(e.when != "send" for e in edges if e.source == name)],
         "max_steps": draw(st.integers(1, 10**6)),
         "on_branch_failure": draw(st.sampled_from(["fail_all", "continue_others", "wait_all"])),
         "on_conflict": draw(st.sampled_from(["last_wins", "first_wins", "error"])),

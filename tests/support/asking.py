@@ -77,7 +77,7 @@ def asking_pipeline(
     agent: FastroAgent[Any, str],
     retry: dict[FailureClass, RetryPolicy] = PATIENT,
     **options: Any,
-) -> Pipeline[Any, str]:
+) -> Pipeline[Any, Any, str]:
     """A pipeline whose one step asks the agent."""
 
     async def tell(ctx: StepContext) -> str:
@@ -93,7 +93,7 @@ def asking_pipeline(
 
 
 async def ask_in(
-    pipeline: Pipeline[Any, str], tell: Callable[[RunEvent], object] = lambda event: None
+    pipeline: Pipeline[Any, Any, str], tell: Callable[[RunEvent], object] = lambda event: None
 ) -> Asked:
     """Run a pipeline that asks; `tell` is told of all its events."""
     asked = Asked()

@@ -31,6 +31,14 @@ class Way:
 
 
 @dataclass(frozen=True)
+class Sent:
+    """A branch that a node asks for."""
+
+    target: str
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Act:
     """What a node does in one visit."""
 
@@ -47,6 +55,12 @@ class Act:
     """Microcents that an agent costs which it asks, at its beginning. The reference knows of no budget."""
     is_terminal: bool = False
     """Whether its failures are of a kind that is not tried again."""
+    sends: tuple[Sent, ...] | None = None
+    """What it returns instead of an output, if it is a node that sends."""
+
+    def gives(self) -> Any:
+        """Its output, as far as it is compared."""
+        return self.output if self.sends is None else [(one.target, one.inputs) for one in self.sends]
 
 
 @dataclass(frozen=True)
@@ -165,12 +179,16 @@ class Outcome:
 # --- where paths meet ---
 
 
-def join_of(design: Design, targets: list[str]) -> str | None:
-    """The nearest node that every path to the end passes from every target; `None` is the end itself."""
+def join_of(design: Design, targets: list[str], sent_to: list[str]) -> str | None:
+    """The nearest node that every path to the end passes from every target; `None` is the end itself.
+
+    Where something was sent to, it has begun already: the path leads on from there.
+    """
     common = [
         node
         for node in design.nodes
         if all(target == node or not _reaches_end(design, target, without=node) for target in targets)
+        and all(target != node and not _reaches_end(design, target, without=node) for target in sent_to)
     ]
     for node in common:
         if all(other == node or not _reaches_end(design, node, without=other) for other in common):
@@ -179,16 +197,26 @@ def join_of(design: Design, targets: list[str]) -> str | None:
 
 
 def _reaches_end(design: Design, start: str, *, without: str) -> bool:
-    """Whether a path over edges other than `on_failure` leads from a node out of the graph."""
+    """Whether a path over edges other than `on_failure` leads from a node out of the graph.
+
+    A path may pass over a node that is sent to, as if it was not there.
+    """
     found, todo = {start}, [start]
     while todo:
-        onward = [way.target for way in design.ways_from(todo.pop()) if way.when != "on_failure"]
-        if not onward:
+        node = todo.pop()
+        onward = _onward(design, node)
+        over = [_onward(design, way.target) for way in design.ways_from(node) if way.when == "send"]
+        if not all([onward, *over]):
             return True
+        onward += [target for targets in over for target in targets]
         new = [node for node in onward if node not in found and node != without]
         found.update(new)
         todo += new
     return False
+
+
+def _onward(design: Design, node: str) -> list[str]:
+    return [way.target for way in design.ways_from(node) if way.when != "on_failure"]
 
 
 def holds(condition: str, data: Mapping[str, Any]) -> bool:
@@ -242,10 +270,11 @@ class Fork:
 class Branch:
     """One way through the graph, alone until it forks."""
 
-    def __init__(self, fork: Fork | None, target: str) -> None:
+    def __init__(self, fork: Fork | None, target: str, name: str = "", sent: Sent | None = None) -> None:
         above = fork.owner if fork else None
-        self.fork, self.target = fork, target
-        self.memory: Sheet = Sheet(above.memory.known if above else {})
+        self.fork, self.target, self.name = fork, target, name or target
+        given = {} if sent is None else {key: Value(value, "", 0) for key, value in sent.inputs.items()}
+        self.memory: Sheet = Sheet({**(above.memory.known if above else {}), **given})
         self.outputs: Sheet = Sheet(above.outputs.known if above else {})
         self.errors: Sheet = Sheet(above.errors.known if above else {})
         self.skipped: set[str] = set(above.skipped) if above else set()
@@ -273,6 +302,7 @@ class Visit:
     is_running: bool = False
     is_deciding: bool = False
     attempt: int = 0
+    sends: tuple[Sent, ...] = ()
 
 
 class Over(Exception):
@@ -478,7 +508,8 @@ class Interpreter:
 
     def succeeded(self, visit: Visit, written: Mapping[str, Any]) -> None:
         self.ended(visit, written)
-        output = self.act_of(visit).output
+        act = self.act_of(visit)
+        output, visit.sends = act.gives(), act.sends or ()
         visit.branch.outputs.put(visit.node, Value(output, visit.node, self.order))
         if visit.node in visit.branch.errors.known:
             visit.branch.errors.put(visit.node, Value(None, visit.node, self.order, is_cleared=True))
@@ -530,17 +561,21 @@ class Interpreter:
             if way.when == "on_success"
             or way in holding
             or way == chosen
-            or (way.when == "always" and not holding)
+            or (way.when == "always" and not holding and not visit.sends)
         ]
 
     def proceed(self, visit: Visit, ways: list[Way], *, is_success: bool) -> None:
         branch = visit.branch
         branch.visit = None
         targets = list(dict.fromkeys(way.target for way in ways))
-        if len(targets) == 1:
-            self.go(branch, targets[0])
+        sends = visit.sends if is_success else ()
+        sent_to = [way.target for way in self.design.ways_from(visit.node) if way.when == "send"]
+        if sends or len(targets) > 1:
+            self.fork(branch, targets, sends)
         elif targets:
-            self.fork(branch, targets)
+            self.go(branch, targets[0])
+        elif is_success and sent_to and (join := join_of(self.design, [], sent_to)) is not None:
+            self.go(branch, join)
         elif is_success:
             if visit.node in self.design.terminals:
                 latest = branch.outputs.known.get(visit.node)
@@ -551,10 +586,13 @@ class Interpreter:
 
     # --- forks ---
 
-    def fork(self, branch: Branch, targets: list[str]) -> None:
-        fork = branch.inner = Fork(branch, join_of(self.design, targets))
+    def fork(self, branch: Branch, targets: list[str], sends: tuple[Sent, ...]) -> None:
+        fork = branch.inner = Fork(branch, join_of(self.design, targets, [one.target for one in sends]))
         fork.branches = [Branch(fork, target) for target in targets]
-        branch.path.append({inner.target: inner.path for inner in fork.branches})
+        for number, sent in enumerate(sends):
+            before = [one for one in sends[:number] if one.target == sent.target]
+            fork.branches.append(Branch(fork, sent.target, f"{sent.target}[{len(before)}]", sent))
+        branch.path.append({inner.name: inner.path for inner in fork.branches})
         for inner in fork.branches:
             inner.time_left = self.design.branch_timeout or 0.0
         for inner in fork.branches:
@@ -687,6 +725,8 @@ def put_together(into: Sheet, sheets: list[Sheet], policy: str) -> None:
 def writes_of(part: Part, node: str, act: Act) -> dict[str, Any] | None:
     """What a successful attempt writes; `None` where its output does not fit."""
     output, kept = act.output, dict(act.kept)
+    if act.sends is not None:
+        return kept if all(name in kept for name in part.writes) else None
     if not part.writes:
         return kept | {node: output}
     if isinstance(output, dict):

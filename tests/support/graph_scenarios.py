@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
-from support.graph_reference import Act, Decision, Design, Part, Way
+from support.graph_reference import Act, Decision, Design, Part, Sent, Way
 
 FOLDER = Path(__file__).parent.parent / "graphs" / "scenarios"
-KINDS = ("always", "on_success", "on_failure", "llm")
+KINDS = ("always", "on_success", "on_failure", "llm", "send")
 NODE_WORDS = {"acts", "writes", "reads", "max_visits", "attempts"}
 SCENARIO_WORDS = {
     "name", "nodes", "edges", "entry", "terminals", "inputs", "decisions", "options", "graph", "expect",
@@ -117,7 +117,7 @@ def _part(name: str, given: dict[str, Any]) -> Part:
 
 
 def _act(name: str, given: dict[str, Any]) -> Act:
-    _check(given, {"takes", "fails", "output", "kept", "cost", "asks", "forbidden"}, name)
+    _check(given, {"takes", "fails", "output", "kept", "cost", "asks", "forbidden", "sends"}, name)
     fails = given.get("fails", 0)
     return Act(
         seconds=float(given.get("takes", 1)),
@@ -127,6 +127,9 @@ def _act(name: str, given: dict[str, Any]) -> Act:
         cost=str(given.get("cost", "0")),
         asks=given.get("asks", 0),
         is_terminal=given.get("forbidden", False),
+        sends=tuple(Sent(*one) for each in given["sends"] for one in each.items())
+        if "sends" in given
+        else None,
     )
 
 

@@ -15,6 +15,7 @@ from fastroai.graphs.machine.branches import Branch, Fork, Forked, Joined
 from fastroai.graphs.machine.events import Interrupted, Visit, decision_name
 from fastroai.graphs.machine.machine import GraphMachine
 from fastroai.graphs.machine.routing import Choice
+from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.shape.edge import Edge
 from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.machine import Cancel, Decision, Told, unit_of
@@ -35,6 +36,7 @@ from support.graph_reference import (
     IN_A_CIRCLE,
     TIMED_OUT,
     VIOLATION,
+    Act,
     Design,
     Outcome,
     Seen,
@@ -70,6 +72,18 @@ def plan_of(design: Design) -> GraphPlan:
         on_conflict=design.on_conflict,
         max_concurrency=design.max_concurrency,
     )
+
+
+def output_of(act: Act) -> Any:
+    """What a node returns."""
+    return act.output if act.sends is None else [Send(one.target, one.inputs) for one in act.sends]
+
+
+def without_sends(output: Any) -> Any:
+    """An output as the reference has it."""
+    if isinstance(output, list) and all(isinstance(one, Send) for one in output):
+        return [(one.target, one.inputs) for one in output]
+    return output
 
 
 class Simulation:
@@ -157,7 +171,8 @@ class Simulation:
         design, part = self.design, self.design.nodes[visit.node]
         memory = {name: value for name, value in branch.memory.items() if name in (part.reads or (name,))}
         errors = {name: _said(failure.error) for name, failure in branch.failures.items()}
-        self.seen.append(Seen(visit.node, visit.number, memory, dict(branch.outputs), errors))
+        outputs = {name: without_sends(output) for name, output in branch.outputs.items()}
+        self.seen.append(Seen(visit.node, visit.number, memory, outputs, errors))
         self._running[visit] = False
         act = part.act(visit.number)
         written = writes_of(part, visit.node, act)
@@ -173,7 +188,7 @@ class Simulation:
                 written=dict(act.kept),
             )
             if fails
-            else StepFinished(visit.node, act.output, visit=visit.number, written=written or {})
+            else StepFinished(visit.node, output_of(act), visit=visit.number, written=written or {})
         )
         seconds = design.seconds(*visit)
         at = self.now
@@ -222,7 +237,7 @@ class Simulation:
             at=self.now,
         )
         if isinstance(finish.raised, MemoryConflict):
-            outcome.conflicts = {finish.raised.args}
+            outcome.conflicts = {finish.raised.args[:3]}
         outcome.reason = reason_of(machine.ending, finish.reason)
         if machine.ending == "finished":
             outcome.quality = "degraded" if machine.failures or machine.timeouts else "clean"

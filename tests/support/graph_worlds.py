@@ -42,7 +42,7 @@ from support.graph_reference import (
     Seen,
     error_text,
 )
-from support.graph_simulation import reason_of
+from support.graph_simulation import output_of, reason_of, without_sends
 from support.interruptions import RUN, DyingStore, When, entries_of
 
 MOST_TURNS = 3_000
@@ -165,7 +165,7 @@ class World:
         if fails:
             kind = ForbiddenError if act.is_terminal else RuntimeError
             raise kind(error_text(node, visit))
-        return _value(act.output)
+        return _value(output_of(act))
 
     def _note(self, node: str, context: StepContext[Any]) -> None:
         self.attempts[f"{node}@{context.visit}"] = context.attempt
@@ -173,7 +173,7 @@ class World:
         if context.attempt > 1:
             return
         outputs = {
-            name: context.get_dependency_or_none(name)
+            name: without_sends(context.get_dependency_or_none(name))
             for name in self.design.nodes
             if name in context.read(self.design.nodes)
         }
@@ -239,7 +239,7 @@ def outcome_of(result: GraphResult[Any], world: World) -> Outcome:
         at=asyncio.get_running_loop().time(),
     )
     if isinstance(result.error, MemoryConflict):
-        outcome.conflicts = {result.error.args}
+        outcome.conflicts = {result.error.args[:3]}
     elif isinstance(result.error, RecordedError) and result.error.error_type.endswith("MemoryConflict"):
         outcome.reason = "conflict"
     return outcome

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
-from support.graph_reference import Act, Decision, Design, Part, Way
+from support.graph_reference import Act, Decision, Design, Part, Sent, Way
 
 KEYS = ("k0", "k1", "k2")
 VALUES = st.integers(0, 3)
@@ -38,6 +39,10 @@ def designs(
         later, earlier = names[number + 1 :], names[: number + 1]
         ways += draw(ways_from(name, later, earlier, keys))
     ways += _ways_to_the_unreached(draw, names, ways)
+    for name in names:
+        if sent_to := [way.target for way in ways if way.source == name and way.when == "send"]:
+            acts = tuple(replace(act, sends=draw(sends(sent_to))) for act in nodes[name].acts)
+            nodes[name] = replace(nodes[name], acts=acts)
     sources = {way.source for way in ways}
     ends = [name for name in names if name not in sources]
     return Design(
@@ -83,6 +88,12 @@ def acts(draw: st.DrawFn, writes: tuple[str, ...]) -> Act:
     )
 
 
+def sends(targets: list[str]) -> st.SearchStrategy[tuple[Sent, ...]]:
+    """Mostly few, as each of them may send again."""
+    inputs = st.dictionaries(st.sampled_from((*KEYS, "topic")), VALUES, max_size=2)
+    return st.lists(st.builds(Sent, st.sampled_from(targets), inputs), max_size=3).map(tuple)
+
+
 def outputs(writes: tuple[str, ...]) -> st.SearchStrategy[Any]:
     """Mostly what fits; now and then something that lacks a field."""
     fitting: st.SearchStrategy[Any] = st.fixed_dictionaries(
@@ -104,7 +115,14 @@ def ways_from(
     onward = draw(st.lists(st.sampled_from(later), unique=True, min_size=1, max_size=3))
     back = draw(st.lists(st.sampled_from(earlier), unique=True, max_size=1)) if draw(st.booleans()) else []
     targets = draw(st.permutations(onward + back))
-    kinds = ["always", "on_success", "on_failure", "llm_decide", *(["conditional"] * 2 if keys else [])]
+    kinds = [
+        "always",
+        "on_success",
+        "on_failure",
+        "llm_decide",
+        "send",
+        *(["conditional"] * 2 if keys else []),
+    ]
     ways = [draw(a_way(source, target, draw(st.sampled_from(kinds)), keys)) for target in targets]
     more = draw(st.booleans())
     if more:  # a second edge to one of them

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastroai.graphs.conversation.conversation import Conversation, ConversationLike
+from fastroai.graphs.conversation.conversation import ConversationLike, GraphConversation
 from fastroai.graphs.conversation.talk import Talk
 from fastroai.graphs.conversation.thread import Phase, Thread
 from fastroai.runtime import Scope
@@ -36,7 +36,7 @@ class Branch:
     @classmethod
     def begin(cls, conversation: ConversationLike = "continuous", **options: Any) -> Branch:
         """The first branch of a run."""
-        return cls(Thread(Conversation.of(conversation)), **options)
+        return cls(Thread(GraphConversation.of(conversation)), **options)
 
     def fork(self) -> Branch:
         """One that starts here."""

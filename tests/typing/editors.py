@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, assert_type
+from typing import Annotated, Any, Literal, assert_type
 
 from pydantic_ai import Agent
 
@@ -80,14 +80,14 @@ async def of_more(ctx: StepContext[MoreDeps]) -> str:
     return ctx.deps.user
 
 
-pipeline = Pipeline[Deps, str](
+pipeline = Pipeline[Deps, Any, str](
     "p",
     {
         "ask": agent.as_step(lambda ctx: f"Say {ctx.deps.tenant.upper()}"),
         "ask_in_turn": tenants_agent.as_step(lambda ctx: ctx.deps.tenant),
     },
 )
-Pipeline[Deps, str]("p", {"ask": agent.as_step(lambda ctx: ctx.deps.tenat)})  # type: ignore[attr-defined]
+Pipeline[Deps, Any, str]("p", {"ask": agent.as_step(lambda ctx: ctx.deps.tenat)})  # type: ignore[attr-defined]
 inputs_only: BaseStep[Deps, str] = agent.as_step(lambda ctx: ctx.get_input("text"))
 also: BaseStep[MoreDeps, str] = tenants_agent.as_step(of_more)
 fits: BaseStep[MoreDeps, str] = agent.as_step(of_less)
@@ -113,7 +113,25 @@ async def asks() -> None:
     tenants_agent.run_stream_events("hi")  # type: ignore[call-overload]
 
 
-# A hook takes the event of its kind, or nothing.
+# A hook takes the event of its kind, its exception, or nothing.
+def alarm(error: Exception) -> None: ...
+
+
+@step(on_step_failure=alarm, on_retry=alarm)
+async def watched(ctx: StepContext[Deps]) -> str:
+    return "a"
+
+
+@step(on_step_failure=lambda event: print(event.usage), on_retry=lambda event: print(event.used))
+async def also_watched(ctx: StepContext[Deps]) -> str:
+    return "a"
+
+
+@step(on_step_success=alarm)  # type: ignore[arg-type]  # which has no exception
+async def watched_in_vain(ctx: StepContext[Deps]) -> str:
+    return "a"
+
+
 @step(on_step_start=lambda: None, on_step_failure=lambda event: print(event.error.args))
 async def hooked(ctx: StepContext[Deps]) -> str:
     return "a"

@@ -8,10 +8,10 @@ from typing import Any, assert_type
 from fastroai import (
     AgentNode,
     BaseStep,
-    Conversation,
     Edge,
     FastroAgent,
     Graph,
+    GraphConversation,
     GraphResult,
     Node,
     Pipeline,
@@ -27,7 +27,6 @@ from fastroai.graphs import (
     GraphQuality,
     GraphStream,
     NodeFailure,
-    Question,
     Ruling,
     RunFinished,
     StepFailed,
@@ -36,6 +35,7 @@ from fastroai.graphs import (
     StepStarted,
     When,
 )
+from fastroai.human import Question
 from fastroai.pipelines import RunEvent
 from fastroai.store import RunTrace
 
@@ -81,7 +81,7 @@ node = Node(with_deps, reads=["text"], writes=["count"], max_visits=3, focus="be
 assert_type(node, Node[Deps])
 assert_type(node.step, BaseStep[Deps, Any])
 assert_type(node.reads, tuple[str, ...])
-assert_type(Node(Pipeline[Deps, str]("p", {"a": with_deps})), Node[Deps])
+assert_type(Node(Pipeline[Deps, Any, str]("p", {"a": with_deps})), Node[Deps])
 Node(with_deps, writes="count", visits=3)  # type: ignore[call-arg]
 Node(text_agent)  # type: ignore[arg-type]  # an agent needs a prompt
 
@@ -99,7 +99,7 @@ assert_type(Verdict.escalate("why").ruling, Ruling)
 
 # --- graphs ---
 
-graph = Graph[Deps, str](
+graph = Graph[Deps, Any, str](
     "g",
     "a goal",
     nodes={"no": no_deps, "with": with_deps, "node": node, "judged": judged},
@@ -107,13 +107,13 @@ graph = Graph[Deps, str](
     decider=text_agent,
     on_branch_failure="wait_all",
     on_conflict="error",
-    conversation=Conversation(compact_above=1_000, summarizer=text_agent),
+    conversation=GraphConversation(compact_above=1_000, summarizer=text_agent),
 )
-Graph[OtherDeps, str]("g", nodes={"with": with_deps})  # type: ignore[dict-item]  # needs other deps
-Graph[OtherDeps, str]("g", nodes={"with": node})  # type: ignore[dict-item]
-Graph[Deps, str]("g", nodes={"with": with_deps, "other": with_other_deps})  # type: ignore[dict-item]
-Graph[OtherDeps, str]("g", nodes={"inner": graph})  # type: ignore[dict-item]
-Graph[Deps, str]("g", nodes={"inner": graph, "step": graph.as_step()})
+Graph[OtherDeps, Any, str]("g", nodes={"with": with_deps})  # type: ignore[dict-item]  # needs other deps
+Graph[OtherDeps, Any, str]("g", nodes={"with": node})  # type: ignore[dict-item]
+Graph[Deps, Any, str]("g", nodes={"with": with_deps, "other": with_other_deps})  # type: ignore[dict-item]
+Graph[OtherDeps, Any, str]("g", nodes={"inner": graph})  # type: ignore[dict-item]
+Graph[Deps, Any, str]("g", nodes={"inner": graph, "step": graph.as_step()})
 Graph("g", nodes={"no": no_deps}, on_conflict="never")  # type: ignore[arg-type]
 Graph("g", nodes={"no": no_deps}, conversation="shared")  # type: ignore[arg-type]
 Graph("g", nodes={"no": no_deps}, start="no")  # type: ignore[call-arg]
@@ -121,9 +121,9 @@ Graph("g", nodes={"no": text_agent})  # type: ignore[dict-item]
 
 assert_type(graph.as_step(), BaseStep[Deps, str])
 assert_type(graph.as_step(lambda ctx: {"tenant": ctx.deps.tenant}), BaseStep[Deps, str])
-Pipeline[Deps, str]("p", {"graph": graph.as_step()})
-Pipeline[OtherDeps, str]("p", {"graph": graph.as_step()})  # type: ignore[dict-item]
-loaded: Graph[Deps, str] = Graph.from_yaml("name: g", nodes={"with": with_deps})
+Pipeline[Deps, Any, str]("p", {"graph": graph.as_step()})
+Pipeline[OtherDeps, Any, str]("p", {"graph": graph.as_step()})  # type: ignore[dict-item]
+loaded: Graph[Deps, Any, str] = Graph.from_yaml("name: g", nodes={"with": with_deps})
 assert_type(graph.to_yaml(), str)
 
 
@@ -145,8 +145,8 @@ async def runs() -> None:
     assert_type(await graph.execute({"text": "x"}, Deps()), GraphResult[str])
     assert_type(graph.resume_stream("r", input=True, deps=Deps()), GraphStream[str])
     assert_type(await graph.resume(result.run_id, input=True, deps=Deps()), GraphResult[str])
-    assert_type(graph.resume_sync(result.run_id, node="node", input=True), GraphResult[str])
-    await graph.run({"text": "x"}, OtherDeps())  # type: ignore[arg-type]
+    assert_type(graph.resume_sync(result.run_id, node="node", input=True, deps=Deps()), GraphResult[str])
+    await graph.run({"text": "x"}, OtherDeps())  # type: ignore[call-overload]
     await graph.resume(result.run_id, deps=OtherDeps())  # type: ignore[arg-type]
     await graph.resume(result.run_id, answer=True)  # type: ignore[call-arg]
     await graph.pause(result.run_id)

@@ -148,10 +148,10 @@ class WrongOutput(BaseStep[Deps, str]):
         return 1
 
 
-pipeline = Pipeline[Deps, str]("p", {"no": no_deps, "with": with_deps, "own": Custom(), "as": asks})
+pipeline = Pipeline[Deps, Any, str]("p", {"no": no_deps, "with": with_deps, "own": Custom(), "as": asks})
 nested = pipeline.as_step(lambda ctx: {"tenant": ctx.deps.tenant})
 assert_type(nested, BaseStep[Deps, str])
-Pipeline[OtherDeps, str]("p", {"with": with_deps})  # type: ignore[dict-item]  # needs other deps
+Pipeline[OtherDeps, Any, str]("p", {"with": with_deps})  # type: ignore[dict-item]  # needs other deps
 Pipeline("p", {"no": no_deps}, configs=PipelineConfig())  # type: ignore[call-arg]
 PipelineConfig(max_concurency=3)  # type: ignore[call-arg]
 StepConfig(max_concurrency=3)  # type: ignore[call-arg]
@@ -168,10 +168,10 @@ async def runs() -> None:
     assert_type(pipeline.execute_sync({"text": "x"}, Deps(), run_id="r"), PipelineResult[str])
     assert_type(pipeline.resume_sync("r", deps=Deps()), PipelineResult[str])
     assert_type(pipeline.fork_sync("r", at="own", deps=Deps()), PipelineResult[str])
-    pipeline.execute_sync({"text": "x"}, OtherDeps())  # type: ignore[arg-type]
-    pipeline.execute_sync({"text": "x"}, tenant="a")  # type: ignore[call-arg]
+    pipeline.execute_sync({"text": "x"}, OtherDeps())  # type: ignore[call-overload]
+    pipeline.execute_sync({"text": "x"}, Deps(), customer="a")  # type: ignore[call-overload]
     pipeline.resume_sync()  # type: ignore[call-arg]
-    await pipeline.execute({"text": "x"}, OtherDeps())  # type: ignore[arg-type]
+    await pipeline.execute({"text": "x"}, OtherDeps())  # type: ignore[call-overload]
     assert_type(await pipeline.run({"text": "x"}, Deps()), PipelineResult[str])
     assert_type(pipeline.run_sync({"text": "x"}, Deps()), PipelineResult[str])
     assert_type(pipeline.resume_stream("r", deps=Deps()), PipelineStream[str])
@@ -181,7 +181,7 @@ async def runs() -> None:
         await pipeline.recover(deps_for=lambda run: Deps()), Mapping[str, PipelineResult[str] | Exception]
     )
     await pipeline.recover(deps_for=lambda run: OtherDeps())  # type: ignore[arg-type, return-value]
-    await pipeline.run({"text": "x"}, OtherDeps())  # type: ignore[arg-type]
+    await pipeline.run({"text": "x"}, OtherDeps())  # type: ignore[call-overload]
     assert_type(await split.resume("r", deps=Deps()), PipelineResult[str])
     assert_type(split.stream({"text": "x"}, Deps()), PipelineStream[str])
     async with pipeline.stream({"text": "x"}, Deps()) as stream:
@@ -200,6 +200,6 @@ async def runs() -> None:
     assert_type(stream.result, PipelineResult[str] | None)
 
 
-split = SplitPipeline[Deps, str]("s", key=lambda inputs, deps: deps.tenant)
+split = SplitPipeline[Deps, Any, str]("s", key=lambda inputs, deps: deps.tenant)
 split.add_variant("a", pipeline, weight=1)
-split.add_variant("b", Pipeline[OtherDeps, str]("o", {"no": no_deps}), weight=1)  # type: ignore[arg-type]
+split.add_variant("b", Pipeline[OtherDeps, Any, str]("o", {"no": no_deps}), weight=1)  # type: ignore[arg-type]

@@ -98,7 +98,7 @@ assert_type(classify, FunctionStep[Deps, Category])
 assert_type(count, FunctionStep[Deps, int])
 
 # A step that needs no deps fits beside steps that do.
-pipeline = Pipeline[Deps, str](
+pipeline = Pipeline[Deps, Any, str](
     "p",
     {"classify": classify, "count": count, "hello": text_agent.as_step("hi"), "reply": Reply()},
     {"count": ["classify"], "reply": ["count", "hello"]},
@@ -112,7 +112,7 @@ async def executes() -> None:
     assert_type(result.usage.total_cost_usd, Decimal)
 
 
-class Router(BasePipeline[Deps, str]):
+class Router(BasePipeline[Deps, Any, str]):
     async def route(self, inputs: Mapping[str, Any], deps: Deps) -> str:
         return "p"
 
@@ -128,7 +128,7 @@ async def estimates() -> None:
     assert_type(quote.upper_usd, Decimal | None)
     assert_type(text_agent.estimate_sync("hi"), Quote)
     assert_type(await pipeline.estimate({"text": "x"}, Deps("a")), Quote)
-    assert_type(router.estimate_sync({"text": "x"}), Quote)
+    assert_type(router.estimate_sync({"text": "x"}, Deps("a")), Quote)
     assert_type(router.execute_sync({"text": "x"}, Deps("a")), PipelineResult[str])
     assert_type(quote + quote * 3, Quote)
     assert_type(sum([quote, quote]), Quote | Literal[0])
@@ -152,10 +152,10 @@ def prompt(ctx: StepContext[Deps]) -> str:
     return ctx.deps.tenant
 
 
-asking = Pipeline[Deps, str]("asking", {"ask": text_agent.as_step(prompt)})
+asking = Pipeline[Deps, Any, str]("asking", {"ask": text_agent.as_step(prompt)})
 
 
-class RouterWithoutDeps(BasePipeline[None, str]):
+class RouterWithoutDeps(BasePipeline[None, Any, str]):
     async def route(self, inputs: Mapping[str, Any], deps: None) -> str:
         return "hello"
 

@@ -31,6 +31,8 @@ from fastroai.errors import (
     JudgeNotSatisfied,
     LangGraphStopped,
     MemoryConflict,
+    MessageRejected,
+    MessageTimedOut,
     MissingDependencyError,
     MissingExtraError,
     MissingInputError,
@@ -107,7 +109,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (UnknownModelError("llama-3", ("groq:llama-3",)), "write it as one of 'groq:llama-3'"),
     (
         MissingExtraError("LogfireTracer", "logfire", "logfire"),
-        "needs logfire, which the extra 'logfire' brings: pip install 'fastroai[logfire]'",
+        "needs logfire, which the extra 'logfire' brings: pip install -e '.[logfire]' in the checkout",
     ),
     (PipelineValidationError("p", ("no steps",)), "pipeline 'p': no steps"),
     (PipelineValidationError("p", ("one", "two")), "pipeline 'p' has 2 problems:\n  - one\n  - two"),
@@ -266,6 +268,14 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (
         LangGraphStopped("s", "interrupt", "'Send it?'"),
         "the graph of step 's' waits for an answer to 'Send it?'; give graph_step(answer=...)",
+    ),
+    (
+        MessageRejected("r", "paid", "the run has finished"),
+        "message 'paid' was not sent to run 'r': the run has finished",
+    ),
+    (
+        MessageTimedOut("r", "paid", datetime(2026, 3, 1, tzinfo=UTC)),
+        "nobody sent message 'paid' to run 'r' until 2026-03-01 00:00:00 UTC; ctx.receive(..., on_timeout=)",
     ),
     (CancelledInside("s"), "step 's' awaited a task that was cancelled, although the step itself was not"),
     (GraphStopped("g", "cancelled", "cancel was requested"), "graph 'g' is cancelled: cancel was requested"),

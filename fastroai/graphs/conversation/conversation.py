@@ -16,7 +16,7 @@ MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class GraphConversation:
     """What the nodes of a graph hear of each other; `Graph(conversation=...)`.
 
     `"continuous"` threads one message history through the nodes: an agent call in a node sees the calls made
@@ -27,7 +27,7 @@ class Conversation:
     phase; the newest `keep_phases` of them stay whole. Without a `summarizer`, what tools returned in older
     ones is dropped; with one, they are replaced by its summary, which is charged to the node that calls.
 
-        Conversation(compact_above=50_000, summarizer=FastroAgent("openai:gpt-5-mini"))
+        GraphConversation(compact_above=50_000, summarizer=FastroAgent("openai:gpt-5-mini"))
 
     Calls with a `message_history` of their own, `ctx.map`, judges and the decider take no part.
 
@@ -45,7 +45,7 @@ class Conversation:
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
-            expected = "'continuous', 'isolated' or a Conversation(...)"
+            expected = "'continuous', 'isolated' or a GraphConversation(...)"
             raise ConfigurationError("conversation", self.mode, expected)
         check_count("compact_above", self.compact_above, least=1)
         check_count("keep_phases", self.keep_phases, least=1, required=True)
@@ -59,10 +59,10 @@ class Conversation:
                 raise ConfigurationError("summarizer", self.summarizer, expected)
 
     @classmethod
-    def of(cls, said: ConversationLike) -> Conversation:
+    def of(cls, said: ConversationLike) -> GraphConversation:
         """What `Graph(conversation=...)` says; the two words are short forms. Raises `ConfigurationError`."""
-        return said if isinstance(said, Conversation) else cls(said)
+        return said if isinstance(said, GraphConversation) else cls(said)
 
 
-ConversationLike: TypeAlias = Mode | Conversation
+ConversationLike: TypeAlias = Mode | GraphConversation
 """What `Graph(conversation=...)` takes."""

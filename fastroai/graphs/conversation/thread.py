@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from fastroai.errors import ValueNotStorable
 from fastroai.graphs.conversation.compaction import Compaction, summary_message, without_payloads
-from fastroai.graphs.conversation.conversation import Conversation
+from fastroai.graphs.conversation.conversation import GraphConversation
 from fastroai.graphs.conversation.history_size import estimated_tokens, tokens_in
 from fastroai.graphs.conversation.markers import BranchDone, Done, Recent, Untold
 from fastroai.graphs.conversation.prompt_layers import Narrative
@@ -96,7 +96,7 @@ def _without_defaults(message: dict[str, Any]) -> JsonValue:
     return {**kept, "parts": parts, **({"usage": usage} if usage else {})}
 
 
-_CONTINUOUS: Final = Conversation()
+_CONTINUOUS: Final = GraphConversation()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Thread:
     It never changes: what would change it gives another one.
     """
 
-    conversation: Conversation = _CONTINUOUS
+    conversation: GraphConversation = _CONTINUOUS
     phases: tuple[Phase, ...] = field(default=(), repr=False)
     """Those with messages, without the summarized ones."""
     summary: str | None = None

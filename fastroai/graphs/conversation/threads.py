@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
-from fastroai.graphs.conversation.conversation import Conversation
+from fastroai.graphs.conversation.conversation import GraphConversation
 from fastroai.graphs.conversation.markers import Done
 from fastroai.graphs.conversation.talk import Talk
 from fastroai.graphs.conversation.thread import Phase, Thread
@@ -16,7 +16,7 @@ from fastroai.graphs.machine.branches import Branch, Fork
 from fastroai.graphs.machine.events import Visit
 
 _Untold: TypeAlias = "tuple[Visit, Mapping[str, object], BaseException | None] | list[tuple[str, _Line]]"
-"""A visit, or branches that have come together, by the nodes that they began with."""
+"""A visit, or branches that have come together, by their names."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class _Line:
 class Threads:
     """Who has heard what, by branch."""
 
-    def __init__(self, conversation: Conversation, goal: str | None) -> None:
+    def __init__(self, conversation: GraphConversation, goal: str | None) -> None:
         self._goal = goal
         self._lines: dict[str, _Line] = {"": _Line(Thread(conversation))}
 
@@ -83,7 +83,7 @@ class Threads:
     def join(self, fork: Fork) -> None:
         """The conversation before the fork, with a mark for each branch."""
         line = self._lines[fork.branch.identity]
-        line.untold.append([(branch.target, self._lines.pop(branch.identity)) for branch in fork.branches])
+        line.untold.append([(branch.name, self._lines.pop(branch.identity)) for branch in fork.branches])
 
     @staticmethod
     def phase_from_json(stored: JsonValue) -> Phase:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from fastroai.graphs.machine.events import Visit
 from fastroai.graphs.machine.memory import Memory
@@ -12,7 +12,10 @@ from fastroai.places import quoted
 from fastroai.steps.visits import NodeFailure
 
 GraphPath: TypeAlias = "list[str | dict[str, GraphPath]]"
-"""Nodes in the order in which they were visited; a fork is a mapping of its branches, by target."""
+"""Nodes in the order in which they were visited; a fork is a mapping of its branches, by name."""
+
+Inputs: TypeAlias = Mapping[str, Any]
+"""What was sent to a branch."""
 
 BranchState: TypeAlias = Literal["open", "arrived", "ended", "failed", "cancelled"]
 """`arrived`: at the join of its fork. `ended`: in a terminal or a dead end."""
@@ -28,6 +31,7 @@ class Branch:
         "forked",
         "identity",
         "memory",
+        "name",
         "outputs",
         "path",
         "skipped",
@@ -37,22 +41,26 @@ class Branch:
         "visit",
     )
 
-    def __init__(self, target: str, fork: Fork | None = None) -> None:
-        """Beginning at `target`; without a fork, as the root."""
+    def __init__(
+        self, target: str, fork: Fork | None = None, *, name: str | None = None, inputs: Inputs | None = None
+    ) -> None:
+        """Beginning at `target`; without a fork, as the root. What was sent has a name and inputs."""
         around = None if fork is None else fork.branch
         self.target, self.fork = target, fork
-        self.identity: str = "" if fork is None else f"{fork.identity}/{quoted(target)}"
+        self.name = target if name is None else name
+        """What tells it from others of its fork: its target, or `target[1]` for the second `Send` to that."""
+        self.identity: str = "" if fork is None else f"{fork.identity}/{quoted(self.name)}"
         """What tells it from others; the same in every process."""
         self.visit = Visit(target, 0)
         """The last visit that it came to; before its first, number 0."""
-        self.memory: Memory[object] = Memory(None if around is None else around.memory)
+        self.memory: Memory[object] = Memory(_around(around, inputs))
         self.outputs: Memory[object] = Memory(None if around is None else around.outputs)
         """Latest output of each node."""
         self.failures: Memory[NodeFailure] = Memory(None if around is None else around.failures)
         """Latest failure of each node in the past of this branch that has not succeeded since."""
         self.state: BranchState = "open"
-        self.failure: BaseException | None = None
-        """Why it failed, if it did."""
+        self.failure: tuple[str, BaseException] | None = None
+        """The node that failed and why, if the branch failed."""
         self.skipped: set[str] = set() if around is None else set(around.skipped)
         """Nodes that were skipped since the last one that ran."""
         self.forked: Fork | None = None
@@ -92,7 +100,7 @@ class Fork:
     join: str | None
     """Where they come together; `None` if each ends for itself."""
     branches: tuple[Branch, ...] = ()
-    """In declaration order of the edges."""
+    """In declaration order of the edges; then what was sent, in the order in which it was returned."""
     open: int = 0
     """How many are not over."""
     has_run_nodes: bool = False
@@ -103,6 +111,16 @@ class Fork:
         """What tells it from others; the same in every process."""
         around, own = self.branch.identity, f"{quoted(self.node)}#{self.visit}"
         return f"{around}/{own}" if around else own
+
+
+def _around(branch: Branch | None, inputs: Inputs | None) -> Memory[object] | None:
+    """The memory around that of a new branch. Inputs of the branch are there, as it has not written them."""
+    if branch is None or not inputs:
+        return None if branch is None else branch.memory
+    memory = Memory(branch.memory)
+    for key, value in inputs.items():
+        memory.write(key, value, "", 0)
+    return memory
 
 
 @dataclass(slots=True)

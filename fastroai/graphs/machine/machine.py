@@ -17,9 +17,10 @@ from fastroai.errors import GraphStopped, MemoryConflict, VisitsExhausted
 from fastroai.graphs.machine.branches import Branch, Fork, Forked, Joined
 from fastroai.graphs.machine.events import Ending, Interrupted, Visit, decision_name
 from fastroai.graphs.machine.merging import merge, merge_failures, salvage
-from fastroai.graphs.machine.routing import Choice, NodeOutcome, Route, routed
+from fastroai.graphs.machine.routing import Choice, NodeOutcome, Route, Unevaluated, routed
+from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.shape.plan import GraphPlan
-from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit
+from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit, why_paused
 from fastroai.runtime import FailureClass
 from fastroai.runtime.facts import (
     NOWHERE,
@@ -41,6 +42,7 @@ from fastroai.runtime.facts import (
     StepSkipped,
     StepStarted,
     StopRequested,
+    Wait,
 )
 from fastroai.steps.visits import NodeFailure
 from fastroai.tracing.attributes import error_summary
@@ -56,6 +58,8 @@ class Stopped:
     code: ReasonCode
     reason: str
     error: BaseException | None = None
+    node: str = ""
+    """The node that failed, if one did."""
 
 
 class GraphMachine:
@@ -109,8 +113,8 @@ class GraphMachine:
         self._asking: dict[Unit, Branch] = {}
         self.questions: dict[Visit, QuestionAsked] = {}
         """The questions of pause nodes that wait for a person, first asked first."""
-        self._halted: dict[Unit, tuple[Branch, tuple[str, ...]]] = {}
-        """Visits that wait for answers to questions that their steps have asked, and the ids of these."""
+        self._halted: dict[Unit, tuple[Branch, tuple[Wait, ...]]] = {}
+        """Visits that have halted, and what they wait for; nothing where a run inside was paused."""
         self._branches: dict[str, Branch] = {}
         self._unwinding: dict[Visit, list[tuple[set[Visit], Callable[[], None]]]] = {}
         self._dead_ends: dict[str, None] = {}
@@ -178,8 +182,11 @@ class GraphMachine:
 
     def _take_in(self, fact: Told | Interrupted) -> None:
         match fact:
-            case StepFinished():
-                self._on_success(fact)
+            case StepFinished(step_id=step_id) if step_id in self.decisions:
+                branch, outcome, output = self._deciding.pop(self._visit_of(fact))
+                self._route(branch, outcome, output, fact.output)
+            case StepFinished(step_id=step_id, visit=number):
+                self._succeed(self._running.pop((step_id, number)), fact.written, fact.output)
             case RunStarted(inputs=inputs):
                 for key, value in inputs.items():
                     self.root.memory.write(key, value, "", self.events)
@@ -188,10 +195,8 @@ class GraphMachine:
                 self._on_question(self._visit_of(fact), fact)
             case AnswerGiven(answer=answer, written=written):
                 visit = self._visit_of(fact)
-                branch = self._asking.pop(visit)
                 del self.questions[visit]
-                self._keep(branch, visit.node, written)
-                self._succeed(branch, answer)
+                self._succeed(self._asking.pop(visit), written, answer)
             case StepFailed():
                 self._on_failure(self._visit_of(fact), fact)
             case StepCancelled(written=written):
@@ -218,16 +223,6 @@ class GraphMachine:
             case _:
                 assert_never(fact)
 
-    def _on_success(self, fact: StepFinished) -> None:
-        if fact.step_id in self.decisions:
-            branch, outcome, output = self._deciding.pop(self._visit_of(fact))
-            if self._goes_on(branch):
-                self._route(branch, outcome, output, fact.output)
-        else:
-            branch = self._running.pop((fact.step_id, fact.visit))
-            self._keep(branch, fact.step_id, fact.written)
-            self._succeed(branch, fact.output)
-
     def _on_question(self, visit: Visit, fact: QuestionAsked) -> None:
         branch = self._running.pop(visit)
         self._keep(branch, visit.node, fact.written)
@@ -238,28 +233,33 @@ class GraphMachine:
         branch = self._running.pop(visit)
         self._keep(branch, visit.node, fact.written)
         if self._goes_on(branch):
-            self._halted[visit] = branch, fact.questions
+            self._halted[visit] = branch, fact.waits
 
     def wake(self) -> list[Visit]:
-        """Let visits run that waited for answers, since another process has taken the run up; which."""
+        """Let visits run that had halted, since another process has taken the run up; which."""
         woken = [branch.visit for branch, _ in self._halted.values()]
         self._running.update((branch.visit, branch) for branch, _ in self._halted.values())
         self._halted.clear()
         return woken
 
     @property
-    def open_questions(self) -> tuple[str, ...]:
-        """The ids of all questions that wait for an answer."""
-        halted = (one for _, questions in self._halted.values() for one in questions)
-        return (*(asked.id for asked in self.questions.values()), *halted)
+    def waits(self) -> tuple[Wait, ...]:
+        """What pause nodes, and then steps that have halted, wait for."""
+        return tuple(wait for _, wait in self._waits())
 
-    def _succeed(self, branch: Branch, output: object) -> None:
+    def _waits(self) -> Iterator[tuple[str, Wait]]:
+        for visit, asked in self.questions.items():
+            yield visit.node, asked.wait
+        for (node, _), (_, waits) in self._halted.items():
+            yield from ((node, wait) for wait in waits)
+
+    def _succeed(self, branch: Branch, written: Mapping[str, object], output: object) -> None:
         node = branch.visit.node
+        self._keep(branch, node, written)
         branch.outputs.write(node, output, node, self.events)
         if node in self.failures:
             branch.failures.clear(node)
-        if self._goes_on(branch):
-            self._after(branch, "succeeded", output)
+        self._route(branch, "succeeded", output, None)
 
     def _on_failure(self, visit: Visit, fact: StepFailed) -> None:
         """A budget around the graph ends it, whatever the edges say."""
@@ -276,16 +276,17 @@ class GraphMachine:
             if fact.budget == "outer":
                 stopped = replace(stopped, ending="budget_exceeded", code="budget_exceeded")
             self._stop(stopped)
-        elif self._goes_on(branch):
+        else:
             self._route(branch, "failed", None, None)
 
     def _on_timeout(self, branch: Branch, error: BaseException, failure_class: FailureClass) -> None:
         """What was cut short has failed of it, else the node that the branch did not get to."""
         self.timeouts.append(error)
         unwinding = self._cancel_inside(branch, f"branch {branch.identity!r} took too long")
-        for node in [visit.node for visit in unwinding] or [branch.target]:
+        nodes = [visit.node for visit in unwinding] or [branch.target]
+        for node in nodes:
             self._note_failure(branch, node, NodeFailure(error, failure_class, 0))
-        self._fail(branch, error, unwinding)
+        self._fail(branch, error, nodes[0], unwinding)
 
     def _note_failure(self, branch: Branch, node: str, failure: NodeFailure) -> None:
         self.failures[node] = failure.error
@@ -301,40 +302,34 @@ class GraphMachine:
 
     # --- from node to node ---
 
-    def _after(self, branch: Branch, outcome: NodeOutcome, output: object) -> None:
-        visit = branch.visit
-        if visit.node in self.plan.asking:
-            self._deciding[visit] = (branch, outcome, output)
-            self._decided.append(
-                StepStarted(
-                    decision_name(visit.node),
-                    "its edges say llm_decide",
-                    visit=visit.number,
-                    branch=branch.identity,
-                    part=self.part,
-                )
-            )
-        else:
-            self._route(branch, outcome, output, None)
-
     def _route(self, branch: Branch, outcome: NodeOutcome, output: object, decision: Choice | None) -> None:
+        """Go on after a visit, if its branch does."""
+        if branch.state != "open" or self.stopped is not None:
+            return
         node, number = branch.visit
         route: Route | None = self.plan.fixed_routes.get((node, outcome))
         if route is None:
+            if node in self.plan.asking and decision is None and outcome != "failed":
+                self._ask_model(branch, outcome, output)
+                return
             route = routed(self.plan, node, outcome, output, branch.memory, decision)
         if route.edges:
             resolved = EdgesResolved(
                 node, route.edges, visit=number, branch=branch.identity, after=outcome, part=self.part
             )
             self._decided.append(resolved)
+            if route.unevaluated:
+                self._decided.append(Changed(Unevaluated(node, route.unevaluated)))
         branch.sources = (node,)
         found = route.targets
-        if len(found) == 1:
-            self._todo.append(partial(self._go, branch, found[0], route.cause))
+        if route.sends or len(found) > 1:
+            self._fork(branch, route)
         elif found:
-            self._fork(branch, found, route.cause)
+            self._go(branch, found[0], route.cause)
         elif outcome == "failed":
-            self._fail(branch, branch.failures[node].error)
+            self._fail(branch, branch.failures[node].error, node)
+        elif node in self.plan.sending and (join := self.plan.join_of((), self.plan.sending[node])):
+            self._go_later(branch, join, f"{node!r} has sent nothing")
         else:
             if node in self.plan.terminals:
                 self.reached[node] = output
@@ -342,13 +337,24 @@ class GraphMachine:
                 self._dead_ends[node] = None
             self._end(branch, "ended")
 
+    def _ask_model(self, branch: Branch, outcome: NodeOutcome, output: object) -> None:
+        visit = branch.visit
+        self._deciding[visit] = (branch, outcome, output)
+        self._decided.append(
+            StepStarted(
+                decision_name(visit.node),
+                "its edges say llm_decide",
+                visit=visit.number,
+                branch=branch.identity,
+                part=self.part,
+            )
+        )
+
     def _go_later(self, branch: Branch, node: str, cause: str) -> None:
         """Not at once: forks inside of forks are no reason to nest calls."""
-        self._todo.append(partial(self._go, branch, node, cause))
+        self._todo.append(lambda: self._go(branch, node, cause) if self._goes_on(branch) else None)
 
     def _go(self, branch: Branch, node: str, cause: str) -> None:
-        if not self._goes_on(branch):
-            return
         if branch.fork is not None and node == branch.fork.join:
             self._end(branch, "arrived")
             return
@@ -358,7 +364,7 @@ class GraphMachine:
         limit = self.plan.max_visits.get(node)
         is_skipped = self._known.get(visit) if self._known else None
         if is_skipped or (is_skipped is None and limit is not None and self._limited[node] >= limit):
-            self._skip(branch, f"max_visits={limit} was reached")
+            self._todo.append(partial(self._skip, branch, f"max_visits={limit} was reached"))
         elif is_skipped is None and self._steps >= self.plan.max_steps:
             reason = f"max_steps={self.plan.max_steps} visits were made before {node!r}"
             self._stop(Stopped("failed", "max_steps", reason))
@@ -380,14 +386,14 @@ class GraphMachine:
             error = VisitsExhausted(tuple(sorted(branch.skipped)))
             if node not in branch.failures:  # whose failure says more
                 self._note_failure(branch, node, NodeFailure(error, FailureClass.TERMINAL, 0))
-            self._fail(branch, error)
+            self._fail(branch, error, node)
             return
         branch.skipped.add(node)
         self._decided.append(StepSkipped(node, cause, visit=number, branch=branch.identity, part=self.part))
         if node in branch.failures:  # its last visit failed
             self._route(branch, "failed", None, None)
         else:
-            self._after(branch, "skipped", branch.outputs.get(node))
+            self._route(branch, "skipped", branch.outputs.get(node), None)
 
     def _clear_stale(self, branch: Branch, node: str) -> None:
         """Forget what an earlier visit left, but for what the node declares to read."""
@@ -424,18 +430,20 @@ class GraphMachine:
 
     # --- branches ---
 
-    def _fork(self, branch: Branch, found: tuple[str, ...], cause: str) -> None:
+    def _fork(self, branch: Branch, route: Route) -> None:
         node, number = branch.visit
-        fork = Fork(branch, node, number, self.plan.join_of(found))
-        fork.branches = tuple(Branch(target, fork) for target in found)
+        sent_to = tuple(dict.fromkeys(send.target for send in route.sends))
+        fork = Fork(branch, node, number, self.plan.join_of(route.targets, sent_to))
+        fork.branches = (*(Branch(target, fork) for target in route.targets), *_sent(route.sends, fork))
         fork.open = len(fork.branches)
         branch.forked = fork
-        branch.path.append({one.target: one.path for one in fork.branches})
+        branch.path.append({one.name: one.path for one in fork.branches})
         self._decided.append(Changed(Forked(fork)))
         for one in fork.branches:
             one.sources = (node,)
             self._branches[one.identity] = one
         for one in reversed(fork.branches):  # what is noted last comes first: each goes as far as it can
+            cause = route.cause if one.name == one.target else f"{node!r} has sent {one.name}"
             self._go_later(one, one.target, cause)
 
     def _end(self, branch: Branch, state: Literal["arrived", "ended"]) -> None:
@@ -444,12 +452,13 @@ class GraphMachine:
         if branch.fork is not None:
             self._leave(branch, branch.fork)
 
-    def _fail(self, branch: Branch, error: BaseException, unwinding: Iterable[Visit] = ()) -> None:
-        """A branch has failed, since nothing handles it; `unwinding` is what was cancelled in it."""
-        branch.state, branch.failure = "failed", error
+    def _fail(self, branch: Branch, error: BaseException, node: str, unwinding: Iterable[Visit] = ()) -> None:
+        """A branch has failed at a node, as nothing handles that; `unwinding` is what was cancelled in it."""
+        branch.state, branch.failure = "failed", (node, error)
         fork = branch.fork
         if fork is None or self.plan.on_branch_failure == "fail_all":
-            self._stop(Stopped("failed", self._code_of(error), self._told(error), error))
+            reason = f"{node!r} failed: {error_summary(error)}"
+            self._stop(Stopped("failed", self._code_of(error), reason, error, node))
         else:
             self._branches.pop(branch.identity, None)
             self._when_unwound(unwinding, lambda: self._leave(branch, fork))
@@ -458,10 +467,6 @@ class GraphMachine:
         if isinstance(error, VisitsExhausted):
             return "max_visits"
         return "branch_timeout" if any(error is one for one in self.timeouts) else "step_failed"
-
-    def _told(self, error: BaseException) -> str:
-        node = next((node for node, failure in self.failures.items() if failure is error), None)
-        return str(error) if node is None else f"{node!r} failed: {error_summary(error)}"
 
     def _when_unwound(self, visits: Iterable[Visit], then: Callable[[], None]) -> None:
         """Go on when everything that was cancelled has ended: what it wrote counts, and nothing overlaps."""
@@ -482,7 +487,8 @@ class GraphMachine:
         if self._goes_on(around):
             salvage(around, self.plan)
             assert branch.failure is not None
-            self._fail(around, branch.failure)
+            node, error = branch.failure
+            self._fail(around, error, node)
 
     def _leave(self, branch: Branch, fork: Fork) -> None:
         self._branches.pop(branch.identity, None)
@@ -580,7 +586,7 @@ class GraphMachine:
         if self.stopped is not None:
             salvage(self.root, self.plan)
             stopped = self.stopped
-            self._finish(stopped.ending, stopped.code, stopped.reason, stopped.error)
+            self._finish(stopped.ending, stopped.code, stopped.reason, stopped.error, stopped.node)
         elif self.root.state == "ended" and self.reached:
             self._finish("finished", "completed", f"reached {', '.join(map(repr, self.reached))}")
         elif self.root.state == "ended":
@@ -588,13 +594,14 @@ class GraphMachine:
             reason = f"no terminal was reached: no edge was taken after {where}"
             self._finish("failed", "no_terminal", reason)
         else:
-            asking = (*self._asking.values(), *(branch for branch, _ in self._halted.values()))
-            waits = (*asking, *(branch for _, branch in self._ready))
+            asked = [branch for branch, questions in self._halted.values() if questions]
+            paused = [branch for branch, questions in self._halted.values() if not questions]
+            waits = (*self._asking.values(), *asked, *paused, *(branch for _, branch in self._ready))
             waiting = tuple(branch.visit.node for branch in waits)
-            if asking:
-                self._finish("paused", "question", f"{waiting[0]!r} waits for an answer", waiting=waiting)
-            else:
+            if self._pausing or not self.waits:
                 self._finish("paused", "pause_requested", "a pause was requested", waiting=waiting)
+            else:
+                self._finish("paused", *why_paused(self._waits()), waiting=waiting)
 
     def _finish(
         self,
@@ -602,22 +609,30 @@ class GraphMachine:
         code: ReasonCode,
         reason: str,
         error: BaseException | None = None,
+        failed: str = "",
         waiting: tuple[str, ...] = (),
     ) -> None:
         """Nothing is running and nothing will; of a paused run, until an answer takes it up again."""
         self.ending, self._finished = ending, ending != "paused"
         if error is None and ending in ("failed", "budget_exceeded"):
             error = GraphStopped(self.part.name, ending, reason)
-        failed = next((node for node, failure in self.failures.items() if failure is error), "")
         self._decided.append(
             RunFinished(
                 status="failed" if ending == "budget_exceeded" else ending,
                 reason=reason,
                 reason_code=code,
                 resume_at=waiting,
-                questions=self.open_questions if ending == "paused" else (),
-                step_id=failed if ending == "failed" else "",
+                waits=self.waits if ending == "paused" else (),
+                step_id=failed,
                 raised=error,
                 part=self.part,
             )
         )
+
+
+def _sent(sends: Iterable[Send], fork: Fork) -> Iterator[Branch]:
+    """A branch for each, numbered by target."""
+    numbers: defaultdict[str, int] = defaultdict(int)
+    for send in sends:
+        yield Branch(send.target, fork, name=f"{send.target}[{numbers[send.target]}]", inputs=send.inputs)
+        numbers[send.target] += 1

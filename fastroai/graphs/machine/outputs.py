@@ -1,12 +1,42 @@
-"""The outputs of nodes, as one visit to a node sees them."""
+"""The memory and the outputs of nodes, as one visit to a node sees them."""
 
 from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Collection, Iterator, Mapping
+from functools import cached_property
 
 from fastroai.errors import MissingDependencyError, nearest_hint
+from fastroai.graphs.machine.branches import Branch
+from fastroai.graphs.machine.copies import Copies
+from fastroai.graphs.shape.plan import GraphPlan
+from fastroai.runtime import Scope
+from fastroai.steps.context import RunData, StepData
 from fastroai.steps.outputs import Outputs
+from fastroai.steps.visits import NodeVisit
+
+
+class VisitData(StepData):
+    """What one visit to a node can read, made when it first asks: most nodes read little."""
+
+    def __init__(
+        self, run: RunData, plan: GraphPlan, branch: Branch, scope: Scope, visit: NodeVisit | None
+    ) -> None:
+        """`visit` is `None` for the decision after a visit."""
+        self.run, self.visit, self.reader = run, visit, None
+        self._plan, self._branch, self._scope = plan, branch, scope
+
+    @cached_property
+    def inputs(self) -> Mapping[str, object]:  # type: ignore[override]  # nobody writes here
+        """The memory of the branch, as far as the node reads it."""
+        branch = self._branch
+        return Copies(branch.memory, self._scope, self._plan.reads.get(branch.visit.node))
+
+    @cached_property
+    def outputs(self) -> Outputs:  # type: ignore[override]
+        """The outputs in the past of the branch."""
+        branch = self._branch
+        return NodeOutputs(self._plan.edges.keys(), branch.sources, Copies(branch.outputs, self._scope))
 
 
 class NodeOutputs(Outputs):

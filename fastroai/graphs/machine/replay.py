@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar, assert_never
 
 from pydantic import JsonValue
 
-from fastroai.errors import ContractViolation, RunCorrupt
+from fastroai.errors import ConfigurationError, ContractViolation, RunCorrupt
 from fastroai.graphs.machine.branches import Branch, Forked, Joined
 from fastroai.graphs.machine.events import Interrupted, Visit, decision_name, visit_place
 from fastroai.graphs.machine.machine import GraphMachine
@@ -290,8 +290,8 @@ class GraphReplay(Replay):
 
     def _writes(self, visit: Visit, output: object, written: Mapping[str, object]) -> dict[str, object]:
         try:
-            return writes_of(visit.node, output, self._setup.plan.writes.get(visit.node), written)
-        except ContractViolation as error:
+            return writes_of(self._setup.plan, visit.node, output, written)
+        except (ContractViolation, ConfigurationError) as error:
             raise self._corrupt(f"what node {visit.node!r} gave is not what it declares: {error}") from error
 
     def _inputs(self, stored: Mapping[str, JsonValue]) -> dict[str, object]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from fastroai.expressions import Outcome
 from fastroai.graphs.machine.evaluating import tested
+from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.shape.edge import Edge
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 NodeOutcome: TypeAlias = Literal["succeeded", "skipped", "failed"]
 
-_OPEN: Final = ("conditional", "llm_decide")
+_OPEN: Final = ("conditional", "llm_decide", "send")
 """Edges whose outcome depends on more than how the visit has ended."""
 
 
@@ -72,9 +74,21 @@ class Route:
     edges: tuple[EdgeOutcome, ...]
     """All of them, in declaration order."""
     targets: tuple[str, ...]
-    """Where the taken ones lead, each once."""
+    """Where the taken ones lead, each once, but for `send` edges."""
     cause: str
     """Why these nodes run."""
+    sends: tuple[Send, ...] = ()
+    """What the node has sent."""
+    unevaluated: tuple[EdgeOutcome, ...] = ()
+    """Those whose condition could not be evaluated, which then does not hold."""
+
+
+@dataclass(slots=True)
+class Unevaluated:
+    """Conditions after a visit to a node could not be evaluated."""
+
+    node: str
+    edges: tuple[EdgeOutcome, ...]
 
 
 def routed(
@@ -86,12 +100,21 @@ def routed(
     decision: Choice | None,
 ) -> Route:
     """The route after a visit; `plan.fixed_routes` keeps it if no condition and no model has a say in it."""
-    edges = tuple(_resolve(plan, node, outcome, output, memory, decision))
-    targets = tuple(dict.fromkeys([one.edge.target for one in edges if one.taken]))
-    route = Route(edges, targets, f"{node!r} {'was skipped' if outcome == 'skipped' else outcome}")
+    # A visit that is skipped sends nothing: what was sent before has been done.
+    sends = _sends(output) if outcome == "succeeded" and node in plan.sending else ()
+    edges = tuple(_resolve(plan, node, outcome, output, memory, decision, sends))
+    taken = [one.edge.target for one in edges if one.taken and one.edge.when != "send"]
+    cause = f"{node!r} {'was skipped' if outcome == 'skipped' else outcome}"
+    unevaluated = tuple(one for one in edges if one.test is not None and one.test.problem is not None)
+    route = Route(edges, tuple(dict.fromkeys(taken)), cause, sends, unevaluated)
     if not any(edge.when in _OPEN for edge in plan.edges[node]):
         plan.fixed_routes[node, outcome] = route
     return route
+
+
+def _sends(output: object) -> tuple[Send, ...]:
+    assert isinstance(output, list | tuple)
+    return tuple(output)
 
 
 def _resolve(
@@ -101,22 +124,26 @@ def _resolve(
     output: object,
     memory: Mapping[str, object],
     decision: Choice | None,
+    sends: tuple[Send, ...],
 ) -> list[EdgeOutcome]:
     """What becomes of every edge of a node, in declaration order."""
     if outcome == "failed":
         return [_after_failure(edge, node) for edge in plan.edges[node]]
     outcomes: list[EdgeOutcome] = []
     held: Edge | None = None
+    sent = Counter(send.target for send in sends)
     for edge in plan.edges[node]:
         if edge.when == "conditional":
             outcome_of_edge = _conditional(plan, edge, held, output, memory)
             held = edge if outcome_of_edge.taken else held
             outcomes.append(outcome_of_edge)
+        elif edge.when == "send":
+            outcomes.append(_sent(edge, node, sent[edge.target]))
         else:
             outcomes.append(_after_success(edge, node, outcome, decision))
-    if held is None:
+    if held is None and not sends:
         return outcomes
-    beside = f"the condition of the edge to {held.target!r} holds"
+    beside = f"{node!r} has sent" if held is None else f"the condition of the edge to {held.target!r} holds"
     return [
         EdgeOutcome(one.edge, False, None, beside) if one.edge.when == "always" else one for one in outcomes
     ]
@@ -138,6 +165,10 @@ def _after_success(edge: Edge, node: str, outcome: NodeOutcome, decision: Choice
             return EdgeOutcome(edge, edge.target == decision.target, None, _decided(decision))
         case _:
             return EdgeOutcome(edge, True, None, "always, unless a condition holds")
+
+
+def _sent(edge: Edge, node: str, count: int) -> EdgeOutcome:
+    return EdgeOutcome(edge, count > 0, None, f"{node!r} has sent {count or 'nothing'} there")
 
 
 def _decided(decision: Choice) -> str:

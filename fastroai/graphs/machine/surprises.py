@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 
 from fastroai.graphs.machine.branches import Joined
-from fastroai.graphs.machine.routing import EdgeOutcome
-from fastroai.runtime.facts import EdgesResolved
+from fastroai.graphs.machine.routing import Unevaluated
 
 logger = logging.getLogger("fastroai.graphs")
 
 
-def warn_of(graph: str, route: EdgesResolved) -> None:
+def warn_of_unevaluated(graph: str, conditions: Unevaluated) -> None:
     """Warn of each edge whose condition cannot be evaluated."""
-    for one in route.edges:
-        if isinstance(one, EdgeOutcome) and one.test is not None and one.test.problem is not None:
-            logger.warning(
-                "graph %r: the condition of the edge from %r to %r cannot be evaluated, so it does not hold: "
-                "%s",
-                graph,
-                route.step_id,
-                one.edge.target,
-                one.test.explain(),
-            )
+    for one in conditions.edges:
+        logger.warning(
+            "graph %r: the condition of the edge from %r to %r cannot be evaluated, so it does not hold: %s",
+            graph,
+            conditions.node,
+            one.target,
+            one.why,
+        )
 
 
 def warn_of_overwritten(graph: str, joined: Joined) -> None:
     """Warn of each value that a branch wrote and another one overwrote, where nobody said that it may."""
     for key, nodes in joined.overwritten.items():
-        *lost, last = map(repr, nodes)
+        *others, last = nodes
+        lost = [
+            f"{node!r} ({count} times)" if count > 1 else repr(node)
+            for node, count in Counter(others).items()
+        ]
         logger.warning(
-            "graph %r: branches after %r wrote %r. The value of %s was the last, that of %s is overwritten. "
+            "graph %r: branches after %r wrote %r. The value of %r was the last, that of %s is overwritten. "
             "Keep all by reducers={%r: 'append'} or 'merge', 'add', a function; 'last_wins' if it is meant",
             graph,
             joined.fork.node,

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from fastroai.errors import ContractViolation, ViolationDetail
 from fastroai.graphs.machine.fields import fields_of
+from fastroai.graphs.machine.sends import Send, check_sends, is_sends
+from fastroai.graphs.shape.plan import GraphPlan
+
+_SENT: Final = (list, tuple, Send)
+"""Types of outputs that may be sends."""
 
 
 def writes_of(
-    node: str, output: object, names: Sequence[str] | None, accumulated: Mapping[str, object]
+    plan: GraphPlan, node: str, output: object, accumulated: Mapping[str, object]
 ) -> dict[str, object]:
     """The values to write: those that the node wrote before its end, and on top those of its output.
 
-    `names` are what it declares to write: fields of a mapping, a model or a dataclass, or the one name for
-    any other output. Where it declares nothing, the whole output goes under the id of the node.
+    What the node declares to write are fields of a mapping, a model or a dataclass, or the one name for any
+    other output. Where it declares nothing, the whole output goes under the id of the node. What it sends is
+    nothing to write.
 
     Raises:
         ContractViolation: the output does not give what is declared.
+        ConfigurationError: the node sends what it cannot send, or has to send and does not.
     """
+    names: Sequence[str] | None = plan.writes.get(node)
+    if node in plan.sending or type(output) in _SENT:
+        declared = plan.sending.get(node)
+        if declared is not None or is_sends(output):
+            check_sends(node, output, declared or ())
+            output, names = {}, names or ()
     if names is None:
         return {**accumulated, node: output}
     fields = fields_of(output)

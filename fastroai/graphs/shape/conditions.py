@@ -24,9 +24,11 @@ class Conditions:
         self._nodes, self._pauses = nodes, pauses
         self._memory = frozenset(_in_memory(nodes)) | frozenset(() if accepts is None else accepts.names)
         self._fields: dict[str, frozenset[str] | None] = {}
+        self._has_sends = False
 
     def problems(self, edges: Sequence[tuple[int, Edge]]) -> Iterator[GraphProblem]:
         """Parse the conditions of these edges, and say what is wrong with them."""
+        self._has_sends = any(edge.when == "send" for _, edge in edges)
         for index, edge in edges:
             about = ("edges", index, "condition")
             if edge.when != "conditional":
@@ -54,6 +56,7 @@ class Conditions:
             return
         for name in sorted(expression.names - fields - self._memory):
             remedy = " Put it in writes= of the node that gives it, or in accepts= if it is an input"
+            remedy += ", or in reads= of the node that it is sent to" if self._has_sends else ""
             hint = nearest_hint(name, fields | self._memory) or remedy
             yield f"names {name!r}, which no node writes.{hint}"
 

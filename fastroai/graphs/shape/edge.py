@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
-When: TypeAlias = Literal["always", "on_success", "on_failure", "conditional", "llm_decide"]
+When: TypeAlias = Literal["always", "on_success", "on_failure", "conditional", "llm_decide", "send"]
 """When an edge is traversed."""
 
 WHEN: Final[tuple[When, ...]] = get_args(When)
@@ -19,8 +19,10 @@ class Edge:
 
     After a node that succeeded: all `on_success` edges, which is what an edge is by default; the first
     `conditional` edge whose condition holds; the target that the decider names among those of the
-    `llm_decide` edges; and, if no condition held, all `always` edges. After one that failed, its retries used
-    up: all `on_failure` and all `always` edges. Several edges at once are a fork; to one target they are one.
+    `llm_decide` edges; the `send` edges to which its output, a list of `Send`, has any; and, if no condition
+    held and nothing was sent, all `always` edges. After one that failed, its retries used up: all
+    `on_failure` and all `always` edges. Several edges at once are a fork; to one target they are one. A
+    `send` edge is one branch for each `Send`.
     """
 
     source: str

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from fastroai.errors import GraphProblem
 from fastroai.graphs.machine.events import decision_name
-from fastroai.graphs.names import expected_words, is_list, is_node, listed, unknown
+from fastroai.graphs.names import expected_words, is_list, is_name, is_node, listed, unknown
 from fastroai.graphs.shape.edge import WHEN, Edge
 from fastroai.graphs.shape.node import Node
 
@@ -40,6 +42,23 @@ def same_edge_problems(edges: Sequence[tuple[int, Edge]]) -> Iterator[GraphProbl
             message = f"edge {edge} ({edge.when}{condition}) is there more than once; leave one of them"
             yield GraphProblem(message, ("edges", index))
         seen.add(told)
+
+
+def send_problems(
+    edges: Sequence[tuple[int, Edge]], nodes: Mapping[str, Node[Any]], pauses: AbstractSet[str]
+) -> Iterator[GraphProblem]:
+    """What keeps nodes from sending."""
+    sends = [(index, edge) for index, edge in edges if edge.when == "send"]
+    for index, edge in sends:
+        if edge.source in pauses:
+            message = f"edge {edge} sends, and {edge.source!r} is a pause node, whose output is an answer"
+            yield GraphProblem(message, ("edges", index, "when"))
+    targets = {edge.target for _, edge in sends if is_node(edge.target, nodes)}
+    for name in filter(is_name, nodes if targets else ()):
+        found = re.fullmatch(r"(.*)\[\d+\]", name, re.DOTALL)
+        if found is not None and found[1] in targets:
+            message = f"node {name!r} has the name of a branch of what is sent to {found[1]!r}"
+            yield GraphProblem(f"{message}; give it another id", ("nodes", name))
 
 
 def decision_problems(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
@@ -71,12 +72,14 @@ class GraphPlan:
     `on_failure`; `None` where there is none before the end."""
     asking: frozenset[str] = field(init=False, repr=False, compare=False)
     """The nodes after whose success a model has a say: those with `llm_decide` edges."""
+    sending: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
+    """The targets of the `send` edges of the nodes that have any."""
     fixed_routes: dict[tuple[str, str], Any] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
     """Routes after nodes whose output has no say in them, by node and outcome; `routed` keeps them here."""
     _tree: AncestorTree[str | None] = field(init=False, repr=False, compare=False)
-    _joins: dict[tuple[str, ...], str | None] = field(
+    _joins: dict[tuple[tuple[str, ...], tuple[str, ...]], str | None] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
 
@@ -89,34 +92,47 @@ class GraphPlan:
             node for node, edges in self.edges.items() if any(one.when == "llm_decide" for one in edges)
         )
         object.__setattr__(self, "asking", frozenset(asking))
+        sending = {node: _sent_to(edges) for node, edges in self.edges.items() if _sent_to(edges)}
+        object.__setattr__(self, "sending", MappingProxyType(sending))
 
-    def join_of(self, targets: tuple[str, ...]) -> str | None:
+    def join_of(self, targets: tuple[str, ...], sent_to: tuple[str, ...] = ()) -> str | None:
         """Where the branches to these nodes come together: their nearest common post-dominator.
 
-        A node post-dominates itself. `None` where they do not meet before the graph ends.
+        A node post-dominates itself, unless it is one of `sent_to`: each `Send` visits its target for itself.
+        `None` where they do not meet before the graph ends.
         """
-        if targets not in self._joins:
-            self._joins[targets] = self._join(targets)
-        return self._joins[targets]
+        key = targets, sent_to
+        if key not in self._joins:
+            self._joins[key] = self._join(targets, sent_to)
+        return self._joins[key]
 
-    def _join(self, targets: tuple[str, ...]) -> str | None:
-        if not all(target in self._tree for target in targets):
+    def _join(self, targets: tuple[str, ...], sent_to: tuple[str, ...]) -> str | None:
+        if not all(target in self._tree for target in (*targets, *sent_to)):
             return None
-        join: str | None = targets[0]
-        for target in targets[1:]:
-            join = self._tree.common_ancestor(join, target)
-        return join
+        ends = [*targets, *(self.post_dominators[target] for target in sent_to)]
+        return reduce(self._tree.common_ancestor, ends)
 
 
 def _ways_back(
     edges: Mapping[str, tuple[Edge, ...]], terminals: tuple[str, ...]
 ) -> dict[str | None, list[str | None]]:
-    """What may come right before a node when nothing fails; before `None`, the end, what ends the graph."""
+    """What may come right before a node when nothing fails; before `None`, the end, what ends the graph.
+
+    After a node that sends, its targets may come, and what comes after these: it may send nothing, and the
+    targets are visited in other branches.
+    """
     back: dict[str | None, list[str | None]] = {None: [], **{node: [] for node in edges}}
+    after: dict[str, list[str | None]] = {}
     for node, outgoing in edges.items():
-        onward = [edge.target for edge in outgoing if edge.when != "on_failure"]
-        for target in onward:
-            back[target].append(node)
-        if not onward or node in terminals:
-            back[None].append(node)
+        after[node] = [edge.target for edge in outgoing if edge.when != "on_failure"]
+        if not after[node] or node in terminals:
+            after[node].append(None)
+    for node, outgoing in edges.items():
+        beyond = [one for target in _sent_to(outgoing) for one in after[target]]
+        for following in (*after[node], *beyond):
+            back[following].append(node)
     return back
+
+
+def _sent_to(outgoing: tuple[Edge, ...]) -> tuple[str, ...]:
+    return tuple(edge.target for edge in outgoing if edge.when == "send")

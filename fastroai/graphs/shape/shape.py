@@ -12,10 +12,11 @@ from fastroai.graphs.shape.plan import OnBranchFailure
 
 _TOGETHER: Final[Mapping[When, frozenset[When]]] = {
     "always": frozenset({"always", "on_success", "on_failure", "llm_decide"}),
-    "on_success": frozenset({"always", "on_success", "conditional", "llm_decide"}),
+    "on_success": frozenset({"always", "on_success", "conditional", "llm_decide", "send"}),
     "on_failure": frozenset({"always", "on_failure"}),
-    "conditional": frozenset({"on_success", "llm_decide"}),
-    "llm_decide": frozenset({"always", "on_success", "conditional"}),
+    "conditional": frozenset({"on_success", "llm_decide", "send"}),
+    "llm_decide": frozenset({"always", "on_success", "conditional", "send"}),
+    "send": frozenset({"on_success", "conditional", "llm_decide", "send"}),
 }
 """Which edges of a node can be traversed along with another."""
 
@@ -111,7 +112,7 @@ def _targets(outgoing: Iterable[Edge]) -> list[str]:
 
 
 def _forked(outgoing: Sequence[Edge]) -> list[str]:
-    """The targets to which a node can go at once with another."""
+    """The targets to which a node can go at once with another, or several times at once."""
     by_when: dict[When, set[str]] = {}
     for edge in outgoing:
         by_when.setdefault(edge.when, set()).add(edge.target)
@@ -119,7 +120,7 @@ def _forked(outgoing: Sequence[Edge]) -> list[str]:
         edge.target: None
         for edge in outgoing
         for when in _TOGETHER[edge.when]
-        if len(by_when.get(when, ())) > (edge.target in by_when.get(when, ()))
+        if edge.when == "send" or len(by_when.get(when, ())) > (edge.target in by_when.get(when, ()))
     }
     return list(forked)
 

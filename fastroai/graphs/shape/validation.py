@@ -14,7 +14,12 @@ from fastroai.graphs.conversation.conversation import MODES
 from fastroai.graphs.names import expected_words, is_name, listed, names_problems
 from fastroai.graphs.shape.conditions import Conditions
 from fastroai.graphs.shape.edge import Edge
-from fastroai.graphs.shape.edge_problems import decision_problems, edge_problems, same_edge_problems
+from fastroai.graphs.shape.edge_problems import (
+    decision_problems,
+    edge_problems,
+    same_edge_problems,
+    send_problems,
+)
 from fastroai.graphs.shape.node import Node
 from fastroai.graphs.shape.node_problems import EDGES_SAY, node_problems
 from fastroai.graphs.shape.plan import (
@@ -60,7 +65,7 @@ def build_plan(
     """
     asking: object = list(pause_nodes) if isinstance(pause_nodes, AbstractSet) else pause_nodes
     pauses = frozenset(filter(is_name, listed(asking)))
-    # Anything but a word is a Conversation, which is checked where it is made.
+    # Anything but a word is a GraphConversation, which is checked where it is made.
     word = conversation if isinstance(conversation, str) else "continuous"
     problems = [
         *node_problems(nodes, pauses),
@@ -84,6 +89,7 @@ def build_plan(
         *same_edge_problems(indexed),
         *conditions.problems(indexed),
         *decision_problems(indexed, nodes, decider),
+        *send_problems(indexed, nodes, pauses),
     ]
     # With a misspelt name, what is connected to what says nothing.
     shape = None if unknown or not nodes else _shape(indexed, nodes, entry, terminals)

@@ -155,7 +155,9 @@ async def test_a_pipeline_costs_what_its_quote_allows(
     server: ModelServer, reference: str, budget: int | None
 ) -> None:
     writer = FastroAgent(server.model(reference), name="writer", max_tokens=300, retries=0, request_retries=0)
-    inner: Pipeline[Any, str] = Pipeline("inner", {"say": writer.as_step(lambda ctx: ctx.get_input("draft"))})
+    inner: Pipeline[Any, Any, str] = Pipeline(
+        "inner", {"say": writer.as_step(lambda ctx: ctx.get_input("draft"))}
+    )
 
     @step(cost_budget=5_000)
     async def polish(ctx: StepContext[Any]) -> str:
@@ -164,7 +166,7 @@ async def test_a_pipeline_costs_what_its_quote_allows(
     def topic(ctx: StepContext[Any]) -> str:
         return f"Write about {ctx.get_input('topic')}."
 
-    pipeline: Pipeline[Any, str] = Pipeline(
+    pipeline: Pipeline[Any, Any, str] = Pipeline(
         "p",
         {"draft": writer.as_step(topic), "inner": inner.as_step(), "polish": polish},
         {"inner": ["draft"], "polish": ["inner"]},

@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, BaseModel
 from pydantic_ai.models import Model
+from support.faulty_store import FaultyStore, Write
 from support.run_stores import run_stores
 from support.stored_runs import entries_of
 
@@ -28,6 +29,7 @@ from fastroai import (
     FastroAgent,
     Graph,
     Inbox,
+    MemoryRunStore,
     Node,
     Pipeline,
     PipelineConfig,
@@ -39,11 +41,13 @@ from fastroai.errors import (
     ConfigurationError,
     QuestionClosed,
     QuestionTimedOut,
+    RunInProgress,
     RunNotFound,
+    RunStoreUnavailable,
     StepExecutionError,
     ValueNotStorable,
 )
-from fastroai.human import OpenQuestion, to_console
+from fastroai.human import Question, to_console
 from fastroai.runtime.facts import AnswerGiven, QuestionAsked, RunFinished, StepHalted, StepStarted
 from fastroai.steps.base import FunctionStep
 from fastroai.store.recorded import RecordedRun
@@ -199,6 +203,29 @@ async def test_each_item_of_a_map_can_ask(store: Any) -> None:
     answers = dict(zip([one.id for one in paused.questions], ["left", "right"], strict=True))
     result = await desk(ask).resume("r", store=store, answers=answers)
     assert result.output == [["x: left", "y: right"], "done"]
+
+
+async def test_an_item_that_asks_cuts_no_other_one_off(server: ModelServer, model: Model, store: Any) -> None:
+    server.rule(None, Reply("advice"))
+    agent = FastroAgent(model)
+
+    @step
+    async def item(ctx: StepContext[Any]) -> str:
+        number = ctx.get_input("item")
+        advice = "none" if number == 0 else (await ctx.run(agent, str(number))).output
+        return f"{advice} {await ctx.ask(str(number))}"
+
+    @step
+    async def ask(ctx: StepContext[Any]) -> list[str]:
+        return await ctx.map(item, range(4), concurrency=2)
+
+    paused = await desk(ask).execute(run_id="r", store=store)
+    assert sorted(one.question for one in paused.questions) == ["0", "1", "2", "3"]
+    assert (len(server.ledger.entries), paused.usage.unmeasured_requests) == (3, 0)
+    answers = {one.id: "yes" for one in paused.questions}
+    result = await desk(ask).resume("r", store=store, answers=answers)
+    assert result.output == [["none yes", *["advice yes"] * 3], "done"]
+    assert len(server.ledger.entries) == 3
 
 
 async def test_a_tool_of_an_agent_asks_and_the_model_is_not_asked_again(
@@ -386,6 +413,44 @@ async def test_a_pause_node_is_answered_through_the_inbox(store: Any) -> None:
     assert result.trace.replay(graph) is None
 
 
+async def test_the_result_the_state_and_the_inbox_have_the_same_questions(store: Any) -> None:
+    @step
+    async def ask(ctx: StepContext[Any]) -> list[str]:
+        return list(await asyncio.gather(*(ctx.ask(name, name=name, timeout=60) for name in "ab")))
+
+    graph = Graph(
+        "g",
+        nodes={"begin": other, "pause": other, "ask": ask},
+        edges=[Edge("begin", "pause"), Edge("begin", "ask")],
+        pause_nodes=["pause"],
+    )
+    for door in (desk(ask), graph):
+        run_id = str(door.name)
+        paused = await door.execute(run_id=run_id, store=store)
+        state = await door.get_state(run_id, store=store)
+        listed = await Inbox(store).list(pipeline=run_id)
+        assert paused.questions == state.questions == listed
+        assert len(listed) == (3 if door is graph else 2)
+        await Inbox(store).answer(listed[0].id, "yes")
+        state = await door.get_state(run_id, store=store)
+        assert state.questions == await Inbox(store).list(pipeline=run_id) == listed[1:]
+    assert await graph.questions("g", store=store) == await Inbox(store).list(pipeline="g")
+
+
+async def test_a_question_that_is_answered_is_open_no_more_although_its_header_still_says_so() -> None:
+    def no_header(write: Write) -> None:
+        if write.key.startswith("run:"):
+            raise RunStoreUnavailable("a store", "no connection")
+
+    store = MemoryRunStore()
+    paused = await desk(asks()).execute(run_id="r", store=store)
+    with pytest.raises(RunStoreUnavailable):
+        await Inbox(FaultyStore(store, before=no_header)).answer(paused.questions[0].id, True)
+    assert await Inbox(store).list() == ()
+    assert (await desk(asks()).get_state("r", store=store)).questions == ()
+    assert (await desk(asks()).resume("r", store=store)).output == [True, "done"]
+
+
 # --- answers that are not taken ---
 
 
@@ -421,9 +486,11 @@ async def test_a_question_is_answered_once(store: Any) -> None:
     assert sum(isinstance(outcome, QuestionClosed) for outcome in outcomes) == 4
     with pytest.raises(QuestionClosed, match="it was answered by"):
         await desk(asks()).resume("r", store=store, answers={asked.id: True})
-    with pytest.raises(QuestionClosed, match="it was answered by"):
-        await Inbox(store).get(asked.id)
+    closed = await Inbox(store).get(asked.id)
+    assert closed.answer is not None
+    assert closed.closed.startswith(f"it was answered by {closed.answer.reviewer} at")
     await desk(asks()).resume("r", store=store)
+    assert await Inbox(store).get(asked.id) == closed
     with pytest.raises(QuestionClosed, match="it was answered by"):
         await Inbox(store).answer(asked.id, True)
 
@@ -492,11 +559,92 @@ async def test_without_an_answer_for_that_case_the_step_fails_in_time(store: Any
     assert isinstance(caught.value.original_error, TimeoutError)
 
 
+async def test_a_question_is_asked_however_short_its_time_is(store: Any) -> None:
+    paused = await desk(asks(timeout=1e-9, on_timeout=False)).execute(run_id="r", store=store)
+    assert len(paused.questions) == 1
+
+
 async def test_the_deadline_is_that_of_the_first_time(store: Any) -> None:
     pipeline = desk(asks(timeout=7 * 86_400))  # which is no warning, as people take their time
     paused = await pipeline.execute(run_id="r", store=store)
     again = await pipeline.resume("r", store=store)
     assert again.questions[0].deadline == paused.questions[0].deadline
+
+
+# --- at the same time ---
+
+
+class Meeting(FaultyStore):
+    """A resumption stops before it writes to a key, until somebody has answered meanwhile.
+
+    The answer is ready then, too: its process has looked at the header before the resumption wrote it.
+    """
+
+    def __init__(self, inner: Any, key: str) -> None:
+        super().__init__(inner)
+        self.resuming, self.answered = asyncio.Event(), asyncio.Event()
+
+        async def wait(write: Write) -> None:
+            if write.key.startswith(key) and not self.resuming.is_set():
+                self.resuming.set()
+                await self.answered.wait()
+
+        self.before = wait
+
+    def for_answer(self) -> FaultyStore:
+        async def wait(write: Write) -> None:
+            if write.key.startswith("log:"):
+                await self.resuming.wait()
+
+        async def tell(write: Write) -> None:
+            if write.key.startswith("log:"):
+                self.answered.set()
+
+        return FaultyStore(self.inner, before=wait, after=tell)
+
+
+@pytest.mark.parametrize("key", ["index:", "run:", "log:"])
+async def test_an_answer_that_comes_while_the_run_is_being_resumed_is_taken(key: str) -> None:
+    store = MemoryRunStore()
+    paused = await desk(asks()).execute(run_id="r", store=store)
+    meeting = Meeting(store, key)
+    given, result = await asyncio.gather(
+        Inbox(meeting.for_answer()).answer(paused.questions[0].id, True, reviewer="Mia"),
+        desk(asks()).resume("r", store=meeting),
+    )
+    assert given
+    assert result.output == [True, "done"]
+    assert result.trace.replay(desk(asks())) is None
+    kinds = [one.kind for one in await entries_of(store, "r")]
+    assert kinds[kinds.index("run_finished") + 1 :][:2] == ["answer_given", "run_resumed"]
+
+
+async def test_of_two_answers_at_the_same_time_the_first_counts() -> None:
+    store = MemoryRunStore()
+    paused = await desk(asks()).execute(run_id="r", store=store)
+    meeting, asked = Meeting(store, "log:"), paused.questions[0].id
+    given, result = await asyncio.gather(
+        Inbox(meeting.for_answer()).answer(asked, True),
+        desk(asks()).resume("r", store=meeting, answers={asked: False}),
+        return_exceptions=True,
+    )
+    assert given
+    assert isinstance(result, QuestionClosed)
+    assert (await desk(asks()).resume("r", store=store)).output == [True, "done"]
+
+
+async def test_a_run_that_was_resumed_and_ended_meanwhile_is_not_resumed_again() -> None:
+    store = MemoryRunStore()
+    paused = await desk(asks()).execute(run_id="r", store=store)
+    meeting = Meeting(store, "run:")
+
+    async def other() -> None:
+        await meeting.resuming.wait()
+        await desk(asks()).resume("r", store=store, answers={paused.questions[0].id: True})
+        meeting.answered.set()
+
+    with pytest.raises(RunInProgress):
+        await asyncio.gather(other(), desk(asks()).resume("r", store=meeting))
 
 
 # --- telling people ---
@@ -505,11 +653,11 @@ async def test_the_deadline_is_that_of_the_first_time(store: Any) -> None:
 async def test_people_are_told_once_when_they_can_answer(store: Any) -> None:
     told: list[Any] = []
 
-    async def later(asked: OpenQuestion) -> None:
+    async def later(asked: Question) -> None:
         told.append(asked)
         assert await Inbox(store).get(asked.id) == asked, "it is on record, and the run waits"
 
-    def at_once(asked: OpenQuestion) -> None:
+    def at_once(asked: Question) -> None:
         told.append(threading.current_thread() is threading.main_thread())
 
     def even(value: int) -> int:
@@ -530,10 +678,10 @@ async def test_people_are_told_once_when_they_can_answer(store: Any) -> None:
 
 
 async def test_a_sink_that_fails_changes_nothing(store: Any, caplog: pytest.LogCaptureFixture) -> None:
-    def broken(asked: OpenQuestion) -> None:
+    def broken(asked: Question) -> None:
         raise ConnectionError("no chat today")
 
-    told: list[OpenQuestion] = []
+    told: list[Question] = []
     config = PipelineConfig(sinks=[broken, told.append])
     graph = Graph(
         "g",
@@ -615,6 +763,9 @@ async def test_questions_options_answers_and_reasons_go_through_the_codec(store:
     found = await entries_of(store, "r")
     stored = repr([one for one in found if isinstance(one, QuestionAsked | AnswerGiven)])
     assert not any(word in stored for word in ("secret", "alpha", "beta", "gamma"))
+    given = (await inbox.get(asked.id)).answer
+    assert given is not None
+    assert (given.value, given.rationale) == ("alpha", "gamma")
     assert (await pipeline.resume("r", store=store)).output == ["alpha", "done"]
 
 
@@ -622,7 +773,8 @@ async def test_the_end_of_the_run_names_the_questions_and_the_steps_that_wait(st
     paused = await desk(asks()).execute(run_id="r", store=store)
     (halted,) = [fact for fact in paused.trace.entries if isinstance(fact, StepHalted)]
     (finish,) = [fact for fact in paused.trace.entries if isinstance(fact, RunFinished)]
-    assert finish.questions == halted.questions == (paused.questions[0].id.removeprefix("r:"),)
+    assert finish.waits == halted.waits == paused.waits
+    assert finish.questions == (paused.questions[0].id.removeprefix("r:"),)
     assert (finish.status, finish.reason, finish.resume_at) == (
         "paused",
         "'ask' waits for an answer",
@@ -640,12 +792,12 @@ from fastroai import Pipeline, SQLiteRunStore, StepContext, step
 @step
 async def ask(ctx: StepContext) -> str:
     await ctx.once("pay", lambda: open("paid", "a").write("x"))
+    print("paid", flush=True)
     return "sent" if await ctx.ask("May we send it?", bool, to="Mia") else "kept"
 
 @step
 async def slow(ctx: StepContext) -> str:
     if os.environ.get("HANG"):
-        print("halted", flush=True)
         await asyncio.Event().wait()
     return "slow"
 
@@ -671,7 +823,7 @@ def run_program(folder: Path, *arguments: str) -> str:
         [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return done.stdout.removeprefix("paid\n").strip()
 
 
 def test_a_run_that_was_killed_goes_on_with_an_answer_from_the_command_line(tmp_path: Path) -> None:
@@ -683,7 +835,7 @@ def test_a_run_that_was_killed_goes_on_with_an_answer_from_the_command_line(tmp_
         stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"halted\n"
+        assert process.stdout.readline() == b"paid\n"
         process.send_signal(signal.SIGKILL)
     assert run_program(tmp_path, "app.py", "resume") == "None 1"
     review = ("-m", "fastroai.cli", "review")

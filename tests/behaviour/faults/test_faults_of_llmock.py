@@ -282,7 +282,7 @@ async def test_a_run_on_record_goes_on_when_llmock_is_well_again(mock: LLMock, m
             mock.fail(500, times=None, retry_after=0)
         return (await ctx.run(agent, "Tell")).output
 
-    pipeline = Pipeline[Any, str](
+    pipeline = Pipeline[Any, Any, str](
         "p",
         {"plan": plan, "tell": tell},
         dependencies={"tell": ["plan"]},

@@ -51,7 +51,7 @@ def weather(server: ModelServer) -> Weather:
     return weather
 
 
-def planner(model: Model, way: Way = "ctx.run", **options: Any) -> Pipeline[Any, str]:
+def planner(model: Model, way: Way = "ctx.run", **options: Any) -> Pipeline[Any, Any, str]:
     """Two steps, which ask the same agent."""
     agent = FastroAgent(model, max_tokens=100)
     settings: dict[str, Any] = {"retry": PATIENT, "budget": Budget(usd="1")} | options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from pydantic_ai.exceptions import ModelRateLimitError
@@ -141,7 +142,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     return time
 
 
-async def events_of(pipeline: Pipeline[object, str]) -> tuple[Asked, list[RunEvent]]:
+async def events_of(pipeline: Pipeline[object, Any, str]) -> tuple[Asked, list[RunEvent]]:
     """What came of it, and what was told of circuits and retries."""
     told: list[RunEvent] = []
     asked = await ask_in(pipeline, told.append)

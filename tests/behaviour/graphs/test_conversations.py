@@ -17,7 +17,7 @@ from support.visiting import Branch
 from fastroai import FastroAgent, StepContext, step
 from fastroai.calls.call import AgentCall
 from fastroai.errors import CostBudgetExceeded
-from fastroai.graphs.conversation.conversation import Conversation
+from fastroai.graphs.conversation.conversation import GraphConversation
 from fastroai.graphs.conversation.talk import Talk
 from fastroai.graphs.conversation.thread import Phase, Thread
 from fastroai.runtime import Scope
@@ -238,7 +238,7 @@ async def test_calls_at_once_have_the_same_history_and_are_both_heard(
 
 async def test_a_thread_from_the_record_asks_the_same(model: Model, served: list[ServedRequest]) -> None:
     agent = reader(model, system_prompt="I am Ann.")
-    branch = Branch.begin(Conversation(compact_above=300, keep_phases=1), goal="read")
+    branch = Branch.begin(GraphConversation(compact_above=300, keep_phases=1), goal="read")
     for node in ("a", "b", "c"):
         await branch.visit(node, asks(agent, "again" if node == "c" else "read"))
     thread = Thread(branch.thread.conversation)
@@ -258,7 +258,7 @@ async def test_above_the_limit_tool_results_of_older_phases_are_dropped(
     model: Model, served: list[ServedRequest], caplog: pytest.LogCaptureFixture
 ) -> None:
     agent = reader(model)
-    branch = Branch.begin(Conversation(compact_above=1_500, keep_phases=2))
+    branch = Branch.begin(GraphConversation(compact_above=1_500, keep_phases=2))
     for node in ("a", "b"):
         await branch.visit(node, asks(agent, "read" if node == "a" else "again"))
     await branch.visit("c", asks(FastroAgent(model), "so?"))
@@ -279,7 +279,7 @@ async def test_a_summary_takes_the_place_of_older_phases_and_is_charged_to_the_n
 ) -> None:
     summarizer = paid_agent(70, answer=lambda prompt: f"  summary of {prompt.count('returns')} results ")
     branch = Branch.begin(
-        Conversation(compact_above=1_000, summarizer=summarizer, keep_phases=2), goal="read it all"
+        GraphConversation(compact_above=1_000, summarizer=summarizer, keep_phases=2), goal="read it all"
     )
     agent = FastroAgent(model, system_prompt="I am Bob.")
     await branch.visit("a", asks(reader(model), "read"))
@@ -307,7 +307,9 @@ async def test_the_summarizer_reads_the_older_phases_as_text(
 ) -> None:
     prompts: list[str] = []
     summarizer = paid_agent(1, answer=lambda prompt: prompts.append(prompt) or "short")  # type: ignore[func-returns-value]
-    branch = Branch.begin(Conversation(compact_above=100, summarizer=summarizer, keep_phases=1), goal="win")
+    branch = Branch.begin(
+        GraphConversation(compact_above=100, summarizer=summarizer, keep_phases=1), goal="win"
+    )
     await branch.visit("a", asks(reader(any_model), "read"))
     await branch.visit("b", asks(FastroAgent(any_model), "b"))
     await branch.visit("c", asks(FastroAgent(any_model), "c"))
@@ -329,7 +331,7 @@ async def test_where_the_summary_fails_tool_results_are_dropped(
         return " "
 
     branch = Branch.begin(
-        Conversation(compact_above=100, summarizer=paid_agent(1, answer=say), keep_phases=1)
+        GraphConversation(compact_above=100, summarizer=paid_agent(1, answer=say), keep_phases=1)
     )
     await branch.visit("a", asks(reader(any_model), "read"))
     await branch.visit("b", asks(FastroAgent(any_model), "b"))
@@ -342,7 +344,7 @@ async def test_a_visit_asks_for_a_summary_once_though_that_fails(
     any_model: Model, served: list[ServedRequest], caplog: pytest.LogCaptureFixture
 ) -> None:
     branch = Branch.begin(
-        Conversation(compact_above=1, summarizer=paid_agent(1, answer=lambda prompt: " "), keep_phases=1)
+        GraphConversation(compact_above=1, summarizer=paid_agent(1, answer=lambda prompt: " "), keep_phases=1)
     )
     for node in ("a", "b"):
         await branch.visit(node, asks(FastroAgent(any_model), node))
@@ -354,7 +356,7 @@ async def test_a_visit_asks_for_a_summary_once_though_that_fails(
 async def test_a_budget_above_the_node_that_the_summary_meets_stops_it(
     any_model: Model, served: list[ServedRequest]
 ) -> None:
-    branch = Branch.begin(Conversation(compact_above=100, summarizer=paid_agent(10_000), keep_phases=1))
+    branch = Branch.begin(GraphConversation(compact_above=100, summarizer=paid_agent(10_000), keep_phases=1))
     await branch.visit("a", asks(reader(any_model), "read"))
     await branch.visit("b", asks(FastroAgent(any_model), "b"))
     sent = len(served)
@@ -376,7 +378,7 @@ async def test_a_compaction_that_was_paid_for_outlives_the_failure_of_its_node(
         raise ValueError("no")
 
     summarizer = paid_agent(1, answer=lambda prompt: "short")
-    branch = Branch.begin(Conversation(compact_above=100, summarizer=summarizer, keep_phases=1))
+    branch = Branch.begin(GraphConversation(compact_above=100, summarizer=summarizer, keep_phases=1))
     await branch.visit("a", asks(reader(any_model), "read"))
     await branch.visit("b", asks(FastroAgent(any_model), "b"))
     with pytest.raises(ValueError, match="no"):

@@ -24,7 +24,7 @@ async def test_a_node_that_streams_hears_what_was_said_and_is_heard(server: Mode
     async def streams(ctx: StepContext[Any]) -> str:
         return "".join([chunk.content async for chunk in ctx.run_stream(agent, "second") if chunk.content])
 
-    graph = Graph[Any, str](
+    graph = Graph[Any, Any, str](
         "talk",
         nodes={"first": agent.as_step("first"), "streams": streams, "last": agent.as_step("third")},
         edges=[Edge("first", "streams"), Edge("streams", "last")],

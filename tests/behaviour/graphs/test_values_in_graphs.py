@@ -223,7 +223,7 @@ NODES: dict[str, Any] = {"a": giving({"x": 1}), "b": giving(2)}
         ("decider", "gpt-5", "a FastroAgent"),
         ("decider", Agent("test"), "a FastroAgent; of a PydanticAI agent, FastroAgent(agent=agent)"),
         ("budget", 5, "a Budget, a SpendLimit"),
-        ("conversation", 3, "'continuous', 'isolated' or a Conversation"),
+        ("conversation", 3, "'continuous', 'isolated' or a GraphConversation"),
         ("accepts", 3, "types by name"),
     ],
 )

@@ -64,7 +64,7 @@ async def test_a_step_asks_again_for_an_answer_that_broke_off(server: ModelServe
         assert not response.is_cut
         return response.output
 
-    result = await Pipeline[None, str]("p", {"ask": ask}).execute()
+    result = await Pipeline[None, Any, str]("p", {"ask": ask}).execute()
     assert result.output == STORY
     assert [(record.cut, record.use) for record in result.usage.records] == [
         (True, "retried"),
@@ -88,7 +88,7 @@ async def test_a_stream_that_is_read_ends_with_a_flag_as_its_text_is_out_already
         assert (stream.response.is_cut, stream.response.is_measured) == (True, False)
         return stream.response.output
 
-    result = await Pipeline[None, str]("p", {"tell": tell}).execute()
+    result = await Pipeline[None, Any, str]("p", {"tell": tell}).execute()
     assert result.output == STORY
     assert result.quality == "degraded"
 
@@ -120,7 +120,7 @@ async def test_an_answer_that_was_not_streamed_stays_usable_and_is_flagged(
         assert not response.is_cut
         return response.output
 
-    result = await Pipeline[None, str]("p", {"ask": ask}).execute()
+    result = await Pipeline[None, Any, str]("p", {"ask": ask}).execute()
     assert result.output == "Paris"
     told = fault.kind == "missing_finish_reason" and reference.startswith("openai-chat")
     assert result.quality == ("clean" if told else "degraded")
@@ -156,15 +156,15 @@ async def works(ctx: StepContext) -> str:
 
 
 async def test_a_run_that_goes_on_without_a_step_is_degraded_and_so_is_the_one_around_it() -> None:
-    inner = Pipeline[None, str](
+    inner = Pipeline[None, Any, str](
         "inner",
         {"works": step(works), "fails": step(on_error="continue")(fails)},
         output_step="works",
     )
     assert (await inner.execute()).quality == "degraded"
-    outer = await Pipeline[None, str]("outer", {"nest": inner.as_step()}).execute()
+    outer = await Pipeline[None, Any, str]("outer", {"nest": inner.as_step()}).execute()
     assert (outer.ok, outer.quality) == (True, "degraded")
-    assert (await Pipeline[None, str]("p", {"works": step(works)}).execute()).quality == "clean"
+    assert (await Pipeline[None, Any, str]("p", {"works": step(works)}).execute()).quality == "clean"
 
 
 async def test_an_answer_without_usage_that_was_thrown_away_degrades_nothing(
@@ -179,5 +179,5 @@ async def test_an_answer_without_usage_that_was_thrown_away_degrades_nothing(
         assert response.unmeasured_requests == 1
         return response.output
 
-    result = await Pipeline[None, str]("p", {"ask": ask}, config=PipelineConfig(retries=1)).execute()
+    result = await Pipeline[None, Any, str]("p", {"ask": ask}, config=PipelineConfig(retries=1)).execute()
     assert result.quality == "clean"

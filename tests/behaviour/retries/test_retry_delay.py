@@ -27,7 +27,7 @@ async def waits_ms(
 ) -> list[float | None]:
     """The waits before the attempts at a request that fails twice."""
     server.fail_next(2, Fault.status(503))
-    result = await Pipeline[Model, str]("p", {"ask": ask}, config=PipelineConfig(**config)).execute(
+    result = await Pipeline[Model, Any, str]("p", {"ask": ask}, config=PipelineConfig(**config)).execute(
         deps=model
     )
     records = result.usage.records

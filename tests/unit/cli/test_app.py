@@ -174,6 +174,7 @@ def test_list_prints_json_for_programs(store: SQLiteRunStore) -> None:
             "forked_from": None,
             "owner": None,
             "lease_until": None,
+            "due_at": None,
         }
     ]
 
@@ -555,7 +556,7 @@ def test_without_the_extra_it_says_what_to_install(
     said = capsys.readouterr().err
     assert said == (
         "fastroai: the command line needs typer and rich, which the extra 'cli' brings: "
-        "pip install 'fastroai[cli]'\n"
+        "pip install -e '.[cli]' in the checkout of FastroAI\n"
     )
 
 

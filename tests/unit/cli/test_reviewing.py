@@ -102,6 +102,8 @@ def test_list_prints_json_for_programs(store: SQLiteRunStore) -> None:
             "deadline": None,
             "tags": ["eu"],
             "tenant": "acme",
+            "given": None,
+            "closed": "",
         }
     ]
 
@@ -114,6 +116,24 @@ def test_show_tells_all_of_a_question(store: SQLiteRunStore) -> None:
     assert lines["to"] == "Mia"
     assert {"asked", "until", "answer"} <= lines.keys()
     assert json_of("show", question)["id"] == question
+
+
+def test_show_tells_who_has_answered_and_why(store: SQLiteRunStore) -> None:
+    question = ask(store, bool)
+    assert (
+        call("answer", question, "true", "--reviewer", "Mia", "--rationale", "they are right").exit_code == 0
+    )
+    lines = dict(line.split(maxsplit=1) for line in call("show", question).stdout.splitlines())
+    assert lines["answered"].startswith("true by Mia at 20")
+    assert lines["because"] == "they are right"
+    given = json_of("show", question)["given"]
+    assert (given["answer"], given["reviewer"], given["rationale"]) == (True, "Mia", "they are right")
+
+
+def test_show_tells_why_a_question_takes_no_answer(store: SQLiteRunStore) -> None:
+    question = ask(store, bool, timeout=1e-9)
+    assert "closed    its time was over at" in call("show", question).stdout
+    assert json_of("show", question)["closed"].startswith("its time was over")
 
 
 @pytest.mark.parametrize(
@@ -156,3 +176,63 @@ def test_what_is_not_taken_says_why(store: SQLiteRunStore) -> None:
     assert (late.exit_code, "it was answered" in late.stderr) == (4, True)
     assert call("answer", "unknown:1", "1").exit_code == 3
     assert call("show", "unknown").exit_code == 2
+
+
+# --- messages ---
+
+
+def receiver(store: SQLiteRunStore, value_type: Any = Any) -> Pipeline[Any, Any]:
+    """A run that waits for a message."""
+
+    @step
+    async def receive(ctx: StepContext[Any]) -> Any:
+        return await ctx.receive("paid", value_type, timeout=3600)
+
+    pipeline = Pipeline("p", {"receive": receive})
+
+    async def run() -> None:
+        await pipeline.execute(run_id="r", store=store)
+        await store.aclose()
+
+    asyncio.run(run())
+    return pipeline
+
+
+def runs(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["runs", *arguments], prog_name="fastroai")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "received"),
+    [(('{"amount": 120}',), {"amount": 120}), (("plain text",), "plain text"), ((), None)],
+)
+def test_a_message_is_sent_and_received(
+    store: SQLiteRunStore, arguments: tuple[str, ...], received: Any
+) -> None:
+    pipeline = receiver(store)
+    sent = runs("send", "r", "paid", *arguments)
+    assert (sent.exit_code, sent.stdout) == (0, "sent paid to run r\n"), sent.output
+
+    async def wake() -> Any:
+        outcomes = await pipeline.wake(store=store)
+        await store.aclose()
+        return outcomes["r"]
+
+    assert asyncio.run(wake()).output == received
+
+
+def test_a_message_that_the_run_cannot_receive_is_refused(store: SQLiteRunStore) -> None:
+    receiver(store, int)
+    refused = runs("send", "r", "paid", "soon")
+    assert refused.exit_code == 2
+    assert "it is of the type string, not integer" in refused.stderr
+    assert runs("send", "unknown", "paid").exit_code == 3
+    shown = json.loads(runs("send", "r", "paid", "3", "--json").stdout)
+    assert shown == {"run_id": "r", "name": "paid", "value": 3}
+
+
+def test_a_run_shows_what_it_waits_for(store: SQLiteRunStore) -> None:
+    receiver(store)
+    assert "waits for message 'paid' until 2" in runs("show", "r").stdout
+    (listed,) = json.loads(runs("list", "--json").stdout)
+    assert (listed["status"], listed["due_at"] is not None) == ("paused", True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NotRequired
@@ -52,7 +53,13 @@ class AsPydanticDataclass:
 
 AS_MAPPING = {"item": Item, "count": NotRequired[int]}
 
-WAYS = [AsModel, AsTypedDict, AsDataclass, AsPydanticDataclass, AS_MAPPING]
+
+class AsTypedDictOfPython(typing.TypedDict):
+    item: Item
+    count: NotRequired[int]
+
+
+WAYS = [AsModel, AsTypedDict, AsTypedDictOfPython, AsDataclass, AsPydanticDataclass, AS_MAPPING]
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -92,7 +99,7 @@ def test_a_field_with_a_default_has_it(accepts: Any) -> None:
     assert Accepted(accepts).check({"item": Item(price=1)}) == {"item": Item(price=1), "count": 1}
 
 
-@pytest.mark.parametrize("accepts", [AsTypedDict, AS_MAPPING])
+@pytest.mark.parametrize("accepts", [AsTypedDict, AsTypedDictOfPython, AS_MAPPING])
 def test_what_need_not_be_there_is_left_out(accepts: Any) -> None:
     assert Accepted(accepts).check({"item": Item(price=1)}) == {"item": Item(price=1)}
 

@@ -172,7 +172,9 @@ async def test_iterations_that_are_on_record_are_not_paid_again() -> None:
             raise KeyboardInterrupt
         return from_draft(2)(context, output)  # type: ignore[no-any-return]
 
-    pipeline: Pipeline[Any, str] = Pipeline("p", {"write": AgentNode(writer.agent, "write", judge=judge)})
+    pipeline: Pipeline[Any, Any, str] = Pipeline(
+        "p", {"write": AgentNode(writer.agent, "write", judge=judge)}
+    )
     with pytest.raises(BaseException):  # noqa: B017, PT011  # the process is interrupted
         await pipeline.execute(run_id="r", store=store)
     assert len(writer.asked) == 2
@@ -198,7 +200,7 @@ async def test_a_budget_stops_it_in_the_middle() -> None:
 
 
 async def test_it_knows_what_it_costs_where_no_judge_decides_it() -> None:
-    def pipeline(**options: Any) -> Pipeline[Any, str]:
+    def pipeline(**options: Any) -> Pipeline[Any, Any, str]:
         return Pipeline("p", {"write": AgentNode(paid_agent(100), "write", **options)})
 
     assert (await pipeline().estimate()).upper_usd is not None

@@ -22,7 +22,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from support.histories import agent_calls, phases
 
 from fastroai.graphs.conversation.compaction import Compaction, without_payloads
-from fastroai.graphs.conversation.conversation import Conversation
+from fastroai.graphs.conversation.conversation import GraphConversation
 from fastroai.graphs.conversation.thread import Phase, Thread
 from fastroai.graphs.conversation.travelling import travelling
 
@@ -30,7 +30,7 @@ compactions = st.builds(Compaction, keep=st.integers(1, 3), summary=st.none() | 
 
 
 def thread_of(phases: Sequence[Phase]) -> Thread:
-    thread = Thread(Conversation(compact_above=1))
+    thread = Thread(GraphConversation(compact_above=1))
     for phase in phases:
         thread = thread.add(phase)
     return thread

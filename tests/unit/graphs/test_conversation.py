@@ -10,20 +10,20 @@ from pydantic_ai.models.test import TestModel
 
 from fastroai.agent import FastroAgent
 from fastroai.errors import ConfigurationError
-from fastroai.graphs.conversation.conversation import Conversation
+from fastroai.graphs.conversation.conversation import GraphConversation
 
 
 def test_the_two_words_are_short_forms() -> None:
-    assert Conversation.of("continuous") == Conversation()
-    assert Conversation.of("isolated") == Conversation(mode="isolated")
-    said = Conversation(compact_above=10)
-    assert Conversation.of(said) is said
+    assert GraphConversation.of("continuous") == GraphConversation()
+    assert GraphConversation.of("isolated") == GraphConversation(mode="isolated")
+    said = GraphConversation(compact_above=10)
+    assert GraphConversation.of(said) is said
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"mode": "shared"}, "'continuous', 'isolated' or a Conversation"),
+        ({"mode": "shared"}, "'continuous', 'isolated' or a GraphConversation"),
         ({"compact_above": 0}, "compact_above=0"),
         ({"keep_phases": 0}, "keep_phases=0"),
         ({"mode": "isolated", "compact_above": 5}, "nothing with 'isolated'"),
@@ -33,4 +33,4 @@ def test_the_two_words_are_short_forms() -> None:
 )
 def test_what_cannot_be_meant_is_refused(options: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
-        Conversation(**options)
+        GraphConversation(**options)

@@ -21,7 +21,7 @@ from pydantic_ai.usage import RequestUsage
 
 from fastroai.errors import ValueNotStorable
 from fastroai.graphs.conversation.compaction import Compaction
-from fastroai.graphs.conversation.conversation import Conversation
+from fastroai.graphs.conversation.conversation import GraphConversation
 from fastroai.graphs.conversation.talk import Talk
 from fastroai.graphs.conversation.thread import Phase, Thread
 
@@ -139,7 +139,7 @@ def test_a_call_that_was_left_open_is_closed() -> None:
 
 
 def test_an_isolated_thread_keeps_nothing() -> None:
-    thread = Thread(Conversation.of("isolated"))
+    thread = Thread(GraphConversation.of("isolated"))
     assert visited(thread, "a", said("one")) is thread
 
 

@@ -485,3 +485,39 @@ def test_what_a_person_answers_is_the_output_of_a_pause_node() -> None:
 
 def test_conditions_of_what_is_no_step_are_parsed() -> None:
     assert len(problems({"a": 5, "b": Node(work, reads="x")}, [when("x"), when("y >", "b", "a")])) > 2  # type: ignore[arg-type]
+
+
+# --- what is sent ---
+
+
+def sends(source: str = "a", target: str = "b") -> Edge:
+    return Edge(source, target, "send")
+
+
+def test_a_plan_knows_who_sends_where() -> None:
+    plan = built("a b c d", [sends(), sends(target="c"), Edge("b", "d"), Edge("c", "d")])
+    assert plan.sending == {"a": ("b", "c")}
+
+
+def test_a_pause_node_sends_nothing() -> None:
+    told = problem("a b", [sends()], pause_nodes=["a"])
+    assert told == "edge 'a' -> 'b' sends, and 'a' is a pause node, whose output is an answer"
+
+
+def test_a_node_has_not_the_name_of_a_branch_of_what_is_sent() -> None:
+    told = problem(
+        dict.fromkeys(["a", "b", "b[0]", "b[x]"], work), [sends(), Edge("b", "b[0]"), Edge("b", "b[x]")]
+    )
+    assert told == "node 'b[0]' has the name of a branch of what is sent to 'b'; give it another id"
+
+
+def test_what_is_sent_has_to_come_to_an_end_without_failing() -> None:
+    edges = [sends(), Edge("b", "c", "on_failure"), Edge("b", "b")]
+    assert "branches of 'a' can fork to 'b'" in problem("a b c", edges, entry="a")
+
+
+def test_a_condition_may_name_what_is_sent_where_a_node_says_that_it_reads_it() -> None:
+    nodes = {"a": work, "b": Node(classify, writes=["category"]), "c": work}
+    edges = [sends(), when("number > 1", "b", "c")]
+    assert problem(nodes, edges).endswith("or in reads= of the node that it is sent to")
+    assert built({**nodes, "b": Node(classify, reads=["number"], writes=["category"])}, edges)

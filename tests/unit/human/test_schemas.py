@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_ai.tools import DeferredToolApprovalResult
 
 from fastroai.human.schemas import problems_of
 
@@ -50,6 +51,7 @@ TYPES: list[Any] = [
     Line,
     Order,
     Annotated[Cat | Dog, Field(discriminator="kind")],
+    bool | DeferredToolApprovalResult,  # whose tags have defaults, and are needed all the same
 ]
 VALUES: list[Any] = [
     *(True, False, 0, 1, 2, 5, 1.5, -1.0, "", "yes", "true", None),
@@ -58,6 +60,8 @@ VALUES: list[Any] = [
     {"text": "ab", "amount": 10, "more": 1},
     {"kind": "new", "lines": [{"text": "ab"}]},
     {"kind": "new", "lines": []},
+    *({"message": "no"}, {"kind": "tool-denied"}, {"kind": "tool-denied", "message": 1}, {"kind": 1}),
+    {"kind": "tool-approved", "override_args": {"a": 1}},
     {"kind": "newer", "lines": [{"text": "ab"}]},
     {"kind": "new", "lines": [{"text": "ab"}], "more": 1},
     {"kind": "new", "lines": [{"text": "ab"}, {"text": 1}]},

@@ -472,7 +472,7 @@ async def test_loops_and_what_is_sent_are_all_charged() -> None:
 
 async def test_a_graph_is_a_step_among_others_and_its_cost_is_the_steps() -> None:
     graph = graph_of(paid("first"), paid("second", 50))
-    pipeline = Pipeline[Any, str](
+    pipeline = Pipeline[Any, Any, str](
         "desk",
         {
             "shout": shout,

@@ -165,6 +165,6 @@ async def test_the_next_turn_is_a_run_with_more_inputs() -> None:
         assert state.data is not None
         return f"Hello, {state.data['name']}"
 
-    pipeline = Pipeline[Any, str]("p", {"gather": gather, "greets": greets}, {"greets": ["gather"]})
+    pipeline = Pipeline[Any, Any, str]("p", {"gather": gather, "greets": greets}, {"greets": ["gather"]})
     assert (await pipeline.execute()).stopped_early
     assert (await pipeline.execute({"name": "Ada"})).output == "Hello, Ada"

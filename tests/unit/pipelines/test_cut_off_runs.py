@@ -155,7 +155,7 @@ async def test_a_router_that_a_step_runs_twice_has_two_places() -> None:
         ran.add(ctx.get_input("word"))
         return str(ctx.get_input("word"))
 
-    class Desk(BasePipeline[Any, str]):
+    class Desk(BasePipeline[Any, Any, str]):
         async def route(self, inputs: Mapping[str, Any], deps: Any) -> str:
             return "only"
 

@@ -54,7 +54,7 @@ def upper(quote: Quote) -> Decimal:
 
 
 async def test_a_pipeline_of_agents_costs_the_sum_of_its_steps() -> None:
-    pipeline: Pipeline[Any, str] = Pipeline(
+    pipeline: Pipeline[Any, Any, str] = Pipeline(
         "p", {"a": AGENT.as_step("hello"), "b": AGENT.as_step("hello")}, output_step="b"
     )
     quote, one = await pipeline.estimate(), await AGENT.estimate("hello")
@@ -73,7 +73,7 @@ async def test_a_prompt_that_needs_only_inputs_is_known() -> None:
     async def prompt(ctx: StepContext[str]) -> str:
         return f"{ctx.get_input('text')} for {ctx.deps}"
 
-    pipeline: Pipeline[str, str] = Pipeline("p", {"ask": AGENT.as_step(prompt)})
+    pipeline: Pipeline[str, Any, str] = Pipeline("p", {"ask": AGENT.as_step(prompt)})
     quote = await pipeline.estimate({"text": "hello"}, "Ada")
     assert quote.parts["ask"].upper_usd == (await AGENT.estimate("hello for Ada")).upper_usd
 
@@ -112,13 +112,15 @@ async def test_a_prompt_function_that_catches_everything_does_not_hide_what_it_l
 async def test_what_was_learned_of_an_agent_is_expected_where_the_prompt_is_not_known() -> None:
     agent = paid_agent(300)
     steps = {"first": agent.as_step("hello"), "then": agent.as_step(lambda ctx: ctx.get_dependency("first"))}
-    pipeline: Pipeline[Any, str] = Pipeline("p", steps, {"then": ["first"]})
+    pipeline: Pipeline[Any, Any, str] = Pipeline("p", steps, {"then": ["first"]})
     await pipeline.execute()
     assert (await pipeline.estimate()).parts["then"].expected_microcents == 300
 
 
 async def test_mistakes_in_a_prompt_are_found_before_anything_is_paid() -> None:
-    pipeline: Pipeline[Any, str] = Pipeline("p", {"ask": AGENT.as_step(lambda ctx: ctx.get_input("text"))})
+    pipeline: Pipeline[Any, Any, str] = Pipeline(
+        "p", {"ask": AGENT.as_step(lambda ctx: ctx.get_input("text"))}
+    )
     with pytest.raises(MissingInputError) as caught:
         await pipeline.estimate({"txt": "hello"})
     assert caught.value.__notes__ == ["raised by the estimate of step 'ask' of pipeline 'p'"]
@@ -141,7 +143,7 @@ async def test_a_prompt_function_that_calls_a_model_is_refused_and_makes_the_cos
 
 async def test_each_attempt_at_a_step_may_be_billed() -> None:
     one = await AGENT.estimate("hello", request_retries=2)
-    pipeline: Pipeline[Any, str] = Pipeline(
+    pipeline: Pipeline[Any, Any, str] = Pipeline(
         "p", {"ask": AGENT.as_step("hello")}, config=PipelineConfig(retries=2)
     )
     quote = (await pipeline.estimate()).parts["ask"]
@@ -186,7 +188,9 @@ async def test_the_budget_of_a_step_bounds_its_code() -> None:
 
 
 async def test_the_budget_of_a_pipeline_bounds_it_all() -> None:
-    pipeline: Pipeline[Any, str] = Pipeline("p", {"code": code}, config=PipelineConfig(cost_budget=5_000))
+    pipeline: Pipeline[Any, Any, str] = Pipeline(
+        "p", {"code": code}, config=PipelineConfig(cost_budget=5_000)
+    )
     quote = await pipeline.estimate()
     assert quote.upper_microcents == 5_000
     assert quote.upper_reasons[0] == "its budget stops it at $0.005"
@@ -219,7 +223,7 @@ async def test_a_step_whose_estimate_needs_outputs_or_models_is_not_known() -> N
             raise AssertionError
 
     steps: dict[str, BaseStep[Any, str]] = {"search": Search(), "needs": Needs(), "asks": Asks()}
-    pipeline: Pipeline[Any, str] = Pipeline("p", steps, {"needs": ["search"]}, output_step="needs")
+    pipeline: Pipeline[Any, Any, str] = Pipeline("p", steps, {"needs": ["search"]}, output_step="needs")
     quote = await pipeline.estimate({"queries": []})
     assert quote.upper_reasons == (
         "step 'needs': its estimate needs the output of step 'search'",
@@ -234,7 +238,7 @@ async def test_after_some_runs_their_mean_is_expected_where_code_is_not_known() 
     async def spends(ctx: StepContext[Any]) -> str:
         return (await ctx.run(paid_agent(next(costs)), "?")).output
 
-    pipeline: Pipeline[Any, str] = Pipeline("p", {"spends": spends})
+    pipeline: Pipeline[Any, Any, str] = Pipeline("p", {"spends": spends})
     assert (await pipeline.estimate()).expected_usd == 0
     await pipeline.execute()
     quote = await pipeline.estimate()
@@ -252,7 +256,7 @@ async def test_after_some_runs_their_mean_is_expected_where_code_is_not_known() 
 
 async def test_a_step_that_may_fail_may_cost_nothing() -> None:
     steps = {"a": AGENT.as_step("hello"), "b": AGENT.as_step("hello"), "c": AGENT.as_step("hello")}
-    pipeline: Pipeline[Any, str] = Pipeline(
+    pipeline: Pipeline[Any, Any, str] = Pipeline(
         "p", steps, {"b": ["a"]}, output_step="c", step_configs={"a": StepConfig(on_error="continue")}
     )
     quote, one = await pipeline.estimate(), await AGENT.estimate("hello")
@@ -271,7 +275,7 @@ async def test_a_budget_around_a_step_that_steps_down_makes_it_cheaper_at_the_le
         (PipelineConfig(budget=budget), StepConfig()),
         (PipelineConfig(), StepConfig(budget=budget)),
     ):
-        pipeline: Pipeline[Any, str] = Pipeline(
+        pipeline: Pipeline[Any, Any, str] = Pipeline(
             "p", {"ask": AGENT.as_step("hello", config=step_config)}, config=config
         )
         assert (await pipeline.estimate()).lower_usd == nano.lower_usd
@@ -284,11 +288,11 @@ def echo(ctx: StepContext[Any]) -> Any:
     return ctx.get_input("text")
 
 
-INNER: Pipeline[Any, str] = Pipeline("inner", {"ask": AGENT.as_step(echo)})
+INNER: Pipeline[Any, Any, str] = Pipeline("inner", {"ask": AGENT.as_step(echo)})
 
 
 async def test_a_nested_pipeline_is_a_step_with_parts() -> None:
-    outer: Pipeline[Any, str] = Pipeline("outer", {"inner": INNER.as_step(config=StepConfig(retries=1))})
+    outer: Pipeline[Any, Any, str] = Pipeline("outer", {"inner": INNER.as_step(config=StepConfig(retries=1))})
     quote = await outer.estimate({"text": "hello"})
     one = await INNER.estimate({"text": "hello"})
     assert upper(quote) == 2 * upper(one)
@@ -306,7 +310,7 @@ async def test_inputs_of_a_nested_pipeline_that_are_not_known_yet_are_known_as_s
         (INNER.as_step(lambda ctx: {"text": "hello"}), True),
     ):
         steps = {"first": AGENT.as_step("hello"), "inner": inner}
-        pipeline: Pipeline[Any, str] = Pipeline("outer", steps, {"inner": ["first"]})
+        pipeline: Pipeline[Any, Any, str] = Pipeline("outer", steps, {"inner": ["first"]})
         quote = (await pipeline.estimate({"text": "hello"})).parts["inner"]
         assert (upper(quote) == known) is is_known
 
@@ -320,7 +324,7 @@ async def test_inputs_of_a_nested_pipeline_that_are_not_known_yet_are_known_as_s
     ],
 )
 async def test_an_output_that_becomes_an_input_is_not_known_inside(read: Any) -> None:
-    inner: Pipeline[Any, str] = Pipeline("inner", {"ask": AGENT.as_step(read)})
+    inner: Pipeline[Any, Any, str] = Pipeline("inner", {"ask": AGENT.as_step(read)})
     steps = {"first": AGENT.as_step("hello"), "inner": inner.as_step()}
     quote = await Pipeline("outer", steps, {"inner": ["first"]}).estimate({"first": "hello"})
     reason = quote.parts["inner"].parts["ask"].upper_reasons[0]
@@ -328,7 +332,9 @@ async def test_an_output_that_becomes_an_input_is_not_known_inside(read: Any) ->
 
 
 async def test_inputs_that_are_all_not_known_cannot_be_listed_either() -> None:
-    inner: Pipeline[Any, str] = Pipeline("inner", {"ask": AGENT.as_step(lambda ctx: ", ".join(ctx.inputs))})
+    inner: Pipeline[Any, Any, str] = Pipeline(
+        "inner", {"ask": AGENT.as_step(lambda ctx: ", ".join(ctx.inputs))}
+    )
     made = inner.as_step(lambda ctx: {ctx.get_dependency("first"): 1})
     steps = {"first": AGENT.as_step("hello"), "inner": made}
     quote = await Pipeline("outer", steps, {"inner": ["first"]}).estimate()
@@ -336,7 +342,7 @@ async def test_inputs_that_are_all_not_known_cannot_be_listed_either() -> None:
 
 
 async def test_the_names_of_inputs_are_known_where_only_values_are_to_come() -> None:
-    inner: Pipeline[Any, str] = Pipeline(
+    inner: Pipeline[Any, Any, str] = Pipeline(
         "inner", {"ask": AGENT.as_step(lambda ctx: f"{len(ctx.inputs)}: {', '.join(ctx.inputs)}")}
     )
     steps = {"first": AGENT.as_step("hello"), "inner": inner.as_step()}
@@ -347,7 +353,7 @@ async def test_the_names_of_inputs_are_known_where_only_values_are_to_come() -> 
 # --- routers ---
 
 
-class Router(BasePipeline[Any, str]):
+class Router(BasePipeline[Any, Any, str]):
     def __init__(self) -> None:
         super().__init__("router")
         cheap = FastroAgent(NANO, max_tokens=100, retries=0, request_retries=0)
@@ -396,7 +402,7 @@ async def test_a_route_that_a_model_decides_is_any_of_them_and_costs_itself() ->
 
 
 async def test_a_route_that_depends_on_outputs_is_any_of_them() -> None:
-    split: SplitPipeline[Any, str] = SplitPipeline("split", key=lambda inputs, deps: inputs["first"])
+    split: SplitPipeline[Any, Any, str] = SplitPipeline("split", key=lambda inputs, deps: inputs["first"])
     split.add_variant("a", Pipeline("a", {"ask": AGENT.as_step("hello")}), weight=1)
     split.add_variant("b", Pipeline("b", {"ask": AGENT.as_step("hello " * 100)}), weight=1)
     steps = {"first": AGENT.as_step("hello"), "split": split.as_step()}
@@ -411,11 +417,11 @@ async def test_a_route_that_depends_on_outputs_is_any_of_them() -> None:
 
 
 async def test_a_router_without_pipelines_has_nothing_to_estimate() -> None:
-    split: SplitPipeline[Any, str] = SplitPipeline("split", key=lambda inputs, deps: "a")
+    split: SplitPipeline[Any, Any, str] = SplitPipeline("split", key=lambda inputs, deps: "a")
     with pytest.raises(ConfigurationError, match="variants"):
         await split.estimate({})
 
-    class Undecided(BasePipeline[Any, str]):
+    class Undecided(BasePipeline[Any, Any, str]):
         async def route(self, inputs: Mapping[str, Any], deps: Any) -> str:
             return (await paid_agent().run("which?")).output
 
@@ -426,7 +432,7 @@ async def test_a_router_without_pipelines_has_nothing_to_estimate() -> None:
 
 
 def test_an_estimate_can_be_had_without_a_loop() -> None:
-    pipeline: Pipeline[Any, str] = Pipeline("p", {"ask": AGENT.as_step("hello")})
+    pipeline: Pipeline[Any, Any, str] = Pipeline("p", {"ask": AGENT.as_step("hello")})
     assert pipeline.estimate_sync() == asyncio.run(pipeline.estimate())
     assert Router().estimate_sync({"to": "mini"}) == asyncio.run(Router().estimate({"to": "mini"}))
 

@@ -18,7 +18,7 @@ async def hello(ctx: StepContext[str]) -> str:
     return f"hello {ctx.get_input('name')} from {ctx.deps}"
 
 
-PIPELINE = Pipeline[str, str]("p", {"hello": hello})
+PIPELINE = Pipeline[str, Any, str]("p", {"hello": hello})
 
 
 async def test_inputs_and_deps_go_in_and_the_output_comes_out() -> None:
@@ -61,20 +61,20 @@ async def test_in_a_thread_of_a_step_it_is_inside_that_step() -> None:
     async def spends(ctx: StepContext) -> str:
         return (await ctx.run(paid_agent(100), "hello")).output
 
-    inner = Pipeline[Any, str]("inner", {"spends": spends})
+    inner = Pipeline[Any, Any, str]("inner", {"spends": spends})
 
     @step
     def in_a_thread(ctx: StepContext) -> str | None:
         return inner.execute_sync().output
 
-    result = await Pipeline[Any, str]("outer", {"thread": in_a_thread}).execute()
+    result = await Pipeline[Any, Any, str]("outer", {"thread": in_a_thread}).execute()
     assert result.output == "answer to hello"
     assert result.usage.steps["thread"].cost_microcents == 100
 
 
 def test_what_a_pipeline_is_made_of_can_be_read() -> None:
     config = PipelineConfig(retries=1)
-    pipeline = Pipeline[str, str](
+    pipeline = Pipeline[str, Any, str](
         "p", {"a": hello, "b": hello}, {"b": ["a"]}, config=config, step_configs={"a": StepConfig(retries=0)}
     )
     assert (pipeline.name, pipeline.output_step, pipeline.config) == ("p", "b", config)
@@ -125,6 +125,6 @@ async def test_runs_leave_no_scope_behind_whatever_their_end() -> None:
 
 
 async def test_pipelines_of_the_same_kind_can_share_their_steps() -> None:
-    others = [Pipeline[str, str](f"p{number}", {"hello": hello}) for number in range(3)]
+    others = [Pipeline[str, Any, str](f"p{number}", {"hello": hello}) for number in range(3)]
     results = await asyncio.gather(*(pipeline.execute({"name": pipeline.name}) for pipeline in others))
     assert [result.output for result in results] == [f"hello p{number} from None" for number in range(3)]

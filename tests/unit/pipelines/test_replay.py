@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -10,6 +10,7 @@ from support.run_logs import Log, definition, failure
 
 from fastroai.errors import CostBudgetExceeded, StepExecutionError
 from fastroai.pipelines import (
+    BasePipeline,
     ConversationState,
     ConversationStatus,
     Pipeline,
@@ -213,6 +214,37 @@ async def test_nested_pipelines_replay_as_they_were_and_not_as_others() -> None:
     started = trace.entries[divergence.position - 1]
     assert isinstance(started, StepStarted)
     assert started.place == "x@1/middle%2F1/deep@1/desk/c", "the innermost, of two, is the first"
+
+
+class Chooses(BasePipeline[Any, Any]):
+    """A router of variants, all of which are pipelines of one name."""
+
+    def __init__(self, **variants: Pipeline[Any, Any] | BasePipeline[Any, Any]) -> None:
+        super().__init__("chooses")
+        for name, variant in variants.items():
+            self.register_pipeline(name, variant)
+
+    async def route(self, inputs: Mapping[str, Any], deps: Any) -> str:
+        return str(inputs.get("to", "right"))
+
+
+async def test_a_run_of_a_router_replays_as_it_was_and_not_as_another() -> None:
+    right, wrong = pipeline_of(DIAMOND), pipeline_of({**DIAMOND, "c": ["b"]})
+    one = Chooses(left=wrong, right=Chooses(right=right))
+    ran = await one.execute({"to": "right"})
+    assert ran.output == "d"
+    assert one.replay(ran.trace) is None
+    assert ran.trace.replay(Pipeline("around", {"ask": one.as_step()})) is not None, "another pipeline"
+    divergence = ran.trace.replay(Chooses(right=wrong))
+    assert divergence is not None
+    assert divergence.got == "'c' started, because 'a' was the last that it needed"
+    around = Pipeline[Any, Any]("around", {"ask": one.as_step()})
+    assert (await around.execute()).trace.replay(around) is None
+    changed = (await around.execute()).trace.replay(
+        Pipeline("around", {"ask": Chooses(right=wrong).as_step()})
+    )
+    assert changed is not None
+    assert changed.got == divergence.got
 
 
 # --- divergence ---

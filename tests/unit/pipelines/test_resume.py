@@ -311,13 +311,13 @@ async def test_a_conversation_in_a_nested_pipeline_goes_on_where_it_was(
     async def close(ctx: StepContext[Any]) -> str:
         return "".join(ctx.get_dependency("ask").data)
 
-    inner: Pipeline[Any, str] = Pipeline(
+    inner: Pipeline[Any, Any, str] = Pipeline(
         "inner",
         {"read": counted.step("read"), "ask": ask, "close": close},
         {"ask": ["read"], "close": ["ask"]},
     )
-    middle: Pipeline[Any, str] = Pipeline("middle", {"in": inner.as_step()})
-    pipeline: Pipeline[Any, str] = Pipeline("p", {"in": middle.as_step()})
+    middle: Pipeline[Any, Any, str] = Pipeline("middle", {"in": inner.as_step()})
+    pipeline: Pipeline[Any, Any, str] = Pipeline("p", {"in": middle.as_step()})
     await pipeline.execute({"text": "a"}, run_id="r", store=store)
     result = await pipeline.resume("r", store=store, inputs={"text": "b"})
     assert result.conversation_state == ConversationState(INCOMPLETE, ["a", "b"])

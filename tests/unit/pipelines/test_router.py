@@ -418,6 +418,32 @@ async def test_the_cost_of_each_variant_is_in_the_usage() -> None:
     assert result.route == "second"
 
 
+async def test_reports_have_the_cost_of_each_variant() -> None:
+    class Inner(Chooses):
+        async def route(self, inputs: Mapping[str, Any], deps: Any) -> str:
+            await paid_agent(5).run("which?")
+            return "formal"
+
+    inner = Inner()
+    inner.register_pipeline("formal", answering("formal", 30))
+    made = with_fallbacks(first=(failing(ValueError("x")), "long"))
+    made.register_pipeline("long", inner)
+
+    @step
+    async def beside(ctx: StepContext) -> None:
+        ctx.record_usage(model="search", cost_usd="0.000003")
+
+    steps = {"ask": made.as_step(lambda ctx: {"to": "first"}), "beside": beside}
+    result = await Pipeline[Any, Any]("p", steps, output_step="ask").execute()
+    rows = result.usage.report().by_variant
+    assert {name: int(row.cost_usd * 1_000_000) for name, row in rows.items()} == {
+        "long/formal": 30,
+        "first": 10,
+        "long": 5,
+        "(no variant)": 3,
+    }
+
+
 async def test_the_route_is_in_the_trace_and_in_the_spans() -> None:
     tracer = RecordingTracer()
     made = with_fallbacks(first=(failing(ValueError("x")), "second"), second=(answering("second"), None))

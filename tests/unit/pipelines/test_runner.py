@@ -203,7 +203,7 @@ async def test_one_pipeline_runs_many_times_at_once_and_each_run_is_its_own() ->
         await barrier.wait()
         return ctx.get_dependency("first", int) * 10
 
-    pipeline = Pipeline[None, int]("p", {"first": first, "second": second}, {"second": ["first"]})
+    pipeline = Pipeline[None, Any, int]("p", {"first": first, "second": second}, {"second": ["first"]})
     results = await asyncio.gather(*(pipeline.execute({"number": number}) for number in range(4)))
     assert [result.output for result in results] == [0, 10, 20, 30]
     assert len({result.run_id for result in results}) == 4

@@ -17,7 +17,7 @@ async def counts(ctx: StepContext[list[int]]) -> int:
 
 async def test_a_chain_of_five_thousand_steps() -> None:
     names = [f"s{number}" for number in range(5_000)]
-    pipeline = Pipeline[list[int], int](
+    pipeline = Pipeline[list[int], Any, int](
         "chain", dict.fromkeys(names, counts), {name: [f"s{number}"] for number, name in enumerate(names[1:])}
     )
     counter = [0]
@@ -36,7 +36,7 @@ async def test_ten_thousand_steps_in_ten_levels() -> None:
         for number, name in enumerate(levels[level])
     }
     steps = dict.fromkeys((name for level in levels for name in level), counts)
-    pipeline = Pipeline[list[int], int]("levels", steps, dependencies, output_step="9.0")
+    pipeline = Pipeline[list[int], Any, int]("levels", steps, dependencies, output_step="9.0")
     assert [len(level) for level in pipeline.levels] == [1_000] * 10
     counter = [0]
     result = await pipeline.execute(deps=counter)

@@ -109,7 +109,7 @@ async def test_inputs_and_deps_arrive() -> None:
     async def tells(ctx: StepContext[str]) -> str:
         return f"{ctx.get_input('text')} {ctx.deps}"
 
-    stream = Pipeline[str, str]("p", {"tells": tells}).stream({"text": "hello"}, "deps")
+    stream = Pipeline[str, Any, str]("p", {"tells": tells}).stream({"text": "hello"}, "deps")
     async for _ in stream:
         pass
     assert stream.result is not None

@@ -18,15 +18,17 @@ from fastroai.store import MemoryRunStore
 
 def keeper(**options: Any) -> RunKeeper:
     return RunKeeper(
-        definition={"name": "g", "steps": {"ask": {"needs": [], "on_error": "fail", "runs": None}}},
+        definition={
+            "name": "g",
+            "kind": "graph",
+            "steps": {"ask": {"needs": [], "on_error": "fail", "runs": None}},
+        },
         input_types={},
         output_types={},
-        dependents={"ask": ()},
         store=MemoryRunStore(),
         durability="sync",
         codec=None,
         kind="graph",
-        step_kind="node",
         **options,
     )
 

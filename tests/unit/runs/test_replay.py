@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fastroai import Pipeline, StepContext, step
@@ -15,7 +17,7 @@ async def one(ctx: StepContext) -> int:
     return 1
 
 
-def graph(name: str) -> Graph[None, int]:
+def graph(name: str) -> Graph[None, Any, int]:
     return Graph(name, nodes={"one": one}, edges=[])
 
 

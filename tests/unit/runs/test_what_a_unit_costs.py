@@ -10,8 +10,8 @@ from fastroai.pipelines import Pipeline, StepContext, step
 
 FEW, MANY = 50, 150
 
-MOST_OF_A_STEP = 26
-MOST_OF_A_NODE = 58
+MOST_OF_A_STEP = 24
+MOST_OF_A_NODE = 41
 
 
 @step

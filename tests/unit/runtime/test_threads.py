@@ -49,7 +49,7 @@ async def test_steps_in_threads_leave_some_for_the_steps_of_the_pipelines_they_w
     def inner(ctx: StepContext) -> int:
         return 1
 
-    nested = Pipeline[Any, int]("nested", {"inner": inner})
+    nested = Pipeline[Any, Any, int]("nested", {"inner": inner})
     result = await run_as_many_as_there_are_threads(lambda ctx: nested.execute_sync().output)
     assert sum(result.step_outputs.values()) == THREADS_AT_EACH_DEPTH
 

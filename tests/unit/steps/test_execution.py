@@ -421,7 +421,7 @@ async def test_a_nested_pipeline_whose_step_exhausted_its_retries_is_not_repeate
         attempts += 1
         raise ValueError("again and again")
 
-    nested = Pipeline[None, None]("inner", {"step": inner})
+    nested = Pipeline[None, Any, None]("inner", {"step": inner})
     error = await failure_of(nested.as_step(), config=PipelineConfig(retries=3))
     assert isinstance(error, StepExecutionError)
     assert attempts == 3
@@ -429,7 +429,7 @@ async def test_a_nested_pipeline_whose_step_exhausted_its_retries_is_not_repeate
 
 @in_virtual_time
 async def test_a_nested_pipeline_that_tries_nothing_itself_is_repeated_by_the_step_around_it() -> None:
-    nested = Pipeline[None, int]("inner", {"step": step(fails(2))})
+    nested = Pipeline[None, Any, int]("inner", {"step": step(fails(2))})
     result = await run_alone(nested.as_step(), config=PipelineConfig(retries=3))
     assert result.output == 3
 
@@ -445,7 +445,7 @@ async def test_listeners_hear_of_every_attempt_that_is_followed_by_another() -> 
             raise LookupError("the step")
 
     events: list[RunEvent] = []
-    async for event in Pipeline[None, None]("p", {"asks": asks}).stream():
+    async for event in Pipeline[None, Any, None]("p", {"asks": asks}).stream():
         events.append(event)
     retried = [event for event in events if isinstance(event, StepRetried)]
     assert [(event.step_id, event.attempt, event.delay) for event in retried] == [("asks", 1, 3)] * 2

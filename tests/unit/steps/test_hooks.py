@@ -62,6 +62,34 @@ async def broken(ctx: StepContext) -> None:
     raise ValueError("broken")
 
 
+async def test_a_hook_may_take_nothing_the_event_or_the_exception() -> None:
+    told: list[object] = []
+
+    def of_error(error: Any) -> None:
+        told.append(error)
+
+    async def of_some_error(why: "OSError | None") -> None:
+        told.append(why)
+
+    def of_unknown(event: "Missing") -> None:  # type: ignore[name-defined]  # noqa: F821
+        told.append(type(event))
+
+    class Alarm:
+        def ring(self, why: OSError) -> None:
+            told.append(why)
+
+    for hook in (of_error, of_some_error, Alarm().ring, lambda: told.append("nothing"), of_unknown):
+
+        @step(retries=1, retry_delay=0, on_retry=hook, on_step_failure=hook)
+        async def fails(ctx: StepContext) -> None:
+            raise ConnectionRefusedError(f"attempt {ctx.attempt}")
+
+        with pytest.raises(StepExecutionError):
+            await Pipeline[None, Any]("p", {"fails": fails}).execute()
+    assert list(map(str, told[:6])) == ["attempt 1", "attempt 2"] * 3
+    assert told[6:] == ["nothing", "nothing", StepRetried, StepFailed]
+
+
 @in_virtual_time
 async def test_the_hooks_of_a_step_are_told_of_that_step() -> None:
     told = Told()
@@ -119,8 +147,8 @@ async def test_hooks_by_step_id_of_the_step_and_of_the_pipeline_are_all_told_the
 
 async def test_a_nested_pipeline_has_hooks_of_its_own() -> None:
     inner, outer = Told(), Told()
-    nested = Pipeline[None, str]("inner", {"deep": step(fine)}, config=PipelineConfig(**inner.options))
-    await Pipeline[None, str](
+    nested = Pipeline[None, Any, str]("inner", {"deep": step(fine)}, config=PipelineConfig(**inner.options))
+    await Pipeline[None, Any, str](
         "outer", {"nest": nested.as_step()}, config=PipelineConfig(**outer.options)
     ).execute()
     assert inner.story == [("StepStarted", "deep"), ("StepFinished", "deep")]
@@ -234,7 +262,7 @@ async def test_a_hook_that_is_cancelled_from_inside_itself_is_a_hook_that_failed
 
 async def test_a_stream_of_events_and_hooks_go_side_by_side() -> None:
     told = Told()
-    pipeline = Pipeline[None, str]("p", {"fine": step(fine)}, config=PipelineConfig(**told.options))
+    pipeline = Pipeline[None, Any, str]("p", {"fine": step(fine)}, config=PipelineConfig(**told.options))
     async with pipeline.stream() as stream:
         seen = [event async for event in stream]
     assert [event for event in seen if isinstance(event, StepStarted | StepFinished)] == told.events

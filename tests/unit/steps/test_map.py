@@ -107,7 +107,7 @@ async def test_a_pipeline_is_mapped_with_the_outputs_that_the_step_depends_on() 
     async def inner(ctx: StepContext) -> int:
         return int(ctx.get_input("source") + ctx.get_input("item"))
 
-    nested = Pipeline[None, int]("nested", {"inner": inner}).as_step()
+    nested = Pipeline[None, Any, int]("nested", {"inner": inner}).as_step()
 
     @step
     async def fan_out(ctx: StepContext) -> list[int]:
@@ -257,7 +257,7 @@ async def test_listeners_hear_which_item_is_tried_again() -> None:
         await ctx.map(inner, [1, 2])
 
     events: list[RunEvent] = [
-        event async for event in Pipeline[None, None]("p", {"fan_out": fan_out}).stream()
+        event async for event in Pipeline[None, Any, None]("p", {"fan_out": fan_out}).stream()
     ]
     assert [event.step_id for event in events if isinstance(event, StepRetried)] == ["fan_out[1]"]
 

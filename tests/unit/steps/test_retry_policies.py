@@ -226,7 +226,7 @@ async def test_each_retry_is_told_with_its_class_its_wait_and_what_is_used() -> 
         if failures:
             raise failures.pop(0)
 
-    events = [event async for event in Pipeline[None, None]("p", {"asks": asks}).stream()]
+    events = [event async for event in Pipeline[None, Any, None]("p", {"asks": asks}).stream()]
     told = [event for event in events if isinstance(event, StepRetried)]
     assert [(event.unit, event.failure_class, event.delay, event.attempt) for event in told] == [
         ("call", AMBIGUOUS, 10, 1),
@@ -297,7 +297,7 @@ async def test_retries_between_two_places_keep_them_apart() -> None:
     named = StepConfig(retry={AMBIGUOUS: waits(1, 1)})
     steps = {"alone": step(retries=5)(script)}
     config = PipelineConfig(retry={RECOVERABLE: waits(3, 1)})
-    pipeline = Pipeline[None, str]("p", steps, step_configs={"alone": named}, config=config)
+    pipeline = Pipeline[None, Any, str]("p", steps, step_configs={"alone": named}, config=config)
     with pytest.raises(StepExecutionError):
         await pipeline.execute()
     assert script.times == [0]

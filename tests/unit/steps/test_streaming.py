@@ -94,7 +94,7 @@ async def test_text_is_told_to_who_listens_to_the_pipeline() -> None:
     async def read(ctx: StepContext) -> str:
         return "".join([chunk.content async for chunk in ctx.run_stream(streaming_agent(words), "hello")])
 
-    events = [event async for event in Pipeline[None, str]("p", {"read": read}).stream()]
+    events = [event async for event in Pipeline[None, Any, str]("p", {"read": read}).stream()]
     chunks = [event for event in events if isinstance(event, TextChunk)]
     assert [(chunk.step_id, chunk.text) for chunk in chunks] == [
         ("read", "one "),

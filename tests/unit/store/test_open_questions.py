@@ -19,7 +19,7 @@ from support.stored_runs import change_header, header_of
 
 from fastroai.errors import ConfigurationError, RunConflict, RunStoreUnavailable
 from fastroai.graphs import Edge, Graph, Node
-from fastroai.human import Inbox, OpenQuestion
+from fastroai.human import Inbox, Question
 from fastroai.pipelines import PipelineConfig, StepContext, step
 from fastroai.records import Usage
 from fastroai.runtime.facts import (
@@ -29,6 +29,7 @@ from fastroai.runtime.facts import (
     RunFinished,
     RunStarted,
     StepFinished,
+    Wait,
 )
 from fastroai.store import MemoryRunStore, RunHistory
 from fastroai.store.headers import read_log
@@ -90,7 +91,7 @@ async def test_a_question_is_found_until_somebody_answers_it(store: Any) -> None
     await graph.run({"amount": 12}, run_id="r", store=store)
     (asked,) = await Inbox(store).list()
     (fact,) = [f for f in (await store.trace("r")).entries if isinstance(f, QuestionAsked)]
-    assert asked == OpenQuestion(
+    assert asked == Question(
         id=f"r:{fact.id}",
         run_id="r",
         pipeline="refunds",
@@ -129,7 +130,7 @@ async def test_the_newest_run_comes_first_and_its_questions_in_the_order_in_whic
 async def test_questions_are_chosen_by_tag_and_tenant(store: Any) -> None:
     for run_id, tags, tenant in (("a", ("eu",), "acme"), ("b", ("eu", "vip"), None)):
         log = Log(SHAPE, run_id=run_id).start("a").add(QuestionAsked("a", "sure?", id="1"))
-        finish = RunFinished(status="paused", questions=("1",))
+        finish = RunFinished(status="paused", waits=(Wait(what="question", id="1"),))
         await log.add(finish).write(store, questions=(3,), tags=tags, tenant=tenant)
     assert await inbox(store, tag="vip") == [("b", "a", 1)]
     assert await inbox(store, tenant="acme", tag="eu") == [("a", "a", 1)]
@@ -253,7 +254,7 @@ async def test_a_process_that_dies_at_any_write_leaves_no_question_that_is_not_f
         run = await DurableRun.begin(dying, [opened], durability="sync", codec=None)
         run.journal.note(QuestionAsked("ask", "sure?", id="1"))
         await asyncio.wait_for(run.journal.flush(), 0.05)
-        ended = RunFinished(status="paused", questions=("1",))
+        ended = RunFinished(status="paused", waits=(Wait(what="question", id="1"),))
         await asyncio.wait_for(run.end(ended, Usage()), 1)
     except (RunStoreUnavailable, TimeoutError):
         pass

@@ -125,7 +125,7 @@ async def test_a_run_with_values_that_look_like_envelopes_is_resumed_shown_and_r
             raise ConnectionError(f"$sealed:{ctx.get_dependency('keep')}")
         return "booked"
 
-    pipeline: Pipeline[Any, str] = Pipeline(
+    pipeline: Pipeline[Any, Any, str] = Pipeline(
         "p", {"extract": extract, "keep": keep, "book": book}, {"keep": ["extract"], "book": ["keep"]}
     )
     with pytest.raises(StepExecutionError):
@@ -241,7 +241,7 @@ async def test_a_codec_that_fails_stops_the_run_which_can_be_resumed(codec: Payl
         ran.append(1)
         return 1
 
-    def pipeline(codec: PayloadCodec) -> Pipeline[Any, int]:
+    def pipeline(codec: PayloadCodec) -> Pipeline[Any, Any, int]:
         return Pipeline("p", {"work": work}, config=PipelineConfig(store=store, codec=codec))
 
     with pytest.raises(RunStoreUnavailable, match=said):
@@ -269,7 +269,7 @@ async def test_what_exceptions_quote_goes_through_the_codec(
     async def check(ctx: StepContext[object]) -> int:
         return 1 if mended else "SECRET"  # type: ignore[return-value]
 
-    pipeline: Pipeline[Any, int] = Pipeline(
+    pipeline: Pipeline[Any, Any, int] = Pipeline(
         "p",
         {"read": read, "check": check},
         output_step="check",

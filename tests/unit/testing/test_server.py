@@ -148,7 +148,7 @@ def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch, m
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
 
-    with pytest.raises(ImportError, match=r"needs starlette and uvicorn: pip install 'fastroai\[testing\]'"):
+    with pytest.raises(ImportError, match=r"needs starlette and uvicorn: pip install -e '\.\[testing\]'"):
         ModelServer().start()
 
 

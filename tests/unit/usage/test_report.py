@@ -74,6 +74,7 @@ records = st.builds(
     tools=st.lists(st.sampled_from(["search", "fetch", "add"]), max_size=3).map(tuple),
     agent=names,
     step_id=names,
+    variant=names,
 )
 
 
@@ -84,7 +85,7 @@ def summed(rows: Iterable[UsageRow], field: str) -> Decimal:
 @given(st.lists(records))
 def test_the_rows_of_each_group_sum_exactly_to_the_total(requests: list[RequestRecord]) -> None:
     report = UsageReport.of(requests)
-    for group in (report.by_step, report.by_agent, report.by_model, report.by_outcome):
+    for group in (report.by_step, report.by_agent, report.by_model, report.by_variant, report.by_outcome):
         for field in (*COUNTS, *AMOUNTS):
             assert summed(group.values(), field) == getattr(report.total, field)
         assert all(name == row.name for name, row in group.items())
@@ -119,7 +120,7 @@ def test_no_digit_is_lost_in_a_coarse_decimal_context() -> None:
 def test_an_account_of_nothing_is_a_total_of_zero() -> None:
     report = UsageReport.of([])
     assert (report.total.cost_usd, report.total.share, report.total.cost_complete) == (0, None, True)
-    assert not any(report.groups[name] for name in ("step", "agent", "model", "tool"))
+    assert not any(report.groups[name] for name in ("step", "agent", "model", "tool", "variant"))
     assert str(report).splitlines()[1].split() == ["total", "0.00", "0", "0", "0"]
 
 
@@ -471,7 +472,7 @@ def test_json_has_everything_with_exact_amounts() -> None:
         "cost_complete",
         "stated_over_priced_usd",
         "total",
-        *(f"by_{group}" for group in ("step", "agent", "model", "tool", "outcome")),
+        *(f"by_{group}" for group in ("step", "agent", "model", "tool", "variant", "outcome")),
     ]
     assert (data["version"], data["currency"], data["cost_complete"]) == (2, "USD", False)
     assert data["total"] == {

@@ -1,0 +1,1 @@
+"""A small service on FastAPI: invoices go in, drafts of replies come out. See `docs/guides/fastapi.md`."""

@@ -1,0 +1,111 @@
+"""Messages to runs, from any process that reaches their store."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from pydantic import JsonValue
+from pydantic_core import to_jsonable_python
+
+from fastroai.errors import ConfigurationError, MessageRejected, RevisionConflict, RunNotFound
+from fastroai.human.answers import question_ref
+from fastroai.human.schemas import problems_of
+from fastroai.runtime.facts import WaitStarted
+from fastroai.store.adapter import adapt_run_store
+from fastroai.store.entries import RunHeader
+from fastroai.store.headers import check_run_id, mail_key, read_header, read_log_from
+from fastroai.store.mailbox import post
+from fastroai.store.open_questions import asked_at
+from fastroai.store.payloads import PayloadCodec, check_codec, seal
+from fastroai.store.run_store import RunStore
+from fastroai.store.runs import change_header, first_due
+
+_TRIES: Final = 10
+_LONGEST_NAME: Final = 200
+
+
+def check_name(name: object) -> None:
+    """Refuse what cannot be the name of a message. Raises `ConfigurationError`."""
+    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
+        raise ConfigurationError("name", name, f"the name of a message, 1 to {_LONGEST_NAME} characters")
+
+
+async def send_message(
+    run_id: str, name: str, value: object = None, *, store: object, codec: PayloadCodec | None = None
+) -> None:
+    """Send a message to a run, which `ctx.receive` in one of its steps returns.
+
+        await send_message("order-1182", "paid", {"amount": 120}, store=store)
+
+    It needs no code of the pipeline. The run may be running, in any process, or be paused, and need not wait
+    for the message yet: messages with one name are received in the order in which they were sent, each once.
+    If the run waits for this one, it is due from now on, and `wake` resumes it.
+
+    Args:
+        run_id: The run.
+        name: The name of the message, 1 to 200 characters.
+        value: The message, as JSON or as a value that has a form in JSON. If the run waits for it, it is
+            checked against the JSON Schema of the type; the step checks it again by the type itself.
+        store: The store that has the run.
+        codec: That of the runs, if they have one.
+
+    Raises:
+        MessageRejected: the run has finished, or has had too many messages; the message is not what the run
+            waits for, has no form in JSON, or would answer a question, for which there is the inbox.
+        RunNotFound: the store has no such run.
+        RunCorrupt: its record cannot be read.
+        RunStoreUnavailable: the store fails. The message may have been sent all the same.
+    """
+    check_run_id(run_id)
+    check_name(name)
+    check_codec(codec)
+    opened = adapt_run_store(store)
+    try:
+        given: JsonValue = to_jsonable_python(value, inf_nan_mode="constants")
+    except ValueError as error:
+        raise MessageRejected(run_id, name, f"it has no form in JSON: {error}") from error
+    header = (await read_header(opened, run_id)).header
+    await _check(opened, header, name, given)
+    await post(opened, header, name, seal(given, codec))
+    await _tell(opened, header, name)
+
+
+async def _check(store: RunStore, header: RunHeader, name: str, value: JsonValue) -> None:
+    """Refuse a message that nobody can receive. Raises `MessageRejected`."""
+    if header.status == "finished":
+        raise MessageRejected(header.run_id, name, "the run has finished")
+    first = min((*header.questions, *(position for position, _ in header.receives)), default=None)
+    entries = {} if first is None else await read_log_from(store, header, first)
+    waiting = [entries.get(position) for position, known in header.receives if known == name]
+    schemas = [one.value_schema for one in waiting if isinstance(one, WaitStarted) and one.value_schema]
+    problems = [problems_of(value, schema) for schema in schemas]
+    if problems and all(problems):
+        raise MessageRejected(header.run_id, name, "; ".join(problems[0]))
+    for asked in () if waiting else asked_at(header.questions, entries):
+        if name in (asked.name, asked.id):
+            ref = question_ref(header.run_id, asked.id)
+            reason = f"it would answer a question. Use Inbox.answer({ref!r}, ...)"
+            raise MessageRejected(header.run_id, name, reason)
+
+
+async def _tell(store: RunStore, sent_to: RunHeader, name: str) -> None:
+    """Have a run that waits for a message resumed. A run that does not wait yet finds the message itself."""
+    for _ in range(_TRIES):
+        try:
+            found = await read_header(store, sent_to.run_id)
+            if found.header.epoch != sent_to.epoch:
+                raise RunNotFound(sent_to.run_id, repr(store))
+        except RunNotFound:  # it was deleted meanwhile
+            await store.delete(mail_key(sent_to))
+            raise
+        header = found.header
+        if name not in (known for _, known in header.receives):
+            return
+        due = replace(header, due_at=first_due(header.due_at, found.now))
+        if due == header:
+            return
+        with suppress(RevisionConflict):
+            await change_header(store, found, due)
+            return

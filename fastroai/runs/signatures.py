@@ -1,0 +1,165 @@
+"""What type checkers know of the methods of front doors: `deps` may be left out only where none are needed.
+
+A method that takes `deps` has overloads: one for doors that need none, and one or two for all others. They
+are here, once for each kind of method. Decorators, which do nothing at run time, give them to the methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, MutableMapping
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, cast, overload
+
+from typing_extensions import TypedDict, TypeVar, Unpack
+
+from fastroai.runs.openings import OnExisting
+from fastroai.runs.turns import OnBusy
+from fastroai.runtime import blocking
+from fastroai.tracing import Tracer
+
+Inputs: TypeAlias = Mapping[str, Any]
+
+DepsT = TypeVar("DepsT", default=Any, contravariant=True)
+InputT = TypeVar("InputT", bound=Inputs, default=Inputs, contravariant=True)
+ResultT = TypeVar("ResultT", default=Any, covariant=True)
+
+D = TypeVar("D")
+I = TypeVar("I", bound=Inputs)  # noqa: E741
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class OpenOptions(TypedDict, total=False):
+    """The keyword arguments of a new run; `FrontDoor.execute` says what each means."""
+
+    context: MutableMapping[str, Any] | None
+    run_id: str | None
+    store: object
+    tags: Collection[str]
+    tenant: str | None
+    on_existing: OnExisting
+    on_busy: OnBusy
+    busy_timeout: float
+
+
+class ResumeOptions(TypedDict, total=False):
+    """The keyword arguments of a run that goes on; `FrontDoor.resume` says what each means."""
+
+    inputs: Inputs | None
+    answers: Inputs | None
+    store: object
+    tracer: Tracer | None
+    context: MutableMapping[str, Any] | None
+    force: bool
+    on_busy: OnBusy
+    busy_timeout: float
+
+
+class ForkOptions(TypedDict, total=False):
+    """The keyword arguments of a fork; `FrontDoor.fork` says what each means."""
+
+    at: str | None
+    inputs: Inputs | None
+    outputs: Inputs | None
+    new_run_id: str | None
+    store: object
+    tracer: Tracer | None
+    context: MutableMapping[str, Any] | None
+
+
+class Opens(Protocol[DepsT, InputT, ResultT]):
+    """A method that begins a run."""
+
+    @overload
+    def __call__(
+        self: Opens[None, InputT, ResultT],
+        inputs: InputT | None = None,
+        deps: None = None,
+        tracer: Tracer | None = None,
+        **options: Unpack[OpenOptions],
+    ) -> ResultT: ...
+    @overload
+    def __call__(
+        self,
+        inputs: InputT | None,
+        deps: DepsT,
+        tracer: Tracer | None = None,
+        **options: Unpack[OpenOptions],
+    ) -> ResultT: ...
+    @overload
+    def __call__(
+        self,
+        inputs: InputT | None = None,
+        *,
+        deps: DepsT,
+        tracer: Tracer | None = None,
+        **options: Unpack[OpenOptions],
+    ) -> ResultT: ...
+
+
+class Estimates(Protocol[DepsT, InputT, ResultT]):
+    """A method that says what a run costs."""
+
+    @overload
+    def __call__(
+        self: Estimates[None, InputT, ResultT], inputs: InputT | None = None, deps: None = None
+    ) -> ResultT: ...
+    @overload
+    def __call__(self, inputs: InputT | None, deps: DepsT) -> ResultT: ...
+    @overload
+    def __call__(self, inputs: InputT | None = None, *, deps: DepsT) -> ResultT: ...
+
+
+class Resumes(Protocol[DepsT, ResultT]):
+    """A method that goes on with a run."""
+
+    @overload
+    def __call__(
+        self: Resumes[None, ResultT], run_id: str, *, deps: None = None, **options: Unpack[ResumeOptions]
+    ) -> ResultT: ...
+    @overload
+    def __call__(self, run_id: str, *, deps: DepsT, **options: Unpack[ResumeOptions]) -> ResultT: ...
+
+
+class Forks(Protocol[DepsT, ResultT]):
+    """A method that begins a run with what another has done."""
+
+    @overload
+    def __call__(
+        self: Forks[None, ResultT], run_id: str, *, deps: None = None, **options: Unpack[ForkOptions]
+    ) -> ResultT: ...
+    @overload
+    def __call__(self, run_id: str, *, deps: DepsT, **options: Unpack[ForkOptions]) -> ResultT: ...
+
+
+class GoesOn(Protocol[DepsT, ResultT]):
+    """The definition of a method that goes on with a run, or begins one with what another has done."""
+
+    def __call__(self, door: Any, /, run_id: str, *, deps: DepsT) -> ResultT:
+        """Go on."""
+        ...
+
+
+def opening(method: Callable[Concatenate[Any, I, D, P], T]) -> Opens[D, I, T]:
+    """Give a method that begins a run its overloads."""
+    return cast("Any", method)  # type: ignore[no-any-return]
+
+
+def estimating(method: Callable[[Any, I, D], T]) -> Estimates[D, I, T]:
+    """Give a method that says what a run costs its overloads."""
+    return cast("Any", method)  # type: ignore[no-any-return]
+
+
+def resuming(method: GoesOn[D, T]) -> Resumes[D, T]:
+    """Give a method that goes on with a run its overloads."""
+    return cast("Any", method)  # type: ignore[no-any-return]
+
+
+def forking(method: GoesOn[D, T]) -> Forks[D, T]:
+    """Give a method that forks a run its overloads."""
+    return cast("Any", method)  # type: ignore[no-any-return]
+
+
+def blocking_twin(method: object, *, of: str | Callable[[Any], str], name: str = "") -> Any:
+    """Make the sync twin of a method with overloads, as `blocking` does. The caller annotates it."""
+    asynchronous: Any = method
+    return blocking(asynchronous, of=of, name=name)

@@ -1,0 +1,197 @@
+"""Whose turn it is to go on with a run that others are busy with."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime
+from time import monotonic
+from typing import Final, Literal, TypeAlias, get_args
+
+import anyio
+
+from fastroai.errors import ConfigurationError, RevisionConflict, RunExists, RunInProgress, RunNotFound
+from fastroai.runs.openings import OnExisting, Opening
+from fastroai.runtime import current_scope
+from fastroai.runtime.options import check_seconds
+from fastroai.store.following import LATEST, SLOWER, SOONEST
+from fastroai.store.headers import FoundHeader, line_key, read_header
+from fastroai.store.log import run_of
+from fastroai.store.run_store import RunStore, StoredValues
+from fastroai.store.runs import DurableRun
+
+OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt"]
+"""What a caller does while a process has the run that it wants to go on with."""
+
+LONGEST: Final = 100
+"""How many callers can wait for one run."""
+_TICKET: Final = 10.0
+"""Seconds after which a caller counts as gone that does not say that it still waits."""
+_LAST_WORDS: Final = 2.0
+"""Seconds that leaving the line may take."""
+
+logger = logging.getLogger("fastroai.runs")
+
+
+@dataclass(frozen=True, slots=True)
+class WhenBusy:
+    """What to do while a process has the run, and for how many seconds to wait."""
+
+    do: OnBusy
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if self.do not in get_args(OnBusy):
+            expected = f"one of {', '.join(map(repr, get_args(OnBusy)))}"
+            raise ConfigurationError("on_busy", self.do, expected)
+        check_seconds("busy_timeout", self.seconds, zero=True)
+
+
+NOT_AT_ALL: Final = WhenBusy("reject", 0.0)
+"""A caller that does not wait."""
+
+
+def check_existing(on_existing: OnExisting, busy: WhenBusy, run_id: str | None) -> None:
+    """Refuse what cannot be meant together. Raises `ConfigurationError`."""
+    if on_existing not in get_args(OnExisting):
+        expected = f"one of {', '.join(map(repr, get_args(OnExisting)))}"
+        raise ConfigurationError("on_existing", on_existing, expected)
+    if on_existing == "fail" and busy.do != "reject":
+        raise ConfigurationError("on_existing", on_existing, f"another word beside on_busy={busy.do!r}")
+    if on_existing == "return" and busy.do == "interrupt":
+        expected = "'enqueue' beside on_existing='return': an interrupted run has no result"
+        raise ConfigurationError("on_busy", busy.do, expected)
+    if run_id is None:
+        raise ConfigurationError("run_id", None, f"the id of the run, beside on_existing={on_existing!r}")
+    if run_of(current_scope()) is not None:
+        expected = "'fail' inside of another run, whose id a nested run has"
+        raise ConfigurationError("on_existing", on_existing, expected)
+
+
+class Turn(AsyncExitStack):
+    """The turn of a caller to go on with a run. Callers that wait are in a line, which the store keeps.
+
+    The line decides who goes first of those that wait. That only one process has the run is decided as ever,
+    by the lease and the revision of the header: a caller that does not wait can be faster.
+    """
+
+    def __init__(
+        self, store: RunStore, run_id: str, busy: WhenBusy, interrupt: Callable[[], Awaitable[None]]
+    ) -> None:
+        """`interrupt` cancels the run, wherever it runs."""
+        super().__init__()
+        around = run_of(current_scope())
+        if busy.do != "reject" and around is not None and around.run_id == run_id:
+            raise ConfigurationError("on_busy", busy.do, "'reject' inside of the run, as it waits for itself")
+        self._store, self._run_id, self._busy, self._interrupt = store, run_id, busy, interrupt
+        self._id, self._ends = uuid.uuid4().hex, monotonic() + busy.seconds
+        self._key = ""
+        """Of the line in which it is."""
+        self._interrupted: set[str | None] = set()
+        self._is_opening = self._has_begun = False
+        self.push_async_callback(self._leave_in_time)
+
+    async def wait(self) -> None:
+        """Return when no process has the run, and no caller waits for it that came before.
+
+        Raises:
+            RunInProgress: that takes too long, or too many wait.
+        """
+        pause, self._is_opening = SOONEST, False
+        while self._busy.do != "reject":
+            try:
+                found = await read_header(self._store, self._run_id)
+            except RunNotFound:
+                return
+            is_first, is_free = await self._is_first(found), not found.is_running
+            if is_first and is_free:
+                return
+            if monotonic() >= self._ends:
+                raise found.in_progress()
+            if is_first and self._busy.do == "interrupt" and found.header.owner not in self._interrupted:
+                self._interrupted.add(found.header.owner)
+                await self._interrupt()
+            await asyncio.sleep(pause)
+            pause = min(pause * SLOWER, LATEST)
+
+    def waits_again(self, lost: RunInProgress | RunExists) -> bool:
+        """Whether to look again, after somebody was faster."""
+        if self._has_begun or lost.run_id != self._run_id:
+            return False
+        return self._is_opening if isinstance(lost, RunExists) else self._busy.do != "reject"
+
+    def ending_with(self, opening: Opening) -> Opening:
+        """Return an opening after which it is the next one's turn."""
+
+        async def open_run(given: Mapping[str, object]) -> DurableRun:
+            self._is_opening = True
+            run = await opening.open(given)
+            self._has_begun = True
+            await self._leave()
+            return run
+
+        return replace(opening, open=open_run)
+
+    # --- the line ---
+
+    async def _is_first(self, found: FoundHeader) -> bool:
+        """Whether nobody waits who came before. A caller that has to wait is in the line afterwards."""
+        key = line_key(found.header)
+        while True:
+            stored = await self._store.read(key)
+            line = _living(stored)
+            if self._id not in line:
+                if not line and not found.is_running:
+                    return True
+                if len(line) >= LONGEST:
+                    raise found.in_progress()
+            if line.get(self._id, 0.0) < _seconds(stored.now) + _TICKET / 2:
+                line[self._id] = _seconds(stored.now) + _TICKET
+                try:
+                    await self._store.compare_and_set(
+                        key, json.dumps(line).encode(), revision=stored.revision
+                    )
+                except RevisionConflict:
+                    continue
+                self._key = key
+            return next(iter(line)) == self._id
+
+    async def _leave_in_time(self) -> None:
+        if self._key:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(_LAST_WORDS):
+                await self._leave()
+
+    async def _leave(self) -> None:
+        key, self._key = self._key, ""
+        try:
+            while key:
+                stored = await self._store.read(key)
+                line = _living(stored)
+                if line.pop(self._id, None) is None:
+                    return
+                try:
+                    await self._store.compare_and_set(
+                        key, json.dumps(line).encode(), revision=stored.revision
+                    )
+                except RevisionConflict:
+                    continue
+                if not line:
+                    await self._store.delete(key)  # one that comes just now sees that it is gone
+                return
+        except Exception as error:  # a store can be the user's, and raise anything; the ticket runs out
+            logger.warning("run %r: its line could not be left: %s", self._run_id, error)
+
+
+def _living(stored: StoredValues) -> dict[str, float]:
+    """Those who wait, first come first, with the time until which they count."""
+    line: dict[str, float] = json.loads(stored.values[-1]) if stored.values else {}
+    return {one: until for one, until in line.items() if until > _seconds(stored.now)}
+
+
+def _seconds(at: datetime) -> float:
+    return at.timestamp()

@@ -1,0 +1,90 @@
+"""Takes up runs that no process has: those that died, and those that wait no longer."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Never
+
+from typing_extensions import TypeVar
+
+from fastroai.errors import RunInProgress, RunNotFound, RunStoreUnavailable
+from fastroai.runs.openings import RunKeeper
+from fastroai.runs.request import RunRequest
+from fastroai.store.headers import FoundHeader
+from fastroai.store.history import RunSummary
+from fastroai.tracing import Tracer
+
+DepsT = TypeVar("DepsT", default=Any)
+ResultT = TypeVar("ResultT", default=Any)
+
+AT_ONCE: Final = 10
+"""How many runs go on at the same time."""
+
+logger = logging.getLogger("fastroai.runs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waking(Generic[DepsT, ResultT]):
+    """How runs of a pipeline or graph are found and taken up."""
+
+    keeper: RunKeeper
+    find: Callable[[], Awaitable[Iterable[RunSummary]]]
+    is_wanted: Callable[[FoundHeader], bool]
+    """Whether a run that was found is still to be taken up."""
+    execute: Callable[[RunRequest[DepsT]], Awaitable[ResultT]]
+    deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]] | None
+    tracer: Tracer | None
+    context: MutableMapping[str, Any] | None
+
+    async def once(self) -> Mapping[str, ResultT | Exception]:
+        """Take up the runs that there are now, and return what they come to."""
+        outcomes, places = dict[str, ResultT | Exception](), asyncio.Semaphore(AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for run in await self.find():
+                group.create_task(self._go_on(run, places, outcomes))
+        return outcomes
+
+    async def every(self, seconds: float) -> Never:
+        """Do so every so many seconds, without waiting for the runs that go on. Never returns."""
+        outcomes, places = dict[str, ResultT | Exception](), asyncio.Semaphore(AT_ONCE)
+        going: dict[str, asyncio.Task[None]] = {}
+        told: dict[str, str] = {}
+        async with asyncio.TaskGroup() as group:
+            while True:
+                try:
+                    for run in await self.find():
+                        if run.run_id not in going:
+                            task = group.create_task(self._go_on(run, places, outcomes))
+                            going[run.run_id] = task
+                except RunStoreUnavailable as error:
+                    logger.warning("runs that are due could not be looked up: %s", error)
+                await asyncio.sleep(seconds)
+                for run_id in [run_id for run_id, task in going.items() if task.done()]:
+                    del going[run_id]
+                    outcome = outcomes.pop(run_id, None)
+                    text = str(outcome) if isinstance(outcome, Exception) else ""
+                    if text and told.get(run_id) != text:  # not the same again and again
+                        logger.warning("run %r has not gone on: %s", run_id, text)
+                    told[run_id] = text
+
+    async def _go_on(
+        self, run: RunSummary, places: asyncio.Semaphore, outcomes: dict[str, ResultT | Exception]
+    ) -> None:
+        async with places:
+            try:
+                opening = await self.keeper.take_up_if(run.run_id, self.is_wanted)
+                if opening is None:
+                    return
+                deps = None if self.deps_for is None else self.deps_for(run)
+                given: DepsT | None = await deps if inspect.isawaitable(deps) else deps
+                request = RunRequest(None, given, self.tracer, self.context)
+                outcomes[run.run_id] = await self.execute(request.opened_by(opening))
+            except (RunInProgress, RunNotFound) as error:
+                if error.run_id != run.run_id:  # else another process was first, or deleted it
+                    outcomes[run.run_id] = error
+            except Exception as error:
+                outcomes[run.run_id] = error

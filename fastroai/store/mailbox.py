@@ -1,0 +1,77 @@
+"""Messages to a run, in the order in which they came, beside its log: whoever sends need not have the run."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Final
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from fastroai.errors import MessageRejected, RevisionConflict, RunCorrupt, RunStoreUnavailable
+from fastroai.store.checksums import with_checksum, without_checksum
+from fastroai.store.entries import RunHeader
+from fastroai.store.headers import mail_key
+from fastroai.store.run_store import RunStore
+
+MOST_MESSAGES: Final = 10_000
+"""How many messages one run takes, received or not: a mistake in a loop does not fill the store."""
+_TRIES: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A message to a run, as it is stored."""
+
+    id: str
+    """Tells it from others that say the same."""
+    name: str
+    value: JsonValue
+    """Sealed with the codec of the run, if it has one."""
+    sent_at: datetime
+    """Time of the store's own clock."""
+
+
+@cache
+def _messages() -> TypeAdapter[Message]:
+    return TypeAdapter(Message)
+
+
+async def read_mail(store: RunStore, header: RunHeader, *, after: int = 0) -> Sequence[tuple[int, Message]]:
+    """Return the messages to a run after one, with their numbers. Raises `RunCorrupt`."""
+    stored = await store.read(mail_key(header), after=after)
+    first = stored.revision - len(stored.values) + 1
+    return [(number, _decoded(header.run_id, number, one)) for number, one in enumerate(stored.values, first)]
+
+
+def _decoded(run_id: str, number: int, stored: bytes) -> Message:
+    try:
+        return _messages().validate_json(without_checksum(stored))
+    except (ValueError, ValidationError) as error:
+        raise RunCorrupt(run_id, 0, f"message {number} to it is damaged: {error}") from error
+
+
+async def post(store: RunStore, header: RunHeader, name: str, value: JsonValue) -> None:
+    """Add a message to those of a run.
+
+    Raises:
+        MessageRejected: the run has had `MOST_MESSAGES`.
+        RunStoreUnavailable: the store fails, or others send so many that there is no room between them.
+    """
+    key, sent = mail_key(header), uuid.uuid4().hex
+    for _ in range(_TRIES):
+        found = await store.read(key, after=MOST_MESSAGES)
+        if found.revision >= MOST_MESSAGES:
+            raise MessageRejected(header.run_id, name, f"the run has had {MOST_MESSAGES:,} messages")
+        message = Message(id=sent, name=name, value=value, sent_at=found.now)
+        stored = with_checksum(_messages().dump_json(message))
+        try:
+            await store.append(key, [stored], revision=found.revision)
+        except RevisionConflict:
+            if stored not in (await store.read(key, after=found.revision)).values:
+                continue  # another one came first; it was not this one, whose answer was lost
+        return
+    raise RunStoreUnavailable(repr(store), f"others send messages to run {header.run_id!r} all the time")

@@ -1,0 +1,149 @@
+"""What a type checker knows of `deps`, inputs and outputs of pipelines, routers and graphs. Never run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict, assert_type
+
+from pydantic import BaseModel
+
+from fastroai import (
+    BasePipeline,
+    FastroAgent,
+    Graph,
+    GraphResult,
+    Pipeline,
+    PipelineResult,
+    Quote,
+    SplitPipeline,
+    StepContext,
+    step,
+)
+from fastroai.graphs import GraphStream
+from fastroai.pipelines import PipelineStream
+
+
+class Deps: ...
+
+
+class OtherDeps: ...
+
+
+class Ticket(TypedDict):
+    text: str
+
+
+@step
+async def free(ctx: StepContext[object]) -> str:
+    return ctx.get_input("text", str)
+
+
+@step
+async def needy(ctx: StepContext[Deps]) -> str:
+    return ctx.get_input("text", str)
+
+
+pipeline = Pipeline[Deps, Ticket, str]("p", {"needy": needy}, accepts=Ticket)
+graph = Graph[Deps, Ticket, str]("g", nodes={"needy": needy}, accepts=Ticket)
+without_deps = Pipeline[None, dict[str, str], int]("w", {"free": free})
+
+
+class Router(BasePipeline[Deps, Ticket, str]):
+    async def route(self, inputs: Ticket, deps: Deps) -> str:
+        return inputs["text"]
+
+
+router = Router()
+router.register_pipeline("p", pipeline)
+router.register_pipeline("any", Pipeline("any", {"free": free}))
+router.register_pipeline("w", without_deps)  # type: ignore[arg-type]  # an int, and needs other inputs
+
+
+async def outputs() -> None:
+    assert_type(await pipeline.execute({"text": "a"}, Deps()), PipelineResult[str])
+    assert_type((await pipeline.run({"text": "a"}, deps=Deps())).output, str | None)
+    assert_type(await pipeline.execute(deps=Deps(), run_id="r"), PipelineResult[str])
+    assert_type(await pipeline.execute(Ticket(text="a"), Deps()), PipelineResult[str])
+    assert_type(pipeline.run_sync({"text": "a"}, Deps()), PipelineResult[str])
+    assert_type(pipeline.stream({"text": "a"}, Deps()), PipelineStream[str])
+    assert_type(await pipeline.resume("r", deps=Deps(), inputs={"text": "b"}), PipelineResult[str])
+    assert_type(await pipeline.fork("r", at="needy", deps=Deps()), PipelineResult[str])
+    assert_type(pipeline.estimate_sync({"text": "a"}, Deps()), Quote)
+    assert_type((await router.execute({"text": "a"}, Deps())).output, str | None)
+    assert_type((await graph.execute({"text": "a"}, Deps())).output, str | None)
+    assert_type(graph.stream({"text": "a"}, Deps()), GraphStream[str])
+    assert_type(await graph.resume("r", input=True, deps=Deps()), GraphResult[str])
+
+
+# --- an editor reports deps that are needed and not given ---
+
+
+async def missing_deps() -> None:
+    await pipeline.execute({"text": "a"})  # type: ignore[call-overload]
+    await pipeline.run({"text": "a"})  # type: ignore[call-overload]
+    pipeline.execute_sync({"text": "a"})  # type: ignore[call-overload]
+    pipeline.run_sync({"text": "a"})  # type: ignore[call-overload]
+    pipeline.stream({"text": "a"})  # type: ignore[call-overload]
+    pipeline.estimate_sync({"text": "a"})  # type: ignore[call-overload]
+    await pipeline.resume("r")  # type: ignore[call-arg]
+    pipeline.resume_sync("r")  # type: ignore[call-arg]
+    pipeline.resume_stream("r")  # type: ignore[call-arg]
+    await pipeline.fork("r", at="needy")  # type: ignore[call-arg]
+    pipeline.fork_sync("r", at="needy")  # type: ignore[call-arg]
+    await pipeline.recover()  # type: ignore[call-arg]
+    await router.execute({"text": "a"})  # type: ignore[call-overload]
+    await graph.execute({"text": "a"})  # type: ignore[call-overload]
+    graph.stream({"text": "a"})  # type: ignore[call-overload]
+    await graph.resume("r", input=True)  # type: ignore[call-arg]
+    graph.resume_stream("r", input=True)  # type: ignore[call-arg]
+
+
+async def wrong_deps() -> None:
+    await pipeline.execute({"text": "a"}, OtherDeps())  # type: ignore[call-overload]
+    await pipeline.resume("r", deps=OtherDeps())  # type: ignore[arg-type]
+    await graph.execute({"text": "a"}, deps=None)  # type: ignore[call-overload]
+
+
+async def no_deps_needed() -> None:
+    await without_deps.execute({"text": "a"}, run_id="r")
+    await without_deps.resume("r")
+    await without_deps.recover()
+    without_deps.estimate_sync()
+    optional = Pipeline[Deps | None, Ticket, str]("o", {"free": free})
+    await optional.execute({"text": "a"})
+    await optional.execute({"text": "a"}, Deps())
+
+
+# --- and inputs that are not what the pipeline takes ---
+
+
+async def wrong_inputs() -> None:
+    await pipeline.execute({"txt": "a"}, Deps())  # type: ignore[call-overload]
+    await pipeline.execute({"text": 3}, Deps())  # type: ignore[call-overload]
+    await router.execute({"text": 3}, Deps())  # type: ignore[call-overload]
+    await graph.execute({"text": "a", "tone": "b"}, Deps())  # type: ignore[call-overload]
+    await without_deps.execute({"text": 3})  # type: ignore[dict-item]
+    await pipeline.execute("a", Deps())  # type: ignore[call-overload]
+
+
+Pipeline[Deps, str]("two", {"needy": needy})  # type: ignore[type-var]  # the second one is that of the inputs
+SplitPipeline[None, Ticket, str]("s", key=lambda inputs, deps: inputs["user"])  # type: ignore[typeddict-item]
+
+
+# --- what is inferred without types ---
+
+
+async def inferred() -> None:
+    needs = Pipeline("n", {"needy": needy})
+    assert_type(needs, Pipeline[Deps, Mapping[str, Any], Any])
+    await needs.execute({"anything": 1})  # type: ignore[call-overload]
+    assert_type(await needs.execute({"anything": 1}, Deps()), PipelineResult[Any])
+    needs_none = Pipeline("f", {"free": free, "ask": FastroAgent("openai:gpt-5-mini").as_step("hi")})
+    assert_type(await needs_none.execute({"anything": 1}), PipelineResult[Any])
+    checked = Pipeline("m", {"needy": needy}, accepts=Model)
+    await checked.execute({"text": "a"}, Deps())
+    await checked.execute({"text": "a"})  # type: ignore[call-overload]
+
+
+class Model(BaseModel):
+    text: str
