@@ -597,11 +597,10 @@ class _InLine(Generic[TermsT]):
             await self._whole.prepare_expectation()
         if self._whole.is_flexible:
             await self._let_others_come()
-        accounts = self._claim.accounts
-        limits = [account.budget.max_tokens_per_request for account in accounts]
-        for limit in limits:
-            if limit is not None:
-                self.terms = self._whole = self._whole.shortened(limit)
+        accounts = tuple(account for account in self._claim.accounts if not account.closed)
+        for account in accounts:
+            if (longest := account.budget.max_tokens_per_request) is not None:
+                self.terms = self._whole = self._whole.shortened(longest)
         _check_all(self._whole, accounts)
         with self.scope.lock:
             changed = self._ledger.ask(self._claim, _amounts(self._whole, accounts), self._fitting)

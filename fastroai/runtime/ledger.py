@@ -7,14 +7,14 @@ holds the lock of its run; what a call changes for others is returned, so that t
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from fastroai.records import EXACT, Usage, ratio
+from fastroai.runtime.line import Line
 
 if TYPE_CHECKING:
     from fastroai.usage import Budget
@@ -336,13 +336,12 @@ class Ledger:
     from inside a request in flight go before all others, which may be waiting for the end of that request.
     """
 
-    __slots__ = ("_alone", "_inner", "_line", "_open", "_taken", "arrivals")
+    __slots__ = ("_alone", "_line", "_open", "_taken", "arrivals")
 
     def __init__(self) -> None:
         self.arrivals = 0
         """Claims that have come so far."""
-        self._inner: OrderedDict[Claim, None] = OrderedDict()
-        self._line: OrderedDict[Claim, None] = OrderedDict()
+        self._line: Line[Claim] = Line()
         self._open: dict[Hold, None] = {}
         self._alone: list[Claim] = []
         self._taken: set[Account] = set()
@@ -351,11 +350,7 @@ class Ledger:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is reserved and nobody waits."""
-        return not self._open and not self._someone_waits
-
-    @property
-    def _someone_waits(self) -> bool:
-        return bool(self._line or self._inner)
+        return not self._open and not self._line
 
     def expect(self, claim: Claim) -> None:
         """Count a claim that is about to ask, so that what others are offered leaves something for it."""
@@ -374,8 +369,8 @@ class Ledger:
             claim.fit()
         if not is_behind and not claim.short():
             self._grant(claim)
-            return self._left_alone() if self._someone_waits else []
-        self._line_of(claim)[claim] = None
+            return self._left_alone() if self._line else []
+        self._line.join(claim, inside=bool(claim.around))
         claim.start_waiting()
         if is_behind and not claim.around:
             return []
@@ -394,7 +389,7 @@ class Ledger:
             account.contenders -= 1
         if claim.state != "coming":
             claim.stop_waiting()
-            del self._line_of(claim)[claim]
+            self._line.leave(claim)
         return self.review()
 
     def end(self, hold: Hold) -> list[Claim]:
@@ -409,7 +404,7 @@ class Ledger:
         """Let nobody wait for an account that has closed. Returns the claims that this changes."""
         if not account.waiting:
             return []
-        for claim in chain(self._inner, self._line):
+        for claim in self._line:
             if account in claim.accounts:
                 claim.leave(account)
         return self.review()
@@ -422,12 +417,9 @@ class Ledger:
         hold.amounts = amounts
         return self.review()
 
-    def _line_of(self, claim: Claim) -> OrderedDict[Claim, None]:
-        return self._inner if claim.around else self._line
-
     def review(self) -> list[Claim]:
         """Grant what fits, in line; find out who is alone, and who is so no more."""
-        if not self._someone_waits:
+        if not self._line:
             self._taken = set()
             return []
         granted: list[Claim] = []
@@ -437,7 +429,7 @@ class Ledger:
                 granted.append(claim)
         for claim in granted:
             claim.stop_waiting()
-            del self._line_of(claim)[claim]
+            self._line.leave(claim)
         return granted + self._left_alone()
 
     def _first_in_line(
@@ -448,7 +440,7 @@ class Ledger:
         `before` that, something is done with each.
         """
         taken = self._taken = set[Account]()
-        for claim in chain(self._inner, self._line):
+        for claim in self._line:
             if taken.isdisjoint(claim.accounts):
                 if before is not None:
                     before(claim)
@@ -461,7 +453,7 @@ class Ledger:
     def _everyone_draws_on(self, accounts: set[Account]) -> bool:
         """Whether each claim in line draws on one of these."""
         outermost = (one for one in accounts if accounts.isdisjoint(islice(one.lineage(), 1, None)))
-        return sum(account.waiting for account in outermost) == len(self._inner) + len(self._line)
+        return sum(account.waiting for account in outermost) == len(self._line)
 
     def _left_alone(self) -> list[Claim]:
         """Note who has nobody to wait for, now that all are gone who could go. Returns the new ones."""
