@@ -1030,14 +1030,24 @@ class RunConflict(FastroAIError):
 class RunDefinitionChanged(FastroAIError):
     """The pipeline or graph is not the one that the run was started with."""
 
-    def __init__(self, run_id: str, changes: tuple[str, ...], kind: str = "pipeline") -> None:
-        super().__init__(run_id, changes, kind)
-        self.run_id, self.changes, self.kind = run_id, changes, kind
+    def __init__(
+        self,
+        run_id: str,
+        changes: tuple[str, ...],
+        kind: str = "pipeline",
+        versions: tuple[str | None, str | None] = (None, None),
+    ) -> None:
+        super().__init__(run_id, changes, kind, versions)
+        self.run_id, self.changes, self.kind, self.versions = run_id, changes, kind, versions
 
     def __str__(self) -> str:
         changes = "".join(f"\n  - {change}" for change in self.changes)
+        before, now = self.versions
+        versions = (
+            "" if before is now is None else f" (version {before or 'unnamed'}, now {now or 'unnamed'})"
+        )
         return (
-            f"the {self.kind} has changed since run {self.run_id!r} was started:{changes}\n"
+            f"the {self.kind} has changed since run {self.run_id!r} was started{versions}:{changes}\n"
             f"Resume it with the {self.kind} as it was, or take the risk: {self.kind}.resume(..., force=True)"
         )
 

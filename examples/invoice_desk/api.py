@@ -7,12 +7,12 @@ from contextlib import suppress
 from fastapi import APIRouter, Depends, HTTPException, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from fastroai.errors import ConfigurationError, RunNotFound
+from fastroai.errors import ConfigurationError, RunInProgress, RunNotFound
 from fastroai.store import RunSnapshot
 from invoice_desk.dependencies import Customer, Desk, KnownRun, LastSeen, RunId, check_room
 from invoice_desk.desk import TooBusy
 from invoice_desk.invoices import Deps, summarizer
-from invoice_desk.models import Answer, Invoice, InvoiceState, Question, Spending
+from invoice_desk.models import Answer, Invoice, InvoiceLine, InvoiceState, Question, Spending
 from invoice_desk.news import news_of
 
 logger = logging.getLogger(__name__)
@@ -38,6 +38,15 @@ async def upload(
 
 
 # --8<-- [end:upload]
+@router.get("/invoices")
+async def invoices(customer: Customer, desk: Desk) -> list[InvoiceLine]:
+    """List the newest invoices."""
+    runs = await desk.history.list(pipeline=desk.pipeline.name, tenant=customer, limit=100)
+    return [
+        InvoiceLine(number=number_of(run.run_id), status=run.status, cost_usd=run.cost_usd) for run in runs
+    ]
+
+
 @router.get("/invoices/{number}")
 async def read(run: KnownRun) -> InvoiceState:
     """Return how far an invoice is, whatever worker has it."""
@@ -70,19 +79,26 @@ async def cancel(run: KnownRun, desk: Desk) -> None:
 @router.post("/invoices/{number}/resume", status_code=202, dependencies=[Depends(check_room)])
 async def resume(run: KnownRun, desk: Desk) -> None:
     """Go on with an invoice that has failed or was cancelled: tomorrow, if the money of today was spent."""
-    await desk.go_on(run.run_id)
+    if run.status == "finished":
+        raise HTTPException(409, "the invoice is finished")
+    await desk.go_on(run.run_id, "enqueue")
 
 
 # --8<-- [end:cancel]
 def state_of(run: RunSnapshot) -> InvoiceState:
     """Return a run as clients see it."""
     return InvoiceState(
-        number=run.run_id.partition(".")[2],
+        number=number_of(run.run_id),
         status=run.status,
         code=None if run.finish is None else run.finish.reason_code,
         draft=run.outputs.get("draft"),
         cost_usd=run.trace.usage.cost_usd,
     )
+
+
+def number_of(run_id: str) -> str:
+    """Return the number of the invoice."""
+    return run_id.partition(".")[2]
 
 
 # --8<-- [start:summarize]
@@ -105,13 +121,12 @@ async def questions(customer: Customer, desk: Desk) -> list[Question]:
     return [
         Question(
             id=asked.id,
-            number=asked.run_id.partition(".")[2],
+            number=number_of(asked.run_id),
             question=asked.question,
             answer_schema=asked.answer_schema,
             asked_at=asked.asked_at,
         )
-        for asked in await desk.inbox.list(pipeline=desk.pipeline.name)
-        if asked.to == customer
+        for asked in await desk.inbox.list(pipeline=desk.pipeline.name, tenant=customer)
     ]
 
 
@@ -123,7 +138,7 @@ async def answer(given: Answer, run: KnownRun, question_id: str, desk: Desk) -> 
         raise HTTPException(404, "this invoice has no such question")
     options = {"reviewer": given.reviewer, "rationale": given.rationale}
     if await desk.inbox.answer(question_id, given.value, **options):
-        with suppress(TooBusy):  # a worker that looks for answers goes on with it
+        with suppress(TooBusy, RunInProgress):  # a worker that looks for answers goes on with it
             await desk.go_on(run.run_id)
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from fastroai import Budget, Inbox, SpendLimit, SQLiteRunStore
 from fastroai.errors import ConfigurationError, FastroAIError, RunInProgress
@@ -17,6 +17,8 @@ from invoice_desk.settings import Settings
 from invoice_desk.texts import TextReader, TextWriter
 
 logger = logging.getLogger(__name__)
+
+OnBusy = Literal["reject", "enqueue"]
 
 
 class TooBusy(Exception):
@@ -37,7 +39,7 @@ class InvoiceDesk:
         )
         self.pipeline = invoice_pipeline(self._store, Budget(usd=settings.invoice_usd), self.daily)
         self.inbox = Inbox(self._store)
-        self._history = RunHistory(self._store)
+        self.history = RunHistory(self._store)
 
     @property
     def invoice_usd(self) -> Decimal:
@@ -85,12 +87,13 @@ class InvoiceDesk:
         Somebody has answered on the command line, or another worker has paused them at its end.
         """
         # In this order: a run that pauses in between is not in the first list.
-        paused = await self._history.list(status="paused", pipeline=self.pipeline.name)
+        paused = await self.history.list(status="paused", pipeline=self.pipeline.name)
         asking = {asked.run_id for asked in await self.inbox.list(pipeline=self.pipeline.name)}
         for run in paused:
             if run.run_id not in asking:
                 try:
-                    await self.go_on(run.run_id)
+                    with suppress(RunInProgress):  # another worker was faster
+                        await self.go_on(run.run_id)
                 except (FastroAIError, TooBusy) as error:
                     logger.warning("run %s cannot go on yet: %s", run.run_id, error)
 
@@ -109,18 +112,23 @@ class InvoiceDesk:
             RunExists: it was begun before.
             TooBusy: another worker, or this one later, may have room.
         """
-        stream = self.pipeline.stream({"text": text}, Deps.of(run_id), run_id=run_id)
+        deps = Deps.of(run_id)
+        stream = self.pipeline.stream({"text": text}, deps, run_id=run_id, tenant=deps.customer)
         await self._carry_out(run_id, stream)
 
-    async def go_on(self, run_id: str) -> None:
-        """Go on with a run that is paused, has failed, or was cancelled, unless somebody does already.
+    async def go_on(self, run_id: str, on_busy: OnBusy = "reject") -> None:
+        """Go on with a run that is paused, has failed, or was cancelled.
+
+        Followers know that a run has ended a moment before its process has let go of it: `"enqueue"` waits.
 
         Raises:
-            RunNotFound: there is no such run.
+            RunInProgress: a process has it.
             TooBusy: another worker, or this one later, may have room.
         """
-        with suppress(RunInProgress):
-            await self._carry_out(run_id, self.pipeline.resume_stream(run_id, deps=Deps.of(run_id)))
+        stream = self.pipeline.resume_stream(
+            run_id, deps=Deps.of(run_id), on_busy=on_busy, busy_timeout=self._settings.patience
+        )
+        await self._carry_out(run_id, stream)
 
     # --8<-- [end:runs]
     # --8<-- [start:text]
@@ -145,7 +153,7 @@ class InvoiceDesk:
         try:
             async with stream:
                 events = aiter(stream)
-                await anext(events)  # the run is on record, or this raises why it is not
+                await anext(events, None)  # the run is on record, or this raises why it is not
                 self._running.add(run_id)
                 begun.set_result(None)
                 try:

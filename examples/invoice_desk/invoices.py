@@ -111,7 +111,7 @@ async def approve(ctx: StepContext[Deps]) -> bool:
     if not facts.doubts:
         return True
     question = f"Pay {facts.total} to {facts.vendor}? {' '.join(facts.doubts)}"
-    return await ctx.ask(question, bool, to=ctx.deps.customer)
+    return await ctx.ask(question, bool, to="accounts")
 
 
 @step

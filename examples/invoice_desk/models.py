@@ -13,14 +13,19 @@ class Invoice(BaseModel):
     text: str = Field(min_length=1, max_length=50_000)
 
 
-class InvoiceState(BaseModel):
-    """How far an invoice is."""
+class InvoiceLine(BaseModel):
+    """An invoice in a list."""
 
     number: str
     status: Literal["running", "interrupted", "paused", "finished", "failed", "cancelled", "unreadable"]
+    cost_usd: Decimal
+
+
+class InvoiceState(InvoiceLine):
+    """How far an invoice is."""
+
     code: str | None = Field(description="why it ended or waits, such as `budget_exceeded` or `question`")
     draft: str | None
-    cost_usd: Decimal
 
 
 class StepNews(BaseModel):

@@ -20,18 +20,24 @@ async def news_of(run: FollowedRun, text: TextReader) -> AsyncGenerator[ServerSe
     Text has no id, because it is not on record. A browser that reconnects asks for what is after the last
     fact that it has. It gets the text from the beginning, and `at` says where each piece belongs.
     """
-    while True:
-        for piece in text.new():
-            yield ServerSentEvent(event="text", data=piece)
-        try:
-            position, fact = await asyncio.wait_for(anext(run), SOON)
-        except TimeoutError:
-            continue
-        except StopAsyncIteration:
-            return
-        if len(fact.path) == 1 and (news := news_in(fact)) is not None:
-            event = "end" if isinstance(news, EndNews) else "step"
-            yield ServerSentEvent(event=event, data=news, id=str(position))
+    next_fact = asyncio.create_task(run.__anext__())
+    try:
+        while True:
+            await asyncio.wait([next_fact], timeout=SOON)
+            if not next_fact.done():
+                for piece in text.new():
+                    yield ServerSentEvent(event="text", data=piece)
+                continue
+            try:
+                position, fact = next_fact.result()
+            except StopAsyncIteration:
+                return
+            next_fact = asyncio.create_task(run.__anext__())
+            if len(fact.path) == 1 and (news := news_in(fact)) is not None:
+                event = "end" if isinstance(news, EndNews) else "step"
+                yield ServerSentEvent(event=event, data=news, id=str(position))
+    finally:
+        next_fact.cancel()
 
 
 def news_in(fact: RunEvent) -> StepNews | EndNews | None:

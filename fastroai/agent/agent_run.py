@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fastroai.agent.meter import Meter
+from fastroai.human.asking import is_halt
 from fastroai.runtime import (
     Charge,
     CircuitBreaker,
@@ -19,6 +21,34 @@ from fastroai.runtime.tasks import end_task
 if TYPE_CHECKING:
     from pydantic_ai import RunContext
     from pydantic_ai.messages import ModelMessage
+
+
+class ToolCallsBeside:
+    """Calls of tools that run side by side. One that waits for a person ends after the others.
+
+    PydanticAI cancels the others when one raises, and with them requests that are paid for.
+    """
+
+    def __init__(self) -> None:
+        self._running = 0
+        self._are_over = asyncio.Event()
+
+    async def make(self, call: Coroutine[Any, Any, Any]) -> Any:
+        """Make a call. Raises what it raises."""
+        self._running += 1
+        self._are_over.clear()
+        try:
+            return await call
+        except BaseException as error:
+            if not is_halt(error):
+                raise
+            halt = error
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._are_over.set()
+        await self._are_over.wait()
+        raise halt
 
 
 @dataclass
@@ -47,6 +77,8 @@ class AgentRun:
     """The latest answer of this run."""
     rejects_answer: bool = False
     """Whether the request that is made asks again for what that one was to give."""
+    tool_calls: dict[str, ToolCallsBeside] | None = None
+    """Calls of tools, by the call inside which they are made: plain agents in tools share this run."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     """Tasks that this run was in, done or not: those of hooks around it, of each stream, and the caller's."""
 
@@ -54,6 +86,12 @@ class AgentRun:
     """Id that PydanticAI gave the run."""
     messages: list[ModelMessage] = field(default_factory=list)
     """Messages of the run so far: PydanticAI's own list, which grows with the run."""
+
+    def beside(self, outer_call: str) -> ToolCallsBeside:
+        """Return the calls of tools that are made inside another one, or inside of none."""
+        if self.tool_calls is None:  # made when first needed: most runs are not on record, or call no tools
+            self.tool_calls = {}
+        return self.tool_calls.setdefault(outer_call, ToolCallsBeside())
 
     def follow(self, context: RunContext[Any]) -> None:
         """Note the running task, and the messages of the run.

@@ -64,6 +64,7 @@ from fastroai.runtime import (
     is_transport_failure,
     step_down_if_due,
 )
+from fastroai.runtime.scope import current_tool_calls
 from fastroai.runtime.wakeup import running_loop
 from fastroai.store.log import log_of
 from fastroai.tracing import Tracer, attributes
@@ -309,7 +310,7 @@ class Metered(AbstractCapability[Any]):
             scope.hand_on()
         if scope is None or (log := log_of(scope)) is None:
             return await handler(args)
-        return await execute_tool(
+        made = execute_tool(
             log,
             scope,
             agent_call="" if run is None else run.call,
@@ -319,6 +320,9 @@ class Metered(AbstractCapability[Any]):
             args=args,
             handler=handler,
         )
+        if run is None or log.run is None:
+            return await made
+        return await run.beside(current_tool_calls.get().key).make(made)
 
 
 class _Known(NamedTuple):

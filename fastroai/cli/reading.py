@@ -38,7 +38,8 @@ async def show(run_id: str, store: str, as_json: bool) -> int:
     async with opened_history(store) as history:
         run, trace = await history.summary(run_id), await history.trace(run_id)
     if as_json:
-        print_json({**run_shape(run), "steps": [step_shape(step) for step in trace.steps]})
+        shape: dict[str, JsonValue] = {**run_shape(run), "version": trace.version}
+        print_json({**shape, "steps": [step_shape(step) for step in trace.steps]})
         return OK
     from fastroai.cli.tables import console, run_lines, steps_table
 

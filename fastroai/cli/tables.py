@@ -79,6 +79,8 @@ def run_lines(run: RunSummary, trace: RunTrace) -> Iterable[Text]:
     yield Text.assemble(
         _text(run.run_id, "bold"), f" of {trace.kind} ", _text(run.pipeline or ""), ": ", _status(run.status)
     )
+    if trace.version is not None:
+        yield Text.assemble("version ", _text(trace.version))
     spent = f", {trace.usage.request_count} requests, {cost(trace.usage)}" if trace.records else ""
     yield Text(f"started {local(run.started_at)}, took {took(run.started_at, run.updated_at)}{spent}")
     for wait in () if trace.ended is None else trace.ended.waits:

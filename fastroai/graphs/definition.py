@@ -18,7 +18,7 @@ from fastroai.runs.nesting import definition_inside
 
 
 def define(
-    name: str, nodes: Mapping[str, Node[Any]], plan: GraphPlan, conversation: str
+    name: str, nodes: Mapping[str, Node[Any]], plan: GraphPlan, conversation: str, version: str | None
 ) -> dict[str, JsonValue]:
     """The shape of a graph."""
     return {
@@ -41,6 +41,7 @@ def define(
         "on_conflict": plan.on_conflict,
         "conversation": conversation,
         **_reducers(plan.reducers),
+        **({} if version is None else {"version": version}),
     }
 
 

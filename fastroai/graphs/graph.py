@@ -37,7 +37,7 @@ from fastroai.graphs.text.yaml import load_graph_yaml
 from fastroai.graphs.text.yaml_writing import dump_graph_yaml
 from fastroai.human.answers import answers_to
 from fastroai.records import NOT_GIVEN, NotGiven
-from fastroai.runs.door import FrontDoor
+from fastroai.runs.door import FrontDoor, check_version
 from fastroai.runs.driving import DrivenRuns
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import AlsoOnRecord, RunKeeper, needed_store
@@ -99,6 +99,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         config: PipelineConfig | None = None,
         conversation: ConversationLike = "continuous",
         accepts: type[InputT] | Accepts | None = None,
+        version: str | None = None,
     ) -> None:
         """Check and plan the graph.
 
@@ -131,6 +132,8 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
             conversation: `"continuous"` threads one message history through the nodes, `"isolated"` gives
                 each call of an agent a fresh one; a `GraphConversation` says more.
             accepts: The inputs of a run: types by name, or a TypedDict, model or dataclass with these names.
+            version: Name of this version of the definition. It is on record with its runs, and in the error
+                if the definition has changed since a run was started.
 
         Raises:
             GraphValidationError: the graph cannot run. The error lists every problem.
@@ -147,7 +150,8 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         if decider is not None and not isinstance(decider, AgentLike):
             expected = "a FastroAgent; of a PydanticAI agent, FastroAgent(agent=agent)"
             raise ConfigurationError("decider", decider, expected)
-        self.name, self.goal = name, goal
+        check_version(version)
+        self.name, self.goal, self.version = name, goal, version
         self.nodes: Mapping[str, Node[DepsT]] = MappingProxyType(nodes_of(nodes))
         self.config: PipelineConfig = config or PipelineConfig()
         self._accepts = None if accepts is None else Accepted(accepts)
@@ -227,7 +231,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
     @cached_property
     def definition(self) -> dict[str, JsonValue]:
         """Its shape, as plain data: what must not change while a run goes on."""
-        return define(self.name, self.nodes, self._plan, self._setup.conversation.mode)
+        return define(self.name, self.nodes, self._plan, self._setup.conversation.mode, self.version)
 
     def _sent_by(self, node: str) -> Annotation | None:
         """The type of an output that is sent."""
@@ -289,6 +293,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         decider: AgentLike[Any] | None = None,
         config: PipelineConfig | None = None,
         accepts: type[InputT] | Accepts | None = None,
+        version: str | None = None,
     ) -> Graph[DepsT, InputT, Any]:
         """Make a graph of a YAML document, whose nodes name steps among `nodes`.
 
@@ -300,7 +305,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         """
         document = load_graph_yaml(source, nodes=nodes)
         with document.located():
-            return cls(**document.arguments, decider=decider, config=config, accepts=accepts)
+            return cls(**document.arguments, decider=decider, config=config, accepts=accepts, version=version)
 
     # --- running ---
 
@@ -437,15 +442,9 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
                 of the step's direct dependencies under their ids.
             config: Settings of the step.
 
-        Raises:
-            ConfigurationError: it has pause nodes, whose questions only the outermost run can ask.
+        Questions of its pause nodes are those of the run around it, which takes their answers with
+        `resume(answers=...)` or from the inbox, as it does those of `ctx.ask`.
         """
-        if self._plan.pauses:
-            raise ConfigurationError(
-                "pause_nodes",
-                sorted(self._plan.pauses),
-                f"none in graph {self.name!r}, which is a step: only the outermost run can be paused",
-            )
         return NestedStep(self, inputs, config or StepConfig())
 
     async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT:

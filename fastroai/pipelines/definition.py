@@ -21,6 +21,8 @@ def define(
     dependencies: Mapping[str, Sequence[str]],
     output_step: str,
     on_error: Mapping[str, str],
+    *,
+    version: str | None,
 ) -> dict[str, JsonValue]:
     """The shape of a pipeline."""
     return {
@@ -34,4 +36,5 @@ def define(
             for step_id, step in steps.items()
         },
         "output_step": output_step,
+        **({} if version is None else {"version": version}),
     }

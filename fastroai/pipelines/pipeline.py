@@ -24,7 +24,7 @@ from fastroai.pipelines.replay import Orchestrated, Orchestration, first_diverge
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.pipelines.run import PipelineRun
 from fastroai.pipelines.setup import PipelineSetup
-from fastroai.runs.door import FrontDoor
+from fastroai.runs.door import FrontDoor, check_version
 from fastroai.runs.driving import DrivenRuns
 from fastroai.runs.execution import Execution
 from fastroai.runs.inputs import check_mapping
@@ -77,6 +77,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
         step_configs: Mapping[str, StepConfig] | None = None,
         contracts: Mapping[str, Contract] | None = None,
         accepts: type[InputT] | Accepts | None = None,
+        version: str | None = None,
     ) -> None:
         """Check and plan the pipeline.
 
@@ -91,6 +92,8 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
             contracts: Contracts by step id, such as a `ContractRegistry`; what they say wins too.
             accepts: The inputs of a run: types by name, or a TypedDict, model or dataclass with these names
                 as fields. Inputs with other names pass unchecked.
+            version: Name of this version of the definition. It is on record with its runs, and in the error
+                if the definition has changed since a run was started.
 
         Raises:
             PipelineValidationError: it cannot run; with every problem at once.
@@ -102,7 +105,8 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
             raise ConfigurationError("steps", steps, "a mapping of step ids to steps")
         if config is not None and not isinstance(config, PipelineConfig):
             raise ConfigurationError("config", config, "a PipelineConfig")
-        self.name = name
+        check_version(version)
+        self.name, self.version = name, version
         self.steps: Mapping[str, BaseStep[DepsT, Any]] = MappingProxyType(dict(steps))
         self.config: PipelineConfig = config or PipelineConfig()
         self._accepts = None if accepts is None else Accepted(accepts)
@@ -252,7 +256,9 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
     def definition(self) -> dict[str, JsonValue]:
         """Its shape, as plain data: what must not change while a run goes on."""
         on_error = {step_id: config.on_error for step_id, config in self._configs.items()}
-        return define(self.name, self.steps, self.dependencies, self.output_step, on_error)
+        return define(
+            self.name, self.steps, self.dependencies, self.output_step, on_error, version=self.version
+        )
 
     @cached_property
     def _setup(self) -> PipelineSetup:

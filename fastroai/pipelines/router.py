@@ -29,7 +29,7 @@ from fastroai.pipelines.replay import Orchestration
 from fastroai.pipelines.result import OutputT, PipelineResult
 from fastroai.places import without_attempts
 from fastroai.records import Usage
-from fastroai.runs.door import FrontDoor
+from fastroai.runs.door import FrontDoor, check_version
 from fastroai.runs.nesting import NestedStep
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
@@ -68,8 +68,12 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
 
     kind = "router"
 
-    def __init__(self, name: str | None = None, *, config: PipelineConfig | None = None) -> None:
+    def __init__(
+        self, name: str | None = None, *, config: PipelineConfig | None = None, version: str | None = None
+    ) -> None:
+        check_version(version)
         self.name: str = name or type(self).__name__
+        self.version = version
         self.config: PipelineConfig = config or PipelineConfig()
         self._pipelines: dict[str, _Variant[DepsT, InputT, OutputT]] = {}
         self._fallbacks: dict[str, str] = {}
@@ -296,8 +300,9 @@ class SplitPipeline(BasePipeline[DepsT, InputT, OutputT]):
         *,
         key: Callable[[InputT, DepsT], str],
         config: PipelineConfig | None = None,
+        version: str | None = None,
     ) -> None:
-        super().__init__(name, config=config)
+        super().__init__(name, config=config, version=version)
         self._key = key
         self._weights: dict[str, float] = {}
 
@@ -349,7 +354,8 @@ class _Front(Pipeline[DepsT, InputT, OutputT]):
     """A router as the pipeline that it is: its one step routes, and runs the variant."""
 
     def __init__(self, router: BasePipeline[DepsT, InputT, OutputT]) -> None:
-        super().__init__(router.name, {ROUTING: NestedStep(router, None, StepConfig())}, config=router.config)
+        steps = {ROUTING: NestedStep(router, None, StepConfig())}
+        super().__init__(router.name, steps, config=router.config, version=router.version)
         self._router = router
 
     async def perform(self, request: RunRequest[DepsT]) -> PipelineResult[OutputT]:

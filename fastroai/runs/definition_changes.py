@@ -1,78 +1,170 @@
-"""What has changed between two definitions, which are the shapes of what is run, as plain data."""
+"""What has changed between two definitions, which are the shapes of what is run, as plain data.
+
+A change that touches only steps and nodes which a run has not reached is compatible with that run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
 
 from pydantic import JsonValue
 
-_POLICIES: Final = (
-    "entry",
-    "terminals",
-    "pause_nodes",
-    "on_branch_failure",
-    "on_conflict",
-    "reducers",
-    "conversation",
+from fastroai.places import attempt_around, split_attempt, step_name
+from fastroai.runtime.facts import (
+    AnyFact,
+    EdgesResolved,
+    StepFailed,
+    StepFinished,
+    StepStarted,
 )
 
+_POLICIES: Final = ("entry", "on_branch_failure", "on_conflict", "reducers", "conversation")
+_Names: TypeAlias = tuple[str, ...]
+"""A step: its id; and before that, those of the steps around it, each with the pipeline that it runs."""
 
-def changes(before: JsonValue, now: JsonValue, where: str = "") -> tuple[str, ...]:
-    """What is different now, a line each; nothing where the shapes are the same."""
-    return tuple(_changes(before, now, where))
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A difference between two definitions."""
+
+    text: str
+    is_reached: bool | None = None
+    """Whether the run has reached the step that it is about; `None` if it is about the whole."""
+
+    def __str__(self) -> str:
+        if self.is_reached is None:
+            return self.text
+        return f"{self.text}; the run has {'' if self.is_reached else 'not '}reached it"
 
 
-def _changes(before: Any, now: Any, where: str) -> Iterator[str]:
-    if not isinstance(before, dict) or not isinstance(now, dict):
+@dataclass(slots=True)
+class Progress:
+    """How far a run is: the steps and nodes that it has reached, and those that are over."""
+
+    reached: set[_Names] = field(default_factory=set)
+    over: set[_Names] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, entries: Iterable[AnyFact]) -> Progress:
+        """Read it from a log."""
+        progress = cls()
+        for entry in entries:
+            if isinstance(entry, StepStarted | StepFinished | StepFailed | EdgesResolved):
+                names = _names(entry.place)
+                progress.reached.add(names)
+                if not isinstance(entry, StepStarted):
+                    progress.over.add(names)
+        return progress
+
+
+def _names(place: str) -> _Names:
+    """`write@1/desk/one/check` is step `write`, which runs `one`, in which it is step `check`."""
+    names = [step_name(place)]
+    around = attempt_around(place)
+    while around is not None:
+        part = place.rpartition("/")[0]
+        place = split_attempt(around)[0]
+        names[:0] = [step_name(place), step_name(part)]
+        around = attempt_around(place)
+    return tuple(names)
+
+
+def changes(before: JsonValue, now: JsonValue, progress: Progress | None = None) -> tuple[Change, ...]:
+    """What is different now; nothing where the shapes are the same. Versions may differ."""
+    return tuple(_Comparison(progress or Progress()).changes(before, now, "", ()))
+
+
+class _Comparison:
+    """Compares definitions for a run."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._reached, self._over = progress.reached, progress.over
+
+    def changes(self, before: Any, now: Any, where: str, around: _Names) -> Iterator[Change]:
+        """What is different in a pipeline, graph or router; `around` is the step that runs it."""
+        if not isinstance(before, dict) or not isinstance(now, dict):
+            if before != now:
+                text = f"{where}it runs {_name(now)} (was {_name(before)})"
+                yield Change(text, around in self._reached)
+            return
+        inside = (*around, str(now.get("name"))) if around else ()
+        if before.get("name") != now.get("name"):
+            text = f"{where}the name is {now.get('name')!r} (was {before.get('name')!r})"
+            yield Change(text, around in self._reached if around else None)
+        yield from self._outputs(before.get("output_step"), now.get("output_step"), where, inside)
+        for policy in _POLICIES:
+            if before.get(policy) != now.get(policy):
+                yield Change(f"{where}{policy} is {now.get(policy)!r} (was {before.get(policy)!r})")
+        for nodes, known in (("terminals", self._over), ("pause_nodes", self._reached)):
+            was, is_now = before.get(nodes) or [], now.get(nodes) or []
+            if was != is_now:
+                touched = any((*inside, node) in known for node in {*was} ^ {*is_now})
+                yield Change(f"{where}{nodes} is {is_now!r} (was {was!r})", touched)
+        yield from self._steps(before.get("steps") or {}, now.get("steps") or {}, where, inside)
+        yield from self._routes(before.get("routes") or {}, now.get("routes") or {}, where, around)
+
+    def _outputs(self, before: Any, now: Any, where: str, inside: _Names) -> Iterator[Change]:
+        """A step that is added or removed at the end may take the output along, unless both have run."""
         if before != now:
-            yield f"{where}it runs {_name(now)} (was {_name(before)})"
-        return
-    if before.get("name") != now.get("name"):
-        yield f"{where}the name is {now.get('name')!r} (was {before.get('name')!r})"
-    if before.get("output_step") != now.get("output_step"):
-        yield f"{where}the output is that of {now.get('output_step')!r} (was {before.get('output_step')!r})"
-    for policy in _POLICIES:
-        if before.get(policy) != now.get(policy):
-            yield f"{where}{policy} is {now.get(policy)!r} (was {before.get(policy)!r})"
-    for kind in ("steps", "routes"):
-        yield from _part_changes(before.get(kind) or {}, now.get(kind) or {}, kind[:-1], where)
+            both = (*inside, before) in self._reached and (*inside, now) in self._reached
+            yield Change(f"{where}the output is that of {now!r} (was {before!r})", both)
 
+    def _routes(
+        self, before: Mapping[str, Any], now: Mapping[str, Any], where: str, around: _Names
+    ) -> Iterator[Change]:
+        for name, part in before.items():
+            if name not in now:
+                taken = (*around, str(part.get("name")) if isinstance(part, dict) else "")
+                reached = any(one[: len(taken)] == taken for one in self._reached)
+                yield Change(f"{where}route {name!r} was removed", reached)
+        for name, part in now.items():
+            if name not in before:
+                yield Change(f"{where}route {name!r} is new", False)
+            else:
+                yield from self.changes(before[name], part, f"{where}{name}: ", around)
 
-def _part_changes(before: Mapping[str, Any], now: Mapping[str, Any], kind: str, where: str) -> Iterator[str]:
-    for name in before:
-        if name not in now:
-            yield f"{where}{kind} {name!r} was removed"
-    for name, part in now.items():
-        if name not in before:
-            yield f"{where}{kind} {name!r} is new"
-        elif kind == "route":
-            yield from _changes(before[name], part, f"{where}{name}: ")
-        else:
-            yield from _step_changes(name, before[name], part, where)
+    def _steps(
+        self, before: Mapping[str, Any], now: Mapping[str, Any], where: str, inside: _Names
+    ) -> Iterator[Change]:
+        for step_id in before:
+            if step_id not in now:
+                reached = (*inside, step_id) in self._reached
+                yield Change(f"{where}step {step_id!r} was removed", reached)
+        for step_id, step in now.items():
+            if step_id not in before:
+                yield Change(f"{where}step {step_id!r} is new", (*inside, step_id) in self._reached)
+            else:
+                yield from self._step(step_id, before[step_id], step, where, (*inside, step_id))
 
-
-def _step_changes(
-    step_id: str, before: Mapping[str, Any], now: Mapping[str, Any], where: str
-) -> Iterator[str]:
-    if sorted(before["needs"]) != sorted(now["needs"]):
-        yield f"{where}step {step_id!r} needs {_list(now['needs'])} (needed {_list(before['needs'])})"
-    if before.get("on_error") != now.get("on_error"):
-        yield f"{where}step {step_id!r} has on_error={now.get('on_error')!r} (had {before.get('on_error')!r})"
-    for names in ("reads", "writes"):
-        if before.get(names) != now.get(names):
-            was = _list(before.get(names) or ())
-            yield f"{where}node {step_id!r} {names} {_list(now.get(names) or ())} (it was {was})"
-    edges_before, edges_now = before.get("edges") or (), now.get("edges") or ()
-    for edge in edges_before:
-        if edge not in edges_now:
-            yield f"{where}the edge of {step_id!r}, {edge}, was removed"
-    for edge in edges_now:
-        if edge not in edges_before:
-            yield f"{where}the edge of {step_id!r}, {edge}, is new"
-    if sorted(edges_before) == sorted(edges_now) and edges_before != edges_now:
-        yield f"{where}the edges of {step_id!r} have another order"
-    yield from _changes(before["runs"], now["runs"], f"{where}{step_id}: ")
+    def _step(
+        self, step_id: str, before: Mapping[str, Any], now: Mapping[str, Any], where: str, names: _Names
+    ) -> Iterator[Change]:
+        reached, over = names in self._reached, names in self._over
+        if sorted(before["needs"]) != sorted(now["needs"]):
+            needed = _list(before["needs"])
+            yield Change(f"{where}step {step_id!r} needs {_list(now['needs'])} (needed {needed})", reached)
+        if before.get("on_error") != now.get("on_error"):
+            was = before.get("on_error")
+            yield Change(
+                f"{where}step {step_id!r} has on_error={now.get('on_error')!r} (had {was!r})", reached
+            )
+        for what in ("reads", "writes"):
+            if before.get(what) != now.get(what):
+                was = _list(before.get(what) or ())
+                text = f"{where}node {step_id!r} {what} {_list(now.get(what) or ())} (it was {was})"
+                yield Change(text, reached)
+        edges_before, edges_now = before.get("edges") or (), now.get("edges") or ()
+        for edge in edges_before:
+            if edge not in edges_now:
+                yield Change(f"{where}the edge of {step_id!r}, {edge}, was removed", over)
+        for edge in edges_now:
+            if edge not in edges_before:
+                yield Change(f"{where}the edge of {step_id!r}, {edge}, is new", over)
+        if sorted(edges_before) == sorted(edges_now) and edges_before != edges_now:
+            yield Change(f"{where}the edges of {step_id!r} have another order", over)
+        yield from self.changes(before["runs"], now["runs"], f"{where}{step_id}: ", names)
 
 
 def _list(names: Sequence[str]) -> str:

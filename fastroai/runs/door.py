@@ -11,6 +11,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Generic, Literal, Never, overload
 
+from typing_extensions import Unpack
+
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunNotFound
 from fastroai.human.answers import answers_to
@@ -27,12 +29,14 @@ from fastroai.runs.openings import (
 from fastroai.runs.remote import cancel_halted, signal_elsewhere
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import (
+    DepsFor,
     DepsT,
     Forks,
     InputT,
     Opens,
     ResultT,
     Resumes,
+    WakeOptions,
     blocking_twin,
     forking,
     opening,
@@ -46,7 +50,7 @@ from fastroai.runtime.options import check_seconds
 from fastroai.steps import PipelineConfig
 from fastroai.store.following import FollowedRun
 from fastroai.store.headers import check_run_id
-from fastroai.store.history import RunHistory, RunSummary
+from fastroai.store.history import RunHistory
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.store.snapshot import RunSnapshot
@@ -65,6 +69,8 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
     """What errors call it."""
     name: str
     config: PipelineConfig
+    version: str | None = None
+    """The name of this version of the definition, which is on record with its runs."""
     _accepts: Accepted | None = None
 
     # --- to be filled in ---
@@ -302,26 +308,16 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
     @overload
     async def recover(
-        self: FrontDoor[None, InputT, ResultT],
-        *,
-        deps_for: None = None,
-        store: object = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
+        self: FrontDoor[None, InputT, ResultT], *, deps_for: None = None, **options: Unpack[WakeOptions]
     ) -> Mapping[str, ResultT | Exception]: ...
     @overload
     async def recover(
-        self,
-        *,
-        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]],
-        store: object = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
+        self, *, deps_for: DepsFor[DepsT], **options: Unpack[WakeOptions]
     ) -> Mapping[str, ResultT | Exception]: ...
     async def recover(
         self,
         *,
-        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]] | None = None,
+        deps_for: DepsFor[DepsT] | None = None,
         store: object = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
@@ -346,10 +342,18 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         """
         return await self._waking("interrupted", deps_for, store, tracer, context).once()
 
+    @overload
+    async def wake(
+        self: FrontDoor[None, InputT, ResultT], *, deps_for: None = None, **options: Unpack[WakeOptions]
+    ) -> Mapping[str, ResultT | Exception]: ...
+    @overload
+    async def wake(
+        self, *, deps_for: DepsFor[DepsT], **options: Unpack[WakeOptions]
+    ) -> Mapping[str, ResultT | Exception]: ...
     async def wake(
         self,
         *,
-        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]] | None = None,
+        deps_for: DepsFor[DepsT] | None = None,
         store: object = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
@@ -371,11 +375,23 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         """
         return await self._waking("due", deps_for, store, tracer, context).once()
 
+    @overload
+    async def wake_every(
+        self: FrontDoor[None, InputT, ResultT],
+        seconds: float,
+        *,
+        deps_for: None = None,
+        **options: Unpack[WakeOptions],
+    ) -> Never: ...
+    @overload
+    async def wake_every(
+        self, seconds: float, *, deps_for: DepsFor[DepsT], **options: Unpack[WakeOptions]
+    ) -> Never: ...
     async def wake_every(
         self,
         seconds: float,
         *,
-        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]] | None = None,
+        deps_for: DepsFor[DepsT] | None = None,
         store: object = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
@@ -464,7 +480,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
     def _waking(
         self,
         which: Literal["interrupted", "due"],
-        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]] | None,
+        deps_for: DepsFor[DepsT] | None,
         store: object,
         tracer: Tracer | None,
         context: MutableMapping[str, Any] | None,
@@ -558,3 +574,9 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
                     raise RunNotFound(run_id, f"the runs of this {self.kind} in this process")
                 if not await signal_elsewhere(found, run_id, signal):
                     await cancel_halted(self._keeper(found), run_id)
+
+
+def check_version(version: object) -> None:
+    """Refuse what is no name of a version. Raises `ConfigurationError`."""
+    if version is not None and (not isinstance(version, str) or not version):
+        raise ConfigurationError("version", version, "a non-empty text")

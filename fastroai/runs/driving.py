@@ -14,10 +14,8 @@ from fastroai.errors import (
     ConfigurationError,
     RevisionConflict,
     RunConflict,
-    RunDefinitionChanged,
     nearest_hint,
 )
-from fastroai.runs.definition_changes import changes
 from fastroai.runs.inputs import check_mapping, checked_inputs
 from fastroai.runs.machine import Decided, Unit, unit_of
 from fastroai.runs.openings import RunKeeper
@@ -238,8 +236,7 @@ class DrivenRuns:
 
     async def _read(self, run_id: str) -> tuple[RecordedRun, FoundHeader]:
         recorded, found = await self._keeper.read(run_id, running_too=False)
-        if changed := changes(recorded.definition, self._keeper.definition):
-            raise RunDefinitionChanged(run_id, changed, self._keeper.kind)
+        self._keeper.check_definition(recorded, None)
         return recorded, found
 
     async def _read_at(self, run_id: str, revision: int) -> tuple[RecordedRun, FoundHeader]:

@@ -20,7 +20,7 @@ from fastroai.errors import (
     ValueNotStorable,
 )
 from fastroai.places import quoted
-from fastroai.runs.definition_changes import changes
+from fastroai.runs.definition_changes import Progress, changes
 from fastroai.runs.forking import check_step, kept_by_graph, kept_by_pipeline, unit_named
 from fastroai.runs.storing import checked_output, stored_finish
 from fastroai.runtime.facts import (
@@ -33,7 +33,7 @@ from fastroai.runtime.facts import (
 from fastroai.steps import ConversationState
 from fastroai.steps.durability import stored_output, stored_value
 from fastroai.store.adapter import adapt_run_store
-from fastroai.store.definitions import kind_of
+from fastroai.store.definitions import kind_of, version_of
 from fastroai.store.entries import RunHeader, located
 from fastroai.store.headers import (
     FoundHeader,
@@ -185,11 +185,12 @@ class RunKeeper:
         also: AlsoOnRecord | None,
     ) -> Opening:
         run_id = found.header.run_id
-        if inputs and recorded.ended is not None and recorded.ended.status == "finished" and not force:
+        has_finished = recorded.ended is not None and recorded.ended.status == "finished"
+        if inputs and has_finished and not force:
             raise ConfigurationError("inputs", inputs, f"none: run {run_id!r} has finished. Fork it")
-        changed = changes(recorded.definition, self.definition)
-        if changed and not force:
-            raise RunDefinitionChanged(run_id, changed, self.kind)
+        if not force:  # of a run that has finished, nothing is left to be reached
+            self.check_definition(recorded, None if has_finished else recorded.entries)
+        is_new = recorded.definition != self.definition
         before = self.restored(run_id, recorded.inputs)
         recorded.values = self._read_outputs(recorded, recorded.outputs.values())
 
@@ -200,7 +201,7 @@ class RunKeeper:
             return await DurableRun.take_up(
                 self.store,
                 recorded,
-                RunResumed(inputs=self.stored(anew), definition=self.definition if changed else None),
+                RunResumed(inputs=self.stored(anew), definition=self.definition if is_new else None),
                 position=len(recorded.entries),
                 found=found,
                 durability=self.durability,
@@ -243,7 +244,7 @@ class RunKeeper:
         self._read_outputs(recorded, [one for one in done if one.place not in replaced])
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
-            return await labelled._begin([labelled.opened(new_id, given, forked_from=run_id), *kept])
+            return await labelled._begin([self.opened(new_id, given, forked_from=run_id), *kept])
 
         before = self.restored(run_id, recorded.inputs)
         return Opening(new_id, {**before, **(inputs or {})}, open_run)
@@ -268,14 +269,27 @@ class RunKeeper:
             timestamp=time(),
         )
         begun = RecordedRun(new_id, [opened, *path])
-        if changed := changes(recorded.definition, self.definition):
-            raise RunDefinitionChanged(run_id, changed, self.kind)
+        self.check_definition(recorded, begun.entries)
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
             anew = RunResumed(inputs=self.stored({name: given[name] for name in inputs}))
             return await self._begin([opened, *path, anew])
 
         return Opening(new_id, {**self.restored(run_id, begun.inputs), **inputs}, open_run)
+
+    def check_definition(self, recorded: RecordedRun, past: Sequence[AnyFact] | None) -> None:
+        """Refuse a definition that has changed in what the run has reached in its `past`.
+
+        Without a past, any change is refused.
+
+        Raises:
+            RunDefinitionChanged: it has.
+        """
+        changed = changes(recorded.definition, self.definition, Progress.of(past or ()))
+        if (changed and past is None) or any(one.is_reached is not False for one in changed):
+            texts = tuple(one.text if past is None else str(one) for one in changed)
+            versions = version_of(recorded.definition), version_of(self.definition)
+            raise RunDefinitionChanged(recorded.opened.run_id, texts, self.kind, versions)
 
     # --- parts ---
 

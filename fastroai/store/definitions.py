@@ -16,6 +16,12 @@ def kind_of(definition: JsonValue) -> Literal["pipeline", "graph"]:
     return "graph" if is_graph else "pipeline"
 
 
+def version_of(definition: JsonValue) -> str | None:
+    """The version that its author has named."""
+    version = definition.get("version") if isinstance(definition, dict) else None
+    return version if isinstance(version, str) else None
+
+
 def steps_in(definition: JsonValue) -> Mapping[str, JsonValue]:
     """The steps of a definition, by id."""
     steps = definition.get("steps") if isinstance(definition, dict) else None

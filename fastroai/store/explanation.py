@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final, TypeAlias, assert_never
 
+from pydantic import JsonValue
+
 from fastroai.runtime.facts import (
     AnswerGiven,
     AnyFact,
@@ -40,7 +42,7 @@ from fastroai.runtime.facts import (
     WaitStarted,
 )
 from fastroai.store.attempts import StepAttempt
-from fastroai.store.definitions import kind_of
+from fastroai.store.definitions import kind_of, version_of
 
 LEAST_WAIT: Final = 0.1
 """Seconds; where requests have waited for less before they went out, that is not worth a word."""
@@ -157,7 +159,13 @@ def _sentences(
 
 def _opened(entry: RunStarted) -> str:
     source = f", forked from {entry.forked_from!r}" if entry.forked_from else ""
-    return f"run {entry.run_id!r} of {kind_of(entry.definition)} {entry.pipeline!r} began{source}"
+    what = f"{kind_of(entry.definition)} {entry.pipeline!r}{_version(entry.definition)}"
+    return f"run {entry.run_id!r} of {what} began{source}"
+
+
+def _version(definition: JsonValue) -> str:
+    version = version_of(definition)
+    return "" if version is None else f" (version {version!r})"
 
 
 def _resumed(entry: RunResumed, running: Iterable[str], interrupted: _Interrupted) -> str:
@@ -165,7 +173,7 @@ def _resumed(entry: RunResumed, running: Iterable[str], interrupted: _Interrupte
     found = f"; its process had died or stopped in {stopped}" if stopped else ""
     given = f"; inputs given anew: {', '.join(entry.inputs)}" if entry.inputs else ""
     changed = (
-        f"; the {kind_of(entry.definition)} had changed, and it was resumed by force"
+        f"; the {kind_of(entry.definition)} had changed{_version(entry.definition)}"
         if entry.definition
         else ""
     )

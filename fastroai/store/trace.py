@@ -49,7 +49,7 @@ from fastroai.runtime.facts import (
     WaitStarted,
 )
 from fastroai.store.attempts import Attempts, StepAttempt
-from fastroai.store.definitions import kind_of
+from fastroai.store.definitions import kind_of, version_of
 from fastroai.store.entries import check_format, decode_entry, encode_entry, located
 from fastroai.store.explanation import explain
 from fastroai.store.step_summaries import StepSummary, summarize
@@ -142,6 +142,11 @@ class RunTrace:
     def kind(self) -> Literal["pipeline", "graph"]:
         """What it is a run of."""
         return kind_of(self.opened.definition)
+
+    @property
+    def version(self) -> str | None:
+        """The version of the pipeline or graph, as it last was, if its author has named it."""
+        return version_of(self.definition)
 
     @property
     def started_at(self) -> datetime:

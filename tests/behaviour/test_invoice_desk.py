@@ -179,6 +179,11 @@ def ids_of(news: list[News]) -> list[str]:
     return [one.id for one in news if one.id is not None]
 
 
+def last_id(news: list[News]) -> str | None:
+    """As a browser sends it, which may have had no fact yet."""
+    return (ids_of(news) or [None])[-1]
+
+
 async def until_text(worker: Worker, path: str, after: str | None = None) -> list[News]:
     """Read until the draft is being written, and leave."""
     seen = []
@@ -194,8 +199,7 @@ async def until_ended(worker: Worker, path: str, after: str | None = None) -> li
     seen: list[News] = []
     async with asyncio.timeout(PATIENCE):
         while not (seen and seen[-1].data["status"] in ("finished", "failed", "cancelled")):
-            last = ids_of(seen)[-1] if ids_of(seen) else after
-            seen += await worker.all_news(path, last)
+            seen += await worker.all_news(path, last_id(seen) or after)
     return seen
 
 
@@ -277,6 +281,8 @@ async def test_a_repeated_upload_is_the_same_invoice_and_another_text_is_refused
     await here.put("bea/invoices/1")
     await here.all_news("bea/invoices/1")
     assert sent(provider) == (2, 1)
+    (line,) = await there.get("bea/invoices")
+    assert (line["number"], line["status"]) == ("1", "finished")
     again = await there.put("bea/invoices/1")
     assert (again.status_code, again.json()["status"]) == (200, "finished")
     other = await there.put("bea/invoices/1", DOUBTFUL)
@@ -302,14 +308,14 @@ async def test_a_browser_that_reconnects_misses_nothing_and_hears_nothing_twice(
     hanging_draft(provider)
     await here.put("dora/invoices/1")
     first = await until_text(here, "dora/invoices/1")
-    second = await until_text(there, "dora/invoices/1", ids_of(first)[-1])
+    second = await until_text(there, "dora/invoices/1", last_id(first))
     assert (text_in(first), text_in(first + second)) == ("Dear Acm", "Dear Acm"), (
         "the other worker has the text"
     )
     await there.post("dora/invoices/1/cancel")
-    third = await there.all_news("dora/invoices/1", ids_of(first)[-1])
-    await there.post("dora/invoices/1/resume")
-    fourth = await until_ended(here, "dora/invoices/1", ids_of(third)[-1])
+    third = await there.all_news("dora/invoices/1", last_id(first + second))
+    assert (await there.post("dora/invoices/1/resume")).status_code == 202
+    fourth = await until_ended(here, "dora/invoices/1", last_id(third))
     whole = await there.all_news("dora/invoices/1")
     assert ids_of(first + second + third + fourth) == ids_of(whole)
     assert text_in(first + second + third + fourth) == text_in(whole)
@@ -338,17 +344,18 @@ async def test_a_run_is_cancelled_through_any_worker_and_goes_on_later(
     await here.put("fay/invoices/1")
     before = await until_text(here, "fay/invoices/1")
     assert (await there.post("fay/invoices/1/cancel")).status_code == 202
-    after = await here.all_news("fay/invoices/1", ids_of(before)[-1])
+    after = await here.all_news("fay/invoices/1", last_id(before))
     assert after[-1].data["status"] == "cancelled"
     (*_, draft) = await provider.ledger.wait_for(3, state="finished")
     assert draft.client_disconnected, "the provider need not write the rest"
 
     assert (await there.post("fay/invoices/1/resume")).status_code == 202
-    news = await until_ended(there, "fay/invoices/1", ids_of(after)[-1])
+    news = await until_ended(there, "fay/invoices/1", last_id(after))
     assert news[-1].data["status"] == "finished"
     assert sent(provider) == (2, 2), "what was read before is not read again"
     refused = await here.post("fay/invoices/1/cancel")
     assert (refused.status_code, refused.json()["detail"]) == (409, "the invoice is finished")
+    assert (await here.post("fay/invoices/1/resume")).status_code == 409
 
 
 async def test_a_summary_ends_when_its_reader_leaves(
@@ -433,7 +440,7 @@ async def test_a_doubtful_invoice_waits_for_a_person_and_goes_on_with_the_answer
     perhaps = await there.post(path, {"value": "perhaps", "reviewer": "Mia"})
     assert (perhaps.status_code, "is not what it asks for" in perhaps.json()["detail"]) == (422, True)
     assert (await there.post(path, {"value": False, "reviewer": "Mia"})).status_code == 202
-    after = await until_ended(here, "ida/invoices/1", ids_of(news)[-1])
+    after = await until_ended(here, "ida/invoices/1", last_id(news))
     assert "We do not pay it." in text_in(after)
     assert sent(provider) == (2, 1)
     assert (await here.post(path, {"value": True, "reviewer": "Ben"})).status_code == 409
@@ -450,7 +457,7 @@ async def test_an_answer_from_the_command_line_is_found_by_the_workers(
     place = ["--reviewer", "Mia", "--store", str(tmp_path / "runs.db")]
     given = await asyncio.to_thread(subprocess.run, [*command, *place], cwd=ROOT, capture_output=True)
     assert given.returncode == 0, given.stderr
-    after = await until_ended(there, "jon/invoices/1", ids_of(news)[-1])
+    after = await until_ended(there, "jon/invoices/1", last_id(news))
     assert "We pay it." in text_in(after)
 
 
@@ -464,7 +471,7 @@ async def test_a_worker_that_is_killed_loses_nothing_and_nothing_is_paid_for_twi
     hanging_draft(provider)
     await here.put("kim/invoices/1")
     before = await until_text(there, "kim/invoices/1")
-    following = asyncio.create_task(there.all_news("kim/invoices/1", ids_of(before)[-1]))
+    following = asyncio.create_task(there.all_news("kim/invoices/1", last_id(before)))
     here.kill()
     own_workers.append(anew := Worker(tmp_path, provider))  # recovers at its start
     after = await following

@@ -222,6 +222,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         "pipeline has changed since run 'r' was started:\n  - step 'a' is new\n  - step 'b' was removed\n",
     ),
     (RunDefinitionChanged("r", ("entry is 'b'",), "graph"), "Resume it with the graph as it was, or take"),
+    (RunDefinitionChanged("r", ("entry is 'b'",), "graph", ("1", None)), "(version 1, now unnamed):"),
     (
         RunCorrupt("r", 3, "it is not JSON"),
         "entry 3 of run 'r' cannot be read: it is not JSON. Start a new run; Run",

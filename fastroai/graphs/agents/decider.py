@@ -13,9 +13,11 @@ from pydantic import BaseModel, Field, create_model
 from fastroai.agent import ChatResponse
 from fastroai.calls.call import AgentCall, AgentLike
 from fastroai.calls.stream import ChatStream
+from fastroai.errors import ConfigurationError
 from fastroai.graphs.conversation.markers import told_in_full
 from fastroai.graphs.machine.routing import Choice
 from fastroai.graphs.setup import GraphSetup
+from fastroai.human.asking import Halted
 from fastroai.runtime.failures import stops
 from fastroai.steps import BaseStep, StepContext
 from fastroai.tracing.attributes import error_summary
@@ -56,12 +58,18 @@ async def decide(
 
     A call that fails, after its retries, gives the fallback, and says why. What stops more than this node
     is raised: a budget set above it, the end of the run.
+
+    Raises:
+        ConfigurationError: the decider asks people.
     """
     targets = tuple(candidate.target for candidate in candidates)
     asked = _Choosing(decider, _choice_of(targets))
     prompt = _prompt(goal, node, output, candidates)
     try:
         response = await context.run(asked, prompt, message_history=(), name="decide")
+    except Halted:
+        expected = "an agent that asks no people, as a choice cannot wait; ask in the node before it"
+        raise ConfigurationError("decider", decider, expected) from None
     except Exception as error:
         if stops(context.scope.parent, error):
             raise

@@ -253,6 +253,44 @@ async def test_a_tool_of_an_agent_asks_and_the_model_is_not_asked_again(
     assert len(server.ledger.entries) == result.usage.request_count == 2
 
 
+async def test_a_tool_that_asks_cuts_no_other_one_off(server: ModelServer, model: Model) -> None:
+    served, asked = threading.Event(), threading.Event()
+
+    def answer(request: ServedRequest) -> Reply:
+        if request.prompt == "inner":
+            served.set()
+            asked.wait(10)
+            return Reply("advice")
+        if request.tool_results:
+            return Reply(" & ".join(one.text for one in request.tool_results))
+        return Reply(tool_calls=(ToolCall("confirm", {}), ToolCall("research", {})))
+
+    server.rule(None, answer)
+    inner = FastroAgent(model, name="inner")
+
+    @step
+    async def ask(ctx: StepContext[Any]) -> str:
+        async def confirm() -> str:
+            await asyncio.to_thread(served.wait, 10)
+            try:
+                return await ctx.ask("sure?")
+            finally:
+                asked.set()
+
+        async def research() -> str:
+            return str((await inner.run("inner")).output)
+
+        return str((await ctx.run(FastroAgent(model, tools=[confirm, research]), "go")).output)
+
+    store = MemoryRunStore()
+    paused = await desk(ask).execute(run_id="r", store=store)
+    assert paused.usage.unmeasured_requests == 0
+    answers = {paused.questions[0].id: "yes"}
+    result = await desk(ask).resume("r", store=store, answers=answers)
+    assert result.output == ["yes & advice", "done"]
+    assert len(server.ledger.entries) == result.usage.request_count == 3
+
+
 async def test_a_sync_step_asks_too(store: Any) -> None:
     @step
     def ask(ctx: StepContext[Any]) -> int:

@@ -448,6 +448,20 @@ async def end(ctx: StepContext[Any]) -> str:
     return "end"
 
 
+async def test_the_decider_of_a_graph_cannot_wait_for_people(server: ModelServer) -> None:
+    calls(server, CALL)
+    graph = Graph(
+        "desk",
+        nodes={"begin": again, "end": end, "other": end},
+        edges=[Edge("begin", "end", "llm_decide"), Edge("begin", "other", "llm_decide", fallback=True)],
+        decider=clerk(server.model(CHAT)),
+    )
+    result = await graph.run({}, run_id="r", store=MemoryRunStore())
+    assert (result.status, DONE) == ("failed", {})
+    assert isinstance(result.error, ConfigurationError)
+    assert "an agent that asks no people" in str(result.error)
+
+
 # --- without a store, without a run ---
 
 

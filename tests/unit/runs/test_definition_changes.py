@@ -98,4 +98,4 @@ CHANGED: list[tuple[Pipeline[Any, Any], Pipeline[Any, Any], tuple[str, ...]]] = 
 def test_each_change_is_a_line(
     before: Pipeline[Any, Any], now: Pipeline[Any, Any], expected: tuple[str, ...]
 ) -> None:
-    assert changes(before.definition, now.definition) == expected
+    assert tuple(one.text for one in changes(before.definition, now.definition)) == expected
