@@ -32,7 +32,8 @@ desk: $(VENV)/demo.stamp ## the invoice service of the FastAPI guide, on http://
 
 test: check unit docs ## everything that CI runs: format, lint, types, layers, tests, docs
 
-quick: check single ## before each commit: the checks, and the tests of single modules but the slow ones
+quick: $(VENV)/dev.stamp ## before each commit: the checks, and beside them the tests of single modules but the slow ones
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line check single
 
 single: $(VENV)/dev.stamp ## the tests of single modules but the slow ones
 	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=quick -m 'not slow' tests/unit

@@ -6,29 +6,39 @@ moment at which 90 % of the budget is spent until the last answer is there that 
 last few requests go one by one and take most of that time, until 99 % of it is spent. The bare alternative is
 the same without a budget, over the same spending. Answers take the longer, the more tokens they have, and
 have up to as many as their `max_tokens`; what is reserved for one is `bound ÷ spent` times the average.
+
+Agents that set no `max_tokens`: 50 at once, in virtual time, on three times what they cost, beside the same
+without a budget. Cold, nothing is known of their answers; warm, they have had 20 requests before.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from itertools import pairwise, product
+from typing import get_args
 
+import httpx2
+from httpx2 import MockTransport, Request, Response
+from openai import AsyncOpenAI
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
 
 from benchmarks.measure import Row, Run, medians
 from fastroai.agent import FastroAgent
 from fastroai.errors import CostBudgetExceeded
 from fastroai.records import RequestRecord, Tokens
-from fastroai.runtime import Scope, admit
+from fastroai.runtime import BudgetScope, Scope, admit, budget_scope
 from fastroai.testing import ModelServer, Reply, Usage
 from fastroai.usage import Budget, CostCalculator, RequestBound
-from fastroai.usage.budget import ModelFallback
+from fastroai.usage.budget import Admission, ModelFallback
 from fastroai.usage.flat_prices import FlatPrices
 from fastroai.usage.limits import limits_of
 from tests.support.virtual_time import VirtualTimeLoop
@@ -49,7 +59,25 @@ class Terms:
     provider: str = "openai"
     is_local: bool = False
     streamed: bool = False
+    is_request: bool = True
     priced: bool = True
+    is_flexible: bool = False
+    expected_usd: None = None
+    expected_tokens: None = None
+
+    async def prepare_bound(self) -> None:
+        """It is there."""
+
+    async def prepare_expectation(self) -> None:
+        """There is none."""
+
+    def shortened(self, output_tokens: int) -> Terms:
+        """The same: its length is what it is."""
+        return self
+
+    def sharing(self, *, usd: Decimal | None, tokens: int | None) -> Terms:
+        """The same: it needs what it asks for."""
+        return self
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Terms | None:
         """The same with the longest answer that so much pays for."""
@@ -356,8 +384,126 @@ def _spree_of(ratio: float | None) -> Callable[[bool], Spree]:
     return lambda limited: Spree(most, min(most / 400 - 1, 0.9), limited)
 
 
+# --- agents that set no max_tokens ---
+
+MODELS = ("gpt-5-mini", "gpt-4.1-mini")
+
+
+@dataclass
+class Crowd:
+    """Agents that ask at once, of a model whose answers take the longer, the more tokens they have."""
+
+    model: str
+    agents: int = 50
+    lengths: list[int] = field(default_factory=list)
+    """Tokens of the answers to come."""
+    seconds: float = 0.0
+    in_flight: int = 0
+    most_in_flight: int = 0
+    most_reserved: Decimal = Decimal(0)
+    """US dollars."""
+    limit_usd: Decimal = Decimal(0)
+    scope: BudgetScope | None = None
+
+    def __post_init__(self) -> None:
+        client = AsyncOpenAI(
+            api_key="none",
+            max_retries=0,
+            http_client=httpx2.AsyncClient(transport=MockTransport(self._answer)),
+        )
+        model = OpenAIChatModel(self.model, provider=OpenAIProvider(openai_client=client))
+        self.agent: FastroAgent[object, str] = FastroAgent(model)
+
+    async def _answer(self, request: Request) -> Response:
+        asked = json.loads(request.content)
+        most = asked.get("max_completion_tokens") or 128_000
+        wants = self.lengths[int(asked["messages"][-1]["content"].split()[-2])]
+        self._look()
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        await asyncio.sleep(0.5 + min(wants, most) / 100)
+        self.in_flight -= 1
+        reason, tokens = ("length", most) if wants > most else ("stop", wants)
+        message = {"role": "assistant", "content": "word"}
+        usage = {"prompt_tokens": 40, "completion_tokens": tokens, "total_tokens": 40 + tokens}
+        choice = {"index": 0, "finish_reason": reason, "message": message}
+        answer = {"id": "a", "object": "chat.completion", "created": 1, "model": self.model}
+        return Response(200, json={**answer, "service_tier": "default", "choices": [choice], "usage": usage})
+
+    def _look(self) -> None:
+        """How much is reserved now."""
+        if self.scope is not None and (left := self.scope.remaining.usd) is not None:
+            reserved = self.limit_usd - self.scope.usage.committed_usd - left
+            self.most_reserved = max(self.most_reserved, reserved)
+
+    async def ask(self, count: int, budget: Budget) -> Decimal:
+        """So many at once, whose answers have 60 to 290 tokens. Returns what they cost."""
+        self.lengths = [60 + 230 * number // (count - 1) for number in range(count)]
+        random.Random(7).shuffle(self.lengths)
+        started, self.limit_usd = asyncio.get_running_loop().time(), budget.usd or Decimal(0)
+        async with budget_scope(budget) as self.scope:
+            prompts = (f"Summarise what ticket number {number} says" for number in range(count))
+            await asyncio.gather(*map(self.agent.run, prompts))
+        self.seconds = asyncio.get_running_loop().time() - started
+        cost_usd = self.scope.usage.cost_usd
+        assert budget.usd is None or budget.admission == "expected" or cost_usd <= budget.usd
+        return cost_usd
+
+
+async def crowded(
+    model: str, usd: Decimal | None, *, warm: bool, admission: Admission
+) -> tuple[Crowd, Decimal]:
+    crowd = Crowd(model)
+
+    async def main() -> Decimal:
+        if warm:
+            await crowd.ask(20, Budget(usd=1_000))
+            crowd.most_reserved, crowd.most_in_flight = Decimal(0), 0
+        limit = Budget(requests=10_000) if usd is None else Budget(usd=usd, admission=admission)
+        return await crowd.ask(crowd.agents, limit)
+
+    def run() -> Decimal:
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            return runner.run(main())
+
+    return crowd, await asyncio.to_thread(run)
+
+
+async def agents_at_once() -> AsyncIterator[Row]:
+    for model in MODELS:
+        await crowded(model, None, warm=False, admission="bound")  # tokenizers are loaded
+    for model, admission in product(MODELS, get_args(Admission)):
+        bare, cost = await crowded(model, None, warm=False, admission="bound")
+        for warm, aim in ((False, 1.5), (True, 1.2)):
+            ours, spent = await crowded(model, cost * 3, warm=warm, admission=admission)
+            what = f"50 agents on 3 times their cost, {model}, {admission}, {'warm' if warm else 'cold'}"
+            slower, reserved = ours.seconds / bare.seconds, float(ours.most_reserved / spent)
+            yield Row(
+                f"{what}; {ours.most_in_flight} in flight, spent {float(spent / cost):.2f} of their cost",
+                f"{ours.seconds:.2f} s",
+                f"{bare.seconds:.2f} s",
+                slower,
+                f"≤ {aim}",
+                slower <= aim,
+            )
+            if warm:
+                aimed = admission == "expected"
+                yield Row(
+                    "  … reserved ÷ spent",
+                    f"{reserved:.2f}",
+                    aim="≤ 1.6" if aimed else "",
+                    met=reserved <= 1.6 if aimed else None,
+                )
+
+
 def _microseconds(seconds: float) -> str:
     return f"{seconds * 1e6:,.1f} µs" if seconds < 1e-3 else f"{seconds * 1e6:,.0f} µs"
 
 
-BENCHMARKS = (admission_and_settlement, admission_in_line, agent_run_with_budget, parallelism_left)
+BENCHMARKS = (
+    admission_and_settlement,
+    admission_in_line,
+    agent_run_with_budget,
+    parallelism_left,
+    agents_at_once,
+)

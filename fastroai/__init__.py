@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from fastroai.pipelines import step as step
     from fastroai.runtime import DEFAULT_RETRY as DEFAULT_RETRY
     from fastroai.runtime import BudgetRefused as BudgetRefused
+    from fastroai.runtime import BudgetWaiting as BudgetWaiting
     from fastroai.runtime import BudgetWarning as BudgetWarning
     from fastroai.runtime import CircuitBreaker as CircuitBreaker
     from fastroai.runtime import FailureClass as FailureClass
@@ -204,6 +205,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         ),
         ".runtime": (
             "BudgetRefused",
+            "BudgetWaiting",
             "BudgetWarning",
             "CircuitBreaker",
             "DEFAULT_RETRY",

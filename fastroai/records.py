@@ -198,6 +198,9 @@ class RequestRecord:
     finish_reason: str | None = None
     cut: bool = False
     """Whether its answer broke off before its end, as far as the provider lets one know."""
+    lowered_to: int | None = None
+    """The `max_tokens` that budgets or spend limits could pay for, where the request was sent with less than
+    it asked for; else `None`."""
     error: str | None = None
     """What went wrong, for a request that gave no usable response, or none that says what it used."""
 
@@ -222,6 +225,11 @@ class RequestRecord:
     def unpriced(self) -> bool:
         """Whether its usage is known, but not a price for all of it."""
         return self.outcome == "settled" and not self.cost_complete
+
+    @property
+    def was_cut_short(self) -> bool:
+        """Whether its answer is only as long as budgets or spend limits could pay for."""
+        return self.lowered_to is not None and self.finish_reason == "length"
 
     @property
     def is_doubtful(self) -> bool:

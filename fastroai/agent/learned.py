@@ -1,9 +1,10 @@
-"""What an agent's last calls were like: what a quote expects of the next one."""
+"""What an agent's last calls and requests were like: what quotes and budgets expect of the next ones."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 CALLS_REMEMBERED: Final = 50
 """Of each model that an agent asks."""
 MODELS_REMEMBERED: Final = 16
+REQUESTS_REMEMBERED: Final = 50
+"""Of each model, under budgets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +90,71 @@ class Learned:
             input_tokens=round(sum(call.input_tokens for call in calls) / count),
             output_tokens=round(sum(call.output_tokens for call in calls) / count),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PastRequest:
+    """One request under a budget whose answer came to its end."""
+
+    output_tokens: int
+    tokens: int
+    cost_usd: Decimal
+    bound_tokens: int
+    """Tokens that a request with this answer could have had at most, by what bounded its input."""
+    bound_usd: Decimal
+    """US dollars that it could have cost at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsualRequest:
+    """What some past requests tell of the next one."""
+
+    longest_answer: int
+    """Tokens that few answers exceed: those of the longest of n answers, and one n-th more."""
+    output_tokens: int
+    """The mean, rounded up."""
+    share_of_usd: Decimal
+    """What they cost, as a share of what they could have cost with the same answers."""
+    share_of_tokens: Decimal
+
+    @classmethod
+    def of(cls, requests: Collection[PastRequest]) -> UsualRequest:
+        """What these tell."""
+        count = len(requests)
+        output = sum(request.output_tokens for request in requests)
+        longest = max(request.output_tokens for request in requests)
+        bound_usd = exact_sum(request.bound_usd for request in requests)
+        bound_tokens = sum(request.bound_tokens for request in requests)
+        tokens = sum(request.tokens for request in requests)
+        cost_usd = exact_sum(request.cost_usd for request in requests)
+        return cls(
+            # The next one of n + 1 is the longest of all with a chance of 1 in n + 1.
+            longest_answer=-(-longest * (count + 1) // count),
+            output_tokens=-(-output // count),
+            share_of_usd=ratio(cost_usd, bound_usd) if bound_usd else Decimal(1),
+            share_of_tokens=ratio(tokens, bound_tokens) if bound_tokens else Decimal(1),
+        )
+
+
+@dataclass(slots=True)
+class PastRequests:
+    """The last requests of one agent under budgets, by model. Safe to use from several threads."""
+
+    _requests: dict[str, deque[PastRequest]] = field(default_factory=dict)
+    _usual: dict[str, UsualRequest] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, model: str, request: PastRequest) -> None:
+        """Remember a request."""
+        with self._lock:
+            if model not in self._requests:
+                if len(self._requests) >= MODELS_REMEMBERED:
+                    oldest = next(iter(self._requests))
+                    del self._requests[oldest], self._usual[oldest]
+                self._requests[model] = deque(maxlen=REQUESTS_REMEMBERED)
+            self._requests[model].append(request)
+            self._usual[model] = UsualRequest.of(self._requests[model])
+
+    def usual(self, model: str) -> UsualRequest | None:
+        """What its requests are usually like; `None` if there was none."""
+        return self._usual.get(model)

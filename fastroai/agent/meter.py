@@ -6,6 +6,7 @@ from typing import Protocol
 
 from pydantic_ai.models import Model
 
+from fastroai.agent.learned import PastRequests
 from fastroai.usage import CostCalculator, ModelFallback
 
 
@@ -13,6 +14,8 @@ class Meter(Protocol):
     """A `Metered`, as the runs and requests that it makes see it."""
 
     calculator: CostCalculator
+    past_requests: PastRequests
+    """What the requests of its agent were like."""
 
     def fallback_model(self, fallback: ModelFallback) -> Model:
         """The model to step down to when the budget runs low."""

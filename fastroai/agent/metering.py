@@ -47,13 +47,14 @@ from pydantic_ai.tools import ToolDefinition
 from fastroai.agent import batches
 from fastroai.agent.agent_run import AgentRun, agent_run_of
 from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, REQUEST_RETRY_DELAY
+from fastroai.agent.learned import PastRequests
 from fastroai.agent.models import ModelCache, note_loop, providers_of
 from fastroai.agent.replay import KnownResponse, RequestOnRecord, execute_tool
 from fastroai.agent.request_attempt import RequestAttempt
 from fastroai.agent.request_terms import BatchTerms, CompactionTerms, Terms, rejects_answer
 from fastroai.agent.unanswered import Unanswered, continued_job, current_plain_run, works_on
 from fastroai.agent.unmetered import refuse_in_runs, refuse_session
-from fastroai.errors import CircuitOpenError, ConfigurationError
+from fastroai.errors import BudgetExceeded, CircuitOpenError, ConfigurationError
 from fastroai.runtime import (
     NO_RETRIES_USED,
     Retry,
@@ -113,6 +114,7 @@ class Metered(AbstractCapability[Any]):
         super().__init__()
         self.calculator = calculator_of(cost_calculator)
         self.request_retries = request_retries
+        self.past_requests = PastRequests()
         self.unanswered = Unanswered()
         self._metered: tuple[_Known, ...] = ()
         self.models = ModelCache()
@@ -415,7 +417,10 @@ class MeteredModel(OwnedModel):
         on_record = self._on_record(scope, terms)
         if on_record is not None and (known := on_record.replay()) is not None:
             return self._replayed(known, terms)
+        if on_record is not None and on_record.cut_at is not None:
+            terms = terms.longer_than(on_record.cut_at)
         before: Retry | None = None
+        beginning: ModelResponse | None = None
         while True:
             attempt = self._attempt(scope, terms, run, before, on_record)
             try:
@@ -424,9 +429,15 @@ class MeteredModel(OwnedModel):
                 else:
                     async with self._span(scope.tracer, attempt) as trace_id:
                         response = await self._send(attempt, trace_id)
-                if attempt.charge is not None:
-                    await attempt.check_whole(response)
-                return response
+                if attempt.lowered_to is None or not attempt.leave_beginning(response):
+                    if attempt.charge is not None:
+                        await attempt.check_whole(response)
+                    return response
+                terms, beginning, before = terms.longer_than(attempt.lowered_to), response, None
+            except BudgetExceeded as stop:
+                if stop.partial_response is None:
+                    stop.partial_response = beginning
+                raise
             except Exception as error:
                 before = await self._wait_or_raise(attempt, error)
 

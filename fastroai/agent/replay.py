@@ -79,6 +79,8 @@ class RequestOnRecord:
     """Whether it asks again for what the response before it was to give."""
     used: RetriesUsed = field(default_factory=RetriesUsed)
     """Attempts at it that are on record and brought no response."""
+    cut_at: int | None = None
+    """The `max_tokens` that were sent for an answer on record which was cut there, as budgets had no more."""
     _asked: Asked = None
     _id: str = ""
 
@@ -126,7 +128,9 @@ class RequestOnRecord:
             return KnownResponse(self._response(run, last.response), last.charge, last.request.call)
         last.charge.mark("retried")  # now
         for exchange in found:
-            if exchange.has_ended:
+            if exchange.charge.record.was_cut_short:
+                self.cut_at = exchange.charge.record.lowered_to
+            elif exchange.has_ended:
                 self.used = self.used.after(_failure_of(exchange))
         return None
 

@@ -51,6 +51,8 @@ class RequestAttempt:
     stream: StreamedResponse | None = None
     charge: Charge | None = None
     permit: RequestPermit | None = None
+    lowered_to: int | None = None
+    """Its `max_tokens`, where budgets or spend limits could pay for no more."""
     held_back: bool = False
     """Whether a provider limit or a circuit breaker could hold it back."""
     sent: bool = True
@@ -83,8 +85,6 @@ class RequestAttempt:
 
     async def admit(self) -> Reservation[Terms]:
         """Wait until it may go out; then it is perhaps another request than was asked for."""
-        if self.scope.account is not None or self.scope.ceilings:
-            await self.terms.prepare_bound()
         breaker = None if self.run is None else self.run.circuit_breaker
         # What providers allow in a minute does not count batches: see BATCH_LIMITS in usage/facts/billing.py.
         if self.terms.kind == "batch" or (breaker is None and not self.scope.provider_limits):
@@ -92,6 +92,8 @@ class RequestAttempt:
         else:
             self.reservation = await self._admit_in_turn(breaker)
         self.terms, self.reservation.describe = self.reservation.terms, self._unheard
+        if self.reservation.short is not None and self.terms.settings is not None:
+            self.lowered_to = self.terms.settings.get("max_tokens")
         admitted = perf_counter()
         self.waited_ms = (admitted - self.started) * 1000
         self.started_at, self.started = datetime.now(UTC), admitted
@@ -184,9 +186,10 @@ class RequestAttempt:
         else:
             if self.scope.step_id is not None:
                 self.scope.note_answer()
-            self.charge = self.reservation.settle(self._record("settled", response=response, cost=cost))
-            if self.reservation.is_limited and self.terms.kind != "compaction":  # else nobody asks for bounds
-                self.terms.note_input(response.usage.input_tokens)
+            record = self._record("settled", response=response, cost=cost)
+            if self.reservation.is_limited and self.terms.kind != "compaction":  # else nobody asks for it
+                self.terms.learn(record)  # before others are let go, which can do with less then
+            self.charge = self.reservation.settle(record)
             if self.run is not None and self.terms.kind != "compaction":
                 self.run.last = self.charge
         self._tell_of(cost, response.provider_url, measured=measured)
@@ -277,6 +280,13 @@ class RequestAttempt:
         """Its scope ends, and whoever read the stream has not closed it: charge it now."""
         assert self.stream is not None
         self.abandon(self.stream.get(), None)
+
+    def leave_beginning(self, response: ModelResponse) -> bool:
+        """Whether the answer is but the beginning that budgets could pay for, and is asked for once more."""
+        if self.lowered_to is None or response.finish_reason != "length" or not self.terms.is_asked_again:
+            return False
+        self.mark_retried()
+        return True
 
     async def check_paid(self, response: ModelResponse) -> None:
         """Raise the stop of a budget that could pay for no more than the beginning of an answer."""
@@ -407,6 +417,7 @@ class RequestAttempt:
             finish_reason=response.finish_reason if response else None,
             cut=response is not None
             and is_cut(response, streamed=self.terms.streamed, model=self.terms.wrapped),
+            lowered_to=self.lowered_to,
             error=error,
         )
 

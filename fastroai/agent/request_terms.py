@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import ClassVar, Literal, Self
+from math import ceil
+from typing import ClassVar, Final, Literal, Self
 
 from pydantic_ai.messages import (
     ModelMessage,
@@ -20,7 +23,9 @@ from pydantic_ai.models import (
 )
 from pydantic_ai.settings import ModelSettings
 
+from fastroai.agent.learned import PastRequest, UsualRequest
 from fastroai.agent.meter import Meter
+from fastroai.records import EXACT, RequestRecord
 from fastroai.usage import (
     ModelFallback,
     RequestBound,
@@ -30,10 +35,25 @@ from fastroai.usage import (
 )
 from fastroai.usage.bounds import note_input
 from fastroai.usage.facts.allowances import COMPACTION_PROMPT
+from fastroai.usage.facts.billing import FREE_COUNTS
 from fastroai.usage.facts.finish_reasons import LOCAL_PROVIDERS
 from fastroai.usage.facts.regions import asked_geography
 
+logger = logging.getLogger("fastroai.agent")
+
 RequestKind = Literal["answer", "batch", "compaction"]
+
+SHORTEST_SHARE: Final = 200
+"""Tokens of an answer that is worth asking for, of an agent of which no answer is known yet."""
+LONGER: Final = 4
+"""How many times as long an answer may be that is asked for after one was cut; or where none is asked for
+again, or there is room, as the longest known one is expected to be."""
+USUAL_ANSWER: Final = 1_000
+"""Tokens that are expected of an answer that may have more, of an agent of which none is known yet."""
+COUNTED_WITHIN: Final = 5.0
+"""Seconds for which a provider may take to count the input of a request."""
+MARGIN: Final = Decimal("1.25")
+"""What is expected of a request, by the mean of those before it."""
 
 
 @dataclass
@@ -47,6 +67,10 @@ class Terms:
     parameters: ModelRequestParameters
     streamed: bool
     known_bound: RequestBound | None = None
+    cut_at: int | None = None
+    """The `max_tokens` of an earlier answer that was cut there, as budgets could pay for no more."""
+    counted_input: int | None = None
+    """Tokens of its input, by the provider, which may count a little less than it bills."""
     model: str = field(init=False)
     """The model that is asked."""
     provider: str = field(init=False)
@@ -112,12 +136,6 @@ class Terms:
     def _given(self, setting: str) -> object:
         return {**(self.wrapped.settings or {}), **(self.settings or {})}.get(setting)
 
-    def note_input(self, input_tokens: int) -> None:
-        """Remember what was reported for its input, which bounds requests that begin alike."""
-        note_input(
-            self.meter.calculator, self.wrapped, self.messages, self.settings, self.parameters, input_tokens
-        )
-
     def counted_again(self) -> Self:
         """The same with a lower bound, if what was reported meanwhile gives one; else itself."""
         again = replace(self, known_bound=None)
@@ -125,14 +143,153 @@ class Terms:
         return again if now is not None and (before is None or now < before) else self
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
-        """The same with the longest answer that so much pays for; `None` if there is none."""
+        """The same with the longest answer that so much pays for; `None` if there is none.
+
+        There is none either that is no longer than an answer which was cut.
+        """
         bound = self.bound.lowered(usd=usd, tokens=tokens)
         if bound is self.bound:
             return self
-        if bound is None or bound.output_tokens is None:
+        if bound is None or bound.output_tokens is None or bound.output_tokens <= (self.cut_at or 0):
             return None
-        settings: ModelSettings = {**(self.settings or {}), "max_tokens": bound.output_tokens}
+        return self._bounded_by(bound)
+
+    def shortened(self, output_tokens: int) -> Self:
+        """The same with an answer of at most so many tokens, as far as the provider lets one say that."""
+        return self._bounded_by(self.bound.shortened(output_tokens))
+
+    def _bounded_by(self, bound: RequestBound) -> Self:
+        if bound is self.bound:
+            return self
+        settings: ModelSettings = {**(self.settings or {}), "max_tokens": bound.output_tokens or 0}
         return replace(self, settings=settings, known_bound=bound)
+
+    @property
+    def is_asked_again(self) -> bool:
+        """Whether its answer is asked for once more, if it is cut where a budget could pay for no more.
+
+        A consumer has read what a stream has brought, and batches and background responses take their time.
+        """
+        return (
+            self.kind == "answer"
+            and not self.streamed
+            and self.cut_at is None
+            and not self._given("openai_background")
+        )
+
+    def longer_than(self, output_tokens: int) -> Self:
+        """The same, for an answer that was cut at so many tokens."""
+        return replace(self, cut_at=output_tokens)
+
+    @property
+    def is_flexible(self) -> bool:
+        """Whether its answer can be limited."""
+        return self.kind != "compaction" and self.bound.least_output_tokens is not None
+
+    @property
+    def enough(self) -> int | None:
+        """Tokens of an answer with which it can do, if others need the rest; `None` if it needs all of it.
+
+        It is what the agent's last answers say. If none is known, it is what the request says, and where it
+        says nothing, a little, if an answer that is cut is asked for again.
+        """
+        if self.bound.least_output_tokens is None or not self.is_flexible:
+            return None
+        if self.cut_at is not None:
+            return LONGER * self.cut_at
+        if (usual := self.usual) is not None:
+            return usual.longest_answer * (1 if self.is_asked_again else LONGER)
+        says_nothing = not self._given("max_tokens") and self.is_asked_again
+        return self.bound.least_output_tokens + SHORTEST_SHARE if says_nothing else None
+
+    @property
+    def usual(self) -> UsualRequest | None:
+        """What the last requests of the agent to this model were like; `None` if there was none."""
+        return self.meter.past_requests.usual(self._asked_model)
+
+    @property
+    def _asked_model(self) -> str:
+        return f"{self.provider}:{self.model}"
+
+    def sharing(self, *, usd: Decimal | None, tokens: int | None) -> Self:
+        """The same with as long an answer as so much pays for, or `enough` of one if that is more.
+
+        Where there is plenty for answers like those before, it leaves the rest to others.
+        """
+        bound, enough = self.bound, self.enough
+        fair = bound.lowered(
+            usd=None if bound.cost_usd is None else usd, tokens=None if bound.tokens is None else tokens
+        )
+        if fair is bound or enough is None:
+            return self
+        output = enough if fair is None else max(enough, fair.output_tokens or 0)
+        if self.cut_at is None and self.usual is not None:
+            output = min(output, LONGER * enough)
+        return self.shortened(output)
+
+    async def prepare_expectation(self) -> None:
+        """Have the provider count the input, if that is free and no request of the agent is known."""
+        if self.usual is not None or self.provider not in FREE_COUNTS.names:
+            return
+        try:
+            async with asyncio.timeout(COUNTED_WITHIN):
+                counted = await self.wrapped.count_tokens(self.messages, self.settings, self.parameters)
+        except Exception as error:  # an expectation need not be exact
+            logger.info("%s:%s has not counted the input of a request: %s", self.provider, self.model, error)
+        else:
+            self.counted_input = counted.input_tokens
+
+    @property
+    def expected_usd(self) -> Decimal | None:
+        """US dollars that it is expected to cost; `None` if nothing bounds them."""
+        bound, usual = self.bound, self.usual
+        if bound.cost_usd is None or bound.prices is None:
+            return bound.cost_usd
+        if usual is None:
+            likely = bound.prices.cost(self.counted_input or bound.input_tokens, self._usual_answer)
+        else:
+            likely = bound.prices.cost(bound.input_tokens, usual.output_tokens)
+            if likely is not None:
+                likely = EXACT.multiply(likely, EXACT.multiply(usual.share_of_usd, MARGIN))
+        return bound.cost_usd if likely is None else min(bound.cost_usd, likely)
+
+    @property
+    def expected_tokens(self) -> int | None:
+        """Tokens that it is expected to use; `None` if nothing bounds them."""
+        bound, usual = self.bound, self.usual
+        if bound.tokens is None or bound.input_tokens is None:
+            return None
+        if usual is None:
+            return min(bound.tokens, (self.counted_input or bound.input_tokens) + (self._usual_answer or 0))
+        likely = EXACT.multiply(bound.input_tokens + usual.output_tokens, usual.share_of_tokens)
+        return min(bound.tokens, ceil(EXACT.multiply(likely, MARGIN)))
+
+    @property
+    def _usual_answer(self) -> int | None:
+        most = self.bound.output_tokens
+        return None if most is None else min(most, USUAL_ANSWER)
+
+    def learn(self, record: RequestRecord) -> None:
+        """Remember what it has used, which tells something of those that come after it."""
+        tokens, bound = record.tokens, self.bound
+        note_input(
+            self.meter.calculator,
+            self.wrapped,
+            self.messages,
+            self.settings,
+            self.parameters,
+            tokens.input_tokens,
+        )
+        if record.cost_usd is None or bound.prices is None or bound.input_tokens is None:
+            return
+        past = PastRequest(
+            output_tokens=tokens.output_tokens * (LONGER if record.was_cut_short else 1),
+            tokens=tokens.total_tokens,
+            cost_usd=record.cost_usd,
+            bound_tokens=bound.input_tokens + tokens.output_tokens,
+            bound_usd=bound.prices.cost(bound.input_tokens, tokens.output_tokens),
+        )
+        self.meter.past_requests.add(self._asked_model, past)
 
     def stepped_down(self, fallback: ModelFallback) -> Self:
         """The same to another model."""
@@ -193,9 +350,6 @@ class CompactionTerms(Terms):
         return request_bound(
             self.meter.calculator, self.wrapped, self.messages, settings, self.parameters, added_input=added
         )
-
-    def note_input(self, input_tokens: int) -> None:
-        """Remember nothing: what is sent is not what requests for an answer begin with."""
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
         """The same, if so much pays for all of it: the beginning of a compaction is of no use."""

@@ -73,6 +73,7 @@ class GraphExecution:
         ending = run.machine.ending
         assert ending is not None
         assert finish is not None
+        run.ask_around()
         run.opened.halt_around(finish)
         if ending == "paused" and run.opened.kept is None:
             logger.warning("run %r is paused, and no store keeps it: it cannot be resumed", scope.run_id)

@@ -442,15 +442,9 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
                 of the step's direct dependencies under their ids.
             config: Settings of the step.
 
-        Raises:
-            ConfigurationError: it has pause nodes, whose questions only the outermost run can ask.
+        Questions of its pause nodes are those of the run around it, which takes their answers with
+        `resume(answers=...)` or from the inbox, as it does those of `ctx.ask`.
         """
-        if self._plan.pauses:
-            raise ConfigurationError(
-                "pause_nodes",
-                sorted(self._plan.pauses),
-                f"none in graph {self.name!r}, which is a step: only the outermost run can be paused",
-            )
         return NestedStep(self, inputs, config or StepConfig())
 
     async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT:

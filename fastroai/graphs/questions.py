@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pydantic import ValidationError
 
@@ -20,6 +21,12 @@ from fastroai.runtime.facts import (
 from fastroai.store.payloads import PayloadCodec, seal
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.values import value_to_json
+
+
+def question_as_json(setup: GraphSetup, asked: QuestionAsked) -> QuestionAsked:
+    """The question of a pause node as people see it outside of its graph."""
+    declared, what = setup.declared.get(asked.step_id), f"the question of node {asked.step_id!r}"
+    return replace(asked, question=value_to_json(asked.question, declared, what))
 
 
 def answer_entry(

@@ -103,7 +103,8 @@ class GraphResult(Generic[OutputT]):
     error: BaseException | None = None
     """What stopped it, if it failed."""
     resume_at: tuple[str, ...] = ()
-    """The nodes with which a paused run goes on."""
+    """The nodes with which a run that is not finished goes on when it is resumed, each visit once; none if it
+    would end in the same way."""
     waits: tuple[Wait, ...] = ()
     """What the nodes of a paused run wait for, and until when."""
     questions: tuple[Question, ...] = ()

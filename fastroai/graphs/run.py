@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fastroai.errors import ConfigurationError
 from fastroai.graphs.machine.events import Ending
 from fastroai.graphs.machine.merging import salvage
 from fastroai.graphs.machine.replay import replayed
+from fastroai.graphs.questions import question_as_json
 from fastroai.graphs.result import GraphQuality, GraphResult, GraphUsage
 from fastroai.graphs.setup import GraphSetup
 from fastroai.graphs.work import GraphWork
@@ -88,11 +90,26 @@ class GraphRun:
             reason=last.reason,
             reason_code=last.reason_code,
             error=error,
-            resume_at=last.resume_at if is_paused else (),
+            resume_at=machine.resume_at,
             waits=last.waits if is_paused else (),
             questions=self._questions() if is_paused else (),
             log=self.log,
         )
+
+    def ask_around(self) -> None:
+        """Let the run around this one know what its pause nodes ask, since that run waits for the answers.
+
+        Raises:
+            ConfigurationError: no store keeps the run around.
+        """
+        log, questions = self.opened.log, self.machine.questions
+        if log.scope is self.opened.scope or not questions:
+            return
+        if log.run is None:
+            expected = "a store that keeps the run, which waits for the answer: execute(..., store=...)"
+            raise ConfigurationError("store", None, expected)
+        for asked in questions.values():
+            log.keep_open(question_as_json(self._setup, asked))
 
     def _questions(self) -> tuple[Question, ...]:
         """Those of pause nodes, then those that steps ask, first asked first."""

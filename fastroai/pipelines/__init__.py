@@ -13,6 +13,7 @@ from fastroai.runs.turns import OnBusy
 from fastroai.runs.usage import StepTiming
 from fastroai.runtime import (
     BudgetRefused,
+    BudgetWaiting,
     BudgetWarning,
     ContractViolated,
     RunEvent,
@@ -49,6 +50,7 @@ __all__ = [
     "BasePipeline",
     "BaseStep",
     "BudgetRefused",
+    "BudgetWaiting",
     "BudgetWarning",
     "ContractViolated",
     "ConversationState",

@@ -256,12 +256,20 @@ class PipelineMachine:
             else:
                 waits = ((step_id, wait) for step_id, waits in self.halted.items() for wait in waits)
                 finish = self._ending("paused", *why_paused(waits))
-            finish.resume_at = (*self.halted, *(step_id for step_id, _, _ in self._ready))
         else:
             finish = self._ending("finished", "completed", "every step has run")
         if finish.status == "paused":
             finish.waits = self.waits
+        if finish.status != "finished":
+            finish.resume_at = self.resume_at
         self._decisions.append(finish)
+
+    @property
+    def resume_at(self) -> tuple[str, ...]:
+        """The steps with which the run goes on when it is resumed: those that ask or were paused first."""
+        over, needs = self.over, self.plan.dependencies
+        due = (one for one in needs if not over.get(one) and all(over.get(need) for need in needs[one]))
+        return tuple(dict.fromkeys((*self.halted, *due)))
 
     @property
     def waits(self) -> tuple[Wait, ...]:

@@ -98,7 +98,7 @@ class PipelineResult(Generic[OutputT]):
     reason: str = ""
     """Why it ended so."""
     resume_at: tuple[str, ...] = ()
-    """The steps with which a run goes on that was asked to pause."""
+    """The steps with which a run that is not finished goes on when it is resumed."""
     errors: Mapping[str, BaseException] = field(default_factory=dict)
     """Failures of steps with `on_error="continue"`, by step id."""
     skipped: Mapping[str, str] = field(default_factory=dict)

@@ -96,6 +96,7 @@ def _last_fact(log: Log, error: BaseException, began: float) -> RunFinished:
         return log.finished
     ended = how_it_ended(error)
     ended.part, ended.duration_ms = log.scope.part, (perf_counter() - began) * 1000
+    ended.resume_at = log.resume_at
     return ended
 
 

@@ -11,6 +11,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Generic, Literal, Never, overload
 
+from typing_extensions import Unpack
+
 from fastroai.contracts.accepted import Accepted
 from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunNotFound
 from fastroai.human.answers import answers_to
@@ -27,12 +29,14 @@ from fastroai.runs.openings import (
 from fastroai.runs.remote import cancel_halted, signal_elsewhere
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import (
+    DepsFor,
     DepsT,
     Forks,
     InputT,
     Opens,
     ResultT,
     Resumes,
+    WakeOptions,
     blocking_twin,
     forking,
     opening,
@@ -46,7 +50,7 @@ from fastroai.runtime.options import check_seconds
 from fastroai.steps import PipelineConfig
 from fastroai.store.following import FollowedRun
 from fastroai.store.headers import check_run_id
-from fastroai.store.history import RunHistory, RunSummary
+from fastroai.store.history import RunHistory
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.store.snapshot import RunSnapshot
@@ -304,26 +308,16 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
     @overload
     async def recover(
-        self: FrontDoor[None, InputT, ResultT],
-        *,
-        deps_for: None = None,
-        store: object = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
+        self: FrontDoor[None, InputT, ResultT], *, deps_for: None = None, **options: Unpack[WakeOptions]
     ) -> Mapping[str, ResultT | Exception]: ...
     @overload
     async def recover(
-        self,
-        *,
-        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]],
-        store: object = None,
-        tracer: Tracer | None = None,
-        context: MutableMapping[str, Any] | None = None,
+        self, *, deps_for: DepsFor[DepsT], **options: Unpack[WakeOptions]
     ) -> Mapping[str, ResultT | Exception]: ...
     async def recover(
         self,
         *,
-        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]] | None = None,
+        deps_for: DepsFor[DepsT] | None = None,
         store: object = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
@@ -348,10 +342,18 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         """
         return await self._waking("interrupted", deps_for, store, tracer, context).once()
 
+    @overload
+    async def wake(
+        self: FrontDoor[None, InputT, ResultT], *, deps_for: None = None, **options: Unpack[WakeOptions]
+    ) -> Mapping[str, ResultT | Exception]: ...
+    @overload
+    async def wake(
+        self, *, deps_for: DepsFor[DepsT], **options: Unpack[WakeOptions]
+    ) -> Mapping[str, ResultT | Exception]: ...
     async def wake(
         self,
         *,
-        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]] | None = None,
+        deps_for: DepsFor[DepsT] | None = None,
         store: object = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
@@ -373,11 +375,23 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         """
         return await self._waking("due", deps_for, store, tracer, context).once()
 
+    @overload
+    async def wake_every(
+        self: FrontDoor[None, InputT, ResultT],
+        seconds: float,
+        *,
+        deps_for: None = None,
+        **options: Unpack[WakeOptions],
+    ) -> Never: ...
+    @overload
+    async def wake_every(
+        self, seconds: float, *, deps_for: DepsFor[DepsT], **options: Unpack[WakeOptions]
+    ) -> Never: ...
     async def wake_every(
         self,
         seconds: float,
         *,
-        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]] | None = None,
+        deps_for: DepsFor[DepsT] | None = None,
         store: object = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
@@ -466,7 +480,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
     def _waking(
         self,
         which: Literal["interrupted", "due"],
-        deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]] | None,
+        deps_for: DepsFor[DepsT] | None,
         store: object,
         tracer: Tracer | None,
         context: MutableMapping[str, Any] | None,

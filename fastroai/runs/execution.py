@@ -197,6 +197,8 @@ class Execution:
             await runner.run(decisions)
         finally:
             scope.write_off_in_flight()  # they count at their bounds in what is told of the run
+            if runner.finish is None and run.log.scope is scope:
+                run.log.resume_at = runner.resume_at
         finish = runner.finish
         assert finish is not None
         if (raised := _of_run(finish, scope)) is not None:
@@ -210,7 +212,7 @@ class Execution:
         """Tell listeners of an end that something around the run has brought, such as a time limit."""
         if not runner.is_told and isinstance(error, Exception):
             ended = how_it_ended(error)
-            ended.part = runner.scope.part
+            ended.part, ended.resume_at = runner.scope.part, runner.resume_at
             await _tell_end(runner, ended)
 
     async def _tell_people(self, log: Log) -> None:

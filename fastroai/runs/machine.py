@@ -77,6 +77,11 @@ class Machine(Protocol):
     touches only what depends on the fact.
     """
 
+    @property
+    def resume_at(self) -> tuple[str, ...]:
+        """The steps or nodes with which the run goes on, if it is resumed as it is now."""
+        ...
+
     def handle(self, fact: Told) -> Sequence[Decision]:
         """Take in what happened; say what to do."""
         ...

@@ -122,6 +122,11 @@ class Runner:
         """How long it has run so far, in this process."""
         return (perf_counter() - self._began) * 1000
 
+    @property
+    def resume_at(self) -> tuple[str, ...]:
+        """The steps or nodes with which it goes on, if it is resumed."""
+        return self._machine.resume_at
+
     def stop(self, reason: str) -> None:
         """It ends here, and nobody waits for anything: let the machine know."""
         if not self._is_over and self.finish is None:

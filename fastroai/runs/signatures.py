@@ -6,7 +6,7 @@ are here, once for each kind of method. Decorators, which do nothing at run time
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, cast, overload
 
 from typing_extensions import TypedDict, TypeVar, Unpack
@@ -14,6 +14,7 @@ from typing_extensions import TypedDict, TypeVar, Unpack
 from fastroai.runs.openings import OnExisting
 from fastroai.runs.turns import OnBusy
 from fastroai.runtime import blocking
+from fastroai.store.history import RunSummary
 from fastroai.tracing import Tracer
 
 Inputs: TypeAlias = Mapping[str, Any]
@@ -26,6 +27,9 @@ D = TypeVar("D")
 I = TypeVar("I", bound=Inputs)  # noqa: E741
 T = TypeVar("T")
 P = ParamSpec("P")
+
+DepsFor: TypeAlias = Callable[[RunSummary], D | Awaitable[D]]
+"""Returns the `deps` of a run, which are not stored."""
 
 
 class OpenOptions(TypedDict, total=False):
@@ -61,6 +65,14 @@ class ForkOptions(TypedDict, total=False):
     inputs: Inputs | None
     outputs: Inputs | None
     new_run_id: str | None
+    store: object
+    tracer: Tracer | None
+    context: MutableMapping[str, Any] | None
+
+
+class WakeOptions(TypedDict, total=False):
+    """The keyword arguments of what takes up many runs; `FrontDoor.recover` says what each means."""
+
     store: object
     tracer: Tracer | None
     context: MutableMapping[str, Any] | None

@@ -14,6 +14,7 @@ from typing_extensions import TypeVar
 from fastroai.errors import RunInProgress, RunNotFound, RunStoreUnavailable
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
+from fastroai.runs.signatures import DepsFor
 from fastroai.store.headers import FoundHeader
 from fastroai.store.history import RunSummary
 from fastroai.tracing import Tracer
@@ -36,7 +37,7 @@ class Waking(Generic[DepsT, ResultT]):
     is_wanted: Callable[[FoundHeader], bool]
     """Whether a run that was found is still to be taken up."""
     execute: Callable[[RunRequest[DepsT]], Awaitable[ResultT]]
-    deps_for: Callable[[RunSummary], DepsT | Awaitable[DepsT]] | None
+    deps_for: DepsFor[DepsT] | None
     tracer: Tracer | None
     context: MutableMapping[str, Any] | None
 

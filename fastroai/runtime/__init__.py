@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fastroai.runtime.classification import classify as classify
     from fastroai.runtime.clock import Clock as Clock
     from fastroai.runtime.events import BudgetRefused as BudgetRefused
+    from fastroai.runtime.events import BudgetWaiting as BudgetWaiting
     from fastroai.runtime.events import BudgetWarning as BudgetWarning
     from fastroai.runtime.events import CircuitClosed as CircuitClosed
     from fastroai.runtime.events import CircuitOpened as CircuitOpened
@@ -100,6 +101,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".clock": ("Clock",),
         ".events": (
             "BudgetRefused",
+            "BudgetWaiting",
             "BudgetWarning",
             "CircuitClosed",
             "CircuitOpened",

@@ -6,8 +6,10 @@ and `charge_unmeasured` of its reservation.
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -27,14 +29,15 @@ from fastroai.errors import (
     UnpricedModelError,
 )
 from fastroai.records import RequestRecord, Unbounded, ratio, usd_to_microcents
-from fastroai.runtime.events import BudgetRefused, BudgetWarning, SpendRecorded
+from fastroai.runtime.events import BudgetRefused, BudgetWaiting, BudgetWarning, SpendRecorded
 from fastroai.runtime.flow import Flow, current_flow, read_around
 from fastroai.runtime.in_flight import Charge
 from fastroai.runtime.interruption import Interruption
-from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Measure, wake
+from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Measure, Room, wake
 from fastroai.runtime.scope import Scope
-from fastroai.runtime.spending import SharedReservation, result_of
+from fastroai.runtime.spending import TOLD_AFTER, SharedReservation, result_of
 from fastroai.runtime.wakeup import Wakeup
+from fastroai.usage.money import format_cost
 from fastroai.usage.references import near_reference
 
 if TYPE_CHECKING:
@@ -79,8 +82,39 @@ class RequestTerms(Protocol):
         """What it can use and cost at most."""
         ...
 
+    @property
+    def is_flexible(self) -> bool:
+        """Whether it may do with a shorter answer than it asks for, so that others find something too."""
+        ...
+
+    @property
+    def expected_usd(self) -> Decimal | None:
+        """US dollars that it is expected to cost; `None` if nothing but its bound is known."""
+        ...
+
+    @property
+    def expected_tokens(self) -> int | None:
+        """Tokens that it is expected to use; `None` if nothing but its bound is known."""
+        ...
+
+    async def prepare_bound(self) -> None:
+        """Do beforehand what takes time in `bound`."""
+        ...
+
+    async def prepare_expectation(self) -> None:
+        """Do beforehand what takes time in what is expected."""
+        ...
+
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
         """The same request with the longest answer that so much pays for; `None` if there is none."""
+        ...
+
+    def sharing(self, *, usd: Decimal | None, tokens: int | None) -> Self:
+        """The same with as long an answer as so much pays for, or more where that is of no use."""
+        ...
+
+    def shortened(self, output_tokens: int) -> Self:
+        """The same with an answer of at most so many tokens, as far as its length can be limited."""
         ...
 
     def counted_again(self) -> Self:
@@ -94,6 +128,12 @@ class RequestTerms(Protocol):
 
 logger = logging.getLogger("fastroai.runtime")
 
+QUIET_TURNS: Final = 3
+"""Turns of the event loop in which nobody comes to a budget before requests are decided that share it."""
+MOST_TURNS: Final = 100
+"""Turns after which they are decided although others are coming."""
+MOST_NAMED: Final = 3
+"""Requests in flight that are named then."""
 _LEAST_USD: Final = Decimal("1e-18")
 _NOTHING: Final = Amounts()
 
@@ -174,7 +214,9 @@ class Reservation(Generic[TermsT]):
         with _sharing_inside(self.scope, outer), self.scope.in_line():
             async with shared.turn(inside=bool(outer)):
                 while True:
-                    balance = await shared.acquire(_usd_to_reserve(self.terms))
+                    balance = await shared.acquire(
+                        _usd_to_reserve(self.terms), functools.partial(self._tell_of_waiting, shared)
+                    )
                     if balance is None:
                         return
                     refusal = shared.refusal(self.scope, balance)
@@ -185,6 +227,22 @@ class Reservation(Generic[TermsT]):
                         raise refusal
                     self.short_of = shared
                     self._lower(lowered, refusal)
+
+    async def _tell_of_waiting(
+        self, shared: SharedReservation, balance: SpendBalance, holders: Collection[str]
+    ) -> None:
+        limit_usd = shared.limit.usd
+        needs, limit, left = map(format_cost, (shared.claim.amount_usd, limit_usd, shared.left_of(balance)))
+        waiting = BudgetWaiting(
+            part=self.scope.part,
+            scope_path=self.scope.root.path,
+            waits_for=f"{needs} of spend limit {shared.claim.account.key!r} of {limit}, of which {left} is "
+            "neither spent nor reserved",
+            held_by=tuple(f"process {holder}" for holder in sorted(holders)[:MOST_NAMED]),
+            advice="set max_tokens for the agent, or raise the spend limit",
+        )
+        logger.warning("a request waits for %s", waiting)
+        await self.scope.emit(waiting)
 
     # --- while it is in flight ---
 
@@ -392,6 +450,8 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
             reservation = Reservation(scope, in_line.terms, in_line.hold, flow)
             reservation.short, reservation.short_of = in_line.short, in_line.short_of
         else:
+            if scope.ceilings:
+                await terms.prepare_bound()
             reservation = Reservation(scope, terms, Hold((), _NOTHING), flow)
         if scope.ceilings:
             try:
@@ -496,15 +556,15 @@ class _InLine(Generic[TermsT]):
     """One request in the line before the budgets of its run."""
 
     def __init__(self, scope: Scope, accounts: tuple[Account, ...], terms: TermsT) -> None:
-        self.scope, self.accounts = scope, accounts
+        self.scope = scope
         self.terms = terms
         self.short: BudgetExceeded | None = None
         self.short_of: tuple[Account, Measure] | None = None
+        self._told_of_waiting = False
         self._whole = terms
         self._ledger = accounts[0].ledger
-        _check_all(terms, accounts)
         around = tuple(hold for hold in _holds_around(scope) if hold.ledger is self._ledger)
-        self._claim = Claim(accounts, _amounts(terms, accounts), around)
+        self._claim = Claim(accounts, around)
 
     @property
     def hold(self) -> Hold:
@@ -516,9 +576,9 @@ class _InLine(Generic[TermsT]):
         """Wait for the request's turn, and for enough room. Raises `BudgetExceeded` if there will be none."""
         claim = self._claim
         with self.scope.lock:
-            changed = self._ledger.ask(claim)
-        wake(changed)
+            self._ledger.expect(claim)
         try:
+            await self._come()
             while claim.state != "granted":
                 if claim.state == "waiting":
                     await self._news()
@@ -530,6 +590,47 @@ class _InLine(Generic[TermsT]):
             wake(changed)
             raise
 
+    async def _come(self) -> None:
+        """Ask, once all that come at the same time are counted: they share what is left."""
+        await self._whole.prepare_bound()
+        if any(account.goes_by_expectations for account in self._claim.accounts):
+            await self._whole.prepare_expectation()
+        if self._whole.is_flexible:
+            await self._let_others_come()
+        accounts = tuple(account for account in self._claim.accounts if not account.closed)
+        for account in accounts:
+            if (longest := account.budget.max_tokens_per_request) is not None:
+                self.terms = self._whole = self._whole.shortened(longest)
+        _check_all(self._whole, accounts)
+        with self.scope.lock:
+            changed = self._ledger.ask(self._claim, _amounts(self._whole, accounts), self._fitting)
+        wake(changed)
+
+    async def _let_others_come(self) -> None:
+        """Go on when nobody has come for a few turns of the event loop: tasks begin one after the other."""
+        quiet = -1  # all count from the turn after the last one came, and ask in order
+        for _ in range(MOST_TURNS):
+            before = self._ledger.arrivals
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if self._ledger.arrivals == before else 0
+            if quiet == QUIET_TURNS:
+                return
+
+    @property
+    def _fitting(self) -> Callable[[Room], Amounts] | None:
+        changes = any(account.goes_by_expectations for account in self._claim.accounts)
+        return self._fit if changes or self._whole.is_flexible else None
+
+    def _fit(self, offer: Room) -> Amounts:
+        """What it asks for if it is offered so much. The lock is held."""
+        accounts = self._claim.accounts
+        self.terms = self._whole.sharing(usd=offer.usd, tokens=offer.tokens)
+        self.short = self.short_of = None
+        if self.terms is not self._whole:
+            self.short_of = _stinting(accounts, _amounts(self._whole, accounts))
+            self.short = _refusal(self.scope, self._whole, *self.short_of)
+        return _amounts(self.terms, accounts)
+
     async def _news(self) -> None:
         """Wait until others have changed the claim."""
         with self.scope.lock:
@@ -538,7 +639,42 @@ class _InLine(Generic[TermsT]):
             wakeup = Wakeup()
             self._claim.wake = wakeup.set
         with self.scope.in_line():
-            await wakeup.wait()
+            if self._told_of_waiting or not await wakeup.wait_for(TOLD_AFTER):
+                await self._tell_of_waiting()
+                await wakeup.wait()
+
+    async def _tell_of_waiting(self) -> None:
+        """Tell once what it waits for, and who has it."""
+        if self._told_of_waiting:
+            return
+        self._told_of_waiting = True
+        with self.scope.lock:
+            short = self._claim.short()
+            waiting = None if not short else self._waiting_for(*short[0])
+            is_news = bool(short) and not short[0][0].told_of_waiting
+            if short:
+                short[0][0].told_of_waiting = True
+        if waiting is not None:
+            if is_news:
+                logger.warning("requests wait for %s", waiting)
+            await self.scope.emit(waiting)
+
+    def _waiting_for(self, account: Account, measure: Measure) -> BudgetWaiting:
+        held = [
+            (account.reserved_for(each.hold.amounts), f"{' / '.join(each.scope.path)} ({each.terms.model})")
+            for each in self.scope.root.in_flight
+            if isinstance(each, Reservation) and each.hold is not None and account in each.hold.accounts
+        ]
+        held.sort(key=lambda each: each[0], reverse=True)
+        asked = account.reserved_for(self._claim.amounts)
+        needs, limit, left = (_worded(measure, each) for each in (asked, account.budget, account.room))
+        return BudgetWaiting(
+            part=self.scope.part,
+            scope_path=account.path,
+            waits_for=f"{needs} of a budget of {limit}, of which {left} is neither spent nor reserved",
+            held_by=tuple(f"{where}: {_worded(measure, amounts)}" for amounts, where in held[:MOST_NAMED]),
+            advice=_ADVICE[measure],
+        )
 
     def _count_again(self) -> bool:
         """Ask for less, where answers to others tell by now that the request needs less."""
@@ -547,21 +683,21 @@ class _InLine(Generic[TermsT]):
 
     def _step_down(self) -> bool:
         """Ask for a cheaper model instead, if a budget names one and that was not done yet."""
-        fallbacks = (account.budget.fallback for account in self.accounts)
+        fallbacks = (account.budget.fallback for account in self._claim.accounts)
         fallback = next((fallback for fallback in fallbacks if fallback is not None), None)
         cheaper = self._whole if fallback is None else self._whole.stepped_down(fallback)
         if cheaper is self._whole:
             return False
-        _check_all(cheaper, self.accounts)
+        _check_all(cheaper, self._claim.accounts)
         return self._ask_instead(cheaper)
 
     def _ask_instead(self, terms: TermsT) -> bool:
-        amounts = _amounts(terms, self.accounts)
         with self.scope.lock:
             if self._claim.state != "alone":
                 return True  # there is room now, or somebody to wait for
             self.terms = self._whole = terms
-            changed = self._ledger.amend(self._claim, amounts)
+            amounts = _amounts(terms, self._claim.accounts)
+            changed = self._ledger.amend(self._claim, amounts, self._fitting)
         wake(changed)
         return True
 
@@ -571,9 +707,9 @@ class _InLine(Generic[TermsT]):
             if self._claim.state != "alone":
                 return
             self.short_of = self._claim.short()[0]
-            self.short = _refusal(self.scope, self.terms, *self.short_of)
+            self.short = _refusal(self.scope, self._whole, *self.short_of)
             self.terms = self._affordable(self.short)
-            changed = self._ledger.amend(self._claim, _amounts(self.terms, self.accounts))
+            changed = self._ledger.amend(self._claim, _amounts(self.terms, self._claim.accounts))
         wake(changed)
 
     def _affordable(self, refusal: BudgetExceeded) -> TermsT:
@@ -637,7 +773,21 @@ def _amounts(terms: RequestTerms, accounts: tuple[Account, ...]) -> Amounts:
     if all(account.budget.usd is None and account.budget.tokens is None for account in accounts):
         return Amounts(requests=requests)
     tokens = terms.bound.tokens
-    return Amounts(_usd_to_reserve(terms), 1 if tokens is None else tokens, requests)
+    bounded = Amounts(_usd_to_reserve(terms), 1 if tokens is None else tokens, requests)
+    if not any(account.goes_by_expectations for account in accounts):
+        return bounded
+    return bounded._replace(expected_usd=terms.expected_usd, expected_tokens=terms.expected_tokens)
+
+
+def _stinting(accounts: Iterable[Account], amounts: Amounts) -> tuple[Account, Measure]:
+    """Return the innermost account that offers less than so much, and of what."""
+    for account in accounts:
+        offer = account.offer
+        if offer.usd is not None and offer.usd < amounts.usd:
+            return account, "usd"
+        if offer.tokens is not None and offer.tokens < amounts.tokens:
+            return account, "tokens"
+    raise AssertionError("a request asks for less than it wants where it is offered less")
 
 
 _SPENT_UNKNOWN: Final = (
@@ -674,6 +824,23 @@ def _check(
         return
     if unbounded_cost or (counts_tokens and terms.bound.tokens is None):
         raise UnboundedRequestError(terms.model, terms.provider, terms.bound.why)
+
+
+_LESS_RESERVED: Final = (
+    "set max_tokens for the agent, or max_tokens_per_request= of the budget; raise the budget; or reserve "
+    'what requests are expected to use, with admission="expected"'
+)
+_ADVICE: Final[dict[Measure, str]] = {
+    "usd": _LESS_RESERVED,
+    "tokens": _LESS_RESERVED,
+    "requests": "raise the budget",
+}
+
+
+def _worded(measure: Measure, amounts: Amounts | Budget | Room) -> str:
+    if measure == "usd":
+        return format_cost(max(amounts.usd or Decimal(0), Decimal(0)))
+    return f"{amounts.tokens if measure == 'tokens' else amounts.requests:,} {measure}"
 
 
 def _committed(account: Account, measure: Measure) -> int:

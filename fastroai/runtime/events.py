@@ -62,6 +62,25 @@ class BudgetRefused(RunEvent):
 
 
 @dataclass(slots=True, kw_only=True)
+class BudgetWaiting(RunEvent):
+    """A request has waited for a second for what others have reserved. Told once for each request."""
+
+    scope_path: tuple[str, ...]
+    """Where the budget is set that has too little left."""
+    waits_for: str
+    """What there is too little of, in words: `$0.014 of a budget of $0.05, of which $0.002 is left`."""
+    held_by: tuple[str, ...]
+    """Requests in flight that have reserved it, those with the largest part first: where they were made, the
+    model, and how much."""
+    advice: str
+    """What to set so that it need not wait."""
+
+    def __str__(self) -> str:
+        held_by = ", ".join(self.held_by) or "requests in flight"
+        return f"{self.waits_for}; held by {held_by}. To wait less: {self.advice}"
+
+
+@dataclass(slots=True, kw_only=True)
 class CircuitOpened(RunEvent):
     """A `CircuitBreaker` lets no more requests through to a provider; the last failure was in this run."""
 

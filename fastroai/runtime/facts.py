@@ -295,7 +295,7 @@ class RunFinished(Fact):
     reason_code: ReasonCode | None = None
     """The reason, for programs; `None` where nobody said it, as in a log of an earlier version."""
     resume_at: tuple[str, ...] = ()
-    """The steps or nodes at which a paused run goes on."""
+    """The steps or nodes with which a run that is not `finished` goes on when it is resumed."""
     waits: tuple[Wait, ...] = ()
     """What the halted steps of a paused run wait for."""
     step_id: str = ""

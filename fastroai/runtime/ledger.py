@@ -7,14 +7,14 @@ holds the lock of its run; what a call changes for others is returned, so that t
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from fastroai.records import EXACT, Usage, ratio
+from fastroai.runtime.line import Line
 
 if TYPE_CHECKING:
     from fastroai.usage import Budget
@@ -30,11 +30,14 @@ _ZERO: Final = Decimal(0)
 
 
 class Amounts(NamedTuple):
-    """What one request can use at most."""
+    """What one request can use at most, and what it is expected to use."""
 
     usd: Decimal = _ZERO
     tokens: int = 0
     requests: int = 1
+    expected_usd: Decimal | None = None
+    """What accounts reserve that go by expectations; `None` for what it can cost at most."""
+    expected_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,14 @@ class Account:
     __slots__ = (
         "budget",
         "closed",
+        "contenders",
         "ledger",
         "parent",
         "path",
         "reserved_requests",
         "reserved_tokens",
         "reserved_usd",
+        "told_of_waiting",
         "usage",
         "waiting",
         "warned",
@@ -82,8 +87,12 @@ class Account:
         self.reserved_requests = 0
         self.waiting = 0
         """Claims in line that draw on it."""
+        self.contenders = 0
+        """Requests that draw on it: on their way to the line, in line, and in flight."""
         self.closed = False
         self.warned = False
+        self.told_of_waiting = False
+        """Whether the log says that requests wait for it."""
 
     def lineage(self) -> Iterator[Account]:
         """This account and those above it, innermost first."""
@@ -102,14 +111,44 @@ class Account:
             None if budget.requests is None else budget.requests - self._used_requests,
         )
 
+    @property
+    def offer(self) -> Room:
+        """What one request may take if it can do with less than it asks for, so that others find something.
+
+        That is an equal part of what is not spent, as far as there is room for it. An account that reserves
+        expectations has no need to divide what it has.
+        """
+        if self.goes_by_expectations:
+            return Room(None, None, None)
+        room, each = self.room, max(self.contenders, 1)
+        return Room(
+            None if room.usd is None else min(room.usd, ratio(EXACT.add(room.usd, self.reserved_usd), each)),
+            None if room.tokens is None else min(room.tokens, (room.tokens + self.reserved_tokens) // each),
+            None,
+        )
+
+    @property
+    def goes_by_expectations(self) -> bool:
+        """Whether it reserves what requests are expected to use, instead of the most that they can use."""
+        return self.budget.admission == "expected"
+
+    def reserved_for(self, amounts: Amounts) -> Amounts:
+        """What is set aside here for a request that can use so much."""
+        if not self.goes_by_expectations:
+            return amounts
+        usd, tokens = amounts.expected_usd, amounts.expected_tokens
+        return amounts._replace(
+            usd=amounts.usd if usd is None else usd, tokens=amounts.tokens if tokens is None else tokens
+        )
+
     def lacks(self, amounts: Amounts) -> Measure | None:
         """What there is too little of for so much; `None` if it fits."""
-        budget = self.budget
-        if budget.usd is not None and EXACT.add(self._used_usd, amounts.usd) > budget.usd:
+        budget, asked = self.budget, self.reserved_for(amounts)
+        if budget.usd is not None and EXACT.add(self._used_usd, asked.usd) > budget.usd:
             return "usd"
-        if budget.tokens is not None and self._used_tokens + amounts.tokens > budget.tokens:
+        if budget.tokens is not None and self._used_tokens + asked.tokens > budget.tokens:
             return "tokens"
-        if budget.requests is not None and self._used_requests + amounts.requests > budget.requests:
+        if budget.requests is not None and self._used_requests + asked.requests > budget.requests:
             return "requests"
         return None
 
@@ -142,15 +181,17 @@ class Account:
 
     def reserve(self, amounts: Amounts) -> None:
         """Set so much aside."""
-        self.reserved_usd = EXACT.add(self.reserved_usd, amounts.usd)
-        self.reserved_tokens += amounts.tokens
-        self.reserved_requests += amounts.requests
+        asked = self.reserved_for(amounts)
+        self.reserved_usd = EXACT.add(self.reserved_usd, asked.usd)
+        self.reserved_tokens += asked.tokens
+        self.reserved_requests += asked.requests
 
     def free(self, amounts: Amounts) -> None:
         """Give so much back."""
-        self.reserved_usd = EXACT.subtract(self.reserved_usd, amounts.usd)
-        self.reserved_tokens -= amounts.tokens
-        self.reserved_requests -= amounts.requests
+        asked = self.reserved_for(amounts)
+        self.reserved_usd = EXACT.subtract(self.reserved_usd, asked.usd)
+        self.reserved_tokens -= asked.tokens
+        self.reserved_requests -= asked.requests
 
     @property
     def crossed(self) -> Measure | None:
@@ -209,6 +250,7 @@ class Hold:
         if account not in self.accounts:
             return []
         account.free(self.amounts)
+        account.contenders -= 1
         self.accounts = tuple(one for one in self.accounts if one is not account)
         return self.review()
 
@@ -217,24 +259,27 @@ class Hold:
         return [] if self.ledger is None else self.ledger.end(self)
 
 
-ClaimState = Literal["waiting", "alone", "granted"]
+ClaimState = Literal["coming", "waiting", "alone", "granted"]
 
 
 class Claim:
     """What one request asks for.
 
-    `waiting`: others stand in the way, and will be gone. `alone`: it does not fit, and nobody is left to
-    wait for; it stays in line, and must ask for less or leave. `granted`: it has its `hold`.
+    `coming`: it is counted, and has not asked yet. `waiting`: others stand in the way, and will be gone.
+    `alone`: it does not fit, and nobody is left to wait for; it stays in line, and must ask for less or
+    leave. `granted`: it has its `hold`.
     """
 
-    __slots__ = ("accounts", "amounts", "around", "hold", "state", "wake")
+    __slots__ = ("accounts", "amounts", "around", "fitting", "hold", "state", "wake")
 
-    def __init__(
-        self, accounts: tuple[Account, ...], amounts: Amounts, around: tuple[Hold, ...] = ()
-    ) -> None:
-        """Ask for `amounts` in `accounts`, innermost first, from inside the requests of `around`."""
-        self.accounts, self.amounts, self.around = accounts, amounts, around
-        self.state: ClaimState = "waiting"
+    def __init__(self, accounts: tuple[Account, ...], around: tuple[Hold, ...] = ()) -> None:
+        """Come to draw on `accounts`, innermost first, from inside the requests of `around`."""
+        self.accounts, self.around = accounts, around
+        self.amounts = Amounts()
+        self.fitting: Callable[[Room], Amounts] | None = None
+        """What it asks for when it is offered so much: less than its `amounts`, or more than the offer if it
+        can do no good with that. `None` if it asks for its `amounts`, whatever it is offered."""
+        self.state: ClaimState = "coming"
         self.hold: Hold | None = None
         self.wake: Callable[[], None] | None = None
         """Called, without the lock, when others have changed its state."""
@@ -246,6 +291,14 @@ class Claim:
         for account in self.accounts[1:]:
             room = room.within(account.room)
         return room
+
+    def fit(self) -> None:
+        """Ask for what suits the offers of its accounts now."""
+        if self.fitting is not None and self.accounts:
+            offer = self.accounts[0].offer
+            for account in self.accounts[1:]:
+                offer = offer.within(account.offer)
+            self.amounts = self.fitting(offer)
 
     def start_waiting(self) -> None:
         """It is in line, and those inside of which it is made cannot end before it."""
@@ -264,6 +317,7 @@ class Claim:
     def leave(self, account: Account) -> None:
         """Ask for nothing of an account that has closed."""
         account.waiting -= 1
+        account.contenders -= 1
         self.accounts = tuple(one for one in self.accounts if one is not account)
 
     def short(self) -> list[tuple[Account, Measure]]:
@@ -282,11 +336,12 @@ class Ledger:
     from inside a request in flight go before all others, which may be waiting for the end of that request.
     """
 
-    __slots__ = ("_alone", "_inner", "_line", "_open", "_taken")
+    __slots__ = ("_alone", "_line", "_open", "_taken", "arrivals")
 
     def __init__(self) -> None:
-        self._inner: OrderedDict[Claim, None] = OrderedDict()
-        self._line: OrderedDict[Claim, None] = OrderedDict()
+        self.arrivals = 0
+        """Claims that have come so far."""
+        self._line: Line[Claim] = Line()
         self._open: dict[Hold, None] = {}
         self._alone: list[Claim] = []
         self._taken: set[Account] = set()
@@ -295,33 +350,46 @@ class Ledger:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is reserved and nobody waits."""
-        return not self._open and not self._someone_waits
+        return not self._open and not self._line
 
-    @property
-    def _someone_waits(self) -> bool:
-        return bool(self._line or self._inner)
+    def expect(self, claim: Claim) -> None:
+        """Count a claim that is about to ask, so that what others are offered leaves something for it."""
+        self.arrivals += 1
+        for account in claim.accounts:
+            account.contenders += 1
 
-    def ask(self, claim: Claim) -> list[Claim]:
+    def ask(
+        self, claim: Claim, amounts: Amounts, fitting: Callable[[Room], Amounts] | None = None
+    ) -> list[Claim]:
         """Grant a claim, or put it in line. Returns the other claims that this leaves alone."""
+        claim.amounts, claim.fitting, claim.state = amounts, fitting, "waiting"
+        claim.accounts = tuple(account for account in claim.accounts if not account.closed)
         is_behind = not self._taken.isdisjoint(claim.accounts)
+        if not is_behind:
+            claim.fit()
         if not is_behind and not claim.short():
             self._grant(claim)
-            return self._left_alone() if self._someone_waits else []
-        self._line_of(claim)[claim] = None
+            return self._left_alone() if self._line else []
+        self._line.join(claim, inside=bool(claim.around))
         claim.start_waiting()
         if is_behind and not claim.around:
             return []
         return [changed for changed in self.review() if changed is not claim]
 
-    def amend(self, claim: Claim, amounts: Amounts) -> list[Claim]:
-        """Let a claim in line ask for other amounts, in its place. Returns the others that this changes."""
-        claim.amounts, claim.state = amounts, "waiting"
+    def amend(
+        self, claim: Claim, amounts: Amounts, fitting: Callable[[Room], Amounts] | None = None
+    ) -> list[Claim]:
+        """Let a claim in line ask for something else, in its place. Returns the others that this changes."""
+        claim.amounts, claim.fitting, claim.state = amounts, fitting, "waiting"
         return [changed for changed in self.review() if changed is not claim]
 
     def leave(self, claim: Claim) -> list[Claim]:
-        """Take a claim out of the line. Returns the claims that this changes."""
-        claim.stop_waiting()
-        del self._line_of(claim)[claim]
+        """Take a claim out of the line, or let it not come. Returns the claims that this changes."""
+        for account in claim.accounts:
+            account.contenders -= 1
+        if claim.state != "coming":
+            claim.stop_waiting()
+            self._line.leave(claim)
         return self.review()
 
     def end(self, hold: Hold) -> list[Claim]:
@@ -329,13 +397,14 @@ class Ledger:
         del self._open[hold]
         for account in hold.accounts:
             account.free(hold.amounts)
+            account.contenders -= 1
         return [] if self._taken.isdisjoint(hold.accounts) else self.review()
 
     def drop(self, account: Account) -> list[Claim]:
         """Let nobody wait for an account that has closed. Returns the claims that this changes."""
         if not account.waiting:
             return []
-        for claim in chain(self._inner, self._line):
+        for claim in self._line:
             if account in claim.accounts:
                 claim.leave(account)
         return self.review()
@@ -348,29 +417,33 @@ class Ledger:
         hold.amounts = amounts
         return self.review()
 
-    def _line_of(self, claim: Claim) -> OrderedDict[Claim, None]:
-        return self._inner if claim.around else self._line
-
     def review(self) -> list[Claim]:
         """Grant what fits, in line; find out who is alone, and who is so no more."""
-        if not self._someone_waits:
+        if not self._line:
             self._taken = set()
             return []
         granted: list[Claim] = []
-        for claim, lacking in self._first_in_line():
+        for claim, lacking in self._first_in_line(Claim.fit):
             if not lacking:
                 self._grant(claim)
                 granted.append(claim)
         for claim in granted:
             claim.stop_waiting()
-            del self._line_of(claim)[claim]
+            self._line.leave(claim)
         return granted + self._left_alone()
 
-    def _first_in_line(self) -> Iterator[tuple[Claim, set[Account]]]:
-        """Those whom no earlier one stands before, with the accounts in which they do not fit."""
+    def _first_in_line(
+        self, before: Callable[[Claim], None] | None = None
+    ) -> Iterator[tuple[Claim, set[Account]]]:
+        """Those whom no earlier one stands before, with the accounts in which they do not fit.
+
+        `before` that, something is done with each.
+        """
         taken = self._taken = set[Account]()
-        for claim in chain(self._inner, self._line):
+        for claim in self._line:
             if taken.isdisjoint(claim.accounts):
+                if before is not None:
+                    before(claim)
                 lacking = {account for account, _ in claim.short()}
                 taken |= lacking
                 yield claim, lacking
@@ -380,7 +453,7 @@ class Ledger:
     def _everyone_draws_on(self, accounts: set[Account]) -> bool:
         """Whether each claim in line draws on one of these."""
         outermost = (one for one in accounts if accounts.isdisjoint(islice(one.lineage(), 1, None)))
-        return sum(account.waiting for account in outermost) == len(self._inner) + len(self._line)
+        return sum(account.waiting for account in outermost) == len(self._line)
 
     def _left_alone(self) -> list[Claim]:
         """Note who has nobody to wait for, now that all are gone who could go. Returns the new ones."""

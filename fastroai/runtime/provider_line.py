@@ -6,9 +6,11 @@ is returned, so that they can be told.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Literal
+
+from fastroai.runtime.line import Line
 
 MINUTE: Final = 60.0
 
@@ -115,7 +117,7 @@ class ProviderLine:
     Nobody overtakes, also not a small request one that must wait for more tokens.
     """
 
-    __slots__ = ("_inner", "_line", "held_until", "in_flight", "max_concurrency", "requests", "tokens")
+    __slots__ = ("_line", "held_until", "in_flight", "max_concurrency", "requests", "tokens")
 
     def __init__(self, max_concurrency: int | None, requests: int | None, tokens: int | None) -> None:
         """Let so many be on their way at once, and so many requests and tokens be sent in a minute."""
@@ -125,27 +127,25 @@ class ProviderLine:
         self.in_flight = 0
         """Places that are taken."""
         self.held_until = float("-inf")
-        self._inner: OrderedDict[Ticket, None] = OrderedDict()
-        self._line: OrderedDict[Ticket, None] = OrderedDict()
+        self._line: Line[Ticket] = Line()
 
     @property
     def waiting(self) -> int:
         """How many are in line."""
-        return len(self._inner) + len(self._line)
+        return len(self._line)
 
     def ask(self, ticket: Ticket, now: float) -> list[Ticket]:
         """Let a request go, or put it in line. Returns others whose turn it was already."""
         granted = self.review(now)
-        is_first = not self._inner and (ticket.inside or not self._line)
-        if is_first and self._fits(ticket, now):
+        if not self._line.is_behind_others(inside=ticket.inside) and self._fits(ticket, now):
             self._grant(ticket)
         else:
-            self._line_of(ticket)[ticket] = None
+            self._line.join(ticket, inside=ticket.inside)
         return granted
 
     def leave(self, ticket: Ticket, now: float) -> list[Ticket]:
         """It waits no more."""
-        del self._line_of(ticket)[ticket]
+        self._line.leave(ticket)
         ticket.state = "ended"
         return self.review(now)
 
@@ -177,19 +177,15 @@ class ProviderLine:
     def review(self, now: float) -> list[Ticket]:
         """Let those go whose turn it is. Returns them."""
         granted: list[Ticket] = []
-        for line in (self._inner, self._line):
-            while line:
-                first = next(iter(line))
-                if not self._fits(first, now):
-                    return granted
-                del line[first]
-                self._grant(first)
-                granted.append(first)
+        while (first := self._line.first) is not None and self._fits(first, now):
+            self._line.leave(first)
+            self._grant(first)
+            granted.append(first)
         return granted
 
     def next_at(self, now: float) -> float | None:
         """When to look again, if nothing happens before; `None` if something must."""
-        first = next(iter(self._inner), None) or next(iter(self._line), None)
+        first = self._line.first
         if first is None or not self._has_slot(first):
             return None
         times = [self.held_until]
@@ -200,9 +196,6 @@ class ProviderLine:
                     return None
                 times.append(fits_at)
         return max(times)
-
-    def _line_of(self, ticket: Ticket) -> OrderedDict[Ticket, None]:
-        return self._inner if ticket.inside else self._line
 
     def _has_slot(self, ticket: Ticket) -> bool:
         return ticket.inside or self.max_concurrency is None or self.in_flight < self.max_concurrency

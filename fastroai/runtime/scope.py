@@ -388,6 +388,11 @@ class Scope:
             if scope._in_flight and not scope._in_flight.pop(request, True) and charge is not None:
                 scope._count(charge)
 
+    @property
+    def in_flight(self) -> tuple[InFlight, ...]:
+        """Requests here and below that have not ended. The lock is held."""
+        return tuple(self._in_flight or ())
+
     def write_off_in_flight(self) -> None:
         """Charge the bounds of the requests in flight: this scope will not learn what they cost.
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from math import inf
+from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal
 
 from fastroai.errors import SpendLimitExceeded, SpendStoreUnavailable
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("fastroai.runtime")
 
+TOLD_AFTER: Final = 1.0
+"""Seconds that a request waits for a budget or a spend limit before that is told."""
 FIRST_POLL: Final = 0.01
 LONGEST_POLL: Final = 0.25
 """Seconds between questions to a store while others' reservations stand in the way."""
@@ -160,8 +164,12 @@ class SharedReservation:
                     self._go_uncounted(error)
             yield
 
-    async def acquire(self, amount_usd: Decimal) -> SpendBalance | None:
+    async def acquire(
+        self, amount_usd: Decimal, on_wait: Callable[[SpendBalance, Collection[str]], Awaitable[None]]
+    ) -> SpendBalance | None:
         """Reserve so much US dollars; wait while others' reservations stand in the way.
+
+        After a second, `on_wait` is told once what the limit has left, and whose reservations these are.
 
         Returns:
             `None` once it is reserved; the balance, if there is nobody left to wait for.
@@ -174,7 +182,7 @@ class SharedReservation:
             return None
         self._state = "asked"
         self._desk.add(self)
-        pause = FIRST_POLL
+        pause, told_at = FIRST_POLL, monotonic() + TOLD_AFTER
         while True:
             try:
                 verdict = await self._desk.store.reserve(self.claim)
@@ -190,6 +198,9 @@ class SharedReservation:
                 self._go_uncounted(error)
                 self._desk.settle(self.claim, Decimal(0))  # the store may have it all the same
                 return None
+            if monotonic() >= told_at:
+                told_at = inf
+                await on_wait(verdict.balance, verdict.holders)
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_POLL)
 

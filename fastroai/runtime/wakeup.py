@@ -27,6 +27,11 @@ class Wakeup:
         """Wait until it is set."""
         await self._future
 
+    async def wait_for(self, seconds: float) -> bool:
+        """Wait until it is set, for so long at most. Returns whether it is."""
+        done, _ = await asyncio.wait([self._future], timeout=seconds)
+        return bool(done)
+
     def set(self) -> None:
         """Wake who waits. Nothing happens where its loop is closed: it waits no more."""
         if running_loop() is self._loop:

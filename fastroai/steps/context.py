@@ -733,8 +733,8 @@ class StepContext(Generic[DepsT_co]):
 
         If there is no answer yet, the step halts here. The other steps go on, and the run ends `paused`, so
         that no process waits. `Inbox.answer`, or `resume(answers=)`, puts an answer on record. When the run
-        is resumed, the step runs again from its beginning: agent calls and `ctx.once` give what is on record,
-        and this returns the answer.
+        goes on, by `wake` or `resume`, the step runs again from its beginning: agent calls and `ctx.once`
+        give what is on record, and this returns the answer.
 
             if await ctx.ask(f"Refund {amount} dollars?", bool, to="finance"):
                 ...
@@ -743,8 +743,8 @@ class StepContext(Generic[DepsT_co]):
             question: The question: text, or any JSON.
             answer_type: The type of the answer.
             options: The answers that can be given, if not any of that type.
-            timeout: Seconds, from when it is first asked, after which no answer is taken. Nothing wakes the
-                run then: it goes on when it is resumed.
+            timeout: Seconds, from when it is first asked, after which no answer is taken. Then `wake` resumes
+                the run.
             on_timeout: The answer after that time; without it, `QuestionTimedOut` is raised.
             to: The people to ask: a label for inboxes.
             name: Tells this question from others of the step. By default they are counted, which does if they

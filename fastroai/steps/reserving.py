@@ -45,6 +45,10 @@ class SpendTerms:
     is_local: Literal[False] = False
     is_request: Literal[False] = False
     streamed: Literal[False] = False
+    is_flexible: Literal[False] = False
+    expected_usd: Literal[None] = None
+    """Nothing but the most that it can cost."""
+    expected_tokens: Literal[None] = None
 
     @property
     def priced(self) -> bool:
@@ -66,6 +70,20 @@ class SpendTerms:
         """The same if so much pays for it: there is no less of it."""
         bound = self.bound.lowered(usd=usd, tokens=tokens)
         return None if bound is None else self
+
+    async def prepare_bound(self) -> None:
+        """Do nothing: what it can cost at most is said."""
+
+    async def prepare_expectation(self) -> None:
+        """Do nothing: nothing but the most that it can cost is expected."""
+
+    def shortened(self, output_tokens: int) -> SpendTerms:
+        """The same: it is no answer."""
+        return self
+
+    def sharing(self, *, usd: Decimal | None, tokens: int | None) -> SpendTerms:
+        """The same: there is no less of it."""
+        return self
 
     def counted_again(self) -> SpendTerms:
         """The same: nothing makes it cheaper."""

@@ -44,6 +44,8 @@ class Log:
         for ended in self.waited.values():
             name = ended.wait.name
             self.received[name] = max(ended.number, self.received.get(name, 0))
+        self.resume_at: tuple[str, ...] = ()
+        """The steps or nodes with which the run goes on when it is resumed, if an exception ended it."""
         self._waits: dict[str, tuple[str, Wait]] = {}
         """What halted steps wait for, by id, with their places."""
         self._is_over = False
@@ -64,6 +66,11 @@ class Log:
         if isinstance(fact, QuestionAsked):
             self.asked[fact.id] = fact
         self.note(fact, stored)
+
+    def keep_open(self, question: QuestionAsked) -> None:
+        """Keep a question that is on record, and waits for its answer still."""
+        self._waits[question.id] = question.place, question.wait
+        self.asked[question.id] = question
 
     def waits_in(self, place: str) -> tuple[Wait, ...]:
         """Return what a step, or what runs in it, waits for, first halted first."""

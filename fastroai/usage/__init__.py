@@ -1,7 +1,7 @@
 """What requests cost, and how much may be spent: prices, budgets, and conversions of money."""
 
 from fastroai.usage.bounds import RequestBound, base_url_of, prepare_bound, request_bound
-from fastroai.usage.budget import Budget, ModelFallback, OnUncertain
+from fastroai.usage.budget import Admission, Budget, ModelFallback, OnUncertain
 from fastroai.usage.endpoints import Endpoint
 from fastroai.usage.limits import BudgetLike
 from fastroai.usage.model_pricing import PriceTier, PricingOverride
@@ -29,6 +29,7 @@ from fastroai.usage.updates import (
 )
 
 __all__ = [
+    "Admission",
     "Budget",
     "BudgetLike",
     "CostCalculator",

@@ -100,10 +100,22 @@ class RequestBound:
         if usd is not None:
             limits.append(_affordable(self.prices, self.input_tokens, usd))
         output = min((limit for limit in limits if limit is not None), default=0)
-        if output < self.least_output_tokens:
-            return None
-        cost = self.prices.cost(self.input_tokens, output) if self.prices is not None else None
-        return replace(self, output_tokens=output, cost_usd=cost)
+        return None if output < self.least_output_tokens else self._of_answer(output)
+
+    def shortened(self, output_tokens: int) -> RequestBound:
+        """The same request with an answer of at most so many tokens, or of as few as the provider accepts.
+
+        It is this bound itself where the answer is not longer, or cannot be limited.
+        """
+        if self.least_output_tokens is None:
+            return self
+        limits = [self.output_tokens, self.most_output_tokens, max(output_tokens, self.least_output_tokens)]
+        output = min(limit for limit in limits if limit is not None)
+        return self if output == self.output_tokens else self._of_answer(output)
+
+    def _of_answer(self, output_tokens: int) -> RequestBound:
+        cost = self.prices.cost(self.input_tokens, output_tokens) if self.prices is not None else None
+        return replace(self, output_tokens=output_tokens, cost_usd=cost)
 
 
 def _affordable(prices: FlatPrices | None, input_tokens: int | None, usd: Decimal) -> int | None:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 OnUncertain = Literal["refuse", "allow"]
 """What a budget does with a request that it cannot reckon with."""
 
+Admission = Literal["bound", "expected"]
+"""What a budget sets aside for a request: the most that it can use, or what it is expected to use."""
+
 _POSITIVE: Final = "a positive amount of US dollars, at least one microcent ($0.000001)"
 
 
@@ -53,7 +56,9 @@ class Budget:
         Budget(usd="0.50", requests=20, ms=60_000)
 
     Before each request, the most that it can use is reserved here and in every budget above, so that what is
-    spent never exceeds the limit, however many requests run at once.
+    spent never exceeds the limit, however many requests run at once. With `admission="expected"` it is what
+    the request is expected to use: more run at once, and the limit can be exceeded by what the requests that
+    are in flight together use beyond that.
     """
 
     usd: Decimal | None
@@ -71,6 +76,11 @@ class Budget:
     """What to do with a request whose use nothing bounds: `refuse` it, or `allow` it unreserved."""
     fallback: ModelFallback | None
     """The cheaper model to use when the budget runs low."""
+    admission: Admission
+    """What to reserve for a request: its `bound`, which holds, or what is `expected` of it."""
+    max_tokens_per_request: int | None
+    """The longest answer that any request may ask for, in tokens, as if the agent had said so as
+    `max_tokens`; it changes nothing where the provider accepts no such limit."""
 
     def __init__(
         self,
@@ -83,6 +93,8 @@ class Budget:
         on_unpriced: OnUncertain = "refuse",
         on_unbounded: OnUncertain = "refuse",
         fallback: ModelFallback | None = None,
+        admission: Admission = "bound",
+        max_tokens_per_request: int | None = None,
     ) -> None:
         """Give at least one limit, and at most one of `usd` and `microcents`.
 
@@ -100,12 +112,21 @@ class Budget:
         check_policy("on_unbounded", on_unbounded)
         if fallback is not None and not isinstance(fallback, ModelFallback):
             raise ConfigurationError("fallback", fallback, "a ModelFallback(at=..., use=...)")
+        if admission not in get_args(Admission):
+            raise ConfigurationError("admission", admission, "'bound' or 'expected'")
         object.__setattr__(self, "usd", exact_limit(usd, microcents))
-        for option, count in (("tokens", tokens), ("requests", requests), ("ms", ms)):
+        counts = {
+            "tokens": tokens,
+            "requests": requests,
+            "ms": ms,
+            "max_tokens_per_request": max_tokens_per_request,
+        }
+        for option, count in counts.items():
             object.__setattr__(self, option, None if count is None else _count(option, count))
         object.__setattr__(self, "on_unpriced", on_unpriced)
         object.__setattr__(self, "on_unbounded", on_unbounded)
         object.__setattr__(self, "fallback", fallback)
+        object.__setattr__(self, "admission", admission)
 
     @property
     def microcents(self) -> int | None:
@@ -146,7 +167,8 @@ def _from_microcents(value: object) -> Decimal:
 
 
 def _count(option: str, value: object) -> int:
-    expected = f"a whole number of {'milliseconds' if option == 'ms' else option}, at least 1"
+    unit = {"ms": "milliseconds", "max_tokens_per_request": "tokens"}.get(option, option)
+    expected = f"a whole number of {unit}, at least 1"
     if (count := whole_number(option, value, expected)) < 1:
         raise ConfigurationError(option, value, expected)
     return count

@@ -468,6 +468,52 @@ def paused() -> Parts:
     return nodes, edges, {"pause_nodes": ["boss", "user"], "answers": {"boss": "yes", "user": [1, 2]}}
 
 
+def asking_graph() -> Graph[Any, Any, Any]:
+    """A graph that asks, after it has posted something and asked a model."""
+
+    @step
+    async def ask(ctx: StepContext) -> str:
+        ran(ctx)
+        posted = await ctx.once("post", effect(ctx, f"post {without_attempts(step_place(ctx.scope))}"))
+        return f"{posted}?"
+
+    return Graph(
+        "inner",
+        nodes={"top": talk("top"), "boss": Node(ask, answer=str), "end": talk("end", "boss")},
+        edges=[Edge("top", "boss"), Edge("boss", "end")],
+        pause_nodes=["boss"],
+    )
+
+
+@graph
+def paused_inside() -> Parts:
+    """A graph with a pause node is a node, which is visited twice, beside a branch that goes on."""
+    nodes = {
+        "count": Node(counts(2), writes=["count", "more"]),
+        "inner": asking_graph().as_step(),
+        "work": talk("work", "count"),
+        "join": joins("inner", "work"),
+        "end": says("end"),
+    }
+    edges = [Edge("count", "inner"), Edge("count", "work"), Edge("inner", "join"), Edge("work", "join")]
+    edges += [Edge("join", "count", **MORE), Edge("join", "end", "always")]
+    return (
+        nodes,
+        edges,
+        {"answers": {"post inner/inner/boss done?": "yes", "post inner#2/inner/boss done?": "no"}},
+    )
+
+
+def paused_inside_pipeline(config: PipelineConfig) -> Shape:
+    steps = {"first": talk("first"), "graph": asking_graph().as_step(), "last": talk("last", "graph")}
+    edges = {"graph": ["first"], "last": ["graph"]}
+    pipeline = Pipeline("paused_inside_pipeline", steps, edges, config=config)
+    return Shape(pipeline, {"text": "paused"}, answers={"post graph/inner/boss done?": "yes"})
+
+
+GRAPHS["paused_inside_pipeline"] = paused_inside_pipeline
+
+
 @graph
 def asked() -> Parts:
     """Nodes ask people in two branches and in a loop, and write before they do."""

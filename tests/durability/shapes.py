@@ -118,6 +118,8 @@ class Oracle:
             return _decision(request)
         if prompt in SCRIPTS:
             return _by_script(SCRIPTS[prompt], request)
+        if prompt.startswith("at length"):
+            return Reply("word " * 500)
         return Reply(f"echo: {prompt}")
 
 
@@ -296,7 +298,7 @@ class Shape:
         return self.answers[question if isinstance(question, str) else question["tool_name"]]
 
 
-BUDGETS_USD: Final = {"budgeted": Decimal("0.0015")}
+BUDGETS_USD: Final = {"budgeted": Decimal("0.0015"), "cut_short": Decimal("0.0045")}
 """Of the shapes that have one: it may stop them after requests were lost."""
 
 Build = Callable[[PipelineConfig], Shape]
@@ -719,6 +721,29 @@ def budgeted(config: PipelineConfig) -> Shape:
     return Shape(
         Pipeline("budgeted", steps | ends, edges, config=_with_budget(config, BUDGETS_USD["budgeted"])),
         {"text": "budgeted"},
+    )
+
+
+@shape
+def cut_short(config: PipelineConfig) -> Shape:
+    """Steps that share a budget, which cuts the answer of one of them; it is asked for again."""
+
+    def ask(name: str) -> Any:
+        one: FastroAgent[Any, Any] = FastroAgent(CHAT, name=name)
+
+        @step
+        async def ask_step(ctx: StepContext) -> str:
+            ran(ctx)
+            return str((await ctx.run(one, f"{name} of {ctx.get_input('text')}")).output)
+
+        return ask_step
+
+    asking = {name: ask(name) for name in ("at length", "b", "c", "d")}
+    edges = {"end": list(asking)}
+    limited = _with_budget(config, BUDGETS_USD["cut_short"])
+    return Shape(
+        Pipeline("cut_short", asking | {"end": talk("end", "at length")}, edges, config=limited),
+        {"text": "cut_short"},
     )
 
 

@@ -138,7 +138,8 @@ def assert_as_expected(
     if result is None:
         return
     assert expect.get("reason", "") in result.reason
-    assert list(result.resume_at) == expect.get("resume_at", [])
+    if "resume_at" in expect or outcome.status in ("finished", "paused"):
+        assert list(result.resume_at) == expect.get("resume_at", [])
     asked = [{"node": one.node, "question": one.question} for one in result.questions]
     assert asked == expect.get("questions", [])
     if "outputs" in expect:

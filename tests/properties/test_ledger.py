@@ -11,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastroai.records import RequestOutcome, RequestRecord, Tokens, Usage
-from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Ledger
+from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Ledger, Room
 from fastroai.usage import Budget
 
 CENT = Decimal("0.01")
 
-Kind = Literal["ask", "ask inside", "refuse", "lower", "amend", "cancel", "end", "shrink", "stall", "close"]
+Kind = Literal[
+    "ask", "ask inside", "come", "refuse", "lower", "amend", "cancel", "end", "shrink", "stall", "close"
+]
 ENDS: tuple[RequestOutcome, ...] = ("settled", "released", "unmeasured")
 
 
@@ -29,10 +31,27 @@ class Operation:
     where: int
     cents: int
     tokens: int
+    enough: int | None = None
+    """Cents, and tokens, with which the request can do; `None` if it needs all it asks for."""
+    expected: int = 0
+    """Quarters of what it can use that it is expected to use."""
 
     @property
     def amounts(self) -> Amounts:
-        return Amounts(self.cents * CENT, self.tokens)
+        return with_expectation(Amounts(self.cents * CENT, self.tokens), self.expected)
+
+    def fitting(self, offer: Room) -> Amounts:
+        """What the request asks for where it is offered so much: no less than enough."""
+        whole, enough = self.amounts, self.enough or 0
+        usd = whole.usd if offer.usd is None else min(whole.usd, max(enough * CENT, offer.usd))
+        tokens = whole.tokens if offer.tokens is None else min(whole.tokens, max(enough, offer.tokens))
+        return with_expectation(Amounts(usd, tokens), self.expected)
+
+
+def with_expectation(amounts: Amounts, quarters: int) -> Amounts:
+    return amounts._replace(
+        expected_usd=amounts.usd * quarters / 4, expected_tokens=amounts.tokens * quarters // 4
+    )
 
 
 @st.composite
@@ -44,6 +63,7 @@ def budgets(draw: st.DrawFn) -> Budget:
         tokens=draw(st.none() | st.integers(1, 25)),
         requests=draw(st.none() | st.integers(1, 5)),
         ms=1,
+        admission=draw(st.sampled_from(("bound", "bound", "expected"))),
     )
 
 
@@ -60,6 +80,8 @@ operations = st.builds(
     where=st.integers(0, 5),
     cents=st.integers(0, 12),
     tokens=st.integers(0, 12),
+    enough=st.none() | st.integers(0, 12),
+    expected=st.integers(0, 4),
 )
 
 
@@ -71,6 +93,18 @@ def total(amounts: Iterable[Amounts]) -> Amounts:
         sum(one.tokens for one in known),
         sum(one.requests for one in known),
     )
+
+
+def as_expected(amounts: Amounts) -> Amounts:
+    """What an account reserves that goes by expectations."""
+    assert amounts.expected_usd is not None
+    assert amounts.expected_tokens is not None
+    return Amounts(amounts.expected_usd, amounts.expected_tokens, amounts.requests)
+
+
+def quarters_of(amounts: Amounts) -> int:
+    """How many quarters of what it can cost are expected, if that can be told."""
+    return int(amounts.expected_usd * 4 / amounts.usd) if amounts.expected_usd and amounts.usd else 0
 
 
 def unheard(amounts: Amounts) -> RequestRecord:
@@ -101,7 +135,11 @@ class Bookkeeping:
         """Who waits, in the order in which they came."""
         self.holds: dict[Hold, tuple[Hold, ...]] = {}
         """What is open, and inside of what."""
+        self.coming: list[Claim] = []
+        """Who is counted, and has not asked yet."""
         self.told_that_they_are_alone: set[Claim] = set()
+        self.beyond: dict[Account, Amounts] = {}
+        """What requests in flight together could use at most beyond what was expected of them."""
 
     # --- what can happen ---
 
@@ -109,6 +147,10 @@ class Bookkeeping:
         match operation.kind:
             case "ask" | "ask inside":
                 self.ask(operation, inside=operation.kind == "ask inside")
+            case "come":
+                account = self.accounts[operation.where % len(self.accounts)]
+                self.coming.append(Claim(tuple(each for each in account.lineage() if not each.closed)))
+                self.ledger.expect(self.coming[-1])
             case "refuse" if self.alone:
                 self.leave(self.alone[operation.which % len(self.alone)])
             case "lower" if self.alone:
@@ -116,13 +158,17 @@ class Bookkeeping:
             case "amend" if self.line:
                 claim = self.line[operation.which % len(self.line)]
                 self.check(claim, self.ledger.amend(claim, operation.amounts))
+            case "cancel" if self.coming and operation.which % 2:
+                claim = self.coming.pop()
+                self.check(None, self.ledger.leave(claim))
             case "cancel" if self.line:
                 self.leave(self.line[operation.which % len(self.line)])
             case "end" if self.holds:
                 self.end(self.hold(operation), ENDS[operation.where % 3], spent=operation.cents % 5)
             case "shrink" if self.holds:
                 hold = self.hold(operation)
-                smaller = Amounts(min(hold.amounts.usd, operation.amounts.usd), hold.amounts.tokens // 2)
+                usd, tokens = min(hold.amounts.usd, operation.amounts.usd), hold.amounts.tokens // 2
+                smaller = with_expectation(Amounts(usd, tokens), quarters_of(hold.amounts))
                 self.check(None, self.ledger.shrink(hold, smaller))
             case "stall" if self.holds:  # or, the second time, goes on
                 hold = self.hold(operation)
@@ -147,9 +193,14 @@ class Bookkeeping:
             hold = outer[operation.which % len(outer)]
             around = (*self.holds[hold], hold)
         if accounts:
-            claim = Claim(accounts, operation.amounts, around)
+            if self.coming and not around:
+                claim = self.coming.pop(0)
+            else:
+                claim = Claim(accounts, around)
+                self.ledger.expect(claim)
             self.line.append(claim)
-            self.check(claim, self.ledger.ask(claim))
+            fitting = None if operation.enough is None else operation.fitting
+            self.check(claim, self.ledger.ask(claim, operation.amounts, fitting))
 
     def leave(self, claim: Claim) -> None:
         self.line.remove(claim)
@@ -162,7 +213,9 @@ class Bookkeeping:
             return
         usd = claim.amounts.usd if room.usd is None else min(claim.amounts.usd, room.usd)
         tokens = claim.amounts.tokens if room.tokens is None else min(claim.amounts.tokens, room.tokens)
-        self.check(claim, self.ledger.amend(claim, Amounts(usd, tokens)))
+        if usd < 0 or tokens < 0:
+            return  # more was used than was expected
+        self.check(claim, self.ledger.amend(claim, with_expectation(Amounts(usd, tokens), 4)))
         assert claim.state == "granted", "it was alone, and asks for what there is"
 
     def close(self, account: Account) -> None:
@@ -205,6 +258,8 @@ class Bookkeeping:
             self.line.remove(claim)
             if claim.hold.accounts:  # else all of them have closed while it waited, and nothing limits it
                 self.holds[claim.hold] = claim.around
+        for account in self.accounts:
+            self.note_risk(account)
         alone = set(self.alone)
         assert alone <= {*self.told_that_they_are_alone, *changed, asking}, "alone, and not told"
         self.told_that_they_are_alone = alone
@@ -248,18 +303,35 @@ class Bookkeeping:
         self.check_who_waits()
         assert self.ledger.is_idle == (not self.holds and not self.line)
 
+    def note_risk(self, account: Account) -> None:
+        """Remember the most that requests in flight together could use beyond what was reserved for them."""
+        could, aside = self.most_in_flight(account), reserved(account)
+        known = self.beyond.get(account, Amounts())
+        self.beyond[account] = Amounts(
+            max(known.usd, could.usd - aside.usd), max(known.tokens, could.tokens - aside.tokens)
+        )
+
+    def most_in_flight(self, account: Account) -> Amounts:
+        return total(hold.amounts for hold in self.holds if account in hold.accounts)
+
     def check_balance(self, account: Account) -> None:
-        """No budget is crossed, and what is reserved is what is held, here and below."""
+        """No budget is crossed, or by no more than was said, and what is reserved is what is held."""
         usage, budget, aside = account.usage, account.budget, reserved(account)
-        assert aside == total(hold.amounts for hold in self.holds if account in hold.accounts)
-        assert budget.usd is None or usage.committed_usd + aside.usd <= budget.usd
-        assert budget.tokens is None or usage.committed_tokens + aside.tokens <= budget.tokens
+        here = [hold.amounts for hold in self.holds if account in hold.accounts]
+        could = total(here)
+        if budget.admission == "expected":
+            assert aside == total(map(as_expected, here))
+        else:
+            assert aside == could
+        beyond = (
+            self.beyond.get(account, Amounts()) if budget.admission == "expected" else Amounts(requests=0)
+        )
+        assert budget.usd is None or usage.committed_usd + could.usd <= budget.usd + beyond.usd
+        assert budget.tokens is None or usage.committed_tokens + could.tokens <= budget.tokens + beyond.tokens
         assert budget.requests is None or usage.request_count + aside.requests <= budget.requests
-        if not any(each.closed for each in self.accounts):
-            children = [reserved(child) for child in self.accounts if child.parent is account]
-            assert aside == total(
-                (*children, *(hold.amounts for hold in self.holds if hold.accounts[0] is account))
-            )
+        if not account.closed:
+            drawn_on = [claim for claim in (*self.line, *self.coming) if account in claim.accounts]
+            assert account.contenders == len(drawn_on) + len(here)
 
     def check_who_waits(self) -> None:
         """Of the claims that no earlier one stands before, those that fit have gone; the others wait for a
@@ -285,12 +357,15 @@ class Bookkeeping:
                 assert self.able, "they wait, and nothing will end"
                 self.end(self.able[0], "settled", spent=4)
             self.check_laws()
+        for claim in self.coming:
+            self.ledger.leave(claim)
         for hold in list(self.holds):
             assert not hold.dependents
             self.end(hold, "settled", spent=4)
         assert self.ledger.is_idle
         for account in self.accounts:
             assert reserved(account) == Amounts(requests=0)
+            assert account.closed or not account.contenders
 
 
 @settings(deadline=None, max_examples=max(400, settings().max_examples))

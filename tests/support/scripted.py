@@ -19,6 +19,8 @@ from pydantic_ai.messages import (
     ToolCallPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.profiles import ModelProfile, ModelProfileSpec
+from pydantic_ai.profiles.anthropic import AnthropicModelProfile
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
@@ -45,6 +47,11 @@ class Answer:
         return "length" if self.cut else "tool_call" if self.tool_call else "stop"
 
 
+def _limited_to(output_tokens: int) -> ModelProfileSpec:
+    limited: ModelProfile = AnthropicModelProfile(anthropic_max_output_tokens=output_tokens)
+    return limited
+
+
 Plan = Callable[[str, list[ModelMessage], int | None], Answer]
 """From the model's name, the messages and `max_tokens` to what is answered."""
 
@@ -52,8 +59,8 @@ Plan = Callable[[str, list[ModelMessage], int | None], Answer]
 class ScriptedModel(Model):
     """Asks a plan what to answer."""
 
-    def __init__(self, plan: Plan, name: str = "paid") -> None:
-        super().__init__()
+    def __init__(self, plan: Plan, name: str = "paid", *, longest_answer: int | None = None) -> None:
+        super().__init__(profile=None if longest_answer is None else _limited_to(longest_answer))
         self.plan, self.name = plan, name
 
     @property

@@ -26,6 +26,9 @@ class Limits:
     ms: int | None = None
     fallback_at: float | None = None
     """The share from which on a cheaper model is used."""
+    admission: Literal["bound", "expected"] = "bound"
+    by_hand: int | None = None
+    """The longest answer, in tokens."""
     shared: bool = False
     """Whether there is a `SpendLimit` beside it, the same for all."""
 
@@ -37,7 +40,8 @@ class Call:
     way: Way
     wants: int
     """Tokens of output of each answer, if `max_tokens` let it."""
-    max_tokens: int
+    max_tokens: int | None
+    """`None` if the request does not say it."""
     seconds: float
     fates: tuple[Fate, ...]
     """Of the first attempts at its requests; after them all goes well."""
@@ -100,6 +104,8 @@ def limits(draw: st.DrawFn, *, timed: bool = True) -> Limits:
         requests=requests,
         ms=draw(st.sampled_from((*[None] * 6, 2_000, 9_000))) if timed else None,
         fallback_at=draw(st.sampled_from((None, None, None, 0.5, 1.0))),
+        admission=draw(st.sampled_from(("bound", "bound", "expected"))),
+        by_hand=draw(st.sampled_from((None, None, None, 10))),
     )
 
 
@@ -119,7 +125,7 @@ def calls(
         Call,
         way=st.sampled_from(("run", "run", "run", *get_args(Way))),
         wants=st.integers(1, 30),
-        max_tokens=st.integers(1, 50),
+        max_tokens=st.none() | st.integers(1, 50),
         seconds=st.sampled_from(_SECONDS),
         fates=st.just(()) | st.just(()) | st.lists(st.sampled_from(get_args(Fate)), max_size=2).map(tuple),
         extra_attempts=st.integers(0, 2),

@@ -23,10 +23,11 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolR
 from pydantic_ai.models.fallback import FallbackModel
 
 from fastroai import BudgetExceeded, FastroAgent, Pipeline, PipelineConfig, StepContext, budget_scope, step
+from fastroai.agent.request_terms import Terms
 from fastroai.errors import SpendLimitExceeded, StepExecutionError, TimeLimitExceeded
 from fastroai.records import RequestRecord, Usage
 from fastroai.runtime import Charge, Reservation, Scope, admission, current_scope
-from fastroai.runtime.ledger import Account, Amounts
+from fastroai.runtime.ledger import Account, Amounts, Claim, Ledger
 from fastroai.usage import Budget, BudgetLike, CostCalculator, ModelFallback, SpendLimit
 from fastroai.usage.memory_spend_store import MemorySpendStore
 from support.scripted import Answer, ScriptedModel
@@ -43,6 +44,10 @@ CALCULATOR = CostCalculator(
     }
 )
 
+LONGEST_ANSWER = 80
+"""Tokens that an answer can have, if the request does not say less."""
+
+GIVES_BACK = "a request in flight could have given something back"
 EXPECTED = (
     BudgetExceeded,
     TimeLimitExceeded,
@@ -112,6 +117,10 @@ class SpendingRun:
     asked: list[Asked] = field(default_factory=list)
     admitted: list[tuple[Conversation, Reservation[Any]]] = field(default_factory=list)
     ended: dict[Reservation[Any], Charge] = field(default_factory=dict)
+    beyond: dict[Account, Amounts] = field(default_factory=dict)
+    """What requests in flight together could use at most beyond what was reserved for them."""
+    shares: list[Terms] = field(default_factory=list)
+    """Requests as they were when they did with less than they ask for, so that others find something."""
     refused: int = 0
     lowered: int = 0
     waited: int = 0
@@ -125,15 +134,18 @@ class SpendingRun:
         self._left: list[object] = []
         self._admit = admission.admit
         self.agent: FastroAgent[Any, str] = FastroAgent(
-            ScriptedModel(self.answer),
+            ScriptedModel(self.answer, longest_answer=LONGEST_ANSWER),
             name="agent",
             tools=[self.act],
             retries=1,
             cost_calculator=CALCULATOR,
         )
         self.agent.agent.output_validator(self.validate)  # type: ignore[attr-defined]
-        self.cheap = ScriptedModel(self.answer, "cheap")
-        self.spare = FallbackModel(ScriptedModel(self.answer), ScriptedModel(self.answer, "spare"))
+        self.cheap = ScriptedModel(self.answer, "cheap", longest_answer=LONGEST_ANSWER)
+        self.spare = FallbackModel(
+            ScriptedModel(self.answer, longest_answer=LONGEST_ANSWER),
+            ScriptedModel(self.answer, "spare", longest_answer=LONGEST_ANSWER),
+        )
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
         """See every scope, account and admission from now on."""
@@ -151,6 +163,27 @@ class SpendingRun:
         patch.setattr("fastroai.runtime.scope.Account", WatchedAccount)
         patch.setattr(Scope, "__init__", watched_init)
         patch.setattr("fastroai.agent.request_attempt.admit", self.admit)
+        patch.setattr("fastroai.agent.request_terms.SHORTEST_SHARE", 3)
+        patch.setattr(Terms, "sharing", self.watched_sharing(Terms.sharing))
+        grant = Ledger._grant
+
+        def watched_grant(ledger: Ledger, claim: Claim) -> None:
+            grant(ledger, claim)
+            self.note_risk(ledger, claim)
+
+        patch.setattr(Ledger, "_grant", watched_grant)
+
+    def watched_sharing(self, share: Callable[..., Terms]) -> Callable[..., Terms]:
+        def watched(terms: Terms, *, usd: Decimal | None, tokens: int | None) -> Terms:
+            enough, shared = terms.enough, share(terms, usd=usd, tokens=tokens)
+            if shared is not terms:
+                assert enough is not None
+                assert shared.bound.output_tokens is not None
+                assert shared.bound.output_tokens >= enough
+                self.shares.append(shared)
+            return shared
+
+        return watched
 
     # --- doing it ---
 
@@ -181,6 +214,8 @@ class SpendingRun:
             requests=limits.requests,
             ms=limits.ms,
             fallback=None if at is None else ModelFallback(at=at, use=self.cheap),
+            admission=limits.admission,
+            max_tokens_per_request=limits.by_hand,
         )
 
     async def perform_all(self, group: Group) -> None:
@@ -233,7 +268,7 @@ class SpendingRun:
         self._conversations[number] = conversation
         options: dict[str, Any] = {
             "model": self.spare if call.spare else None,
-            "model_settings": {"max_tokens": call.max_tokens},
+            "model_settings": {} if call.max_tokens is None else {"max_tokens": call.max_tokens},
             "timeout": call.timeout,
             "request_retries": call.extra_attempts,
             "budget": self.budget(call.budget),
@@ -385,9 +420,19 @@ class SpendingRun:
             return
         for account in self.accounts:
             room = account.room
+            if account.goes_by_expectations:
+                continue
             assert room.usd is None or room.usd >= 0
             assert room.tokens is None or room.tokens >= 0
             assert room.requests is None or room.requests >= 0
+
+    def note_risk(self, ledger: Ledger, claim: Claim) -> None:
+        for account in claim.accounts:
+            holds = [hold.amounts for hold in ledger._open if account in hold.accounts]
+            usd = sum((hold.usd for hold in holds), Decimal(0)) - account.reserved_usd
+            tokens = sum(hold.tokens for hold in holds) - account.reserved_tokens
+            known = self.beyond.get(account, Amounts())
+            self.beyond[account] = Amounts(max(known.usd, usd), max(known.tokens, tokens))
 
     def check_stepped_down(self, asked: Asked, terms: Any) -> None:
         """Where the share of a fallback is spent, the request is to the cheaper model."""
@@ -407,14 +452,14 @@ class SpendingRun:
             return
         accounts = _open_accounts(asked.scope)
         terms = _cheapest(terms, accounts)
-        floor = terms.bound.least_output_tokens
+        floor = max(terms.bound.least_output_tokens, 1 + (terms.cut_at or 0))
         least = Amounts(_cost_usd(terms.model, floor), terms.bound.input_tokens + floor)
         assert any(account.lacks(least) for account in accounts), "the budgets could have paid for an answer"
         self.check_nobody_was_to_be_waited_for(asked, terms, accounts)
 
     def check_lowered(self, asked: Asked, terms: Any, reservation: Reservation[Any]) -> None:
-        """The same, before it got its place; and it got as much as there was."""
-        if self.looks_on:
+        """The same, before it got its place; it got as much as there was. Unless it shares with others."""
+        if self.looks_on or any(shared is reservation.terms for shared in self.shares):
             return
         if isinstance(reservation.short, SpendLimitExceeded):
             self.check_nobody_shares(asked)
@@ -435,15 +480,20 @@ class SpendingRun:
     def check_nobody_was_to_be_waited_for(
         self, asked: Asked, terms: Any, accounts: Sequence[Account]
     ) -> None:
-        whole = Amounts(terms.bound.cost_usd, terms.bound.tokens)
-        short = {account for account in accounts if account.lacks(whole)}
-        assert short, "it would have fitted"
-        others = [
-            (conversation, reservation)
-            for conversation, reservation in self.admitted
-            if reservation.hold is not None and not short.isdisjoint(reservation.hold.accounts)
+        """Neither for all that it asks for, nor for enough of it, which it asks for where it shares."""
+        wanted = [terms] if terms.enough is None else [terms, terms.shortened(terms.enough)]
+        short = [{account for account in accounts if account.lacks(_asked_of(one))} for one in wanted]
+        assert any(short), "it would have fitted"
+        in_the_way = [
+            [
+                (conversation, reservation)
+                for conversation, reservation in self.admitted
+                if reservation.hold is not None and not those.isdisjoint(reservation.hold.accounts)
+            ]
+            for those in short
+            if those
         ]
-        self.check_all_held_up(asked, others)
+        assert any(self.are_held_up(asked, others) for others in in_the_way), GIVES_BACK
 
     def check_nobody_shares(self, asked: Asked) -> None:
         """Of the requests that have reserved something with the `SpendLimit`, none will end by itself."""
@@ -452,17 +502,12 @@ class SpendingRun:
             for conversation, reservation in self.admitted
             if reservation.hold is not None and reservation.shared
         ]
-        self.check_all_held_up(asked, others)
+        assert self.are_held_up(asked, others), GIVES_BACK
 
-    def check_all_held_up(
-        self, asked: Asked, others: Sequence[tuple[Conversation, Reservation[Any]]]
-    ) -> None:
-        """They are streams that nobody reads, or end after one that is being asked for."""
+    def are_held_up(self, asked: Asked, others: Sequence[tuple[Conversation, Reservation[Any]]]) -> bool:
+        """Whether they are streams that nobody reads, or end after one that is being asked for."""
         held_up = {outer for each in (*self.asked, asked) for outer in each.conversation.inside_of}
-        for conversation, _ in others:
-            assert conversation in held_up or not conversation.reading, (
-                "a request in flight could have given something back"
-            )
+        return all(conversation in held_up or not conversation.reading for conversation, _ in others)
 
     # --- afterwards ---
 
@@ -473,11 +518,12 @@ class SpendingRun:
         for account in self.accounts:
             assert account.ledger.is_idle
             assert (account.reserved_usd, account.reserved_tokens, account.reserved_requests) == (0, 0, 0)
-            self.check_spent(account.budget, account.usage)
+            limit, beyond = account.budget, self.beyond.get(account, Amounts())
+            assert account.goes_by_expectations or (beyond.usd, beyond.tokens) == (0, 0)
+            self.check_spent(limit, account.usage, beyond)
             billed = [sent for sent in self.sent if sent.billed and account in sent.accounts]
-            limit = account.budget
-            assert limit.usd is None or sum(sent.cost_usd for sent in billed) <= limit.usd
-            assert limit.tokens is None or sum(sent.tokens for sent in billed) <= limit.tokens
+            assert limit.usd is None or sum(sent.cost_usd for sent in billed) <= limit.usd + beyond.usd
+            assert limit.tokens is None or sum(sent.tokens for sent in billed) <= limit.tokens + beyond.tokens
             assert limit.requests is None or len(billed) <= limit.requests
         for scope in self.scopes:
             self.check_sums(scope)
@@ -490,9 +536,9 @@ class SpendingRun:
         assert status.spent_usd <= status.limit_usd
         assert status.spent_usd == Usage.of([self.ended[one].record for one in shared]).committed_usd
 
-    def check_spent(self, budget: Budget, usage: Usage) -> None:
-        assert budget.usd is None or usage.committed_usd <= budget.usd
-        assert budget.tokens is None or usage.committed_tokens <= budget.tokens
+    def check_spent(self, budget: Budget, usage: Usage, beyond: Amounts) -> None:
+        assert budget.usd is None or usage.committed_usd <= budget.usd + beyond.usd
+        assert budget.tokens is None or usage.committed_tokens <= budget.tokens + beyond.tokens
         assert budget.requests is None or usage.request_count <= budget.requests
 
     def check_sums(self, scope: Scope) -> None:
@@ -521,6 +567,17 @@ def _has_returned(messages: Sequence[ModelMessage]) -> bool:
         for message in messages
         if isinstance(message, ModelRequest)
         for part in message.parts
+    )
+
+
+def _asked_of(terms: Terms) -> Amounts:
+    assert terms.bound.cost_usd is not None
+    assert terms.bound.tokens is not None
+    return Amounts(
+        terms.bound.cost_usd,
+        terms.bound.tokens,
+        expected_usd=terms.expected_usd,
+        expected_tokens=terms.expected_tokens,
     )
 
 

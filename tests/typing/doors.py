@@ -91,11 +91,13 @@ async def missing_deps() -> None:
     await pipeline.fork("r", at="needy")  # type: ignore[call-arg]
     pipeline.fork_sync("r", at="needy")  # type: ignore[call-arg]
     await pipeline.recover()  # type: ignore[call-arg]
+    await pipeline.wake()  # type: ignore[call-arg]
     await router.execute({"text": "a"})  # type: ignore[call-overload]
     await graph.execute({"text": "a"})  # type: ignore[call-overload]
     graph.stream({"text": "a"})  # type: ignore[call-overload]
     await graph.resume("r", input=True)  # type: ignore[call-arg]
     graph.resume_stream("r", input=True)  # type: ignore[call-arg]
+    await pipeline.wake_every(5)  # type: ignore[call-arg]  # the last, as it never returns
 
 
 async def wrong_deps() -> None:
@@ -108,6 +110,8 @@ async def no_deps_needed() -> None:
     await without_deps.execute({"text": "a"}, run_id="r")
     await without_deps.resume("r")
     await without_deps.recover()
+    await without_deps.wake(deps_for=None)
+    await pipeline.wake(deps_for=lambda run: Deps())
     without_deps.estimate_sync()
     optional = Pipeline[Deps | None, Ticket, str]("o", {"free": free})
     await optional.execute({"text": "a"})

@@ -118,6 +118,10 @@ class GraphMachine:
         self._branches: dict[str, Branch] = {}
         self._unwinding: dict[Visit, list[tuple[set[Visit], Callable[[], None]]]] = {}
         self._dead_ends: dict[str, None] = {}
+        self._lost: dict[Visit, str] = {}
+        """Visits that failed with their branches, which have not come together, and the branches."""
+        self._left: tuple[str, ...] = ()
+        """The nodes with which a run goes on that was stopped."""
         self._pausing = self._finished = False
 
     def handle(self, fact: Told | Interrupted) -> list[Decision]:
@@ -275,9 +279,24 @@ class GraphMachine:
             stopped = Stopped("failed", "step_failed", fact.failure.message, error)
             if fact.budget == "outer":
                 stopped = replace(stopped, ending="budget_exceeded", code="budget_exceeded")
-            self._stop(stopped)
+            self._stop(stopped, [visit])
         else:
             self._route(branch, "failed", None, None)
+
+    @property
+    def resume_at(self) -> tuple[str, ...]:
+        """The nodes with which the run goes on when it is resumed; none if it would end in the same way."""
+        if self.stopped is not None:
+            return self._left
+        return tuple(branch.visit.node for branch in self._waiting())
+
+    def _waiting(self) -> Iterator[Branch]:
+        """The branches that go on when the run is resumed; those with questions before others that wait."""
+        yield from self._at_work()
+        yield from self._asking.values()
+        yield from (branch for branch, questions in self._halted.values() if questions)
+        yield from (branch for branch, questions in self._halted.values() if not questions)
+        yield from (branch for _, branch in self._ready if branch.state == "open")
 
     def _on_timeout(self, branch: Branch, error: BaseException, failure_class: FailureClass) -> None:
         """What was cut short has failed of it, else the node that the branch did not get to."""
@@ -367,7 +386,7 @@ class GraphMachine:
             self._todo.append(partial(self._skip, branch, f"max_visits={limit} was reached"))
         elif is_skipped is None and self._steps >= self.plan.max_steps:
             reason = f"max_steps={self.plan.max_steps} visits were made before {node!r}"
-            self._stop(Stopped("failed", "max_steps", reason))
+            self._stop(Stopped("failed", "max_steps", reason), [visit])
         else:
             self._steps += 1
             if limit is not None:
@@ -454,11 +473,18 @@ class GraphMachine:
 
     def _fail(self, branch: Branch, error: BaseException, node: str, unwinding: Iterable[Visit] = ()) -> None:
         """A branch has failed at a node, as nothing handles that; `unwinding` is what was cancelled in it."""
+        self._lost |= dict.fromkeys(unwinding or [branch.visit], branch.identity)
+        self._give_up(branch, error, node, unwinding)
+
+    def _give_up(
+        self, branch: Branch, error: BaseException, node: str, unwinding: Iterable[Visit] = ()
+    ) -> None:
+        """A branch has failed, itself or all that it forked into."""
         branch.state, branch.failure = "failed", (node, error)
         fork = branch.fork
         if fork is None or self.plan.on_branch_failure == "fail_all":
             reason = f"{node!r} failed: {error_summary(error)}"
-            self._stop(Stopped("failed", self._code_of(error), reason, error, node))
+            self._stop(Stopped("failed", self._code_of(error), reason, error, node), self._lost)
         else:
             self._branches.pop(branch.identity, None)
             self._when_unwound(unwinding, lambda: self._leave(branch, fork))
@@ -488,7 +514,7 @@ class GraphMachine:
             salvage(around, self.plan)
             assert branch.failure is not None
             node, error = branch.failure
-            self._fail(around, error, node)
+            self._give_up(around, error, node)
 
     def _leave(self, branch: Branch, fork: Fork) -> None:
         self._branches.pop(branch.identity, None)
@@ -531,6 +557,9 @@ class GraphMachine:
     def _leave_fork(self, fork: Fork, kept: list[Branch]) -> None:
         around = fork.branch
         around.forked = None
+        if self._lost:
+            inside = f"{fork.identity}/"
+            self._lost = {visit: at for visit, at in self._lost.items() if not at.startswith(inside)}
         around.sources = tuple(
             dict.fromkeys(node for branch in kept if branch.state != "ended" for node in branch.sources)
         )
@@ -571,9 +600,13 @@ class GraphMachine:
 
     # --- the end ---
 
-    def _stop(self, stopped: Stopped) -> None:
+    def _stop(self, stopped: Stopped, failed: Iterable[Visit] = ()) -> None:
+        """The run ends before its time. If it is resumed, visits that have `failed` are made again."""
         if self.stopped is None and not self._finished:
             self.stopped = stopped
+            if stopped.code not in ("memory_conflict", "max_visits"):
+                left = dict.fromkeys((*failed, *(branch.visit for branch in self._waiting())))
+                self._left = tuple(visit.node for visit in left)
             self._cancel([branch.visit for branch in self._at_work()], stopped.reason)
 
     def _at_work(self) -> Iterator[Branch]:
@@ -594,14 +627,10 @@ class GraphMachine:
             reason = f"no terminal was reached: no edge was taken after {where}"
             self._finish("failed", "no_terminal", reason)
         else:
-            asked = [branch for branch, questions in self._halted.values() if questions]
-            paused = [branch for branch, questions in self._halted.values() if not questions]
-            waits = (*self._asking.values(), *asked, *paused, *(branch for _, branch in self._ready))
-            waiting = tuple(branch.visit.node for branch in waits)
             if self._pausing or not self.waits:
-                self._finish("paused", "pause_requested", "a pause was requested", waiting=waiting)
+                self._finish("paused", "pause_requested", "a pause was requested")
             else:
-                self._finish("paused", *why_paused(self._waits()), waiting=waiting)
+                self._finish("paused", *why_paused(self._waits()))
 
     def _finish(
         self,
@@ -610,7 +639,6 @@ class GraphMachine:
         reason: str,
         error: BaseException | None = None,
         failed: str = "",
-        waiting: tuple[str, ...] = (),
     ) -> None:
         """Nothing is running and nothing will; of a paused run, until an answer takes it up again."""
         self.ending, self._finished = ending, ending != "paused"
@@ -621,7 +649,7 @@ class GraphMachine:
                 status="failed" if ending == "budget_exceeded" else ending,
                 reason=reason,
                 reason_code=code,
-                resume_at=waiting,
+                resume_at=self.resume_at,
                 waits=self.waits if ending == "paused" else (),
                 step_id=failed,
                 raised=error,

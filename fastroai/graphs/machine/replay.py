@@ -81,6 +81,8 @@ class GraphReplay(Replay):
         self._failures: list[BaseException] = []
         self._lost: list[tuple[int, str]] = []
         """Positions of what made branches fail, and of what was cancelled, with the branch."""
+        self._unasked: set[int] = set()
+        """Positions of what was cancelled for a limit that does not hold any more."""
         self._written: dict[str, tuple[int | None, dict[str, object]]] = {}
         """By visit: what an attempt wrote, and which one."""
         self._messages: dict[str, JsonValue] = {}
@@ -140,6 +142,8 @@ class GraphReplay(Replay):
         for name, value in self._inputs(self._replaced[self._resumptions]).items():
             machine.root.memory.write(name, value, "", machine.events)
         self._resumptions += 1
+        if self._unasked:
+            return self._unasked
         if machine.stopped is None or not any(one is machine.stopped.error for one in self._failures):
             return ()
         joined = tuple(f"{fork}/" for fork in self._joined)
@@ -236,6 +240,12 @@ class GraphReplay(Replay):
         if not decided and not isinstance(fact, StepCancelled | StepHalted):
             error = fact.error if isinstance(fact, StepFailed) else None
             self._say(branch, visit, entry, fact.written, error)
+        if (
+            isinstance(entry, StepCancelled)
+            and machine.stopped is None
+            and visit not in machine.cancelled_for
+        ):
+            self._unasked.add(self._position)
         self.over(entry, fact)
         is_over = branch.state in ("failed", "cancelled") or machine.stopped is not None
         if is_over and isinstance(fact, StepFailed | StepCancelled):

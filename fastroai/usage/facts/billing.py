@@ -198,3 +198,22 @@ BILLING_HEADERS: Final = (
     ),
 )
 """Headers of gateways."""
+
+# --- What is free ---
+
+FREE_COUNTS: Final = Names(
+    frozenset({"anthropic", "google", "google-cloud"}),
+    (
+        Source(
+            "https://docs.anthropic.com/en/docs/build-with-claude/token-counting#pricing-and-rate-limits",
+            _CHECKED,
+            "token counting is free to use; the count is an estimate",
+        ),
+        Source(
+            "https://firebase.google.com/docs/vertex-ai/count-tokens",
+            _CHECKED,
+            "no charge for using the CountTokens API",
+        ),
+    ),
+)
+"""Providers that count the input of a request for nothing, and of which PydanticAI's models ask that."""

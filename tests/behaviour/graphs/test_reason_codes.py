@@ -58,6 +58,17 @@ async def wait(ctx: StepContext) -> str:
     return "waits"
 
 
+@step
+async def nap(ctx: StepContext) -> str:
+    await ctx.sleep(3600)
+    return "awake"
+
+
+@step
+async def receive(ctx: StepContext) -> str:
+    return await ctx.receive("paid", str)
+
+
 graph_of_stop: list[Graph[Any, Any]] = []
 
 QUICK = {"retries": 0}
@@ -72,6 +83,8 @@ def forking(a: Any = work, b: Any = work) -> dict[str, Any]:
 GRAPHS: dict[ReasonCode, dict[str, Any]] = {
     "completed": {"nodes": {"a": work}},
     "question": {"nodes": {"a": work}, "pause_nodes": ["a"]},
+    "message": {**forking(a=nap, b=receive)},
+    "sleep": {"nodes": {"a": nap}},
     "pause_requested": {"nodes": {"a": wait, "b": work}, "edges": [Edge("a", "b")]},
     "cancelled": {"nodes": {"a": stop, "b": work}, "edges": [Edge("a", "b")]},
     "step_failed": {"nodes": {"a": fail}},
@@ -127,6 +140,8 @@ async def incomplete(ctx: StepContext) -> ConversationState[str]:
     [
         (work, {}, "completed"),
         (incomplete, {}, "incomplete"),
+        (receive, {}, "message"),
+        (nap, {}, "sleep"),
         (fail, {}, "step_failed"),
         (ask, {"cost_budget": 50}, "budget_exceeded"),
         (hang, {"total_timeout": 1}, "timed_out"),

@@ -30,7 +30,7 @@ async def total(ctx: StepContext) -> list[JsonValue]:
     return [ctx.get_input("work", None), ctx.get_input("number", "no number")]
 
 
-def mapping(config: PipelineConfig | None = None, **nodes: Any) -> Graph[None, Any]:
+def mapping(config: PipelineConfig | None = None, **nodes: Any) -> Graph[None, Any, Any]:
     return Graph(
         "mapping",
         nodes={"split": split, "work": work, "total": total, **nodes},
@@ -126,7 +126,7 @@ async def test_a_codec_keeps_what_is_sent_from_the_store() -> None:
 
 
 async def test_values_that_one_key_loses_are_counted_in_the_warning(caplog: pytest.LogCaptureFixture) -> None:
-    graph = Graph[None, Any](
+    graph = Graph[None, Any, Any](
         "mapping",
         nodes={"split": split, "work": work, "total": total},
         edges=[Edge("split", "work", "send"), Edge("work", "total")],

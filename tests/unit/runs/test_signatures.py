@@ -10,7 +10,7 @@ import pytest
 from fastroai.graphs import Graph
 from fastroai.graphs.resuming import GraphResumeOptions
 from fastroai.pipelines import BasePipeline, Pipeline
-from fastroai.runs.signatures import ForkOptions, OpenOptions, ResumeOptions
+from fastroai.runs.signatures import ForkOptions, OpenOptions, ResumeOptions, WakeOptions
 
 OPENING = {"self", "inputs", "deps", "tracer", *OpenOptions.__annotations__}
 RESUMING = {"self", "run_id", "deps", *ResumeOptions.__annotations__}
@@ -39,6 +39,15 @@ def test_the_options_of_a_fork_are_those_of_the_method(method: str) -> None:
         "run_id",
         "deps",
         *ForkOptions.__annotations__,
+    }
+
+
+@pytest.mark.parametrize("method", ["recover", "wake", "wake_every"])
+def test_the_options_of_taking_up_many_runs_are_those_of_the_method(method: str) -> None:
+    assert parameters_of(getattr(Pipeline, method)) - {"seconds"} == {
+        "self",
+        "deps_for",
+        *WakeOptions.__annotations__,
     }
 
 

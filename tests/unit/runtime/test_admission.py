@@ -65,6 +65,37 @@ class Terms:
     streamed: bool = False
     priced: bool = True
     other_is_priced: bool = True
+    enough: int | None = None
+    """Tokens of an answer with which it can do; `None` if it needs all it asks for."""
+    expected: int | None = None
+    """Microcents, and tokens, that it is expected to use."""
+
+    @property
+    def is_flexible(self) -> bool:
+        return self.enough is not None
+
+    @property
+    def expected_usd(self) -> Decimal | None:
+        return None if self.expected is None else MICROCENT * self.expected
+
+    @property
+    def expected_tokens(self) -> int | None:
+        return self.expected
+
+    async def prepare_bound(self) -> None:
+        """There is nothing to prepare."""
+
+    async def prepare_expectation(self) -> None:
+        """It is known, or not."""
+
+    def shortened(self, output_tokens: int) -> Terms:
+        return replace(self, bound=self.bound.shortened(output_tokens))
+
+    def sharing(self, *, usd: Decimal | None, tokens: int | None) -> Terms:
+        fair = self.bound.lowered(usd=usd, tokens=tokens)
+        if fair is self.bound or self.enough is None:
+            return self
+        return self.shortened(max(self.enough, (fair and fair.output_tokens) or 0))
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Terms | None:
         bound = self.bound.lowered(usd=usd, tokens=tokens)

@@ -1,0 +1,133 @@
+"""What budgets expect of a request, by the requests before it, or by what its provider counts."""
+
+from __future__ import annotations
+
+import logging
+from decimal import Decimal
+
+import httpx2
+import pytest
+from anthropic import AsyncAnthropic
+from pydantic_ai.messages import ModelRequest
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.providers.anthropic import AnthropicProvider
+
+from fastroai.agent import Metered
+from fastroai.agent.learned import MODELS_REMEMBERED, PastRequest, PastRequests, UsualRequest
+from fastroai.agent.request_terms import USUAL_ANSWER, Terms
+from fastroai.records import RequestRecord, Tokens
+
+USD_PER_TOKEN = (Decimal("0.000001"), Decimal("0.000005"))
+"""Of Claude Haiku 4.5: input and output."""
+
+
+def terms(count: httpx2.Response, *, max_tokens: int | None = None) -> Terms:
+    """A request to Claude, which answers `count` when it is to count its input."""
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        assert request.url.path == "/v1/messages/count_tokens"
+        return count
+
+    http_client = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+    client = AsyncAnthropic(api_key="none", http_client=http_client, max_retries=0)
+    return Terms(
+        Metered(),
+        AnthropicModel("claude-haiku-4-5", provider=AnthropicProvider(anthropic_client=client)),
+        [ModelRequest.user_text_prompt("How are you?")],
+        None if max_tokens is None else {"max_tokens": max_tokens},
+        ModelRequestParameters(),
+        streamed=False,
+    )
+
+
+COUNTED = httpx2.Response(200, json={"input_tokens": 11})
+
+
+def settled(input_tokens: int, output_tokens: int) -> RequestRecord:
+    tokens = Tokens(input_tokens=input_tokens, output_tokens=output_tokens)
+    cost = USD_PER_TOKEN[0] * input_tokens + USD_PER_TOKEN[1] * output_tokens
+    return RequestRecord(
+        model="claude-haiku-4-5", provider="anthropic", outcome="settled", tokens=tokens, cost_usd=cost
+    )
+
+
+async def test_before_anything_is_known_the_provider_counts_the_input_where_that_is_free() -> None:
+    request = terms(COUNTED)
+    await request.prepare_expectation()
+    assert request.expected_tokens == 11 + USUAL_ANSWER
+    assert request.expected_usd == request.bound.prices.cost(11, USUAL_ANSWER)  # type: ignore[union-attr]
+
+
+async def test_a_count_that_fails_is_logged_and_the_bound_of_the_input_is_expected(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    request = terms(httpx2.Response(429, json={"error": {"type": "rate_limit_error", "message": "slow"}}))
+    with caplog.at_level(logging.INFO, "fastroai.agent"):
+        await request.prepare_expectation()
+    assert "has not counted the input of a request" in caplog.text
+    assert request.bound.input_tokens is not None
+    assert request.expected_tokens == request.bound.input_tokens + USUAL_ANSWER
+
+
+async def test_no_more_is_expected_of_an_answer_than_it_may_have() -> None:
+    request = terms(COUNTED, max_tokens=300)
+    await request.prepare_expectation()
+    assert request.expected_tokens == 11 + 300
+
+
+async def test_what_is_learned_of_requests_takes_the_place_of_counts_and_of_the_bound() -> None:
+    request = terms(httpx2.Response(500))
+    for output_tokens in (100, 200, 300):
+        request.learn(settled(10, output_tokens))
+    await request.prepare_expectation()  # asks nobody
+    assert request.expected_usd is not None
+    usual = USD_PER_TOKEN[0] * 10 + USD_PER_TOKEN[1] * 200
+    assert abs(request.expected_usd - usual * Decimal("1.25")) < usual / 10
+    assert request.enough == 400, "three answers had 300 at most: a third more"
+
+
+async def test_what_is_learned_never_changes_the_bound() -> None:
+    request = terms(COUNTED)
+    before = request.bound
+    request.learn(settled(10, 5))
+    after = Terms(
+        request.meter, request.wrapped, request.messages, None, request.parameters, streamed=False
+    ).bound
+    assert (after.output_tokens, after.prices) == (before.output_tokens, before.prices)
+
+
+def past(output_tokens: int) -> PastRequest:
+    return PastRequest(
+        output_tokens=output_tokens,
+        tokens=output_tokens,
+        cost_usd=Decimal(1),
+        bound_tokens=0,
+        bound_usd=Decimal(2),
+    )
+
+
+def test_the_more_answers_are_known_the_less_is_added_to_the_longest() -> None:
+    assert [UsualRequest.of([past(100)] * count).longest_answer for count in (1, 2, 20, 50)] == [
+        200,
+        150,
+        105,
+        102,
+    ]
+
+
+def test_shares_are_those_of_all_requests_together() -> None:
+    usual = UsualRequest.of([past(10), past(20)])
+    assert (usual.output_tokens, usual.share_of_usd, usual.share_of_tokens) == (
+        15,
+        Decimal("0.5"),
+        Decimal(1),
+    )
+
+
+def test_of_many_models_the_first_ones_are_forgotten() -> None:
+    requests = PastRequests()
+    for number in range(MODELS_REMEMBERED + 1):
+        requests.add(f"model {number}", past(10))
+    assert requests.usual("model 0") is None
+    assert requests.usual("model 1") is not None
