@@ -281,8 +281,14 @@ class Reservation(Generic[TermsT]):
     def _described(self) -> RequestRecord:
         if self.describe is not None:
             return self.describe()
+        tags, tenant = self.scope.labels
         return RequestRecord(
-            model=self.terms.model, provider=self.terms.provider, outcome="unmeasured", use="failed"
+            model=self.terms.model,
+            provider=self.terms.provider,
+            outcome="unmeasured",
+            use="failed",
+            tags=tags,
+            tenant=tenant,
         )
 
     def bounded(self, record: RequestRecord) -> RequestRecord:

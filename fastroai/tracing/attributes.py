@@ -59,6 +59,10 @@ BUDGET_LOWERED: Final = "fastroai.budget.lowered"
 """Whether a request was given a lower `max_tokens` because the budget could pay for no more."""
 
 RUN_ID: Final = "fastroai.run.id"
+TENANT: Final = "fastroai.tenant"
+"""Whose run, call or request it is."""
+TAGS: Final = "fastroai.tags"
+"""Tags of the run, call or request, outermost first."""
 ROUTER_NAME: Final = "fastroai.router.name"
 ROUTE: Final = "fastroai.router.route"
 """The variant that a router runs, by the name under which it is registered."""
@@ -108,6 +112,11 @@ def run_attributes(
 ) -> dict[str, AttributeValue]:
     """What is known when a pipeline or graph starts."""
     return {PIPELINE_NAME if kind == "pipeline" else GRAPH_NAME: name, RUN_ID: run_id}
+
+
+def label_attributes(tags: tuple[str, ...], tenant: str | None) -> dict[str, AttributeValue]:
+    """Whose a run, call or request is, and its tags."""
+    return _given({TENANT: tenant, TAGS: tags or None})
 
 
 def route_attributes(*, router: str, route: str, run_id: str) -> dict[str, AttributeValue]:
