@@ -136,6 +136,8 @@ class Execution:
     ) -> AsyncGenerator[OpenRun]:
         """Open a run in its scope: span, clock, inputs that are checked, log."""
         began = perf_counter()
+        if request.opening is not None:
+            scope.log = None  # that of the run around it, if there is one: this run gets its own
         async with scope, AsyncExitStack() as stack:
             live = self._appear(stack, scope)  # before anything is awaited: who has begun it can cancel it
             await entered(

@@ -852,7 +852,8 @@ _ADVICE: Final[dict[Measure, str]] = {
 def _worded(measure: Measure, amounts: Amounts | Budget | Room) -> str:
     if measure == "usd":
         return format_cost(max(amounts.usd or Decimal(0), Decimal(0)))
-    return f"{amounts.tokens if measure == 'tokens' else amounts.requests:,} {measure}"
+    number = amounts.tokens if measure == "tokens" else amounts.requests
+    return f"{number:,} {measure.removesuffix('s') if number == 1 else measure}"
 
 
 def _committed(account: Account, measure: Measure) -> int:

@@ -585,7 +585,8 @@ class Scope:
             return Part(self.run_id, "", self.root.path)
         if run._part is None:
             outer = run if run.log is None else run.log.scope
-            run._part = Part(run.run_id, run.name, run.path, run.place_within(outer))
+            # As a log has it, where only places are on record: routers have no place of their own.
+            run._part = Part(run.run_id, outer.name, (outer.name,)).inside(run.place_within(outer))
         return run._part
 
     # --- life ---
