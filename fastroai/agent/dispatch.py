@@ -26,7 +26,8 @@ from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import AgentDepsT
 
 from fastroai.agent.agent_run import AgentRun, agent_run_of
-from fastroai.agent.hooks import AfterDispatch, BeforeDispatch, Dispatch, call_hook
+from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, AgentConfig
+from fastroai.agent.hooks import Dispatch, call_hook
 from fastroai.agent.learned import Learned
 from fastroai.agent.metering import Metered
 from fastroai.agent.models import loop_of
@@ -36,7 +37,7 @@ from fastroai.calls.call import AgentCall
 from fastroai.calls.response import ChatResponse, StreamChunk
 from fastroai.calls.stream import OnScope, ResponseEvent
 from fastroai.errors import BudgetExceeded, StoppedRun
-from fastroai.runtime import CircuitBreaker, Clock, ProviderLimits, Scope, Send, current_scope
+from fastroai.runtime import Clock, Scope, Send, current_scope
 from fastroai.runtime.flow import Flow, current_flow, read_by_this_task
 from fastroai.runtime.ledger import Account
 from fastroai.runtime.options import check_count, check_timeout
@@ -92,7 +93,7 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
             limits=dispatcher.limits if call.limits is None else call.limits.over(dispatcher.limits),
             deps=call.deps,
             tracer=call.tracer,
-            provider_limits=dispatcher.provider_limits,
+            provider_limits=dispatcher.config.provider_limits,
         )
         scope.reading = read_by_this_task()
         if scope.account is not None:
@@ -107,14 +108,13 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
             run_id=scope.run_id,
             step_id=scope.step_id,
         )
-        retries = call.request_retries
         self.run = scope.agent_run = AgentRun(
             dispatcher.meter,
-            dispatcher.request_retries if retries is None else retries,
+            dispatcher.request_retries(call),
             retry_delay=call.request_retry_delay,
             retry=call.retry,
             classifiers=call.classifiers,
-            circuit_breaker=dispatcher.circuit_breaker,
+            circuit_breaker=dispatcher.config.circuit_breaker,
             **dispatcher.identity(call, parent),
         )
         self.clock = Clock(dispatcher.timeout_of(call), f"agent {dispatcher.name!r}", of_attempt=True)
@@ -132,8 +132,8 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
                 span = dispatcher.traced(scope.tracer, scope, self.dispatch)
                 self.trace_id = await span.__aenter__()
                 self._span = span
-            if dispatcher.on_before_dispatch is not None:
-                await call_hook(dispatcher.on_before_dispatch, self.dispatch)
+            if dispatcher.config.on_before_dispatch is not None:
+                await call_hook(dispatcher.config.on_before_dispatch, self.dispatch)
             count_agent_call(scope, self.run.call, self.run.attempt)
             if self.clock.seconds is not None:
                 await self.clock.__aenter__()
@@ -174,9 +174,9 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
             dispatcher.learned.add(dispatch.response)
         elif dispatch.error is None:
             return  # a cancelled call has no outcome for a hook
-        if dispatcher.on_after_dispatch is not None:
+        if dispatcher.config.on_after_dispatch is not None:
             try:
-                await call_hook(dispatcher.on_after_dispatch, dispatch)
+                await call_hook(dispatcher.config.on_after_dispatch, dispatch)
             except Exception:
                 logger.exception(
                     "on_after_dispatch of agent %r failed; the call is not affected", dispatcher.name
@@ -268,15 +268,17 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     meter_each_run: bool
     """Whether the agent does not have the meter yet, so that each run must bring it."""
     deferred_model: str | None
-    timeout: float | None
-    request_retries: int
+    config: AgentConfig
     limits: Limits | None
-    on_before_dispatch: BeforeDispatch | None
-    on_after_dispatch: AfterDispatch | None
-    provider_limits: ProviderLimits | None = None
-    circuit_breaker: CircuitBreaker | None = None
     learned: Learned = field(default_factory=Learned)
     """What its answered calls were like."""
+
+    def request_retries(self, call: AgentCall) -> int:
+        """Return how many extra attempts there are at each request of a call."""
+        if call.request_retries is not None:
+            return call.request_retries
+        own = self.config.request_retries
+        return DEFAULT_REQUEST_RETRIES if own is None else own
 
     async def run(self, call: AgentCall) -> ChatResponse[OutputDataT]:
         """One attempt, to its response."""
@@ -372,9 +374,8 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         """Return the seconds that an attempt at a call may take."""
         if call.timeout is not None:
             return call.timeout
-        if self.timeout is None or call.default_timeout is None:
-            return self.timeout if call.default_timeout is None else call.default_timeout
-        return min(self.timeout, call.default_timeout)
+        limits = [each for each in (self.config.timeout, call.default_timeout) if each is not None]
+        return min(limits, default=None)
 
     def arguments(self, call: AgentCall) -> dict[str, Any]:
         """What every one of PydanticAI's run methods takes."""
