@@ -47,20 +47,19 @@ class ModelCircuitOpenError(CircuitOpenError, ModelUnavailableError):
         return type(self), (self.model_name, *self.args)
 
 
-class RequestPermit:
+class RequestPermit(Permit):
     """The permit of one attempt at a request to a model."""
 
     def __init__(
         self, scope: Scope, breaker: CircuitBreaker | None, model: Model, calculator: CostCalculator
     ) -> None:
         """For a request that is made in `scope` by an agent with `breaker` and `calculator`."""
-        self.provider, self._model, self._scope = model.system, model, scope
-        self._calculator = calculator
-        self._permit = Permit(scope, self.provider, model.model_name)
-        self._limits = limits_for(self.provider, scope.provider_limits)
-        self._guards = guards_of(self.provider, self._limits, breaker, scope.name)
+        super().__init__(scope, model.system, model.model_name)
+        self._asked, self._calculator = model, calculator
+        self._limits = limits_for(model.system, scope.provider_limits)
+        self._guards = guards_of(model.system, self._limits, breaker, scope.name)
 
-    async def take(
+    async def take_for(
         self,
         messages: list[ModelMessage],
         settings: ModelSettings | None,
@@ -71,48 +70,37 @@ class RequestPermit:
         Raises:
             CircuitOpenError: a circuit breaker lets no request through.
         """
+        model = self._asked
         if any(limit.tokens_per_minute is not None for limit in self._limits):
-            await prepare_bound(self._calculator, self._model, messages, parameters)
+            await prepare_bound(self._calculator, model, messages, parameters)
         expected = functools.partial(
-            _expected_tokens, self._calculator.host(self._model), self._model, messages, settings, parameters
+            _expected_tokens, self._calculator.host(model), model, messages, settings, parameters
         )
         try:
-            await self._permit.take(self._limits, self._guards, expected)
+            await self.take(self._limits, self._guards, expected)
         except CircuitOpenError as error:
-            raise ModelCircuitOpenError(self._model.model_name, *error.args) from None
+            raise ModelCircuitOpenError(model.model_name, *error.args) from None
 
-    def send(self) -> None:
-        """The request goes out now."""
-        self._permit.send()
-
-    def give_back(self) -> None:
-        """It is not sent."""
-        self._permit.give_back()
-
-    def answered(self) -> None:
-        """A stream is open."""
-        self._permit.answered()
-
-    def end(self, response: ModelResponse | None, error: BaseException | None) -> None:
+    def end_with(self, response: ModelResponse | None, error: BaseException | None) -> None:
         """It has ended: with a response whose usage is known, or not."""
         health: Health = "well"
         failure, tokens = "", None
         if error is not None:
-            health = health_of(error, self._model.model_name, attempt_ran_out=self._scope.attempt_ran_out)
+            health = health_of(error, self._model, attempt_ran_out=self._scope.attempt_ran_out)
             failure = attributes.error_summary(error)
             tokens = self._heed(error)
         if response is not None:
             tokens = response.usage.input_tokens + response.usage.output_tokens
         output_tokens = None if response is None else response.usage.output_tokens
-        self._permit.end(health, tokens, output_tokens, failure)
+        self.end(health, tokens, output_tokens, failure)
 
     def _heed(self, error: BaseException) -> int | None:
         """Do as the provider asked. Returns the tokens that it has counted, if that is known: none."""
         wait = retry_after(error) if is_transport_failure(error) else None
         if wait is not None:
-            self._permit.hold_back(wait)
+            self.hold_back(wait)
         if isinstance(error, ModelConnectionError) and billing_of(error) == "released":
-            self._permit.give_back_slots()
+            self.give_back_slots()
         return 0 if billing_of(error) == "released" else None
 
 

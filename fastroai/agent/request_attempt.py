@@ -128,7 +128,7 @@ class RequestAttempt:
         terms = self.terms
         while True:
             permit = RequestPermit(self.scope, breaker, terms.wrapped, terms.meter.calculator)
-            await permit.take(terms.messages, terms.settings, terms.parameters)
+            await permit.take_for(terms.messages, terms.settings, terms.parameters)
             try:
                 reservation = await admit(self.scope, terms)
             except BaseException:
@@ -152,7 +152,7 @@ class RequestAttempt:
         permit, self.permit = self.permit, None
         if permit is not None:
             measured = response is not None and self._is_measured(response)
-            permit.end(response if measured else None, error)
+            permit.end_with(response if measured else None, error)
 
     @property
     def may_go(self) -> bool:
