@@ -37,7 +37,7 @@ from fastroai.usage import base_url_of
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 
 
-@dataclass
+@dataclass(eq=False)
 class RequestAttempt:
     """One attempt at a request, from its admission to its end in the account."""
 
