@@ -32,8 +32,8 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import RunUsage
 from typing_extensions import TypeVar, Unpack
 
-from fastroai.agent.config import AgentConfig
-from fastroai.agent.dispatch import Dispatcher
+from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, AgentConfig
+from fastroai.agent.dispatch import Attempt, Dispatcher
 from fastroai.agent.estimate import estimate_call
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
 from fastroai.agent.metering import Metered
@@ -227,6 +227,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 capabilities=[meter, *(capabilities or ())],
             )
         self.name: str = config.name or self.agent.name or "agent"
+        retried = config.request_retries
         given, configured = limits_of(budget, cost_budget), limits_of(config.budget, config.cost_budget)
         self._dispatcher = Dispatcher(
             name=self.name,
@@ -235,6 +236,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             meter_each_run=agent is not None,
             deferred_model=deferred_model,
             config=config,
+            request_retries=DEFAULT_REQUEST_RETRIES if retried is None else retried,
             limits=configured if given is None else given.over(configured),
         )
 
@@ -404,7 +406,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             limits=limits_of(budget, cost_budget),
             request_retries=request_retries,
         )
-        async with self._dispatcher.attempt(call) as attempt:  # as `dispatch`, with one coroutine less
+        async with Attempt(self._dispatcher, call) as attempt:  # as `dispatch`, with one coroutine less
             if model is not None or self._dispatcher.deferred_model is not None:
                 await self._dispatcher.load_model(call)
             return await attempt.respond(await attempt.ask())

@@ -26,9 +26,9 @@ from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import AgentDepsT
 
 from fastroai.agent.agent_run import AgentRun, agent_run_of
-from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, AgentConfig
+from fastroai.agent.config import AgentConfig
 from fastroai.agent.hooks import Dispatch, call_hook
-from fastroai.agent.learned import Learned
+from fastroai.agent.learned import PastCalls
 from fastroai.agent.metering import Metered
 from fastroai.agent.models import loop_of
 from fastroai.agent.own_agent import OwnAgent
@@ -58,8 +58,10 @@ class _Identity(TypedDict):
     attempt: int
 
 
-class _Attempt(Generic[AgentDepsT, OutputDataT]):
+class Attempt(Generic[AgentDepsT, OutputDataT]):
     """One attempt at a call: `async with` opens the scope, span and clock around PydanticAI's run.
+
+    Inside, `attempt.respond(await attempt.ask())` is its response.
 
     It is not a generator, because each event of a run passes through every coroutine around it, and a
     generator would add one.
@@ -108,9 +110,10 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
             run_id=scope.run_id,
             step_id=scope.step_id,
         )
+        retries = call.request_retries
         self.run = scope.agent_run = AgentRun(
             dispatcher.meter,
-            dispatcher.request_retries(call),
+            dispatcher.request_retries if retries is None else retries,
             retry_delay=call.request_retry_delay,
             retry=call.retry,
             classifiers=call.classifiers,
@@ -171,7 +174,7 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
         await self.run.end_tasks()
         dispatcher, dispatch = self._dispatcher, self.dispatch
         if dispatch.response is not None:
-            dispatcher.learned.add(dispatch.response)
+            dispatcher.learned.learn(dispatch.response)
         elif dispatch.error is None:
             return  # a cancelled call has no outcome for a hook
         if dispatcher.config.on_after_dispatch is not None:
@@ -269,26 +272,16 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     """Whether the agent does not have the meter yet, so that each run must bring it."""
     deferred_model: str | None
     config: AgentConfig
+    request_retries: int
     limits: Limits | None
-    learned: Learned = field(default_factory=Learned)
+    learned: PastCalls = field(default_factory=PastCalls)
     """What its answered calls were like."""
-
-    def request_retries(self, call: AgentCall) -> int:
-        """Return how many extra attempts there are at each request of a call."""
-        if call.request_retries is not None:
-            return call.request_retries
-        own = self.config.request_retries
-        return DEFAULT_REQUEST_RETRIES if own is None else own
 
     async def run(self, call: AgentCall) -> ChatResponse[OutputDataT]:
         """One attempt, to its response."""
-        async with self.attempt(call) as attempt:
+        async with Attempt(self, call) as attempt:
             await self.load_model(call)
             return await attempt.respond(await attempt.ask())
-
-    def attempt(self, call: AgentCall) -> _Attempt[AgentDepsT, OutputDataT]:
-        """One attempt, for `async with`: inside, `attempt.respond(await attempt.ask())` is its response."""
-        return _Attempt(self, call)
 
     async def stream_chunks(
         self, call: AgentCall, send: Send[StreamChunk[OutputDataT]], on_scope: OnScope
@@ -296,7 +289,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         """A streamed attempt, chunk by chunk."""
         if call.before is not None:
             call = await call.before(call)
-        async with self.attempt(call) as attempt:
+        async with Attempt(self, call) as attempt:
             on_scope(attempt.scope)
             await self.load_model(call)
             async with self.agent.run_stream(
@@ -322,7 +315,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         on_scope: OnScope,
     ) -> None:
         """An attempt with PydanticAI's events, and its response as the last one."""
-        async with self.attempt(call) as attempt:
+        async with Attempt(self, call) as attempt:
             on_scope(attempt.scope)
             await self.load_model(call)
             result: AgentRunResult[OutputDataT] | None = None
@@ -374,8 +367,10 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         """Return the seconds that an attempt at a call may take."""
         if call.timeout is not None:
             return call.timeout
-        limits = [each for each in (self.config.timeout, call.default_timeout) if each is not None]
-        return min(limits, default=None)
+        own, default = self.config.timeout, call.default_timeout
+        if own is None or default is None:
+            return default if own is None else own
+        return min(own, default)
 
     def arguments(self, call: AgentCall) -> dict[str, Any]:
         """What every one of PydanticAI's run methods takes."""

@@ -62,7 +62,7 @@ async def _plan(
         first=first,
         asked=[await Candidate.of(model, first, calculator, prepare=len(asked) > 1) for model in asked],
         cheaper=[await Candidate.of(model, first, calculator) for model in cheaper],
-        attempts=1 + dispatcher.request_retries(call),
+        attempts=1 + (dispatcher.request_retries if call.request_retries is None else call.request_retries),
         unknown_prompt=unknown_prompt,
     )
 
