@@ -73,17 +73,8 @@ class _Endpoint:
         """Decide what to send, and enter it into the ledger before a byte of it leaves."""
         entry = LedgerEntry(
             protocol=self.wire.name,
-            model="",
-            streamed=False,
-            status=None,
-            billed=False,
-            usage=Usage(),
-            fault=None,
-            error=None,
             request_id=f"req_{uuid4().hex}",
-            response_id=None,
             headers=headers,
-            body={},
             raw_body=raw_body,
             started=datetime.now(UTC),
         )
