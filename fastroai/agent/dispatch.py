@@ -14,7 +14,7 @@ from contextlib import (
 from dataclasses import dataclass, field
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypedDict, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from pydantic_ai import Agent, AgentCapability, AgentRunResultEvent, RunContext
 from pydantic_ai.agent import AbstractAgent, EventStreamHandler
@@ -51,11 +51,6 @@ logger = logging.getLogger("fastroai.agent")
 _threads: Final = WorkerThreads()
 
 ItemT = TypeVar("ItemT")
-
-
-class _Identity(TypedDict):
-    call: str
-    attempt: int
 
 
 class Attempt(Generic[AgentDepsT, OutputDataT]):
@@ -111,14 +106,16 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
             step_id=scope.step_id,
         )
         retries = call.request_retries
+        name, number = dispatcher.identity(call, parent)
         self.run = scope.agent_run = AgentRun(
             dispatcher.meter,
             dispatcher.request_retries if retries is None else retries,
+            name,
+            number,
             retry_delay=call.request_retry_delay,
             retry=call.retry,
             classifiers=call.classifiers,
             circuit_breaker=dispatcher.config.circuit_breaker,
-            **dispatcher.identity(call, parent),
         )
         self.clock = Clock(dispatcher.timeout_of(call), f"agent {dispatcher.name!r}", of_attempt=True)
         self.trace_id = ""
@@ -331,17 +328,17 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             response = await attempt.respond(result)
         await send(ResponseEvent(response))
 
-    def identity(self, call: AgentCall, parent: Scope | None) -> _Identity:
-        """What tells this call from others in its run: who calls counts, else we do."""
+    def identity(self, call: AgentCall, parent: Scope | None) -> tuple[str, int]:
+        """What tells this call from others in its run, and its attempt: who calls counts, else we do."""
         if call.call is not None:
-            return {"call": call.call, "attempt": call.attempt}
+            return call.call, call.attempt
         if parent is None or log_of(parent) is None:
-            return {"call": "", "attempt": call.attempt}
+            return "", call.attempt
         outer = agent_run_of(parent)
         own = f"{self.name}#{parent.count_inside(self.name)}"
         if outer is None or not outer.call:
-            return {"call": own, "attempt": 1}
-        return {"call": f"{outer.call}/{own}", "attempt": outer.attempt}
+            return own, 1
+        return f"{outer.call}/{own}", outer.attempt
 
     def build_fallbacks(self, account: Account) -> None:
         """See now that the models can be built which budgets may step down to, not when they are needed."""

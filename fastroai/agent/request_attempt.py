@@ -127,8 +127,8 @@ class RequestAttempt:
         """Wait for the provider, then for the budgets: no request holds money while it waits for a slot."""
         terms = self.terms
         while True:
-            permit = RequestPermit(self.scope, breaker, terms.wrapped, terms.meter.calculator)
-            await permit.take_for(terms.messages, terms.settings, terms.parameters)
+            permit = RequestPermit(self.scope, breaker, terms)
+            await permit.wait()
             try:
                 reservation = await admit(self.scope, terms)
             except BaseException:
