@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from asyncio import AbstractEventLoop
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
@@ -48,6 +48,7 @@ from fastroai.calls.stream import ChatStream, EventStream
 from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN, NotGiven, first_given
 from fastroai.runtime import CircuitBreaker, ProviderLimits, blocking, blocking_overloaded
+from fastroai.runtime.labels import labels_of
 from fastroai.steps import StepConfig, StepContext
 from fastroai.tracing import Tracer
 from fastroai.usage import BudgetLike, CostCalculator, Quote
@@ -340,6 +341,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
         budget: BudgetLike | None = None,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
         request_retries: int | None = None,
     ) -> ChatResponse[Any]:
         """Run the agent to its output. Arguments as in `pydantic_ai.Agent.run`, and:
@@ -371,6 +374,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             tracer: Where spans go; by default that of the run this call is made in.
             cost_budget: Microcents ($1 = 1,000,000) for this call, instead of the agent's.
             budget: The same as a `Budget`, which can say more.
+            tags: Names to sum the spending of this call by; those of the run around it come on top.
+            tenant: Whose spending it is; by default that of the run around this call.
             request_retries: Extra attempts at each request, instead of the agent's.
 
         Raises:
@@ -404,6 +409,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             spec=spec,
             tracer=tracer,
             limits=limits_of(budget, cost_budget),
+            labels=labels_of(tags, tenant),
             request_retries=request_retries,
         )
         async with Attempt(self._dispatcher, call) as attempt:  # as `dispatch`, with one coroutine less
@@ -709,10 +715,12 @@ def _streamed(method: str, user_prompt: Prompt, deps: object, options: StreamOpt
         raise TypeError(f"FastroAgent.{method}() got an unexpected keyword argument {min(unknown)!r}")
     given: dict[str, Any] = {**options}
     message, budget, cost_budget = (given.pop(name, None) for name in ("message", "budget", "cost_budget"))
+    labels = labels_of(given.pop("tags", ()), given.pop("tenant", None))
     return AgentCall(
         prompt=user_prompt if message is None else _prompt(user_prompt, message),
         deps=deps,
         limits=limits_of(budget, cost_budget),
+        labels=labels,
         **given,
     )
 

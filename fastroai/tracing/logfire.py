@@ -49,7 +49,7 @@ class _Span(OpenTelemetrySpan):
     def start(self) -> str:
         # The name is text, not a template; and attributes set here can have any name, `_tags` included.
         template = self._name.replace("{", "{{").replace("}", "}}")
-        self._logfire_span = self._logfire.span(template, _span_name=self._name)
+        self._logfire_span = self._logfire.span(template, _span_name=self._name, _span_kind=self._kind)
         self._logfire_span.set_attributes(dict(self._attributes))
         self._logfire_span.__enter__()
         # A LogfireSpan is an OpenTelemetry span too, though its type does not say so. Its level follows

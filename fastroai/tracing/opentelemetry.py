@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
-from opentelemetry.trace import Span, StatusCode, TracerProvider
+from opentelemetry.trace import Span, SpanKind, StatusCode, TracerProvider
 
 from fastroai.tracing import attributes as names
 from fastroai.tracing._spans import OpenSpan, SpanTracer
@@ -41,6 +41,7 @@ class OpenTelemetrySpan(OpenSpan):
     def __init__(self, owner: object, name: str, attributes: Attributes) -> None:
         super().__init__(owner)
         self._name, self._attributes = name, attributes
+        self._kind = SpanKind.CLIENT if names.is_client_span(attributes) else SpanKind.INTERNAL
 
     def set_value(self, name: str, value: AttributeValue) -> None:
         """Set an attribute."""
@@ -68,7 +69,7 @@ class _Span(OpenTelemetrySpan):
         self._otel_tracer = tracer
 
     def start(self) -> str:
-        self._span = self._otel_tracer.start_span(self._name, attributes=self._attributes)
+        self._span = self._otel_tracer.start_span(self._name, kind=self._kind, attributes=self._attributes)
         self._token = otel_context.attach(trace.set_span_in_context(self._span))
         return trace_id_of(self._span)
 
