@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, Never, overload
 from typing_extensions import Unpack
 
 from fastroai.contracts.accepted import Accepted
-from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunNotFound
+from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunNotFound, RunStatusConflict
 from fastroai.human.answers import answers_to
 from fastroai.human.messages import send_message
 from fastroai.runs.inputs import check_mapping, checked_inputs
@@ -84,8 +84,8 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         """Return how its runs get on record."""
 
     @abstractmethod
-    def _heed(self, run_id: str, signal: Signal) -> bool:
-        """Do what is asked of a run of this process. Return whether there is such a run."""
+    def _heed(self, run_id: str | None, signal: Signal) -> bool:
+        """Do what is asked of a run of this process, or of all. Return whether there is such a run."""
 
     # --- new runs ---
 
@@ -459,9 +459,32 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
         Raises:
             RunNotFound: nobody runs it here, and the store, if there is one, has no such run.
-            ConfigurationError: it is not running.
+            RunStatusConflict: no process is running it.
         """
         await self._signal(run_id, "pause", store)
+
+    async def interrupt(self, run_id: str | None = None, *, store: object = None) -> None:
+        """Have the process of a run let go of it, so that `recover` goes on with it in another process.
+
+            await pipeline.interrupt()  # all its runs in this process, before that ends
+
+        The run finishes its current steps, as with `pause`, and halts. Its status on record is `interrupted`.
+        If its task is cancelled before that, the steps are cut off, and the run is `interrupted` as well, not
+        `cancelled`. The caller of `execute` gets a result whose status is `paused`. A run without a store is
+        paused or cancelled: there is no record with which another process could go on.
+
+        Args:
+            run_id: The run; by default, all runs of this pipeline, graph or router in this process.
+            store: As in `pause`.
+
+        Raises:
+            RunNotFound: nobody runs it here, and the store, if there is one, has no such run.
+            RunStatusConflict: no process is running it.
+        """
+        if run_id is None:
+            self._heed(None, "interrupt")
+        else:
+            await self._signal(run_id, "interrupt", store)
 
     async def cancel(self, run_id: str, *, store: object = None) -> None:
         """Stop a run at once; its result has `status="cancelled"` and all partial work.
@@ -471,7 +494,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
         Raises:
             RunNotFound: nobody runs it here, and the store, if there is one, has no such run.
-            ConfigurationError: it has finished, or was cancelled before.
+            RunStatusConflict: it has finished, or was cancelled before.
         """
         await self._signal(run_id, "cancel", store)
 
@@ -545,7 +568,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
         async def interrupt() -> None:
             if not self._heed(run_id, "cancel"):
-                with suppress(ConfigurationError, RunNotFound):  # it has ended meanwhile
+                with suppress(RunStatusConflict, RunNotFound):  # it has ended meanwhile
                     await signal_elsewhere(keeper.store, run_id, "cancel")
 
         async with Turn(keeper.store, run_id, busy, interrupt) as turn:
