@@ -429,7 +429,7 @@ class MeteredModel(OwnedModel):
                 else:
                     async with self._span(scope.tracer, attempt) as trace_id:
                         response = await self._send(attempt, trace_id)
-                if attempt.lowered_to is None or not attempt.leave_beginning(response):
+                if attempt.lowered_to is None or not attempt.is_asked_again:
                     if attempt.charge is not None:
                         await attempt.check_whole(response)
                     return response
@@ -775,4 +775,5 @@ class MeteredModel(OwnedModel):
                 streamed=terms.streamed,
                 attempt=attempt.used.attempt,
             ),
+            **attributes.label_attributes(*attempt.scope.labels),
         )

@@ -187,6 +187,8 @@ class RequestAttempt:
             if self.scope.step_id is not None:
                 self.scope.note_answer()
             record = self._record("settled", response=response, cost=cost)
+            if self.lowered_to is not None and self._is_beginning(record):
+                record = replace(record, use="retried")
             if self.reservation.is_limited and self.terms.kind != "compaction":  # else nobody asks for it
                 self.terms.learn(record)  # before others are let go, which can do with less then
             self.charge = self.reservation.settle(record)
@@ -281,12 +283,13 @@ class RequestAttempt:
         assert self.stream is not None
         self.abandon(self.stream.get(), None)
 
-    def leave_beginning(self, response: ModelResponse) -> bool:
-        """Whether the answer is but the beginning that budgets could pay for, and is asked for once more."""
-        if self.lowered_to is None or response.finish_reason != "length" or not self.terms.is_asked_again:
-            return False
-        self.mark_retried()
-        return True
+    @property
+    def is_asked_again(self) -> bool:
+        """Whether its answer is but the beginning that budgets could pay for, and is asked for once more."""
+        return self.charge is not None and self._is_beginning(self.charge.record)
+
+    def _is_beginning(self, record: RequestRecord) -> bool:
+        return record.was_cut_short and self.terms.is_asked_again
 
     async def check_paid(self, response: ModelResponse) -> None:
         """Raise the stop of a budget that could pay for no more than the beginning of an answer."""
@@ -408,6 +411,8 @@ class RequestAttempt:
             agent=self.scope.name if self.scope.kind == "agent" else None,
             step_id=self.scope.step_id,
             variant=self.scope.variant,
+            tags=self.scope.labels.tags,
+            tenant=self.scope.labels.tenant,
             attempt=self.used.attempt,
             backoff_ms=self.backoff_ms,
             waited_ms=self.waited_ms,

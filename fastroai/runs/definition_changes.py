@@ -100,7 +100,10 @@ class _Comparison:
         for nodes, known in (("terminals", self._over), ("pause_nodes", self._reached)):
             was, is_now = before.get(nodes) or [], now.get(nodes) or []
             if was != is_now:
-                touched = any((*inside, node) in known for node in {*was} ^ {*is_now})
+                in_order = [node for node in was if node in is_now] == [
+                    node for node in is_now if node in was
+                ]
+                touched = not in_order or any((*inside, node) in known for node in {*was} ^ {*is_now})
                 yield Change(f"{where}{nodes} is {is_now!r} (was {was!r})", touched)
         yield from self._steps(before.get("steps") or {}, now.get("steps") or {}, where, inside)
         yield from self._routes(before.get("routes") or {}, now.get("routes") or {}, where, around)

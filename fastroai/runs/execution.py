@@ -145,7 +145,8 @@ class Execution:
                 stack,
                 scope,
                 span=attributes.run_span(self._kind, self._name),
-                described=attributes.run_attributes(self._kind, name=self._name, run_id=scope.run_id),
+                described=attributes.run_attributes(self._kind, name=self._name, run_id=scope.run_id)
+                | attributes.label_attributes(*scope.labels),
                 seconds=first_given(self._config.total_timeout, default=None),
             )
             inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)

@@ -205,7 +205,7 @@ FREE_COUNTS: Final = Names(
     frozenset({"anthropic", "google", "google-cloud"}),
     (
         Source(
-            "https://docs.anthropic.com/en/docs/build-with-claude/token-counting#pricing-and-rate-limits",
+            "https://platform.claude.com/docs/en/build-with-claude/token-counting#pricing-and-rate-limits",
             _CHECKED,
             "token counting is free to use; the count is an estimate",
         ),
