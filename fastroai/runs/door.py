@@ -46,6 +46,7 @@ from fastroai.runs.stream import RunStream
 from fastroai.runs.turns import NOT_AT_ALL, OnBusy, Turn, WhenBusy, check_existing
 from fastroai.runs.waking import Waking
 from fastroai.runtime import blocking
+from fastroai.runtime.budget_scopes import OnEvent, listener_of
 from fastroai.runtime.labels import labels_of
 from fastroai.runtime.options import check_seconds
 from fastroai.steps import PipelineConfig
@@ -325,6 +326,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         store: object = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
+        on_event: OnEvent | None = None,
     ) -> Mapping[str, ResultT | Exception]:
         """Resume the runs whose processes died, which have the status `interrupted`, and no other run.
 
@@ -340,11 +342,13 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             store: The store that has the runs; by default that of the config.
             tracer: As in `execute`.
             context: As in `execute`; all runs share it.
+            on_event: Told of all events of the runs, text included; `event.run_id` says of which run. It may
+                be async.
 
         Returns:
             By run id, the result, or the exception that `resume` raised or `deps_for` did.
         """
-        return await self._waking("interrupted", deps_for, store, tracer, context).once()
+        return await self._waking("interrupted", deps_for, store, tracer, context, on_event).once()
 
     @overload
     async def wake(
@@ -361,6 +365,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         store: object = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
+        on_event: OnEvent | None = None,
     ) -> Mapping[str, ResultT | Exception]:
         """Resume the paused runs that can go on, and no other run.
 
@@ -373,11 +378,12 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             store: As in `recover`.
             tracer: As in `recover`.
             context: As in `recover`.
+            on_event: As in `recover`.
 
         Returns:
             By run id, the result, or the exception that `resume` raised or `deps_for` did.
         """
-        return await self._waking("due", deps_for, store, tracer, context).once()
+        return await self._waking("due", deps_for, store, tracer, context, on_event).once()
 
     @overload
     async def wake_every(
@@ -399,6 +405,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         store: object = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
+        on_event: OnEvent | None = None,
     ) -> Never:
         """Look every so many seconds for runs that can go on, and resume them as `wake` does. Never returns.
 
@@ -414,9 +421,10 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             store: As in `recover`.
             tracer: As in `recover`.
             context: As in `recover`.
+            on_event: As in `recover`.
         """
         check_seconds("seconds", seconds, zero=True)
-        await self._waking("due", deps_for, store, tracer, context).every(seconds)
+        await self._waking("due", deps_for, store, tracer, context, on_event).every(seconds)
 
     # --- messages ---
 
@@ -511,6 +519,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         store: object,
         tracer: Tracer | None,
         context: MutableMapping[str, Any] | None,
+        on_event: OnEvent | None,
     ) -> Waking[DepsT, ResultT]:
         keeper, history = self._keeper(needed_store(store, self.config.store)), self._history(store)
         interrupted = partial(history.list, status="interrupted", pipeline=self.name)
@@ -522,6 +531,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             deps_for=deps_for,
             tracer=tracer,
             context=context,
+            listener=None if on_event is None else listener_of(on_event),
         )
 
     async def _begin(

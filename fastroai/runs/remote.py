@@ -24,10 +24,10 @@ async def signal_elsewhere(store: RunStore, run_id: str, signal: Signal) -> bool
         await send_signal(store, header, signal)
         return True
     if signal != "cancel":
-        is_driven = header.status == "running" and header.owner is None
-        running = "driven from outside: report PauseRequested()" if is_driven else "interrupted"
-        status = running if header.status == "running" else header.status
-        raise RunStatusConflict(run_id, status, "a run that a process is running")
+        expected = "a run that a process is running"
+        if header.status == "running" and header.owner is None:
+            expected += "; this one is driven from outside: report PauseRequested()"
+        raise RunStatusConflict(run_id, "interrupted" if found.is_interrupted else header.status, expected)
     if header.status in ("finished", "cancelled"):
         raise RunStatusConflict(run_id, header.status, "a run that goes on, or can be resumed")
     return False

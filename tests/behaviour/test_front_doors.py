@@ -20,6 +20,7 @@ from fastroai.pipelines import (
     BasePipeline,
     PauseRequested,
     Pipeline,
+    RunEvent,
     RunFinished,
     RunStarted,
     SplitPipeline,
@@ -409,9 +410,12 @@ async def recover(desk: Desk) -> None:
         asked.append(run.run_id)
         return "Bob"
 
-    outcomes = await door.recover(deps_for=deps_for, store=desk.store)
+    events = list[RunEvent]()
+    outcomes = await door.recover(deps_for=deps_for, store=desk.store, on_event=events.append)
     assert {run_id: one.output for run_id, one in outcomes.items()} == {"r": "tea for Bob"}
     assert (desk.take(), asked) == (["second"], ["r"])
+    assert {event.run_id for event in events} == {"r"}
+    assert [event.output for event in events if isinstance(event, StepFinished)][-1] == "tea for Bob"
     assert await door.recover(deps_for=deps_for, store=desk.store) == {}
 
 
@@ -429,7 +433,14 @@ async def wake_and_send(desk: Desk) -> None:
 
     assert await door.wake(deps_for=deps_for, store=desk.store) == {}
     await door.send("r", "go", store=desk.store)
-    outcomes = await door.wake(deps_for=deps_for, store=desk.store)
+    events = list[RunEvent]()
+
+    async def listen(event: RunEvent) -> None:
+        events.append(event)
+        raise ValueError("a listener that fails does not matter")
+
+    outcomes = await door.wake(deps_for=deps_for, store=desk.store, on_event=listen)
+    assert isinstance(events[-1], RunFinished)
     assert {run_id: one.output for run_id, one in outcomes.items()} == {"r": "tea for Bob"}
     assert asked == ["r"]
     assert await door.wake(deps_for=deps_for, store=desk.store) == {}
