@@ -54,7 +54,7 @@ from fastroai.runtime import (
     check_provider_limits,
 )
 from fastroai.runtime.circuit_breaker import check_circuit_breaker
-from fastroai.runtime.labels import labels_of
+from fastroai.runtime.labels import NO_LABELS, labels_of
 from fastroai.runtime.options import check_count, check_timeout
 from fastroai.steps import StepConfig, StepContext
 from fastroai.tracing import Tracer
@@ -412,7 +412,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             spec=spec,
             tracer=tracer,
             limits=limits_of(budget, cost_budget),
-            labels=labels_of(tags, tenant),
+            labels=labels_of(tags, tenant) if tags or tenant is not None else NO_LABELS,
             request_retries=request_retries,
         )
         async with self._dispatcher.attempt(call) as attempt:  # as `dispatch`, with one coroutine less
@@ -597,7 +597,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 spec=spec,
                 tracer=tracer,
                 limits=limits_of(budget, cost_budget),
-                labels=labels_of(tags, tenant),
+                labels=labels_of(tags, tenant) if tags or tenant is not None else NO_LABELS,
                 request_retries=request_retries,
             )
         )
@@ -716,7 +716,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             spec=spec,
             tracer=tracer,
             limits=limits_of(budget, cost_budget),
-            labels=labels_of(tags, tenant),
+            labels=labels_of(tags, tenant) if tags or tenant is not None else NO_LABELS,
             request_retries=request_retries,
         )
         return EventStream(lambda send, on_scope: self._dispatcher.stream_events(call, send, on_scope))
