@@ -48,7 +48,7 @@ from fastroai.calls.stream import ChatStream, EventStream
 from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN, NotGiven, first_given
 from fastroai.runtime import CircuitBreaker, ProviderLimits, blocking, blocking_overloaded
-from fastroai.runtime.labels import labels_of
+from fastroai.runtime.labels import NO_LABELS, labels_of
 from fastroai.steps import StepConfig, StepContext
 from fastroai.tracing import Tracer
 from fastroai.usage import BudgetLike, CostCalculator, Quote
@@ -409,7 +409,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             spec=spec,
             tracer=tracer,
             limits=limits_of(budget, cost_budget),
-            labels=labels_of(tags, tenant),
+            labels=labels_of(tags, tenant) if tags or tenant is not None else NO_LABELS,
             request_retries=request_retries,
         )
         async with Attempt(self._dispatcher, call) as attempt:  # as `dispatch`, with one coroutine less

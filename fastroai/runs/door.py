@@ -46,7 +46,8 @@ from fastroai.runs.stream import RunStream
 from fastroai.runs.turns import NOT_AT_ALL, OnBusy, Turn, WhenBusy, check_existing
 from fastroai.runs.waking import Waking
 from fastroai.runtime import blocking
-from fastroai.runtime.budget_scopes import OnEvent, listener_of
+from fastroai.runtime.budget_scopes import OnEvent
+from fastroai.runtime.events import harmless
 from fastroai.runtime.labels import labels_of
 from fastroai.runtime.options import check_seconds
 from fastroai.steps import PipelineConfig
@@ -531,7 +532,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             deps_for=deps_for,
             tracer=tracer,
             context=context,
-            listener=None if on_event is None else listener_of(on_event),
+            listener=None if on_event is None else harmless(on_event, "on_event"),
         )
 
     async def _begin(

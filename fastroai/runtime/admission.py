@@ -17,7 +17,7 @@ from dataclasses import replace
 from decimal import Decimal
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, Self, TypeAlias, TypeVar, overload
 
 from fastroai.errors import (
     BudgetExceeded,
@@ -140,6 +140,9 @@ MOST_NAMED: Final = 3
 """Requests in flight that are named then."""
 _LEAST_USD: Final = Decimal("1e-18")
 _NOTHING: Final = Amounts()
+
+Warned: TypeAlias = list[tuple[Account, float]]
+"""Accounts with the shares to warn of that they have reached."""
 
 TermsT = TypeVar("TermsT", bound=RequestTerms)
 
@@ -359,7 +362,7 @@ class Reservation(Generic[TermsT]):
         self._open = False
         scope, hold = self.scope, self._hold
         changed: list[Claim] = []
-        warned: list[Account] = []
+        warned: Warned = []
         with scope.lock:
             charge = None if record is None else Charge(record, self.written_off, scope)
             scope.end_in_flight(self, charge)
@@ -389,17 +392,24 @@ class Reservation(Generic[TermsT]):
             balance = await result_of(ending)
             if balance is not None and self.short is not None and shared is self.short_of:
                 self.short.committed = usd_to_microcents(balance.spent_usd)
-            if balance is not None and shared.crosses_warning(balance):
-                self.scope.note(
-                    BudgetWarning(
-                        part=self.scope.part,
-                        scope_path=self.scope.path,
-                        share=ratio(balance.spent_usd, shared.limit.usd),
-                        limit_usd=shared.limit.usd,
-                        key=shared.claim.account.key,
-                    )
-                )
+            if balance is not None:
+                self._note_warnings(shared, balance)
         await self.scope.tell()
+
+    def _note_warnings(self, shared: SharedReservation, balance: SpendBalance) -> None:
+        limit, account = shared.limit, shared.claim.account
+        for reached in shared.new_warnings(balance):
+            self.scope.note(
+                BudgetWarning(
+                    part=self.scope.part,
+                    scope_path=self.scope.path,
+                    share=ratio(balance.spent_usd, limit.usd),
+                    threshold=reached,
+                    limit_usd=limit.usd,
+                    key=account.key,
+                    window=account.window,
+                )
+            )
 
 
 class _Inside:
@@ -768,18 +778,27 @@ def _sharing_inside(scope: Scope, outer: Iterable[Hold]) -> Iterator[None]:
                 hold.shared_dependents -= 1
 
 
-def _to_warn_of(scope: Scope, accounts: Iterable[Account]) -> list[Account]:
-    return [] if scope.listener is None else [account for account in accounts if account.crosses_warning()]
+def _to_warn_of(scope: Scope, accounts: Iterable[Account]) -> Warned:
+    if scope.listener is None:
+        return []
+    return [(account, reached) for account in accounts for reached in account.new_warnings()]
 
 
-def _note(scope: Scope, record: RequestRecord, warned: Iterable[Account]) -> None:
+def _note(scope: Scope, record: RequestRecord, warned: Warned) -> None:
     if scope.listener is None:
         return
     part = scope.part
     scope.note(SpendRecorded(part=part, record=record, scope_path=scope.path))
-    for account in warned:
-        share, limit_usd = account.share, account.budget.usd
-        scope.note(BudgetWarning(part=part, scope_path=account.path, share=share, limit_usd=limit_usd))
+    for account, reached in warned:
+        scope.note(
+            BudgetWarning(
+                part=part,
+                scope_path=account.path,
+                share=account.share,
+                threshold=reached,
+                limit_usd=account.budget.usd,
+            )
+        )
 
 
 def _amounts(terms: RequestTerms, accounts: tuple[Account, ...]) -> Amounts:

@@ -230,13 +230,14 @@ class SharedReservation:
         used = spend_units(balance.spent_usd, "cost") + spend_units(balance.reserved_usd, "cost")
         return spend_usd(spend_units(self.limit.usd, "limit") - used)
 
-    def crosses_warning(self, balance: SpendBalance) -> bool:
-        """Whether it was this request that brought the spending over the share that is warned of."""
-        if self.limit.warn_at is None:
-            return False
-        threshold = EXACT.multiply(self.limit.usd, Decimal(str(self.limit.warn_at)))
+    def new_warnings(self, balance: SpendBalance) -> tuple[float, ...]:
+        """Return the shares to warn of to which this request has brought the spending."""
         before = EXACT.subtract(balance.spent_usd, self._charged_usd)
-        return before < threshold <= balance.spent_usd
+        return tuple(
+            share
+            for share in self.limit.warn_at
+            if before < EXACT.multiply(self.limit.usd, Decimal(str(share))) <= balance.spent_usd
+        )
 
     def refusal(self, scope: Scope, balance: SpendBalance) -> SpendLimitExceeded:
         """The error for a request that this limit cannot pay for."""
