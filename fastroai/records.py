@@ -186,6 +186,10 @@ class RequestRecord:
     step_id: str | None = None
     variant: str | None = None
     """The variant that a router chose around it; of routers in routers, all of them: `long/formal`."""
+    tags: tuple[str, ...] = ()
+    """Tags of the run that it is a part of, and of the scopes inside, outermost first."""
+    tenant: str | None = None
+    """Whose spending it is, as the run or the innermost scope says that names a tenant."""
     attempt: int = 1
     """Which attempt at this request it was, from 1: transport failures are retried."""
     backoff_ms: float = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from asyncio import AbstractEventLoop
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
 from pydantic_ai import (
@@ -54,6 +54,7 @@ from fastroai.runtime import (
     check_provider_limits,
 )
 from fastroai.runtime.circuit_breaker import check_circuit_breaker
+from fastroai.runtime.labels import labels_of
 from fastroai.runtime.options import check_count, check_timeout
 from fastroai.steps import StepConfig, StepContext
 from fastroai.tracing import Tracer
@@ -343,6 +344,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
         budget: BudgetLike | None = None,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
         request_retries: int | None = None,
     ) -> ChatResponse[Any]:
         """Run the agent to its output. Arguments as in `pydantic_ai.Agent.run`, and:
@@ -374,6 +377,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             tracer: Where spans go; by default that of the run this call is made in.
             cost_budget: Microcents ($1 = 1,000,000) for this call, instead of the agent's.
             budget: The same as a `Budget`, which can say more.
+            tags: Names to sum the spending of this call by; those of the run around it come on top.
+            tenant: Whose spending it is; by default that of the run around this call.
             request_retries: Extra attempts at each request, instead of the agent's.
 
         Raises:
@@ -407,6 +412,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             spec=spec,
             tracer=tracer,
             limits=limits_of(budget, cost_budget),
+            labels=labels_of(tags, tenant),
             request_retries=request_retries,
         )
         async with self._dispatcher.attempt(call) as attempt:  # as `dispatch`, with one coroutine less
@@ -557,6 +563,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
         budget: BudgetLike | None = None,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
         request_retries: int | None = None,
     ) -> ChatStream[Any]:
         """Run the agent and stream its answer, with `async for` or `async with`.
@@ -589,6 +597,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 spec=spec,
                 tracer=tracer,
                 limits=limits_of(budget, cost_budget),
+                labels=labels_of(tags, tenant),
                 request_retries=request_retries,
             )
         )
@@ -675,6 +684,8 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         tracer: Tracer | None = None,
         cost_budget: int | None = None,
         budget: BudgetLike | None = None,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
         request_retries: int | None = None,
     ) -> EventStream[Any]:
         """Run the agent and stream PydanticAI's own events, then a `ResponseEvent` with the account.
@@ -705,6 +716,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             spec=spec,
             tracer=tracer,
             limits=limits_of(budget, cost_budget),
+            labels=labels_of(tags, tenant),
             request_retries=request_retries,
         )
         return EventStream(lambda send, on_scope: self._dispatcher.stream_events(call, send, on_scope))

@@ -93,6 +93,7 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
             deps=call.deps,
             tracer=call.tracer,
             provider_limits=dispatcher.provider_limits,
+            labels=call.labels,
         )
         scope.reading = read_by_this_task()
         if scope.account is not None:
@@ -362,6 +363,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             **attributes.agent_attributes(
                 name=self.name, model=dispatch.model, run_id=scope.run_id, attempt=dispatch.attempt
             ),
+            **attributes.label_attributes(*scope.labels),
         ) as trace_id:
             try:
                 yield trace_id

@@ -775,4 +775,5 @@ class MeteredModel(OwnedModel):
                 streamed=terms.streamed,
                 attempt=attempt.used.attempt,
             ),
+            **attributes.label_attributes(*attempt.scope.labels),
         )

@@ -411,6 +411,8 @@ class RequestAttempt:
             agent=self.scope.name if self.scope.kind == "agent" else None,
             step_id=self.scope.step_id,
             variant=self.scope.variant,
+            tags=self.scope.labels.tags,
+            tenant=self.scope.labels.tenant,
             attempt=self.used.attempt,
             backoff_ms=self.backoff_ms,
             waited_ms=self.waited_ms,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Generic, Literal, TypeAlias
 
 from pydantic_ai import (
@@ -75,6 +75,8 @@ class CallOptions(TypedDict, Generic[DepsT], total=False):
     tracer: Tracer | None
     cost_budget: int | None
     budget: BudgetLike | None
+    tags: Collection[str]
+    tenant: str | None
     request_retries: int | None
 
 

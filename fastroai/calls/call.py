@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_che
 
 from fastroai.errors import ConfigurationError
 from fastroai.runtime import Classifier, RetryPolicies
+from fastroai.runtime.labels import NO_LABELS, Labels
 
 if TYPE_CHECKING:
     from pydantic_ai import (
@@ -82,6 +83,7 @@ class AgentCall:
     """What holds for each request instead of `request_retries` and `request_retry_delay`."""
     classifiers: tuple[Classifier, ...] = ()
     limits: Limits | None = None
+    labels: Labels = NO_LABELS
     call: str | None = None
     """What tells this call from others of the same attempt at a step, where a step makes it."""
     attempt: int = 1

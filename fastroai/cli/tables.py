@@ -16,6 +16,7 @@ from fastroai.cli.text import cost, local, plain, took
 if TYPE_CHECKING:
     from fastroai.store.history import RunSummary
     from fastroai.store.open_questions import Question
+    from fastroai.store.spending import SpendingRow
     from fastroai.store.step_summaries import StepSummary
     from fastroai.store.trace import RunTrace
 
@@ -70,6 +71,27 @@ def questions_table(questions: Iterable[Question]) -> Table:
             _text(asked.to),
             Text(local(asked.asked_at)),
             _text(text, one_line=True),
+        )
+    return table
+
+
+def spending_table(rows: Iterable[SpendingRow], by: Sequence[str]) -> Table:
+    """A line for each row of spending."""
+    table = _table(*by, "requests", "tokens in", "tokens out", "cost")
+    for row in rows:
+        names = (getattr(row, one) for one in by)
+        usage = row.usage
+        table.add_row(
+            *(_text("(none)" if name is None else str(name), "" if name else "dim") for name in names),
+            *(
+                Text(text, justify="right")
+                for text in (
+                    f"{usage.request_count:,}",
+                    f"{usage.input_tokens:,}",
+                    f"{usage.output_tokens:,}",
+                    cost(usage),
+                )
+            ),
         )
     return table
 

@@ -93,7 +93,7 @@ def existing_store(place: str) -> RunStore:
     return open_run_store(place)
 
 
-def age(text: str) -> timedelta:
+def age(option: str, text: str) -> timedelta:
     """An age, as in `30d` or `12h`.
 
     Raises:
@@ -102,5 +102,5 @@ def age(text: str) -> timedelta:
     match = _AGE.fullmatch(text.strip())
     if match is None:
         expected = "a number and one of s, m, h, d, w, as in 30d"
-        raise ConfigurationError("--older-than", text, expected)
+        raise ConfigurationError(option, text, expected)
     return timedelta(**{_UNITS[match[2]]: float(match[1])})

@@ -174,7 +174,7 @@ class PipelineMachine:
             self._end(
                 "failed",
                 code,
-                f"{fact.step_id!r} failed",
+                fact.failure.message if outer else f"{fact.step_id!r} failed",
                 failed,
                 fact.failure,
                 fact.raised,

@@ -46,6 +46,7 @@ from fastroai.runs.stream import RunStream
 from fastroai.runs.turns import NOT_AT_ALL, OnBusy, Turn, WhenBusy, check_existing
 from fastroai.runs.waking import Waking
 from fastroai.runtime import blocking
+from fastroai.runtime.labels import labels_of
 from fastroai.runtime.options import check_seconds
 from fastroai.steps import PipelineConfig
 from fastroai.store.following import FollowedRun
@@ -117,8 +118,10 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             context: What steps find as `ctx.shared`, by reference: clients, caches.
             run_id: The id of the run; a new one unless given.
             store: Where it is put on record, so that it can be resumed; that of the config unless given.
-            tags: Names to find a run on record by; `RunHistory` and `Inbox` filter by them.
-            tenant: Whose run it is: another such name, of which there is one.
+            tags: Names to find the run and to sum its spending by. They are on its requests, in reports and
+                on spans, in runs and calls inside of it too; `RunHistory` and `Inbox` filter by them.
+            tenant: Whose run it is: another such name, of which there is one. `SpendLimit(key="tenant")`
+                counts by it.
             on_existing: What to do if the store has a run of this id. `"fail"` raises `RunExists`. `"resume"`
                 goes on with it, or returns its result if it has finished. `"return"` returns the result of a
                 run that has finished. `"replace"` deletes it, and begins anew. To go on, inputs that differ
@@ -132,12 +135,13 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             CostBudgetExceeded: a budget of this pipeline, or of the run around it, is used up.
             TimeLimitExceeded: `total_timeout` of a pipeline ran out.
             ContractViolation: the inputs are not what is accepted.
+            ConfigurationError: a tag or the tenant is no printable text of 1 to 200 characters.
             RunExists: the store has a run of this id; or one to be returned that has not finished.
             RunInProgress: a process has the run to go on with, for as long as this waits.
             ValueNotStorable: an input cannot be stored.
             RunStoreUnavailable: the store fails, and has failed each time. What it has is kept.
         """
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, tags=tags, tenant=tenant)
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, labels=labels_of(tags, tenant))
         return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
 
     run = execute
@@ -170,7 +174,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
         Leaving early cancels the run. What `execute` raises is raised at the end of the iteration.
         """
-        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, tags=tags, tenant=tenant)
+        request = RunRequest(inputs, deps, tracer, context, run_id=run_id, labels=labels_of(tags, tenant))
         busy = WhenBusy(on_busy, busy_timeout)
         return RunStream(
             lambda listener: self._begin(replace(request, listener=listener), store, on_existing, busy)

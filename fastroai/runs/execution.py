@@ -136,13 +136,16 @@ class Execution:
     ) -> AsyncGenerator[OpenRun]:
         """Open a run in its scope: span, clock, inputs that are checked, log."""
         began = perf_counter()
+        if request.opening is not None:
+            scope.log = None  # that of the run around it, if there is one: this run gets its own
         async with scope, AsyncExitStack() as stack:
             live = self._appear(stack, scope)  # before anything is awaited: who has begun it can cancel it
             await entered(
                 stack,
                 scope,
                 span=attributes.run_span(self._kind, self._name),
-                described=attributes.run_attributes(self._kind, name=self._name, run_id=scope.run_id),
+                described=attributes.run_attributes(self._kind, name=self._name, run_id=scope.run_id)
+                | attributes.label_attributes(*scope.labels),
                 seconds=first_given(self._config.total_timeout, default=None),
             )
             inputs = await check_inputs(self._accepts, dict(request.inputs or {}), scope)

@@ -30,6 +30,7 @@ from fastroai.runtime.facts import (
     RunStarted,
     StepFinished,
 )
+from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.steps import ConversationState
 from fastroai.steps.durability import stored_output, stored_value
 from fastroai.store.adapter import adapt_run_store
@@ -79,6 +80,8 @@ class Opening:
     """The revision of what was last asked of it there."""
     is_forced: bool = False
     """Whether the run goes on although its definition has changed."""
+    labels: Labels = NO_LABELS
+    """Its tags and its tenant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +101,8 @@ class RunKeeper:
     codec: PayloadCodec | None
     kind: str = "pipeline"
     """What errors call it."""
-    tags: tuple[str, ...] = ()
-    """Tags of the runs that it begins, for finding them."""
-    tenant: str | None = None
-    """Whose runs they are."""
+    labels: Labels = NO_LABELS
+    """Tags and tenant of the runs that it begins."""
 
     def begin(
         self, run_id: str | None, inputs: Mapping[str, object], *, replacing: FoundHeader | None = None
@@ -113,7 +114,7 @@ class RunKeeper:
         async def open_run(given: Mapping[str, object]) -> DurableRun:
             return await self._begin([self.opened(run_id, given)], replacing)
 
-        return Opening(run_id, inputs, open_run)
+        return Opening(run_id, inputs, open_run, labels=self.labels)
 
     async def take_up(
         self,
@@ -212,7 +213,7 @@ class RunKeeper:
         # Before it is open: from then on it can be asked.
         signal = await last_signal(self.store, found.header)
         given = {**before, **(inputs or {})}
-        return Opening(run_id, given, open_run, recorded.seconds, signal, is_forced=force)
+        return Opening(run_id, given, open_run, recorded.seconds, signal, force, _labels(found.header))
 
     async def fork(
         self,
@@ -232,7 +233,7 @@ class RunKeeper:
             RunCorrupt: its record cannot be read, or has outputs of other types than the steps declare now.
         """
         recorded, found = await self.read(run_id, running_too=True)
-        labelled = replace(self, tags=found.header.tags, tenant=found.header.tenant)
+        labelled = replace(self, labels=_labels(found.header))
         new_id = f"{run_id[:180]}-fork-{uuid.uuid4().hex[:8]}" if new_run_id is None else new_run_id
         check_run_id(new_id)
         replaced = self._checked_outputs(outputs or {})
@@ -247,7 +248,7 @@ class RunKeeper:
             return await labelled._begin([self.opened(new_id, given, forked_from=run_id), *kept])
 
         before = self.restored(run_id, recorded.inputs)
-        return Opening(new_id, {**before, **(inputs or {})}, open_run)
+        return Opening(new_id, {**before, **(inputs or {})}, open_run, labels=labelled.labels)
 
     def _fork_path(
         self,
@@ -275,7 +276,8 @@ class RunKeeper:
             anew = RunResumed(inputs=self.stored({name: given[name] for name in inputs}))
             return await self._begin([opened, *path, anew])
 
-        return Opening(new_id, {**self.restored(run_id, begun.inputs), **inputs}, open_run)
+        given = {**self.restored(run_id, begun.inputs), **inputs}
+        return Opening(new_id, given, open_run, labels=self.labels)
 
     def check_definition(self, recorded: RecordedRun, past: Sequence[AnyFact] | None) -> None:
         """Refuse a definition that has changed in what the run has reached in its `past`.
@@ -352,8 +354,8 @@ class RunKeeper:
             located(entries),
             durability=self.durability,
             codec=self.codec,
-            tags=self.tags,
-            tenant=self.tenant,
+            tags=self.labels.tags,
+            tenant=self.labels.tenant,
             replacing=replacing,
         )
 
@@ -387,6 +389,10 @@ class RunKeeper:
         except ValueError as error:
             reason = f"its inputs are not what the {self.kind} accepts: {error}"
             raise RunCorrupt(run_id, 1, reason) from error
+
+
+def _labels(header: RunHeader) -> Labels:
+    return Labels(header.tags, header.tenant)
 
 
 async def _copy(store: RunStore, header: RunHeader) -> RunStore:

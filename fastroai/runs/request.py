@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
-from fastroai.errors import ConfigurationError
 from fastroai.runs.inputs import check_mapping
 from fastroai.runs.openings import Opening, RunKeeper, store_of
 from fastroai.runtime import Listener, Scope, current_scope
 from fastroai.runtime.events import (
     both,
 )
+from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.runtime.scope import ScopeKind
 from fastroai.steps import PipelineConfig
 from fastroai.steps.hooks import RunHooks
@@ -40,8 +40,7 @@ class RunRequest(Generic[DepsT]):
     run_id: str | None = None
     is_step: bool = False
     """Whether the run is a step of the run around it, or a variant of a router that is."""
-    tags: Collection[str] = ()
-    tenant: str | None = None
+    labels: Labels = NO_LABELS
 
     def opened_by(self, opening: Opening) -> RunRequest[DepsT]:
         """Return the request for a run that has an opening, whose inputs it gets."""
@@ -72,6 +71,7 @@ class RunRequest(Generic[DepsT]):
             provider_limits=config.provider_limits,
             run_id=self.run_id if opening is None else opening.run_id,
             seconds_before=0.0 if opening is None else opening.seconds_before,
+            labels=self.labels if opening is None else opening.labels,
         )
 
     def begun(
@@ -93,16 +93,6 @@ class RunRequest(Generic[DepsT]):
         return replace(self, opening=opening)
 
     def labelling(self, keeper: RunKeeper) -> RunKeeper:
-        """Return a keeper that begins runs with the tags and the tenant of this request.
-
-        Raises:
-            ConfigurationError: a tag, or the tenant, that is no name.
-        """
-        if isinstance(self.tags, str):
-            raise ConfigurationError("tags", self.tags, f"several tags, such as [{self.tags!r}]")
-        for option, name in (("tenant", self.tenant), *(("tags", tag) for tag in self.tags)):
-            if name is not None and not (
-                isinstance(name, str) and name.isprintable() and 0 < len(name) <= 200
-            ):
-                raise ConfigurationError(option, name, "printable text of 1 to 200 characters")
-        return replace(keeper, tags=tuple(dict.fromkeys(self.tags)), tenant=self.tenant)
+        """Return a keeper that begins runs with the labels of this request, inside of those around it."""
+        around = current_scope()
+        return replace(keeper, labels=self.labels if around is None else self.labels.inside(around.labels))

@@ -36,6 +36,7 @@ from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Measure, Room
 from fastroai.runtime.scope import Scope
 from fastroai.runtime.spending import TOLD_AFTER, SharedReservation, result_of
 from fastroai.runtime.wakeup import Wakeup
+from fastroai.tracing.metrics import record_refusal, record_request
 from fastroai.usage.money import format_cost
 from fastroai.usage.references import near_reference
 
@@ -258,8 +259,14 @@ class Reservation(Generic[TermsT]):
     def _described(self) -> RequestRecord:
         if self.describe is not None:
             return self.describe()
+        tags, tenant = self.scope.labels
         return RequestRecord(
-            model=self.terms.model, provider=self.terms.provider, outcome="unmeasured", use="failed"
+            model=self.terms.model,
+            provider=self.terms.provider,
+            outcome="unmeasured",
+            use="failed",
+            tags=tags,
+            tenant=tenant,
         )
 
     def bounded(self, record: RequestRecord) -> RequestRecord:
@@ -344,8 +351,10 @@ class Reservation(Generic[TermsT]):
         for shared in self.shared:
             if (ending := shared.end(record)) is not None:
                 self._endings.append((shared, ending))
-        if record is not None and scope.listener is not None:
-            _note(scope, record, warned)
+        if record is not None:
+            record_request(record)
+            if scope.listener is not None:
+                _note(scope, record, warned)
         return charge
 
     async def conclude(self) -> None:
@@ -439,6 +448,7 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
                     await reservation.conclude()  # so that whoever is told finds nothing of it in the stores
                 raise
     except BudgetExceeded as error:
+        record_refusal(error)
         await scope.emit(BudgetRefused(part=scope.part, error=error))
         raise
     if not reservation.take_off():  # the run ended while the request waited
@@ -485,6 +495,7 @@ def record_spending(scope: Scope, record: RequestRecord) -> BudgetExceeded | Non
     Returns the stop of the outermost budget that this, or what was spent before, went beyond.
     """
     scope.charge(record)
+    record_request(record)
     with scope.lock:
         warned = _to_warn_of(scope, _open_accounts(scope))
     _note(scope, record, warned)
@@ -500,6 +511,7 @@ def crossing(scope: Scope) -> BudgetExceeded | None:
         return None
     stop = _stop(scope, *crossed[-1], None)
     stop.stopped = "recorded"
+    record_refusal(stop)
     scope.note(BudgetRefused(part=scope.part, error=stop))
     return stop
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -15,6 +15,7 @@ from fastroai.errors import ConfigurationError
 from fastroai.records import RequestRecord, Usage, usd_to_microcents
 from fastroai.runtime.events import Listener
 from fastroai.runtime.facts import RunEvent
+from fastroai.runtime.labels import labels_of
 from fastroai.runtime.ledger import Account, Room
 from fastroai.runtime.scope import Scope, current_scope
 from fastroai.usage import UsageReport
@@ -153,14 +154,18 @@ class BudgetScope(BudgetView):
 
 
 def budget_scope(
-    budget: BudgetLike,
+    budget: BudgetLike | None = None,
     *,
+    tags: Collection[str] = (),
+    tenant: str | None = None,
     name: str = "budget_scope",
     deps: object = None,
     tracer: Tracer | None = None,
     on_event: OnEvent | None = None,
 ) -> BudgetScope:
     """A budget around any code: every FastroAgent call inside, at any depth and in any task started there.
+
+    It also says whose spending that is, with or without a budget.
 
         async with budget_scope(Budget(usd="0.50")) as scope:
             await asyncio.gather(*(agent.run(question) for question in questions))
@@ -169,7 +174,9 @@ def budget_scope(
     With `with` in code that is not async, around `run_sync` calls.
 
     Args:
-        budget: A `Budget`, a `SpendLimit`, or several.
+        budget: A `Budget`, a `SpendLimit`, or several. Without one, the scope only counts.
+        tags: Names to sum what is spent inside by; tags of what is inside come on top.
+        tenant: Whose spending it is: another such name, of which there is one.
         name: Name in errors and traces.
         deps: For spend limits whose key is a function of them.
         tracer: Where spans of what is inside go, unless it has a tracer of its own.
@@ -177,12 +184,20 @@ def budget_scope(
             it may be async.
 
     Raises:
-        ConfigurationError: a budget that cannot be meant.
+        ConfigurationError: a budget, a tag or a tenant that is none.
     """
     parent = current_scope()
     listener = None if on_event is None else _listener(on_event)
-    limits = limits_of(budget)
-    scope = Scope("budget", name, parent=parent, limits=limits, deps=deps, tracer=tracer, listener=listener)
+    scope = Scope(
+        "budget",
+        name,
+        parent=parent,
+        limits=None if budget is None else limits_of(budget),
+        deps=deps,
+        tracer=tracer,
+        listener=listener,
+        labels=labels_of(tags, tenant),
+    )
     scope.count_for_itself()
     return BudgetScope(scope)
 

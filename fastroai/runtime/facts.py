@@ -609,7 +609,10 @@ class QuestionAsked(StepFact):
     question: Any
     _: KW_ONLY
     id: str = ""
-    """Identifies the question in its run, whatever the attempt and the process: 12 hexadecimal digits."""
+    """Identifies the question in its run, whatever the attempt and the process: 12 hexadecimal digits.
+
+    `inbox_id` is its id in the inbox.
+    """
     name: str = ""
     """Name of the question in its step, by default its number there; empty for a pause node."""
     answer_schema: dict[str, JsonValue] | None = None
@@ -623,6 +626,11 @@ class QuestionAsked(StepFact):
     attempt: int = 1
     duration_ms: float = 0.0
     written: Written = field(default_factory=dict)
+
+    @property
+    def inbox_id(self) -> str:
+        """The id of the question among those of all runs: pass it to `Inbox.get` and `Inbox.answer`."""
+        return f"{self.run_id}:{self.id}"
 
     @property
     def wait(self) -> Wait:

@@ -162,6 +162,10 @@ class PumpedStream(Generic[T]):
             if not self._entered:
                 await self._pump.aclose()
 
+    async def __anext__(self) -> T:
+        """Return the next item. It closes nothing: that is up to `async with`, `aclose` or the scope."""
+        return await self._receive()
+
     def _receive(self) -> Awaitable[T]:
         """The next item; raises `StopAsyncIteration` after the last. For subclasses that look at items."""
         return anext(self._pump)

@@ -23,6 +23,7 @@ from fastroai.runtime.clock import Clock, WorkClock
 from fastroai.runtime.events import Listener, both, on_this_loop
 from fastroai.runtime.facts import AnyFact, Part, RunEvent
 from fastroai.runtime.in_flight import Charge, InFlight
+from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.runtime.ledger import Account, Claim, wake
 from fastroai.runtime.process import THIS_PROCESS
 from fastroai.runtime.wakeup import running_loop
@@ -127,6 +128,7 @@ class Scope:
         "estimated",
         "forked",
         "kind",
+        "labels",
         "listener",
         "lock",
         "log",
@@ -165,13 +167,14 @@ class Scope:
         ordinal: int | None = None,
         provider_limits: ProviderLimits | None = None,
         seconds_before: float = 0.0,
+        labels: Labels = NO_LABELS,
     ) -> None:
         """Open a scope under `parent`, whose tracer it inherits, unless it is given one, and whose listener.
 
         `deps` are for spend limits whose key depends on them. `ordinal` tells it from others of this name in
         the same attempt of its parent; by default pipelines and graphs are counted. `provider_limits` come on
         top of the parent's. `seconds_before` are what it has taken in earlier processes of the time of its
-        budget.
+        budget. `labels` come on top of the parent's, too.
         """
         self.kind: ScopeKind = kind
         self.name = name
@@ -197,6 +200,10 @@ class Scope:
         """The clock of its budget, once it runs."""
         self.seconds_before = seconds_before
         self.budget: Budget | None = None
+        self.labels: Labels = NO_LABELS if parent is None else parent.labels
+        """The tags and the tenant of what is spent here."""
+        if labels is not NO_LABELS:
+            self.labels = labels.inside(self.labels)
         self.account: Account | None = None if parent is None else parent.account
         """The nearest account: of this scope's budget, else of the nearest one above."""
         self.ceilings: tuple[Ceiling, ...] = () if parent is None else parent.ceilings
@@ -254,7 +261,7 @@ class Scope:
             self.provider_limits = (*self.provider_limits, provider_limits)
 
     def _limit(self, limits: Limits, deps: object) -> None:
-        self.ceilings = limits.ceilings(deps, within=self.ceilings)
+        self.ceilings = limits.ceilings(deps, self.labels.tenant, within=self.ceilings)
         self.budget = limits.budget
         if limits.budget is not None:
             with self.lock:
@@ -578,7 +585,8 @@ class Scope:
             return Part(self.run_id, "", self.root.path)
         if run._part is None:
             outer = run if run.log is None else run.log.scope
-            run._part = Part(run.run_id, run.name, run.path, run.place_within(outer))
+            # As a log has it, where only places are on record: routers have no place of their own.
+            run._part = Part(run.run_id, outer.name, (outer.name,)).inside(run.place_within(outer))
         return run._part
 
     # --- life ---
@@ -653,7 +661,7 @@ class Scope:
         scope = Scope("budget", self.root.name, parent=None, tracer=self.tracer, run_id=self.run_id)
         scope.step_id, scope.variant = self.step_id, self.variant
         scope.ceilings, scope.provider_limits = self.ceilings, self.provider_limits
-        scope.agent_run = self.agent_run
+        scope.agent_run, scope.labels = self.agent_run, self.labels
         if self.account is not None or self.on_record:
             path = self.path if self.account is None else self.account.path
             scope.forked = LeftBehind("run" if self.on_record else "budget", path, self.root.process)

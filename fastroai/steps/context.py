@@ -953,7 +953,8 @@ class StepContext(Generic[DepsT_co]):
         )
         scope = self.scope.in_this_process()
         scope.check_process()
-        record = replace(record, step_id=self.step_id, variant=self.scope.variant)
+        tags, tenant = scope.labels
+        record = replace(record, step_id=self.step_id, variant=self.scope.variant, tags=tags, tenant=tenant)
         stop = record_spending(scope, record)
         record_own_spending(scope, record)
         self.uncertain += charge_shared(scope, record)

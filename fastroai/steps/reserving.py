@@ -258,6 +258,8 @@ class Spend:
             agent=self._scope.name if self._scope.kind == "agent" else None,
             step_id=self._scope.step_id,
             variant=self._scope.variant,
+            tags=self._scope.labels.tags,
+            tenant=self._scope.labels.tenant,
             waited_ms=self._waited_ms,
             started_at=self._started_at,
             duration_ms=(perf_counter() - self._started) * 1000,

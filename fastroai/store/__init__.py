@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fastroai.store.spend_sqlite import SQLiteSpendStore as SQLiteSpendStore
     from fastroai.store.spending import SpendingRow as SpendingRow
     from fastroai.store.step_summaries import StepSummary as StepSummary
+    from fastroai.store.telling import fact_to_json as fact_to_json
     from fastroai.store.trace import Divergence as Divergence
     from fastroai.store.trace import RunTrace as RunTrace
     from fastroai.store.trace_diff import Difference as Difference
@@ -57,6 +58,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".spend_sqlite": ("SQLiteSpendStore",),
         ".spending": ("SpendingRow",),
         ".step_summaries": ("StepSummary",),
+        ".telling": ("fact_to_json",),
         ".trace": ("Divergence", "RunTrace"),
         ".trace_diff": ("Difference",),
         "..usage.memory_spend_store": ("MemorySpendStore",),

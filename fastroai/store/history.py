@@ -291,7 +291,7 @@ class RunHistory:
             until: End of the period, which is not part of it; by default there is no limit.
             by: The fields of the rows that are set: `day` (of UTC), `pipeline` (the outermost one, or the
                 graph), `model` (as `provider:model`), `tenant`, `tag`. Nothing gives one row for the total. A
-                run counts in the row of each of its tags, so rows by tag do not add up to the total.
+                request counts in the row of each of its tags, so rows by tag do not add up to the total.
 
         Raises:
             ConfigurationError: a time has no time zone, the period ends before it begins, or `by` is none of

@@ -81,8 +81,8 @@ def _keys(header: RunHeader, spent: Spent, by: Sequence[Dimension]) -> Iterator[
         "day": (utc_day(spent.at),),
         "pipeline": (header.pipeline,),
         "model": (model_of(spent.record),),
-        "tenant": (header.tenant,),
-        "tag": header.tags or (None,),
+        "tenant": (spent.record.tenant or header.tenant,),
+        "tag": spent.record.tags or header.tags or (None,),
     }
     return product(*(values[one] for one in by))
 

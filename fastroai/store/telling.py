@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Protocol, assert_never, runtime_checkable
 
 from pydantic import JsonValue
-from pydantic_core import to_jsonable_python
+from pydantic_core import from_json, to_jsonable_python
 
 from fastroai.runtime.facts import (
     AnswerGiven,
@@ -40,6 +40,7 @@ from fastroai.runtime.facts import (
     WaitEnded,
     WaitStarted,
 )
+from fastroai.store.entries import encode_entry
 
 
 @runtime_checkable
@@ -95,6 +96,20 @@ def as_told(fact: AnyFact) -> AnyFact:
         case _:
             assert_never(fact)
     return fact
+
+
+def fact_to_json(fact: AnyFact) -> dict[str, JsonValue]:
+    """Return a fact as plain data, such as for a stream of server-sent events.
+
+        async for position, fact in pipeline.follow(run_id):
+            yield ServerSentEvent(id=str(position), event=fact.kind, data=fact_to_json(fact))
+
+    The form is that of the entries in `RunTrace.to_json`, and of `fastroai runs trace --json`: `kind` says
+    what happened, `part` is the place of the nested pipeline or graph in which it did, and fields that have
+    their defaults are left out. A value that JSON cannot hold becomes its `repr`.
+    """
+    plain: dict[str, JsonValue] = from_json(encode_entry(as_told(fact)))
+    return plain
 
 
 def as_json(value: object) -> JsonValue:

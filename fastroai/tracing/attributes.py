@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from fastroai.errors import RecordedError
 from fastroai.records import RequestRecord, Usage, usd_to_microcents
-from fastroai.tracing.protocol import AttributeValue
+from fastroai.tracing.protocol import Attributes, AttributeValue
 
 OPERATION_NAME: Final = "gen_ai.operation.name"
 PROVIDER_NAME: Final = "gen_ai.provider.name"
@@ -59,6 +59,10 @@ BUDGET_LOWERED: Final = "fastroai.budget.lowered"
 """Whether a request was given a lower `max_tokens` because the budget could pay for no more."""
 
 RUN_ID: Final = "fastroai.run.id"
+TENANT: Final = "fastroai.tenant"
+"""Whose run, call or request it is."""
+TAGS: Final = "fastroai.tags"
+"""Tags of the run, call or request, outermost first."""
 ROUTER_NAME: Final = "fastroai.router.name"
 ROUTE: Final = "fastroai.router.route"
 """The variant that a router runs, by the name under which it is registered."""
@@ -103,11 +107,21 @@ def request_span(model: str) -> str:
     return f"chat {model}"
 
 
+def is_client_span(attributes: Attributes) -> bool:
+    """Return whether a span is of a request to a provider, which the conventions give the kind `CLIENT`."""
+    return attributes.get(OPERATION_NAME) == "chat"
+
+
 def run_attributes(
     kind: Literal["pipeline", "graph"], *, name: str, run_id: str
 ) -> dict[str, AttributeValue]:
     """What is known when a pipeline or graph starts."""
     return {PIPELINE_NAME if kind == "pipeline" else GRAPH_NAME: name, RUN_ID: run_id}
+
+
+def label_attributes(tags: tuple[str, ...], tenant: str | None) -> dict[str, AttributeValue]:
+    """Whose a run, call or request is, and its tags."""
+    return _given({TENANT: tenant, TAGS: tags or None})
 
 
 def route_attributes(*, router: str, route: str, run_id: str) -> dict[str, AttributeValue]:

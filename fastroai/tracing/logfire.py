@@ -50,7 +50,8 @@ class _Span(OpenSpan):
     def start(self) -> str:
         # The name is text, not a template; and attributes set here can have any name, `_tags` included.
         template = self._name.replace("{", "{{").replace("}", "}}")
-        self._span: LogfireSpan = self._logfire.span(template, _span_name=self._name)
+        kind = trace.SpanKind.CLIENT if names.is_client_span(self._attributes) else trace.SpanKind.INTERNAL
+        self._span: LogfireSpan = self._logfire.span(template, _span_name=self._name, _span_kind=kind)
         self._span.set_attributes(dict(self._attributes))
         self._span.__enter__()
         return trace_id_of(trace.get_current_span())

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
-from opentelemetry.trace import Span, StatusCode, TracerProvider
+from opentelemetry.trace import Span, SpanKind, StatusCode, TracerProvider
 
 from fastroai.tracing import attributes as names
 from fastroai.tracing._spans import OpenSpan, SpanTracer
@@ -39,7 +39,8 @@ class _Span(OpenSpan):
         self._otel_tracer, self._name, self._attributes = tracer, name, attributes
 
     def start(self) -> str:
-        self._span = self._otel_tracer.start_span(self._name, attributes=self._attributes)
+        kind = SpanKind.CLIENT if names.is_client_span(self._attributes) else SpanKind.INTERNAL
+        self._span = self._otel_tracer.start_span(self._name, kind=kind, attributes=self._attributes)
         self._token = otel_context.attach(trace.set_span_in_context(self._span))
         return trace_id_of(self._span)
 

@@ -39,18 +39,21 @@ class Limits:
             return self
         return Limits(self.budget or other.budget, (*self.spend_limits, *other.spend_limits))
 
-    def ceilings(self, deps: object, *, within: tuple[Ceiling, ...] = ()) -> tuple[Ceiling, ...]:
+    def ceilings(
+        self, deps: object, tenant: str | None = None, *, within: tuple[Ceiling, ...] = ()
+    ) -> tuple[Ceiling, ...]:
         """The spend limits that hold under these and those of `within`, each account once.
 
         Sorted, so that all requests everywhere reserve in the same order: none waits for another in a circle.
 
         Raises:
-            ConfigurationError: a key function failed, or gave no key.
+            ConfigurationError: a key function failed, or gave no key; or there is no tenant, and a limit
+                counts by tenant.
         """
         if not self.spend_limits:
             return within
         lowest: dict[tuple[SpendStore, SpendAccount], Ceiling] = {}
-        own = (Ceiling(limit, limit.account_for(deps)) for limit in self.spend_limits)
+        own = (Ceiling(limit, limit.account_for(deps, tenant)) for limit in self.spend_limits)
         for ceiling in (*within, *own):
             key = (ceiling.limit.store, ceiling.account)
             known = lowest.get(key)

@@ -1,4 +1,4 @@
-"""The account of a run: what its requests cost, by step, agent, model, tool, variant and outcome."""
+"""The account of a run: what its requests cost, by step, agent, model, tool, tenant and so on."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fastroai.usage.report_data import as_csv, as_json
 from fastroai.usage.report_rows import (
     NO_AGENT,
     NO_STEP,
+    NO_TENANT,
     NO_VARIANT,
     UsageRow,
     by_returned_tool,
@@ -35,7 +36,7 @@ class UsageReport:
         report.by_model["openai:gpt-5-mini"].cost_usd
 
     In each group the most expensive row is the first, bounds included. The rows of each group but `by_tool`
-    sum exactly to `total`, since every request is in one of them.
+    and `by_tag` sum exactly to `total`, since every request is in one of them.
     """
 
     total: UsageRow
@@ -55,6 +56,10 @@ class UsageReport:
     """
     by_variant: Mapping[str, UsageRow]
     """By the variant that a router chose around a request; `(no variant)` outside of routers' variants."""
+    by_tenant: Mapping[str, UsageRow]
+    """By the tenant of the run or scope around a request; `(no tenant)` where none is named."""
+    by_tag: Mapping[str, UsageRow]
+    """By tag. A request is in the row of each of its tags; requests without tags are not here."""
     by_outcome: Mapping[str, UsageRow]
     """By what became of the requests: always `kept`, `retried`, `failed` and `released`, in this order."""
     stated_over_priced_usd: Decimal = Decimal(0)
@@ -72,6 +77,8 @@ class UsageReport:
             by_model=ranked(total, ((model_of(record), record) for record in records)),
             by_tool=ranked(total, (part for record in records for part in by_returned_tool(record))),
             by_variant=ranked(total, ((record.variant or NO_VARIANT, record) for record in records)),
+            by_tenant=ranked(total, ((record.tenant or NO_TENANT, record) for record in records)),
+            by_tag=ranked(total, ((tag, record) for record in records for tag in record.tags)),
             by_outcome=outcomes(total, records),
             stated_over_priced_usd=stated_over_priced(records),
         )
@@ -85,6 +92,8 @@ class UsageReport:
             "model": self.by_model,
             "tool": self.by_tool,
             "variant": self.by_variant,
+            "tenant": self.by_tenant,
+            "tag": self.by_tag,
             "outcome": self.by_outcome,
         }
 

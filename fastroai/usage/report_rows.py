@@ -13,6 +13,7 @@ from fastroai.records import EXACT, RequestRecord, RequestUse, Tokens, Usage, ex
 NO_STEP: Final = "(no step)"
 NO_AGENT: Final = "(no agent)"
 NO_VARIANT: Final = "(no variant)"
+NO_TENANT: Final = "(no tenant)"
 RELEASED: Final = "released"
 OUTCOMES: Final = (*get_args(RequestUse), RELEASED)
 
@@ -24,7 +25,8 @@ class UsageRow:
     """What some requests of a run have used and cost together. The counts are those of `Usage`."""
 
     name: str
-    """Of the step, agent, model (`provider:model`), tool, variant or outcome; `total` for all of them."""
+    """Name of the step, agent, model (`provider:model`), tool, variant, tenant, tag or outcome; `total` for
+    all of them."""
     request_count: int
     """Requests that were sent and not refused: settled and unmeasured ones."""
     released_requests: int

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from fastroai.usage.money import format_cost
-from fastroai.usage.report_rows import NO_AGENT, NO_STEP, NO_VARIANT, Rows, UsageRow
+from fastroai.usage.report_rows import NO_AGENT, NO_STEP, NO_TENANT, NO_VARIANT, Rows, UsageRow
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -129,7 +129,7 @@ def _table(report: Rows) -> _Table:
     """Without rows of what did not occur, groups that tell nothing, and columns that are empty."""
     groups = {"": [report.total]}
     for group, rows in report.groups.items():
-        if rows.keys() - {NO_STEP, NO_AGENT, NO_VARIANT}:
+        if rows.keys() - {NO_STEP, NO_AGENT, NO_VARIANT, NO_TENANT}:
             groups[f"by {group}"] = [row for row in rows.values() if _has_content(row)]
     shown = [row for rows in groups.values() for row in rows]
     columns = {title: cell for title, cell in _COLUMNS.items() if not title or any(map(cell, shown))}

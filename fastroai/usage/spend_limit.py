@@ -17,6 +17,12 @@ from fastroai.usage.money import Amount
 from fastroai.usage.spend_amounts import spend_units, spend_usd
 from fastroai.usage.spend_store import SpendAccount, SpendStore, Window
 
+BY_TENANT: Final = "tenant"
+"""The key of a spend limit that counts by the tenant of a run."""
+_TENANT: Final = (
+    "a tenant, as SpendLimit(key='tenant') counts by tenant: pass tenant= to execute, to the agent's run or "
+    "to a budget_scope around the limit; to status(), too"
+)
 _LONGEST_KEY: Final = 200
 _LONGEST_LEASE: Final = 86_400
 _KEY: Final = f"a key: printable text of 1 to {_LONGEST_KEY} characters"
@@ -27,7 +33,8 @@ class SpendLimit:
     """A ceiling that runs, threads and processes share: whoever uses the same store, key and window.
 
         SpendLimit(usd=20)                                         # this process, all together, a day
-        SpendLimit(usd=5, key=lambda deps: deps.tenant, store=RedisSpendStore("redis://localhost"))
+        SpendLimit(usd=5, key="tenant", store=RedisSpendStore("redis://localhost"))  # for each tenant
+        SpendLimit(usd=5, key=lambda deps: deps.team, store=RedisSpendStore("redis://localhost"))
 
     Windows are those of the calendar, in UTC, by the clock of the store: an hour starts at minute 0, a day at
     midnight, a month on its first day. A request is charged to the window in which it was reserved, even if
@@ -40,7 +47,8 @@ class SpendLimit:
     window: Window
     """What it is for: each hour, day or month, or all time."""
     key: str | Callable[[Any], str]
-    """Whose spending it counts, or a function that tells this from the `deps` of a run."""
+    """Whose spending it counts, or a function that tells this from the `deps` of a run. `"tenant"` counts by
+    the tenant of the run (`execute(tenant=...)`), in an account of the key `tenant:NAME` for each."""
     warn_at: float | None
     """The share of the limit, above 0 and at most 1, from which on a `BudgetWarning` is told."""
     store: SpendStore
@@ -93,12 +101,17 @@ class SpendLimit:
         """The limit in microcents, rounded once, half to even."""
         return usd_to_microcents(self.usd)
 
-    def account_for(self, deps: object) -> SpendAccount:
-        """Where the spending of a run with these `deps` is counted.
+    def account_for(self, deps: object, tenant: str | None = None) -> SpendAccount:
+        """Where the spending of a run with these `deps`, and of this tenant, is counted.
 
         Raises:
-            ConfigurationError: the key function failed, or gave no key.
+            ConfigurationError: the key function failed, or gave no key; or there is no tenant, and the key is
+                `"tenant"`.
         """
+        if self.key == BY_TENANT:
+            if tenant is None:
+                raise ConfigurationError("tenant", None, _TENANT)
+            return SpendAccount(key=f"{BY_TENANT}:{tenant}", window=self.window)
         if isinstance(self.key, str):
             return SpendAccount(key=self.key, window=self.window)
         name = getattr(self.key, "__qualname__", repr(self.key))
@@ -110,14 +123,15 @@ class SpendLimit:
             raise ConfigurationError("key", name, f"{_KEY}; the function gave {key!r}")
         return SpendAccount(key=key, window=self.window)
 
-    async def status(self, deps: object = None) -> SpendStatus:
-        """What is spent and left in the window of now. `deps` is for the key function.
+    async def status(self, deps: object = None, *, tenant: str | None = None) -> SpendStatus:
+        """What is spent and left in the window of now. `deps` is for the key function, `tenant` for a limit
+        that counts by tenant.
 
         Raises:
-            ConfigurationError: the key function failed, or gave no key.
+            ConfigurationError: as `account_for`.
             SpendStoreUnavailable: the store could not be reached, whatever `on_unavailable` is.
         """
-        account = self.account_for(deps)
+        account = self.account_for(deps, tenant)
         balance = await self.store.balance(account)
         return SpendStatus(
             key=account.key,

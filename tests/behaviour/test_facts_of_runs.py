@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
-from typing import Any
+from datetime import date
+from typing import Any, get_args
 
 import anyio
 import pytest
@@ -16,10 +18,29 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
 from support.agents import paid_agent, request_costs
 
-from fastroai import Budget, Graph, MemoryRunStore, Pipeline, PipelineConfig, StepConfig, StepContext, step
+from fastroai import (
+    Budget,
+    Graph,
+    Inbox,
+    MemoryRunStore,
+    Pipeline,
+    PipelineConfig,
+    StepConfig,
+    StepContext,
+    pipelines,
+    step,
+)
 from fastroai.agent import FastroAgent
 from fastroai.errors import BudgetExceeded, StepExecutionError, TimeLimitExceeded
-from fastroai.pipelines import RunFinished, StepSkipped
+from fastroai.pipelines import (
+    AnyFact,
+    BasePipeline,
+    Fact,
+    QuestionAsked,
+    RunFinished,
+    StepFinished,
+    StepSkipped,
+)
 from fastroai.runtime.facts import (
     OnceDone,
     OnceFailed,
@@ -29,7 +50,7 @@ from fastroai.runtime.facts import (
     SpendingRecorded,
     ToolEnded,
 )
-from fastroai.store import RunHistory, RunTrace, trace_of
+from fastroai.store import RunHistory, RunTrace, fact_to_json, trace_of
 
 
 @step
@@ -340,3 +361,108 @@ async def test_a_run_that_a_scope_of_anyio_cancels_ends_cancelled_on_record(way:
     [run] = await RunHistory(store).list()
     assert run.status == "cancelled"
     assert run.lease_until is None
+
+
+class Desk(BasePipeline[None, str]):
+    def __init__(self) -> None:
+        super().__init__("desk")
+        self.register_pipeline("one", Pipeline("inner", {"re/ad": works}))
+
+    async def route(self, inputs: Mapping[str, Any], deps: None) -> str:
+        return "one"
+
+
+@pytest.mark.parametrize(
+    "door",
+    [Desk(), Pipeline("outer", {"write": Desk().as_step()})],
+    ids=["a router", "a router in a step"],
+)
+async def test_facts_inside_of_routers_have_the_path_that_is_on_record(door: Any) -> None:
+    store = MemoryRunStore()
+
+    async def paths(given: MemoryRunStore | None) -> list[tuple[str, str, tuple[str, ...]]]:
+        async with door.stream({}, run_id="r", store=given) as events:
+            return [(fact.kind, fact.pipeline, fact.path) async for fact in events if isinstance(fact, Fact)]
+
+    live, kept = await paths(None), await paths(store)
+    followed = [(fact.kind, fact.pipeline, fact.path) async for _, fact in door.follow("r", store=store)]
+    inside = [one for one in live if one[0].startswith("step_")]
+    assert live == kept
+    assert inside == [one for one in followed if one[0].startswith("step_")]
+    around = (door.name, "route" if isinstance(door, Desk) else "write")
+    assert ("step_finished", "inner", (*around, "inner")) in inside
+
+
+async def test_a_run_with_a_log_of_its_own_has_its_places_in_that() -> None:
+    store, inner = MemoryRunStore(), Pipeline("inner", {"works": works})
+
+    @step
+    async def calls(ctx: StepContext) -> int:
+        return (await inner.execute(store=store, run_id="own")).output
+
+    outer = Pipeline("outer", {"calls": calls})
+    async with outer.stream({}, run_id="around") as events:
+        live = [fact async for fact in events if isinstance(fact, StepFinished)]
+    kept = [fact async for _, fact in inner.follow("own", store=store) if isinstance(fact, StepFinished)]
+    assert [(fact.run_id, fact.place, fact.path) for fact in live] == [
+        ("own", "works", ("inner",)),
+        ("around", "calls", ("outer",)),
+    ]
+    assert [(fact.place, fact.path) for fact in kept] == [("works", ("inner",))]
+    assert (await inner.resume("own", store=store)).output == 1
+
+
+@pytest.mark.parametrize("kind", ["pipeline", "graph"])
+async def test_a_run_that_a_budget_stops_says_which_budget(kind: str) -> None:
+    config = PipelineConfig(budget=Budget(requests=1))
+    door: Any = Pipeline("p", {"draft": greedy}, config=config)
+    if kind == "graph":
+        door = Graph("p", nodes={"draft": greedy}, edges=[], config=config)
+    ended = list[RunFinished]()
+    with suppress(BudgetExceeded):
+        async for event in door.stream({}):
+            if isinstance(event, RunFinished):
+                ended.append(event)
+    assert ended[0].reason_code == "budget_exceeded"
+    assert ended[0].reason.startswith("budget of 'p' reached in step 'draft'")
+
+
+def test_every_fact_has_a_public_name() -> None:
+    assert {fact.__name__ for fact in get_args(AnyFact)} < set(pipelines.__all__)
+
+
+async def test_facts_have_the_json_of_traces() -> None:
+    class Opaque:
+        def __repr__(self) -> str:
+            return "<opaque>"
+
+    @step
+    async def gives(ctx: StepContext) -> Any:
+        return {"at": date(2026, 1, 2), "what": Opaque()}
+
+    pipeline = Pipeline("p", {"gives": gives, "greedy": greedy}, output_step="gives")
+    store, told = MemoryRunStore(), list[dict[str, Any]]()
+    async with pipeline.stream({}) as events:
+        told += [fact_to_json(event) async for event in events if isinstance(event, Fact)]
+    json.dumps(told)
+    finished = next(one for one in told if one["kind"] == "step_finished" and one["step_id"] == "gives")
+    assert finished["output"] == {"at": "2026-01-02", "what": "<opaque>"}
+    assert next(one for one in told if one["kind"] == "run_finished")["status"] == "finished"
+
+    both = Pipeline("p", {"greedy": greedy, "works": works}, output_step="works")
+    await both.execute(store=store, run_id="r")
+    followed = [fact_to_json(fact) async for _, fact in RunHistory(store).follow("r")]
+    assert followed == json.loads((await RunHistory(store).trace("r")).to_json())["entries"]
+
+
+async def test_a_question_on_record_says_its_id_in_the_inbox() -> None:
+    @step
+    async def asks(ctx: StepContext) -> bool:
+        return await ctx.ask("pay?", bool)
+
+    store = MemoryRunStore()
+    pipeline = Pipeline("p", {"asks": asks})
+    await pipeline.execute(store=store, run_id="r")
+    asked = [fact async for _, fact in pipeline.follow("r", store=store) if isinstance(fact, QuestionAsked)]
+    assert [fact.inbox_id for fact in asked] == [one.id for one in await Inbox(store).list()]
+    assert await Inbox(store).answer(asked[0].inbox_id, True)

@@ -188,7 +188,7 @@ def test_a_step_that_needs_two_failed_ones_is_skipped_once() -> None:
 def test_a_fatal_failure_stops_the_run_although_the_step_is_exempt() -> None:
     run = machine({"a": "", "b": ""}, exempt="ab")
     run.handle(RunStarted())
-    assert brief(run.handle(failed("a", budget="outer"))) == ["cancel b: 'a' failed"]
+    assert brief(run.handle(failed("a", budget="outer"))) == ["cancel b: no such page"]
 
 
 def test_an_exempt_failure_after_a_stop_changes_nothing() -> None:

@@ -635,10 +635,10 @@ async def test_a_changed_pipeline_is_refused_with_what_has_changed(
     changed = counted.pipeline("p", {"a": [], "b": ["a"], "d": ["b"], "e": ["d"]})
     error = await refused(RunDefinitionChanged, "run 'r' was started", changed, counted, store)
     assert error.changes == (
-        "the output is that of 'e' (was 'd')",
-        "step 'c' was removed",
-        "step 'd' needs 'b' (needed 'b', 'c')",
-        "step 'e' is new",
+        "the output is that of 'e' (was 'd'); the run has not reached it",
+        "step 'c' was removed; the run has reached it",
+        "step 'd' needs 'b' (needed 'b', 'c'); the run has reached it",
+        "step 'e' is new; the run has not reached it",
     )
     result = await changed.resume("r", store=store, force=True)
     assert counted.take() == {"d": 1, "e": 1}

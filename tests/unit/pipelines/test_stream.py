@@ -338,3 +338,11 @@ async def test_a_failure_while_the_reader_is_slow_still_ends_the_run_with_its_re
 async def test_bad_inputs_are_refused_where_the_events_are_read() -> None:
     with pytest.raises(ConfigurationError, match=r"^inputs="):
         await events_of(Pipeline[Any, Any]("p", {"a": works}), ["not a mapping"])
+
+
+async def test_the_next_event_can_be_asked_for_one_by_one() -> None:
+    async with Pipeline("p", {"a": works}).stream() as stream:
+        assert isinstance(await anext(stream), RunStarted)
+        assert [event async for event in stream][-1].pipeline == "p"
+        assert await anext(stream, None) is None
+    assert stream.result is not None

@@ -1254,13 +1254,13 @@ async def test_a_spend_limit_that_cannot_pay_refuses_and_the_budgets_get_back_wh
     heard = Heard()
     store = MemorySpendStore()
     wide = SpendLimit(microcents=1_000, key="all", store=store)
-    limit = SpendLimit(microcents=50, key="tenant", store=store)
+    limit = SpendLimit(microcents=50, key="team", store=store)
     run = shared_run(wide, limit, budget=Budget(microcents=100), listener=heard)
     step = step_in(run)
     error = await refusal(step, request(60))
     assert isinstance(error, SpendLimitExceeded)
     assert (error.limit, error.committed, error.requested) == (50, 0, 60)
-    assert (error.key, error.window, error.step_id, error.scope_path) == ("tenant", "day", "step", ("run",))
+    assert (error.key, error.window, error.step_id, error.scope_path) == ("team", "day", "step", ("run",))
     assert error.resets_at is not None
     assert left(run) == 100
     assert [type(event) for event in heard.events] == [BudgetRefused]
@@ -1341,10 +1341,10 @@ async def test_a_spend_limit_refuses_what_it_cannot_reckon_with_unless_that_is_a
 
 async def test_a_spend_limit_that_is_mostly_spent_is_told_of_by_whoever_brought_it_there() -> None:
     heard = Heard()
-    limit = SpendLimit(microcents=100, key="tenant", store=MemorySpendStore(), warn_at=0.5)
+    limit = SpendLimit(microcents=100, key="team", store=MemorySpendStore(), warn_at=0.5)
     for microcents in (40, 10, 10):
         reservation = await admit(shared_run(limit, listener=heard), request(microcents))
         reservation.settle(settled(microcents))
         await reservation.conclude()
     [warning] = [event for event in heard.events if isinstance(event, BudgetWarning)]
-    assert (warning.key, warning.share, warning.limit_usd) == ("tenant", Decimal("0.5"), MICROCENT * 100)
+    assert (warning.key, warning.share, warning.limit_usd) == ("team", Decimal("0.5"), MICROCENT * 100)

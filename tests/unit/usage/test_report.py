@@ -472,7 +472,10 @@ def test_json_has_everything_with_exact_amounts() -> None:
         "cost_complete",
         "stated_over_priced_usd",
         "total",
-        *(f"by_{group}" for group in ("step", "agent", "model", "tool", "variant", "outcome")),
+        *(
+            f"by_{group}"
+            for group in ("step", "agent", "model", "tool", "variant", "tenant", "tag", "outcome")
+        ),
     ]
     assert (data["version"], data["currency"], data["cost_complete"]) == (2, "USD", False)
     assert data["total"] == {
