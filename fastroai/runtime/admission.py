@@ -7,7 +7,6 @@ and `charge_unmeasured` of its reservation.
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
@@ -207,10 +206,13 @@ class Reservation(Generic[TermsT]):
 
     async def _reserve_shared(self, outer: tuple[Hold, ...]) -> bool:
         """Reserve from inside of requests that hold `outer`; false if a lease has ended meanwhile."""
-        for ceiling in self.scope.ceilings:
+        ceilings = self.scope.ceilings
+        for ceiling in ceilings:
             _check(self.terms, ceiling.limit, counts_money=True, counts_tokens=False)
-            shared = SharedReservation(ceiling, self._hold)
-            self.shared.append(shared)
+        self.shared = [SharedReservation(ceiling, self._hold) for ceiling in ceilings]
+        if self.terms.is_flexible:
+            await _let_others_come(lambda: sum(shared.arrivals for shared in self.shared))
+        for shared in self.shared:
             await self._acquire(shared, outer)
         for shared in self.shared:
             if not await shared.mark_sent():
@@ -218,38 +220,13 @@ class Reservation(Generic[TermsT]):
         return True
 
     async def _acquire(self, shared: SharedReservation, outer: tuple[Hold, ...]) -> None:
+        asking = _AtLimit(self.scope, shared, self.terms)
         with _sharing_inside(self.scope, outer), self.scope.in_line():
             async with shared.turn(inside=bool(outer)):
-                while True:
-                    balance = await shared.acquire(
-                        _usd_to_reserve(self.terms), functools.partial(self._tell_of_waiting, shared)
-                    )
-                    if balance is None:
-                        return
-                    refusal = shared.refusal(self.scope, balance)
-                    refusal.stopped = _asked(self.terms)
-                    refusal.why = self.terms.bound.why
-                    lowered = self.terms.lowered(usd=shared.left_of(balance), tokens=None)
-                    if lowered is None:
-                        raise refusal
-                    self.short_of = shared
-                    self._lower(lowered, refusal)
-
-    async def _tell_of_waiting(
-        self, shared: SharedReservation, balance: SpendBalance, holders: Collection[str]
-    ) -> None:
-        limit_usd = shared.limit.usd
-        needs, limit, left = map(format_cost, (shared.claim.amount_usd, limit_usd, shared.left_of(balance)))
-        waiting = BudgetWaiting(
-            part=self.scope.part,
-            scope_path=self.scope.root.path,
-            waits_for=f"{needs} of spend limit {shared.claim.account.key!r} of {limit}, of which {left} is "
-            "neither spent nor reserved",
-            held_by=tuple(f"process {holder}" for holder in sorted(holders)[:MOST_NAMED]),
-            advice="set max_tokens for the agent, or raise the spend limit",
-        )
-        logger.warning("a request waits for %s", waiting)
-        await self.scope.emit(waiting)
+                await asking.take()
+        if asking.short is not None:
+            self.short_of = shared
+            self._lower(asking.terms, asking.short)
 
     # --- while it is in flight ---
 
@@ -577,6 +554,66 @@ def step_down_if_due(scope: Scope, terms: TermsT) -> TermsT:
     return terms
 
 
+class _AtLimit(Generic[TermsT]):
+    """One request that asks one spend limit."""
+
+    def __init__(self, scope: Scope, shared: SharedReservation, terms: TermsT) -> None:
+        self.terms = terms
+        self.short: BudgetExceeded | None = None
+        self._scope, self._shared, self._whole = scope, shared, terms
+
+    async def take(self) -> None:
+        """Wait for enough room. Raises `SpendLimitExceeded` if there will be none."""
+        fitting = self._fit if self._whole.is_flexible else None
+        while True:
+            balance = await self._shared.acquire(_usd_to_reserve(self.terms), fitting, self._tell_of_waiting)
+            if balance is None:
+                return
+            self.short, fitting = self._refusal(balance), None
+            lowered = self._whole.lowered(usd=self._shared.left_of(balance), tokens=None)
+            if lowered is None:
+                raise self.short
+            self.terms = lowered
+
+    def _fit(self, balance: SpendBalance) -> Decimal:
+        """US dollars that it asks for with such a balance."""
+        self.terms = self._whole.sharing(usd=self._shared.offer(balance), tokens=None)
+        self.short = None if self.terms is self._whole else self._refusal(balance)
+        return _usd_to_reserve(self.terms)
+
+    def _refusal(self, balance: SpendBalance) -> BudgetExceeded:
+        refusal = self._shared.refusal(self._scope, balance, _usd_to_reserve(self._whole))
+        refusal.stopped = _asked(self._whole)
+        refusal.why = self._whole.bound.why
+        return refusal
+
+    async def _tell_of_waiting(self, balance: SpendBalance, holders: Collection[str]) -> None:
+        claim, limit_usd = self._shared.claim, self._shared.limit.usd
+        amounts = claim.amount_usd, limit_usd, self._shared.left_of(balance)
+        needs, limit, left = map(format_cost, amounts)
+        waiting = BudgetWaiting(
+            part=self._scope.part,
+            scope_path=self._scope.root.path,
+            waits_for=f"{needs} of spend limit {claim.account.key!r} of {limit}, of which {left} is "
+            "neither spent nor reserved",
+            held_by=tuple(f"process {holder}" for holder in sorted(holders)[:MOST_NAMED]),
+            advice="set max_tokens for the agent, or raise the spend limit",
+        )
+        logger.warning("a request waits for %s", waiting)
+        await self._scope.emit(waiting)
+
+
+async def _let_others_come(arrivals: Callable[[], int]) -> None:
+    """Go on when nobody has come for a few turns of the event loop: tasks begin one after the other."""
+    quiet = -1  # all count from the turn after the last one came, and ask in order
+    for _ in range(MOST_TURNS):
+        before = arrivals()
+        await asyncio.sleep(0)
+        quiet = quiet + 1 if arrivals() == before else 0
+        if quiet == QUIET_TURNS:
+            return
+
+
 class _InLine(Generic[TermsT]):
     """One request in the line before the budgets of its run."""
 
@@ -621,7 +658,7 @@ class _InLine(Generic[TermsT]):
         if any(account.goes_by_expectations for account in self._claim.accounts):
             await self._whole.prepare_expectation()
         if self._whole.is_flexible:
-            await self._let_others_come()
+            await _let_others_come(lambda: self._ledger.arrivals)
         accounts = tuple(account for account in self._claim.accounts if not account.closed)
         for account in accounts:
             if (longest := account.budget.max_tokens_per_request) is not None:
@@ -630,16 +667,6 @@ class _InLine(Generic[TermsT]):
         with self.scope.lock:
             changed = self._ledger.ask(self._claim, _amounts(self._whole, accounts), self._fitting)
         wake(changed)
-
-    async def _let_others_come(self) -> None:
-        """Go on when nobody has come for a few turns of the event loop: tasks begin one after the other."""
-        quiet = -1  # all count from the turn after the last one came, and ask in order
-        for _ in range(MOST_TURNS):
-            before = self._ledger.arrivals
-            await asyncio.sleep(0)
-            quiet = quiet + 1 if self._ledger.arrivals == before else 0
-            if quiet == QUIET_TURNS:
-                return
 
     @property
     def _fitting(self) -> Callable[[Room], Amounts] | None:

@@ -54,6 +54,14 @@ class Room:
         )
 
 
+def equal_part(left_usd: Decimal, reserved_usd: Decimal, contenders: int) -> Decimal:
+    """US dollars that one of those who draw on an account may take, so that the others find as much.
+
+    Of what is left and what they have reserved already; never more than is left.
+    """
+    return min(left_usd, ratio(EXACT.add(left_usd, reserved_usd), contenders))
+
+
 class Account:
     """One budget of a run, and what is reserved of it."""
 
@@ -120,7 +128,7 @@ class Account:
             return Room(None, None, None)
         room, each = self.room, max(self.contenders, 1)
         return Room(
-            None if room.usd is None else min(room.usd, ratio(EXACT.add(room.usd, self.reserved_usd), each)),
+            None if room.usd is None else equal_part(room.usd, self.reserved_usd, each),
             None if room.tokens is None else min(room.tokens, (room.tokens + self.reserved_tokens) // each),
             None,
         )
