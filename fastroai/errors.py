@@ -1056,9 +1056,9 @@ class RunDefinitionChanged(FastroAIError):
     def __str__(self) -> str:
         changes = "".join(f"\n  - {change}" for change in self.changes)
         before, now = self.versions
-        versions = (
-            "" if before is now is None else f" (version {before or 'unnamed'}, now {now or 'unnamed'})"
-        )
+        versions = f" (version {before or 'unnamed'}, now {now or 'unnamed'})"
+        if before == now:
+            versions = "" if now is None else f" (both are called version {now})"
         return (
             f"the {self.kind} has changed since run {self.run_id!r} was started{versions}:{changes}\n"
             f"Resume it with the {self.kind} as it was, or take the risk: {self.kind}.resume(..., force=True)"

@@ -35,7 +35,7 @@ from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.steps import ConversationState
 from fastroai.steps.durability import stored_output, stored_value
 from fastroai.store.adapter import adapt_run_store
-from fastroai.store.definitions import kind_of, version_of
+from fastroai.store.definitions import kind_of, pause_nodes_in, version_of
 from fastroai.store.entries import RunHeader, located
 from fastroai.store.headers import (
     FoundHeader,
@@ -318,6 +318,12 @@ class RunKeeper:
         for name, output in outputs.items():
             step_id = unit_named(name, self.definition)[0] if is_graph else name
             check_step("outputs", step_id, self.definition)
+            if is_graph and step_id in pause_nodes_in(self.definition):
+                expected = (
+                    f"a node that asks nothing; the output of {step_id!r} is an answer, so fork with "
+                    f"at={name!r}, and answer the new run: resume(..., input=...)"
+                )
+                raise ConfigurationError("outputs", name, expected)
             declared = self.output_types.get(step_id)
             value = checked_output(step_id, output, declared)
             self.check_output(step_id, value)

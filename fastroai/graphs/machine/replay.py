@@ -86,10 +86,10 @@ class GraphReplay(Replay):
         self._written: dict[str, tuple[int | None, dict[str, object]]] = {}
         """By visit: what an attempt wrote, and which one."""
         self._messages: dict[str, JsonValue] = {}
-        self._replaced = [{} if part.place else dict(one.inputs) for one in recorded.resumptions]
-        """The inputs that each resumption replaced, as they are on record; those of nested graphs are not."""
-        self._resumptions = 0
-        renewed = {name for one in self._replaced for name in one}
+        replaced = [] if part.place else [dict(one.inputs) for one in recorded.resumptions]
+        self._replaced = iter(replaced)
+        """The inputs that each resumption replaced, as they are on record; none of a nested graph."""
+        renewed = {name for one in replaced for name in one}
         kept = {name: value for name, value in inputs.items() if name not in renewed}
         first = {name: value for name, value in recorded.opened.inputs.items() if name in renewed}
         started = RunStarted(inputs={**kept, **self._inputs(first)}, part=part)
@@ -139,9 +139,8 @@ class GraphReplay(Replay):
                 self.due.pop((name, visit.number), None)
                 self.tell(StepCancelled(name, "", visit=visit.number, written=written))
         self._keep_partial_work()
-        for name, value in self._inputs(self._replaced[self._resumptions]).items():
+        for name, value in self._inputs(next(self._replaced, {})).items():
             machine.root.memory.write(name, value, "", machine.events)
-        self._resumptions += 1
         if self._unasked:
             return self._unasked
         if machine.stopped is None or not any(one is machine.stopped.error for one in self._failures):
