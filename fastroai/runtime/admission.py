@@ -46,7 +46,10 @@ if TYPE_CHECKING:
 
 
 class RequestTerms(Protocol):
-    """What admission wants to know of a request; properties, so that nothing is computed in vain."""
+    """What admission wants to know of a request; properties, so that nothing is computed in vain.
+
+    The defaults are those of something that is no request, and is taken as it is or not at all.
+    """
 
     @property
     def model(self) -> str:
@@ -61,17 +64,17 @@ class RequestTerms(Protocol):
     @property
     def is_local(self) -> bool:
         """Whether it is a model for tests, which sends nothing anywhere."""
-        ...
+        return False
 
     @property
     def streamed(self) -> bool:
         """Whether the answer goes to a consumer who may leave it lying."""
-        ...
+        return False
 
     @property
     def is_request(self) -> bool:
         """Whether it is a request to a model, which budgets of requests count."""
-        ...
+        return False
 
     @property
     def priced(self) -> bool:
@@ -86,25 +89,25 @@ class RequestTerms(Protocol):
     @property
     def is_flexible(self) -> bool:
         """Whether it may do with a shorter answer than it asks for, so that others find something too."""
-        ...
+        return False
 
     @property
     def expected_usd(self) -> Decimal | None:
         """US dollars that it is expected to cost; `None` if nothing but its bound is known."""
-        ...
+        return None
 
     @property
     def expected_tokens(self) -> int | None:
         """Tokens that it is expected to use; `None` if nothing but its bound is known."""
-        ...
+        return None
 
     async def prepare_bound(self) -> None:
         """Do beforehand what takes time in `bound`."""
-        ...
+        return None
 
     async def prepare_expectation(self) -> None:
         """Do beforehand what takes time in what is expected."""
-        ...
+        return None
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
         """The same request with the longest answer that so much pays for; `None` if there is none."""
@@ -112,19 +115,19 @@ class RequestTerms(Protocol):
 
     def sharing(self, *, usd: Decimal | None, tokens: int | None) -> Self:
         """The same with as long an answer as so much pays for, or more where that is of no use."""
-        ...
+        return self
 
     def shortened(self, output_tokens: int) -> Self:
         """The same with an answer of at most so many tokens, as far as its length can be limited."""
-        ...
+        return self
 
     def counted_again(self) -> Self:
         """The same with a lower bound, if answers that came meanwhile give one; else itself."""
-        ...
+        return self
 
     def stepped_down(self, fallback: ModelFallback) -> Self:
         """The same request to another model."""
-        ...
+        return self
 
 
 logger = logging.getLogger("fastroai.runtime")

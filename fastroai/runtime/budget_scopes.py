@@ -187,7 +187,7 @@ def budget_scope(
         ConfigurationError: a budget, a tag or a tenant that is none.
     """
     parent = current_scope()
-    listener = None if on_event is None else _listener(on_event)
+    listener = None if on_event is None else listener_of(on_event)
     scope = Scope(
         "budget",
         name,
@@ -202,7 +202,9 @@ def budget_scope(
     return BudgetScope(scope)
 
 
-def _listener(on_event: OnEvent) -> Listener:
+def listener_of(on_event: OnEvent) -> Listener:
+    """Return a listener that tells a function of events. What the function raises is logged."""
+
     async def listen(event: RunEvent) -> None:
         try:
             told = on_event(event)

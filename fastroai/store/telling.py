@@ -49,7 +49,7 @@ def fact_to_json(fact: facts.AnyFact) -> dict[str, JsonValue]:
     """Return a fact as plain data, such as for a stream of server-sent events.
 
         async for position, fact in pipeline.follow(run_id):
-            yield ServerSentEvent(id=str(position), event=fact.kind, data=fact_to_json(fact))
+            print(position, json.dumps(fact_to_json(fact)))
 
     The form is that of the entries in `RunTrace.to_json`, and of `fastroai runs trace --json`: `kind` says
     what happened, `part` is the place of the nested pipeline or graph in which it did, and fields that have
