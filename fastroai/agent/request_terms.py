@@ -69,6 +69,8 @@ class Terms:
     known_bound: RequestBound | None = None
     cut_at: int | None = None
     """The `max_tokens` of an earlier answer that was cut there, as budgets could pay for no more."""
+    is_share: bool = False
+    """Whether its `max_tokens` are the part that it was offered, and not what it asks for."""
     counted_input: int | None = None
     """Tokens of its input, by the provider, which may count a little less than it bills."""
     model: str = field(init=False)
@@ -199,7 +201,7 @@ class Terms:
             return LONGER * self.cut_at
         if (usual := self.usual) is not None:
             return usual.longest_answer * (1 if self.is_asked_again else LONGER)
-        says_nothing = not self._given("max_tokens") and self.is_asked_again
+        says_nothing = (self.is_share or not self._given("max_tokens")) and self.is_asked_again
         return self.bound.least_output_tokens + SHORTEST_SHARE if says_nothing else None
 
     @property
@@ -225,7 +227,8 @@ class Terms:
         output = enough if fair is None else max(enough, fair.output_tokens or 0)
         if self.cut_at is None and self.usual is not None:
             output = min(output, LONGER * enough)
-        return self.shortened(output)
+        shorter = self.shortened(output)
+        return self if shorter is self else replace(shorter, is_share=True)
 
     async def prepare_expectation(self) -> None:
         """Have the provider count the input, if that is free and no request of the agent is known."""

@@ -94,6 +94,15 @@ async def test_agents_that_set_no_max_tokens_run_side_by_side(limiting: Limiting
     assert desk.limits == [300] * 50
 
 
+@in_virtual_time
+async def test_a_limit_around_a_budget_that_has_more_is_shared_too() -> None:
+    desk = Desk()
+    async with budget_scope([Budget(microcents=10 * 500), total(microcents=10 * 300)]):
+        assert await desk.ask(*[100] * 10) == ["answer"] * 10
+    assert now() == 1.0
+    assert desk.limits == [300] * 10
+
+
 @either
 @in_virtual_time
 async def test_one_that_comes_alone_may_use_all_there_is(limiting: Limiting) -> None:
@@ -230,10 +239,12 @@ async def test_a_budget_and_the_limits_around_it_each_share_what_they_have() -> 
         assert (status.spent_usd, status.reserved_usd) == (MICROCENT * 1_000, 0)
 
 
+@pytest.mark.parametrize(("first", "second"), [(500, 300), (300, 500)])
 @in_virtual_time
-async def test_the_smaller_of_two_limits_decides_and_the_other_is_no_lock() -> None:
+async def test_the_smaller_of_two_limits_decides_whichever_is_asked_first(first: int, second: int) -> None:
     desk = Desk()
-    async with budget_scope([total(microcents=10 * 500), total(microcents=10 * 300)]):
+    limits = [total(microcents=10 * first, key="a"), total(microcents=10 * second, key="b")]
+    async with budget_scope(limits):
         assert await desk.ask(*[100] * 10) == ["answer"] * 10
     assert now() == 1.0
     assert desk.limits == [300] * 10
