@@ -17,14 +17,12 @@ from invoice_desk.texts import TextReader, TextWriter
 logger = logging.getLogger(__name__)
 
 TakeUp = Callable[..., Awaitable[Mapping[str, object]]]
+"""`recover` and `wake`."""
 
 
 def deps_of(run: RunSummary) -> Deps:
     """Return the deps of a run that goes on."""
     return Deps.of(run.run_id)
-
-
-"""`recover` and `wake`."""
 
 
 class TooBusy(Exception):
