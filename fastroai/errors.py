@@ -36,6 +36,7 @@
     ├── RunExists                            a run id that is taken
     ├── RunNotFound (KeyError)               a run id that the store does not have
     ├── RunInProgress                        the run is running elsewhere
+    ├── RunStatusConflict                    the run has a status in which this cannot be asked of it
     ├── RunTakenOver                         another process has taken up the run, or deleted it
     ├── RunConflict                          a driven run has gone on since it was read
     ├── RunDefinitionChanged                 the pipeline is not the one that the run was started with
@@ -125,6 +126,7 @@ __all__ = [
     "RunInProgress",
     "RunNotFound",
     "RunStoreUnavailable",
+    "RunStatusConflict",
     "RunTakenOver",
     "RunningLoopError",
     "ScopeClosedError",
@@ -996,6 +998,17 @@ class RunInProgress(FastroAIError):
             f"run {self.run_id!r} is running in {self.owner.partition(' (')[0]}, whose lease is until "
             f"{self.lease_until:%H:%M:%S} UTC unless it renews it; wait for it, or end that process"
         )
+
+
+class RunStatusConflict(FastroAIError):
+    """The run has a status in which this cannot be asked of it: one that has finished cannot be cancelled."""
+
+    def __init__(self, run_id: str, status: str, expected: str) -> None:
+        super().__init__(run_id, status, expected)
+        self.run_id, self.status, self.expected = run_id, status, expected
+
+    def __str__(self) -> str:
+        return f"run {self.run_id!r} is {self.status}; expected {self.expected}"
 
 
 class RunTakenOver(FastroAIError):

@@ -17,6 +17,7 @@ from fastroai.errors import (
     RunExists,
     RunInProgress,
     RunNotFound,
+    RunStatusConflict,
     ValueNotStorable,
 )
 from fastroai.places import quoted
@@ -147,7 +148,7 @@ class RunKeeper:
         Raises:
             RunExists: it is to be returned, and has not finished.
             RunInProgress: a process has it.
-            ConfigurationError: it has finished, with other inputs. Or as `take_up`.
+            RunStatusConflict: it has finished, with other inputs. Or as `take_up`.
         """
         try:
             found = await read_header(self.store, run_id)
@@ -188,7 +189,7 @@ class RunKeeper:
         run_id = found.header.run_id
         has_finished = recorded.ended is not None and recorded.ended.status == "finished"
         if inputs and has_finished and not force:
-            raise ConfigurationError("inputs", inputs, f"none: run {run_id!r} has finished. Fork it")
+            raise RunStatusConflict(run_id, "finished", "one that goes on with these inputs. Fork it")
         if not force:  # of a run that has finished, nothing is left to be reached
             self.check_definition(recorded, None if has_finished else recorded.entries)
         is_new = recorded.definition != self.definition
