@@ -1,4 +1,4 @@
-"""The commands and their options. What they do is in `reading`, `forgetting`, `running` and `reviewing`."""
+"""The commands and their options. What they do is in `reading`, `running` and their neighbours."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ runs = typer.Typer(help="Look at runs, go on with them, and forget them.", no_ar
 app.add_typer(runs, name="runs")
 review = typer.Typer(help="Answer the questions that runs ask people.", no_args_is_help=True)
 app.add_typer(review, name="review")
+spend = typer.Typer(help="See what runs have spent.", no_args_is_help=True)
+app.add_typer(spend, name="spend")
 
 Store = Annotated[
     str,
@@ -46,16 +48,18 @@ def list_runs(
     store: Store,
     status: Annotated[
         str | None,
-        typer.Option(help="running, finished, waiting, failed, cancelled, interrupted or unreadable."),
+        typer.Option(help="running, finished, paused, failed, cancelled, interrupted or unreadable."),
     ] = None,
     pipeline: Annotated[str | None, typer.Option(help="Only runs of the pipeline with this name.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Only runs with this tag.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only runs of this tenant.")] = None,
     limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first."""
     from fastroai.cli import reading
 
-    perform(reading.list_runs(store, status, pipeline, limit, as_json))
+    perform(reading.list_runs(store, status, pipeline, tag, tenant, limit, as_json))
 
 
 @runs.command()
@@ -216,3 +220,30 @@ def answer(
     from fastroai.cli import reviewing
 
     perform(reviewing.answer(question, value, store, reviewer, rationale, as_json))
+
+
+@spend.callback()
+def _spend() -> None:
+    """Keep `report` a command of its own while it is the only one."""
+
+
+@spend.command("report")
+def spend_report(
+    store: Store,
+    by: Annotated[
+        str,
+        typer.Option(help="Fields of the rows: day, pipeline, model, tenant, tag; several with commas."),
+    ] = "day",
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="An age, as in 7d, or a day or time of UTC.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="The same; it is not part of the period.")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="table, json or csv.")] = "table",
+    as_json: AsJson = False,
+) -> None:
+    """Sum what all runs on record have spent, by time and name."""
+    from fastroai.cli import spending
+
+    perform(spending.report(store, by, since, until, form, as_json))

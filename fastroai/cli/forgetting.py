@@ -30,7 +30,7 @@ async def purge(
     store: str, older_than: str, status: str | None, dry_run: bool, yes: bool, as_json: bool
 ) -> int:
     """See `app`."""
-    oldest, state = age(older_than), cast("RunState | None", status)
+    oldest, state = age("--older-than", older_than), cast("RunState | None", status)
     async with opened_history(store) as history:
         found = await history.purge(oldest, status=state, dry_run=True)
         if dry_run:

@@ -16,6 +16,7 @@ from fastroai.cli.text import cost, local, plain, took
 if TYPE_CHECKING:
     from fastroai.store.history import RunSummary
     from fastroai.store.open_questions import Question
+    from fastroai.store.spending import SpendingRow
     from fastroai.store.step_summaries import StepSummary
     from fastroai.store.trace import RunTrace
 
@@ -74,6 +75,27 @@ def questions_table(questions: Iterable[Question]) -> Table:
     return table
 
 
+def spending_table(rows: Iterable[SpendingRow], by: Sequence[str]) -> Table:
+    """A line for each row of spending."""
+    table = _table(*by, "requests", "tokens in", "tokens out", "cost")
+    for row in rows:
+        names = (getattr(row, one) for one in by)
+        usage = row.usage
+        table.add_row(
+            *(_text("(none)" if name is None else str(name), "" if name else "dim") for name in names),
+            *(
+                Text(text, justify="right")
+                for text in (
+                    f"{usage.request_count:,}",
+                    f"{usage.input_tokens:,}",
+                    f"{usage.output_tokens:,}",
+                    cost(usage),
+                )
+            ),
+        )
+    return table
+
+
 def run_lines(run: RunSummary, trace: RunTrace) -> Iterable[Text]:
     """A run in a few lines."""
     yield Text.assemble(
@@ -81,7 +103,8 @@ def run_lines(run: RunSummary, trace: RunTrace) -> Iterable[Text]:
     )
     if trace.version is not None:
         yield Text.assemble("version ", _text(trace.version))
-    spent = f", {trace.usage.request_count} requests, {cost(trace.usage)}" if trace.records else ""
+    requests = trace.usage.request_count
+    spent = f", {requests} request{'s'[requests == 1 :]}, {cost(trace.usage)}" if trace.records else ""
     yield Text(f"started {local(run.started_at)}, took {took(run.started_at, run.updated_at)}{spent}")
     for wait in () if trace.ended is None else trace.ended.waits:
         yield _text(str(wait), "yellow")

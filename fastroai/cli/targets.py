@@ -49,7 +49,10 @@ def import_target(option: str, target: str) -> object:
 
 
 def _reason(error: Exception) -> str:
-    last = traceback.extract_tb(error.__traceback__)[-1]
+    frames = traceback.extract_tb(error.__traceback__)
+    here = os.getcwd()
+    own = [one for one in frames if one.filename.startswith(here) and "site-packages" not in one.filename]
+    last = (own or frames)[-1]
     where = (
         "" if last.filename.startswith("<frozen") else f" ({Path(last.filename).name}, line {last.lineno})"
     )
@@ -93,7 +96,7 @@ def existing_store(place: str) -> RunStore:
     return open_run_store(place)
 
 
-def age(text: str) -> timedelta:
+def age(option: str, text: str) -> timedelta:
     """An age, as in `30d` or `12h`.
 
     Raises:
@@ -102,5 +105,5 @@ def age(text: str) -> timedelta:
     match = _AGE.fullmatch(text.strip())
     if match is None:
         expected = "a number and one of s, m, h, d, w, as in 30d"
-        raise ConfigurationError("--older-than", text, expected)
+        raise ConfigurationError(option, text, expected)
     return timedelta(**{_UNITS[match[2]]: float(match[1])})

@@ -274,7 +274,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
             calculator=CostCalculator(),
         )
 
-    def _heed(self, run_id: str, signal: Signal) -> bool:
+    def _heed(self, run_id: str | None, signal: Signal) -> bool:
         return self._execution.heed(run_id, signal)
 
     async def _execute(self, request: RunRequest[DepsT]) -> PipelineResult[OutputT]:

@@ -15,6 +15,7 @@ from fastroai.errors import RunInProgress, RunNotFound, RunStoreUnavailable
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import DepsFor
+from fastroai.runtime import Listener
 from fastroai.store.headers import FoundHeader
 from fastroai.store.history import RunSummary
 from fastroai.tracing import Tracer
@@ -40,6 +41,7 @@ class Waking(Generic[DepsT, ResultT]):
     deps_for: DepsFor[DepsT] | None
     tracer: Tracer | None
     context: MutableMapping[str, Any] | None
+    listener: Listener | None
 
     async def once(self) -> Mapping[str, ResultT | Exception]:
         """Take up the runs that there are now, and return what they come to."""
@@ -83,7 +85,7 @@ class Waking(Generic[DepsT, ResultT]):
                     return
                 deps = None if self.deps_for is None else self.deps_for(run)
                 given: DepsT | None = await deps if inspect.isawaitable(deps) else deps
-                request = RunRequest(None, given, self.tracer, self.context)
+                request = RunRequest(None, given, self.tracer, self.context, self.listener)
                 outcomes[run.run_id] = await self.execute(request.opened_by(opening))
             except (RunInProgress, RunNotFound) as error:
                 if error.run_id != run.run_id:  # else another process was first, or deleted it

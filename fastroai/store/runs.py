@@ -229,6 +229,20 @@ class DurableRun:
         finally:
             await self.release()
 
+    async def let_go(self, usage: Usage) -> None:
+        """Give up the lease before the run has ended: it is interrupted from here on.
+
+        Raises:
+            RunStoreUnavailable: facts are left that could not be written.
+            RunTakenOver: another process has it.
+        """
+        try:
+            await self.journal.aclose()
+            await end_task(self._renewal)
+            await self._write_header(lease_until=None, requests=usage.request_count, cost_usd=usage.cost_usd)
+        finally:
+            await self.release()
+
     async def _write_header(self, **changes: Any) -> None:
         """The log says it, or will, so whatever fails here does not matter to whoever resumes the run."""
         for pause in (0.1, 0.5, None):

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from fastroai.errors import RecordedError
 from fastroai.records import RequestRecord, Usage, usd_to_microcents
-from fastroai.tracing.protocol import AttributeValue
+from fastroai.tracing.protocol import Attributes, AttributeValue
 
 OPERATION_NAME: Final = "gen_ai.operation.name"
 PROVIDER_NAME: Final = "gen_ai.provider.name"
@@ -105,6 +105,11 @@ def agent_span(name: str | None) -> str:
 def request_span(model: str) -> str:
     """Name of a model request's span, by convention."""
     return f"chat {model}"
+
+
+def is_client_span(attributes: Attributes) -> bool:
+    """Return whether a span is of a request to a provider, which the conventions give the kind `CLIENT`."""
+    return attributes.get(OPERATION_NAME) == "chat"
 
 
 def run_attributes(

@@ -43,7 +43,7 @@ def as_csv(report: Rows) -> str:
     writer.writerow(["group", *_data(report.total)])
     for group, rows in {"total": {"total": report.total}, **report.groups}.items():
         for row in rows.values():
-            writer.writerow([group, *map(_cell, (_data(row) | {"name": _inert(row.name)}).values())])
+            writer.writerow([group, *map(_cell, (_data(row) | {"name": inert(row.name)}).values())])
     return text.getvalue()
 
 
@@ -77,5 +77,6 @@ def _cell(value: _Value) -> _Value:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def _inert(name: str) -> str:
+def inert(name: str) -> str:
+    """Return a name that spreadsheets take for no formula."""
     return _FORMULA.sub("'", printable(name))

@@ -305,7 +305,7 @@ async def test_what_runs_steps_is_part_of_places_counted_and_named_by_events(kin
     assert inside.place_within(outer) == "ask@2/inner#2/check#3@1"
     assert step_place(inside) == "ask@2/inner#2/check#3"
     assert inside.part == second.part
-    assert (inside.part.run_id, inside.part.name, inside.part.path) == (outer.run_id, "inner", second.path)
+    assert (inside.part.run_id, inside.part.name, inside.part.path) == (outer.run_id, "inner", ("inner",))
     token = current_tool_calls.set(ToolCalls("tool1"))
     in_tool = Scope(kind, "inner", parent=agent)
     current_tool_calls.reset(token)

@@ -1,0 +1,92 @@
+"""`spend report`."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, cast
+
+from pydantic import JsonValue
+
+from fastroai.cli.exits import OK
+from fastroai.cli.opened import opened_history
+from fastroai.cli.reading import print_json
+from fastroai.cli.targets import age
+from fastroai.errors import ConfigurationError
+from fastroai.usage.report_data import inert
+
+if TYPE_CHECKING:
+    from fastroai.store.spending import Dimension, SpendingRow
+
+_FORMATS: Final = ("table", "json", "csv")
+
+
+async def report(store: str, by: str, since: str | None, until: str | None, form: str, as_json: bool) -> int:
+    """See `app`."""
+    if form not in _FORMATS:
+        raise ConfigurationError("--format", form, f"one of {', '.join(_FORMATS)}")
+    dimensions = cast("tuple[Dimension, ...]", tuple(filter(None, map(str.strip, by.split(",")))))
+    now = datetime.now(UTC)
+    async with opened_history(store) as history:
+        rows = await history.spending(
+            since=_time("--since", since, now), until=_time("--until", until, now), by=dimensions
+        )
+    if as_json or form == "json":
+        print_json([_shape(row, dimensions) for row in rows])
+    elif form == "csv":
+        _write_csv(rows, dimensions)
+    else:
+        from fastroai.cli.tables import console, spending_table
+
+        console().print(spending_table(rows, dimensions) if rows else "nothing was spent")
+    return OK
+
+
+def _shape(row: SpendingRow, by: tuple[Dimension, ...]) -> dict[str, JsonValue]:
+    usage = row.usage
+    names: dict[str, JsonValue] = {
+        one: None if (name := getattr(row, one)) is None else str(name) for one in by
+    }
+    return {
+        **names,
+        "requests": usage.request_count,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cost_usd": f"{usage.cost_usd:f}",
+        "cost_complete": usage.cost_complete,
+        "committed_usd": f"{usage.committed_usd:f}",
+        "unbounded_requests": usage.unbounded_requests,
+    }
+
+
+def _write_csv(rows: tuple[SpendingRow, ...], by: tuple[Dimension, ...]) -> None:
+    from fastroai.records import Usage
+    from fastroai.store.spending import SpendingRow
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(_shape(SpendingRow(usage=Usage()), by))
+    for row in rows:
+        shape = _shape(row, by)
+        shape |= {one: inert(name) for one in by if isinstance(name := shape[one], str)}
+        shape["cost_complete"] = str(shape["cost_complete"]).lower()
+        writer.writerow(shape.values())
+
+
+def _time(option: str, text: str | None, now: datetime) -> datetime | None:
+    """Return the time that an option names: an age, such as `7d`, or a day or time, which is of UTC."""
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return now - _age(option, text)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _age(option: str, text: str) -> timedelta:
+    try:
+        return age(option, text)
+    except ConfigurationError:
+        expected = "an age, as in 7d or 12h, or a day or time of UTC, as in 2026-03-01"
+        raise ConfigurationError(option, text, expected) from None
