@@ -9,7 +9,7 @@ from typing import Self
 
 from fastroai import Budget, Inbox, SpendLimit, SQLiteRunStore
 from fastroai.pipelines import PipelineStream
-from fastroai.store import RunHistory, SQLiteSpendStore
+from fastroai.store import RunHistory, RunSummary, SQLiteSpendStore
 from invoice_desk.invoices import Deps, invoice_pipeline
 from invoice_desk.settings import Settings
 from invoice_desk.texts import TextReader, TextWriter
@@ -18,6 +18,11 @@ logger = logging.getLogger(__name__)
 
 TakeUp = Callable[..., Awaitable[Mapping[str, object]]]
 """`recover` and `wake`."""
+
+
+def deps_of(run: RunSummary) -> Deps:
+    """Return the deps of a run that goes on."""
+    return Deps.of(run.run_id)
 
 
 class TooBusy(Exception):
@@ -68,7 +73,7 @@ class InvoiceDesk:
         """Go on with the runs that others have let go of, or that need not wait any more."""
         while not self._closing.is_set():
             try:
-                outcomes = await take_up(deps_for=lambda run: Deps.of(run.run_id), on_event=self._texts.add)
+                outcomes = await take_up(deps_for=deps_of, on_event=self._texts.add)
                 for run_id, outcome in outcomes.items():
                     if isinstance(outcome, Exception):
                         logger.warning("run %s has stopped again: %s", run_id, outcome)

@@ -148,7 +148,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
 
         Raises:
             UnknownModelError: the provider of the model cannot be told.
-            ConfigurationError: an option that cannot be meant.
+            ConfigurationError: an invalid option.
         """
         config = _with_given(
             config or AgentConfig(),

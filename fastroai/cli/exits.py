@@ -26,7 +26,7 @@ OK: Final = 0
 FAILED: Final = 1
 """The run failed, or the runs differ."""
 USAGE: Final = 2
-"""The command, one of its options, or what an option names cannot be meant."""
+"""The command, an option, or the object that an option names is invalid."""
 NOT_FOUND: Final = 3
 REFUSED: Final = 4
 """The run is in progress, exists already, has finished, or its pipeline has changed; the question takes no

@@ -51,7 +51,7 @@ class Contract:
         )
 
     Raises:
-        ConfigurationError: something that cannot be meant.
+        ConfigurationError: an invalid value.
     """
 
     accepts: Accepts | NotGiven = NOT_GIVEN

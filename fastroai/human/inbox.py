@@ -8,7 +8,7 @@ from typing import Final
 
 from fastroai.errors import RevisionConflict, RunConflict, RunNotFound
 from fastroai.human.answers import answer_to, last_answer, last_asked, split_ref, why_closed
-from fastroai.runtime.facts import WAITS, AnswerGiven, RunFinished, Wait
+from fastroai.runtime.facts import WAITS, AnswerGiven, Wait
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.entries import entry_to_store
 from fastroai.store.headers import check_run_id, log_key, read_header, read_log
@@ -18,7 +18,7 @@ from fastroai.store.open_questions import Answer, Question, open_questions, posi
 from fastroai.store.payloads import PayloadCodec, check_codec
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore
-from fastroai.store.runs import append_own, change_header, first_due
+from fastroai.store.runs import append_own, change_header, first_due, foresee
 from fastroai.store.unsealing import seal_messages, unseal_entry, unseal_question
 
 _TRIES: Final = 10
@@ -151,17 +151,19 @@ class Inbox:
                 rationale=rationale,
             )
             stored = [entry_to_store(seal_messages(given, self._codec))]
+            is_due = recorded.ended is None or recorded.ended.reason_code in WAITS
             with suppress(RevisionConflict):
+                if is_due and found.header.owner is None:
+                    await foresee(self._store, found)
                 await append_own(self._store, log_key(found.header), stored, len(entries))
-                return await self._leave(run_id, given, recorded.ended)
+                return await self._leave(run_id, given, is_due=is_due)
         raise RunConflict(run_id, len(entries))
 
-    async def _leave(self, run_id: str, given: AnswerGiven, paused: RunFinished | None) -> bool:
+    async def _leave(self, run_id: str, given: AnswerGiven, *, is_due: bool) -> bool:
         """Remove a question from the header of its run, unless a process has the run by now.
 
-        The run is due from now on, unless it is `paused` for something else.
+        The run `is_due` from now on, unless it is paused for something else.
         """
-        is_due = paused is None or paused.reason_code in WAITS
         for _ in range(_TRIES):
             found = await read_header(self._store, run_id)
             header = found.header

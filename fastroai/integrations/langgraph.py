@@ -103,7 +103,7 @@ def as_node(
 
     Raises:
         MissingExtraError: langgraph is not installed (the extra `langgraph`).
-        ConfigurationError: an option that cannot be meant.
+        ConfigurationError: an invalid option.
     """
     _check_installed("as_node")
     from langchain_core.runnables import RunnableLambda

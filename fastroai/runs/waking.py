@@ -69,10 +69,11 @@ class Waking(Generic[DepsT, ResultT]):
                 for run_id in [run_id for run_id, task in going.items() if task.done()]:
                     del going[run_id]
                     outcome = outcomes.pop(run_id, None)
-                    text = str(outcome) if isinstance(outcome, Exception) else ""
-                    if text and told.get(run_id) != text:  # not the same again and again
+                    if not isinstance(outcome, Exception):
+                        told.pop(run_id, None)
+                    elif told.get(run_id) != (text := str(outcome)):  # not the same again and again
+                        told[run_id] = text
                         logger.warning("run %r has not gone on: %s", run_id, text)
-                    told[run_id] = text
 
     async def _go_on(
         self, run: RunSummary, places: asyncio.Semaphore, outcomes: dict[str, ResultT | Exception]

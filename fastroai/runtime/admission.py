@@ -717,7 +717,7 @@ class _InLine(Generic[TermsT]):
             for each in self.scope.root.in_flight
             if isinstance(each, Reservation) and each.hold is not None and account in each.hold.accounts
         ]
-        held.sort(key=lambda each: each[0], reverse=True)
+        held.sort(key=lambda each: getattr(each[0], measure), reverse=True)
         asked = account.reserved_for(self._claim.amounts)
         needs, limit, left = (_worded(measure, each) for each in (asked, account.budget, account.room))
         return BudgetWaiting(

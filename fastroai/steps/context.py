@@ -750,7 +750,7 @@ class StepContext(Generic[DepsT_co]):
 
         Raises:
             QuestionTimedOut: nobody answered in time.
-            ConfigurationError: no store keeps the run, or an option cannot be meant.
+            ConfigurationError: no store keeps the run, or an option is invalid.
             ValueNotStorable: the question, or an option, cannot be stored.
         """
         self._check_open()
@@ -817,7 +817,7 @@ class StepContext(Generic[DepsT_co]):
 
         Raises:
             MessageTimedOut: nobody sent one in time.
-            ConfigurationError: no store keeps the run, or an option cannot be meant.
+            ConfigurationError: no store keeps the run, or an option is invalid.
         """
         self._check_open()
         message = Receive(name=name, value_type=value_type, timeout=timeout, on_timeout=on_timeout)
@@ -932,7 +932,7 @@ class StepContext(Generic[DepsT_co]):
                 purchase.settle(found.price)
 
         Raises:
-            ConfigurationError: an amount or a unit that cannot be meant.
+            ConfigurationError: an invalid amount or unit.
             BudgetExceeded: on entering, a budget or a spend limit cannot pay for it.
         """
         self._check_open()

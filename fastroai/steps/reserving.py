@@ -100,7 +100,7 @@ class Spend:
 
         Raises:
             BudgetExceeded: it has cost more than was reserved, so that a budget is crossed. It is charged.
-            ConfigurationError: an amount that cannot be meant, units without a price, or it has ended.
+            ConfigurationError: an invalid amount, units without a price, or it has ended.
         """
         used = self._units if units is None else self._of_reserved(units)
         cost = self._terms.most if units is None else self._price.of(used)
@@ -280,7 +280,7 @@ def spend(
         cost_calculator: Prices; those of genai-prices unless given.
 
     Raises:
-        ConfigurationError: an amount or a unit that cannot be meant, or nothing that says what it costs.
+        ConfigurationError: an invalid amount or unit, or nothing that says what it costs.
         BudgetExceeded: on entering, a budget or a spend limit cannot pay for it.
         UnpricedModelError: on entering, there is a budget of money, and no price is known.
     """

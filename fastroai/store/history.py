@@ -487,7 +487,7 @@ class ReadsRuns:
 
 
 def check_filters(pipeline: object, tag: object, tenant: object, limit: int | None) -> None:
-    """Refuse filters that cannot be meant. Raises `ConfigurationError`."""
+    """Refuse invalid filters. Raises `ConfigurationError`."""
     for option, name in (("pipeline", pipeline), ("tag", tag), ("tenant", tenant)):
         if name is not None and not isinstance(name, str):
             raise ConfigurationError(option, name, f"the name of a {option}, as text")

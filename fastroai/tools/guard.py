@@ -43,7 +43,7 @@ class Guard:
     """The options of `safe_tool` and `SafeToolset`, checked, and what they do.
 
     Raises:
-        ConfigurationError: an option has a value that cannot be meant.
+        ConfigurationError: an option has an invalid value.
     """
 
     timeout: float | None = DEFAULT_TIMEOUT

@@ -512,3 +512,22 @@ async def test_the_account_agrees_with_the_provider_where_an_answer_is_asked_for
     billed = sum(map(listed_cost, server.ledger.billed), Decimal(0))
     assert billed == scope.usage.cost_usd
     assert billed <= Decimal(usd)
+
+
+@in_virtual_time
+async def test_requests_that_hold_the_same_are_named_whatever_budgets_they_are_in() -> None:
+    desk = Desk(seconds=3.0, max_tokens=400, name="clerk")
+    events: list[RunEvent] = []
+    async with budget_scope(Budget(microcents=1_000), on_event=events.append):
+
+        async def expected() -> Any:
+            async with budget_scope(Budget(microcents=1_000, admission="expected")):
+                return await desk.ask(100)
+
+        answers = await asyncio.gather(desk.ask(400), expected(), later(0.5, lambda: desk.ask(400)))
+    assert answers == [["answer"]] * 3
+    (waiting,) = [event for event in events if isinstance(event, BudgetWaiting)]
+    assert waiting.held_by == (
+        "budget_scope / clerk (paid): $0.0004",
+        "budget_scope / budget_scope / clerk (paid): $0.0004",
+    )
