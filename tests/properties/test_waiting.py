@@ -24,6 +24,7 @@ from fastroai.errors import (
     ConfigurationError,
     RunInProgress,
     RunNotFound,
+    RunStatusConflict,
     RunStoreUnavailable,
     RunTakenOver,
 )
@@ -128,7 +129,7 @@ class World:
                 resuming = asyncio.ensure_future(desk.resume(run_id, store=store))
                 for _ in range(self.random.randint(0, 20) if what == "pause" else 0):
                     await asyncio.sleep(0)
-                with suppress(ConfigurationError, RunNotFound):
+                with suppress(ConfigurationError, RunNotFound, RunStatusConflict):
                     if what == "pause":
                         await desk.pause(run_id, store=self.store)
                 with suppress(ConfigurationError):  # it waits for the answer that a pause node asks for

@@ -11,7 +11,13 @@ import pytest
 from pydantic import BaseModel
 
 from fastroai import Edge, Graph, Inbox, Node, Pipeline, PipelineConfig, StepContext, step
-from fastroai.errors import AnswerRejected, ConfigurationError, RunNotFound, StepExecutionError
+from fastroai.errors import (
+    AnswerRejected,
+    ConfigurationError,
+    RunNotFound,
+    RunStatusConflict,
+    StepExecutionError,
+)
 from fastroai.runtime.facts import PauseRequested
 from fastroai.store import MemoryRunStore, SQLiteRunStore
 
@@ -172,7 +178,7 @@ async def test_a_pause_that_comes_too_late_for_a_run_that_an_answer_has_ended_is
     resumed = asyncio.ensure_future(desk.resume("r", store=store))
     while not resumed.done():
         await asyncio.sleep(0)
-        with suppress(ConfigurationError, RunNotFound):
+        with suppress(RunStatusConflict, RunNotFound):
             await desk.pause("r")
     result = await resumed
     assert result.status == "finished"
