@@ -16,12 +16,11 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from itertools import pairwise, product
-from typing import get_args
 
 import httpx2
 from httpx2 import MockTransport, Request, Response
@@ -37,10 +36,11 @@ from fastroai.errors import CostBudgetExceeded
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import BudgetScope, Scope, admit, budget_scope
 from fastroai.testing import ModelServer, Reply, Usage
-from fastroai.usage import Budget, CostCalculator, RequestBound
-from fastroai.usage.budget import Admission, ModelFallback
+from fastroai.usage import Budget, CostCalculator, RequestBound, SpendLimit
+from fastroai.usage.budget import ModelFallback
 from fastroai.usage.flat_prices import FlatPrices
 from fastroai.usage.limits import limits_of
+from fastroai.usage.memory_spend_store import MemorySpendStore
 from tests.support.virtual_time import VirtualTimeLoop
 
 AIM_SECONDS = 30e-6
@@ -388,6 +388,12 @@ def _spree_of(ratio: float | None) -> Callable[[bool], Spree]:
 
 MODELS = ("gpt-5-mini", "gpt-4.1-mini")
 
+LIMITS: Mapping[str, Callable[[Decimal], Budget | SpendLimit]] = {
+    "bound": lambda usd: Budget(usd=usd),
+    "expected": lambda usd: Budget(usd=usd, admission="expected"),
+    "spend limit": lambda usd: SpendLimit(usd=usd, window="total", store=MemorySpendStore()),
+}
+
 
 @dataclass
 class Crowd:
@@ -436,22 +442,23 @@ class Crowd:
             reserved = self.limit_usd - self.scope.usage.committed_usd - left
             self.most_reserved = max(self.most_reserved, reserved)
 
-    async def ask(self, count: int, budget: Budget) -> Decimal:
+    async def ask(self, count: int, limit: Budget | SpendLimit) -> Decimal:
         """So many at once, whose answers have 60 to 290 tokens. Returns what they cost."""
         self.lengths = [60 + 230 * number // (count - 1) for number in range(count)]
         random.Random(7).shuffle(self.lengths)
-        started, self.limit_usd = asyncio.get_running_loop().time(), budget.usd or Decimal(0)
-        async with budget_scope(budget) as self.scope:
+        started, self.limit_usd = asyncio.get_running_loop().time(), limit.usd or Decimal(0)
+        async with budget_scope(limit) as self.scope:
             prompts = (f"Summarise what ticket number {number} says" for number in range(count))
             await asyncio.gather(*map(self.agent.run, prompts))
         self.seconds = asyncio.get_running_loop().time() - started
         cost_usd = self.scope.usage.cost_usd
-        assert budget.usd is None or budget.admission == "expected" or cost_usd <= budget.usd
+        may_exceed = isinstance(limit, Budget) and limit.admission == "expected"
+        assert limit.usd is None or may_exceed or cost_usd <= limit.usd
         return cost_usd
 
 
 async def crowded(
-    model: str, usd: Decimal | None, *, warm: bool, admission: Admission
+    model: str, limit: Budget | SpendLimit | None = None, *, warm: bool = False
 ) -> tuple[Crowd, Decimal]:
     crowd = Crowd(model)
 
@@ -459,8 +466,7 @@ async def crowded(
         if warm:
             await crowd.ask(20, Budget(usd=1_000))
             crowd.most_reserved, crowd.most_in_flight = Decimal(0), 0
-        limit = Budget(requests=10_000) if usd is None else Budget(usd=usd, admission=admission)
-        return await crowd.ask(crowd.agents, limit)
+        return await crowd.ask(crowd.agents, limit or Budget(requests=10_000))
 
     def run() -> Decimal:
         with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
@@ -471,12 +477,12 @@ async def crowded(
 
 async def agents_at_once() -> AsyncIterator[Row]:
     for model in MODELS:
-        await crowded(model, None, warm=False, admission="bound")  # tokenizers are loaded
-    for model, admission in product(MODELS, get_args(Admission)):
-        bare, cost = await crowded(model, None, warm=False, admission="bound")
+        await crowded(model)  # tokenizers are loaded
+    for model, (mode, limiting) in product(MODELS, LIMITS.items()):
+        bare, cost = await crowded(model)
         for warm, aim in ((False, 1.5), (True, 1.2)):
-            ours, spent = await crowded(model, cost * 3, warm=warm, admission=admission)
-            what = f"50 agents on 3 times their cost, {model}, {admission}, {'warm' if warm else 'cold'}"
+            ours, spent = await crowded(model, limiting(cost * 3), warm=warm)
+            what = f"50 agents on 3 times their cost, {model}, {mode}, {'warm' if warm else 'cold'}"
             slower, reserved = ours.seconds / bare.seconds, float(ours.most_reserved / spent)
             yield Row(
                 f"{what}; {ours.most_in_flight} in flight, spent {float(spent / cost):.2f} of their cost",
@@ -486,8 +492,8 @@ async def agents_at_once() -> AsyncIterator[Row]:
                 f"≤ {aim}",
                 slower <= aim,
             )
-            if warm:
-                aimed = admission == "expected"
+            if warm and mode != "spend limit":
+                aimed = mode == "expected"
                 yield Row(
                     "  … reserved ÷ spent",
                     f"{reserved:.2f}",

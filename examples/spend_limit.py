@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastroai import FastroAgent, SpendLimit, SpendLimitExceeded
+from fastroai import BudgetWarning, FastroAgent, SpendLimit, SpendLimitExceeded
 from fastroai.store import SQLiteSpendStore
 from fastroai.testing import ModelServer
 
@@ -22,11 +22,17 @@ class Deps:
     customer: str
 
 
+def alert(warning: BudgetWarning) -> None:
+    print(f"{warning.key}: {warning.threshold:.0%} of ${warning.limit_usd} is spent")
+
+
 daily = SpendLimit(
     usd="0.002",
     window="day",
     key=lambda deps: deps.customer,
     store=SQLiteSpendStore(Path(tempfile.mkdtemp()) / "spend.db"),
+    warn_at=(0.25, 0.5),
+    on_warning=alert,
 )
 writer = FastroAgent("openai:gpt-5-mini", deps_type=Deps, max_tokens=100, budget=daily)
 

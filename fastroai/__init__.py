@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from fastroai.errors import RunFromOlderVersion as RunFromOlderVersion
     from fastroai.errors import RunInProgress as RunInProgress
     from fastroai.errors import RunNotFound as RunNotFound
+    from fastroai.errors import RunStatusConflict as RunStatusConflict
     from fastroai.errors import RunStoreUnavailable as RunStoreUnavailable
     from fastroai.errors import RunTakenOver as RunTakenOver
     from fastroai.errors import SpendLimitExceeded as SpendLimitExceeded
@@ -162,6 +163,7 @@ __all__, __getattr__, __dir__ = lazy_names(
             "RunFromOlderVersion",
             "RunInProgress",
             "RunNotFound",
+            "RunStatusConflict",
             "RunStoreUnavailable",
             "RunTakenOver",
             "SpendLimitExceeded",

@@ -36,6 +36,7 @@
     ├── RunExists                            a run id that is taken
     ├── RunNotFound (KeyError)               a run id that the store does not have
     ├── RunInProgress                        the run is running elsewhere
+    ├── RunStatusConflict                    the run has a status in which this cannot be asked of it
     ├── RunTakenOver                         another process has taken up the run, or deleted it
     ├── RunConflict                          a driven run has gone on since it was read
     ├── RunDefinitionChanged                 the pipeline is not the one that the run was started with
@@ -125,6 +126,7 @@ __all__ = [
     "RunInProgress",
     "RunNotFound",
     "RunStoreUnavailable",
+    "RunStatusConflict",
     "RunTakenOver",
     "RunningLoopError",
     "ScopeClosedError",
@@ -998,6 +1000,17 @@ class RunInProgress(FastroAIError):
         )
 
 
+class RunStatusConflict(FastroAIError):
+    """The run has a status in which this cannot be asked of it: one that has finished cannot be cancelled."""
+
+    def __init__(self, run_id: str, status: str, expected: str) -> None:
+        super().__init__(run_id, status, expected)
+        self.run_id, self.status, self.expected = run_id, status, expected
+
+    def __str__(self) -> str:
+        return f"run {self.run_id!r} is {self.status}; expected {self.expected}"
+
+
 class RunTakenOver(FastroAIError):
     """Another process has taken this run up, after its lease had ended, or deleted it."""
 
@@ -1043,9 +1056,9 @@ class RunDefinitionChanged(FastroAIError):
     def __str__(self) -> str:
         changes = "".join(f"\n  - {change}" for change in self.changes)
         before, now = self.versions
-        versions = (
-            "" if before is now is None else f" (version {before or 'unnamed'}, now {now or 'unnamed'})"
-        )
+        versions = f" (version {before or 'unnamed'}, now {now or 'unnamed'})"
+        if before == now:
+            versions = "" if now is None else f" (both are called version {now})"
         return (
             f"the {self.kind} has changed since run {self.run_id!r} was started{versions}:{changes}\n"
             f"Resume it with the {self.kind} as it was, or take the risk: {self.kind}.resume(..., force=True)"

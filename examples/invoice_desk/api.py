@@ -7,7 +7,7 @@ from contextlib import suppress
 from fastapi import APIRouter, Depends, HTTPException, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from fastroai.errors import ConfigurationError, RunInProgress, RunNotFound
+from fastroai.errors import RunInProgress, RunNotFound
 from fastroai.store import RunSnapshot
 from invoice_desk.dependencies import Customer, Desk, KnownRun, LastSeen, RunId, check_room
 from invoice_desk.desk import TooBusy
@@ -70,10 +70,7 @@ async def events(run: KnownRun, after: LastSeen, desk: Desk) -> AsyncGenerator[S
 @router.post("/invoices/{number}/cancel", status_code=202)
 async def cancel(run: KnownRun, desk: Desk) -> None:
     """Stop the work on an invoice, whatever worker has it. What is paid for stays on record."""
-    try:
-        await desk.pipeline.cancel(run.run_id)
-    except ConfigurationError as error:
-        raise HTTPException(409, f"the invoice is {run.status}") from error
+    await desk.pipeline.cancel(run.run_id)
 
 
 @router.post("/invoices/{number}/resume", status_code=202, dependencies=[Depends(check_room)])
@@ -81,7 +78,7 @@ async def resume(run: KnownRun, desk: Desk) -> None:
     """Go on with an invoice that has failed or was cancelled: tomorrow, if the money of today was spent."""
     if run.status == "finished":
         raise HTTPException(409, "the invoice is finished")
-    await desk.go_on(run.run_id, "enqueue")
+    await desk.go_on(run.run_id)
 
 
 # --8<-- [end:cancel]

@@ -11,6 +11,7 @@ from fastroai.errors import (
     RunExists,
     RunInProgress,
     RunNotFound,
+    RunStatusConflict,
     StoreUnavailable,
 )
 from invoice_desk.desk import TooBusy
@@ -19,6 +20,7 @@ STATUS: Final[dict[type[Exception], int]] = {
     RunNotFound: 404,
     RunExists: 409,
     RunInProgress: 409,
+    RunStatusConflict: 409,
     QuestionClosed: 409,
     AnswerRejected: 422,
     StoreUnavailable: 503,

@@ -19,8 +19,6 @@ class Settings:
     """The most that an invoice may cost."""
     most_runs: int = 50
     """How many runs a worker carries out at the same time."""
-    patience: float = 5.0
-    """Seconds for which a run that is to go on may still be held by the process that it ended in."""
     look_every: float = 1.0
     """Seconds between two looks for answers that were given elsewhere."""
 

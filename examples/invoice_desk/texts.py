@@ -4,12 +4,10 @@ Workers on several machines would take a channel of Redis instead.
 """
 
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from pydantic import BaseModel
 
-from fastroai.pipelines import RunEvent, StepStarted, TextChunk
+from fastroai.pipelines import RunEvent, RunFinished, RunStarted, StepStarted, TextChunk
 
 
 class Piece(BaseModel):
@@ -22,40 +20,37 @@ class Piece(BaseModel):
 
 
 class TextWriter:
-    """Writes what the steps of a run write, while it goes on in this process."""
+    """Writes what the steps of the runs of this process write, while they go on."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._file = path, path.open("a", encoding="utf-8")
-        self._written: dict[str, int] = {}
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._written: dict[str, dict[str, int]] = {}
 
     def add(self, event: RunEvent) -> None:
-        """Take in what has happened in the run."""
+        """Take in what has happened in a run."""
+        run = event.run_id
         match event:
+            case RunStarted(path=(_,)) | RunFinished(path=(_,)):
+                # What the steps have written before is on record now, as their outputs, or is lost.
+                self._written.pop(run, None)
+                _file(self._folder, run).unlink(missing_ok=True)
             case StepStarted(step_id=step):
-                self._written[step] = 0
+                self._written.setdefault(run, {})[step] = 0
             case TextChunk(step_id=step, text=text):
-                piece = Piece(step=step, at=self._written[step], text=text)
-                self._written[step] += len(text)
-                self._file.write(piece.model_dump_json() + "\n")
-                self._file.flush()
+                written = self._written[run]
+                piece = Piece(step=step, at=written[step], text=text)
+                written[step] += len(text)
+                with _file(self._folder, run).open("a", encoding="utf-8") as file:
+                    file.write(piece.model_dump_json() + "\n")
             case _:
                 pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._file.close()
-        self._path.unlink(missing_ok=True)  # what the steps have written is on record now, as their outputs
 
 
 class TextReader:
     """Reads what the steps of a run are writing, in whatever worker, each piece once."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._at = path, 0
+    def __init__(self, folder: Path, run_id: str) -> None:
+        self._path, self._at = _file(folder, run_id), 0
 
     def new(self) -> list[Piece]:
         """Return the pieces that have come since the last call."""
@@ -64,7 +59,12 @@ class TextReader:
                 file.seek(self._at)
                 lines = file.read()
         except FileNotFoundError:
+            self._at = 0  # the run has ended, or goes on in another worker
             return []
         whole = lines[: lines.rfind(b"\n") + 1]
         self._at += len(whole)
         return [Piece.model_validate_json(line) for line in whole.splitlines()]
+
+
+def _file(folder: Path, run_id: str) -> Path:
+    return folder / f"{run_id}.text"

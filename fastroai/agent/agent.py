@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
 from pydantic_ai import (
@@ -32,7 +33,7 @@ from pydantic_ai.usage import RunUsage
 from typing_extensions import TypeVar, Unpack
 
 from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, AgentConfig
-from fastroai.agent.dispatch import Dispatcher
+from fastroai.agent.dispatch import Attempt, Dispatcher
 from fastroai.agent.estimate import estimate_call
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
 from fastroai.agent.metering import Metered
@@ -40,31 +41,21 @@ from fastroai.agent.output_types import type_of_outputs
 from fastroai.agent.own_agent import OwnAgent
 from fastroai.agent.settings import merge_settings
 from fastroai.agent.step import AgentStep, PromptSource
-from fastroai.agent.types import CallOptions, Instructions, RunOptions, Workspace
+from fastroai.agent.types import CallOptions, Instructions, RunOptions, StreamOptions, Workspace
 from fastroai.calls.call import AgentCall, Prompt
 from fastroai.calls.response import ChatResponse
 from fastroai.calls.stream import ChatStream, EventStream
 from fastroai.errors import ConfigurationError
 from fastroai.records import NOT_GIVEN, NotGiven, first_given
-from fastroai.runtime import (
-    CircuitBreaker,
-    ProviderLimits,
-    blocking,
-    blocking_overloaded,
-    check_provider_limits,
-)
-from fastroai.runtime.circuit_breaker import check_circuit_breaker
-from fastroai.runtime.labels import labels_of
-from fastroai.runtime.options import check_count, check_timeout
+from fastroai.runtime import CircuitBreaker, ProviderLimits, blocking, blocking_overloaded
+from fastroai.runtime.labels import NO_LABELS, labels_of
 from fastroai.steps import StepConfig, StepContext
 from fastroai.tracing import Tracer
 from fastroai.usage import BudgetLike, CostCalculator, Quote
-from fastroai.usage.limits import Limits, limits_of
+from fastroai.usage.limits import limits_of
 
 RunOutputT = TypeVar("RunOutputT")
 StepDepsT = TypeVar("StepDepsT", default=Any)
-T = TypeVar("T")
-D = TypeVar("D")
 
 logger = logging.getLogger("fastroai.agent")
 
@@ -157,27 +148,41 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
 
         Raises:
             UnknownModelError: the provider of the model cannot be told.
-            ConfigurationError: an option that cannot be meant.
+            ConfigurationError: an invalid option.
         """
-        config = config or AgentConfig()
+        config = _with_given(
+            config or AgentConfig(),
+            model=model,
+            name=name or None,
+            instructions=instructions,
+            system_prompt=system_prompt,
+            temperature=temperature,
+            max_tokens=max_tokens,
+            timeout=timeout,
+            request_retries=request_retries,
+            cost_calculator=cost_calculator,
+            provider_limits=provider_limits,
+            circuit_breaker=circuit_breaker,
+            on_before_dispatch=on_before_dispatch,
+            on_after_dispatch=on_after_dispatch,
+        )
         settings = merge_settings(
             config.model_settings,
             model_settings,
-            temperature=_first(temperature, config.temperature, None),
-            max_tokens=_first(max_tokens, config.max_tokens, None),
+            temperature=config.temperature,
+            max_tokens=config.max_tokens,
         )
-        meter = Metered(_first(cost_calculator, config.cost_calculator, None))
+        meter = Metered(config.cost_calculator)
         deferred_model: str | None = None
         # The default is not None, which pyright takes for an output type, that of agents without output.
         output = first_given(output_type, default=None)
-        check_count("max_tokens", max_tokens, least=1)
         self.agent: Agent[AgentDepsT, OutputDataT]
         if agent is not None:
             _refuse_beside_agent(
-                model=_first(model, config.model, None),
+                model=config.model,
                 output_type=output,
-                instructions=_first(instructions, config.instructions, None),
-                system_prompt=_first(system_prompt, config.system_prompt, ()),
+                instructions=config.instructions,
+                system_prompt=config.system_prompt,
                 deps_type=None if deps_type is object else deps_type,
                 description=description,
                 model_settings=settings,
@@ -195,7 +200,7 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             # One that wraps another has no decorators; nearly all agents have, and editors show them.
             self.agent = cast("Agent[AgentDepsT, OutputDataT]", agent)
         else:
-            model = config.model if model is None else model
+            model = config.model
             if isinstance(model, str):
                 if defer_model_check:
                     deferred_model, model = model, None
@@ -203,13 +208,11 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                     model = meter.models.get(model)
             self.agent = OwnAgent(
                 model,
-                output_type=cast("OutputSpec[OutputDataT]", _first(output, None, str)),
-                instructions=cast(
-                    "Instructions[AgentDepsT]", _first(instructions, config.instructions, None)
-                ),
-                system_prompt=_first(system_prompt, config.system_prompt, ()),
+                output_type=cast("OutputSpec[OutputDataT]", str if output is None else output),
+                instructions=config.instructions,
+                system_prompt=() if config.system_prompt is None else config.system_prompt,
                 deps_type=deps_type,
-                name=name or config.name or "agent",
+                name=config.name or "agent",
                 description=description,
                 model_settings=settings,
                 retries=retries,
@@ -224,25 +227,19 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
                 # At construction: PydanticAI sets up anew for capabilities that come with each run.
                 capabilities=[meter, *(capabilities or ())],
             )
-        self.name: str = name or config.name or self.agent.name or "agent"
+        self.name: str = config.name or self.agent.name or "agent"
+        retried = config.request_retries
+        given, configured = limits_of(budget, cost_budget), limits_of(config.budget, config.cost_budget)
         self._dispatcher = Dispatcher(
             name=self.name,
             agent=self.agent,
             meter=meter,
             meter_each_run=agent is not None,
             deferred_model=deferred_model,
-            timeout=_first(timeout, config.timeout, None),
-            request_retries=_first(request_retries, config.request_retries, DEFAULT_REQUEST_RETRIES),
-            limits=_over(limits_of(budget, cost_budget), limits_of(config.budget, config.cost_budget)),
-            on_before_dispatch=on_before_dispatch or config.on_before_dispatch,
-            on_after_dispatch=on_after_dispatch or config.on_after_dispatch,
-            provider_limits=_first(provider_limits, config.provider_limits, None),
-            circuit_breaker=_first(circuit_breaker, config.circuit_breaker, None),
+            config=config,
+            request_retries=DEFAULT_REQUEST_RETRIES if retried is None else retried,
+            limits=configured if given is None else given.over(configured),
         )
-        check_count("request_retries", self._dispatcher.request_retries)
-        check_timeout("timeout", self._dispatcher.timeout)
-        check_provider_limits(provider_limits)
-        check_circuit_breaker(circuit_breaker)
 
     def __repr__(self) -> str:
         return f"FastroAgent(name={self.name!r})"
@@ -412,10 +409,10 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
             spec=spec,
             tracer=tracer,
             limits=limits_of(budget, cost_budget),
-            labels=labels_of(tags, tenant),
+            labels=labels_of(tags, tenant) if tags or tenant is not None else NO_LABELS,
             request_retries=request_retries,
         )
-        async with self._dispatcher.attempt(call) as attempt:  # as `dispatch`, with one coroutine less
+        async with Attempt(self._dispatcher, call) as attempt:  # as `dispatch`, with one coroutine less
             if model is not None or self._dispatcher.deferred_model is not None:
                 await self._dispatcher.load_model(call)
             return await attempt.respond(await attempt.ask())
@@ -536,71 +533,14 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         **options: Unpack[CallOptions[AgentDepsT]],
     ) -> ChatStream[RunOutputT]: ...
     def run_stream(
-        self,
-        user_prompt: Prompt = None,
-        deps: Any = None,
-        *,
-        message: Prompt = None,
-        output_type: OutputSpec[Any] | None = None,
-        conversation: Conversation | None = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        deferred_tool_results: DeferredToolResults | None = None,
-        conversation_id: str | None = None,
-        run_id: str | None = None,
-        model: Model | str | None = None,
-        instructions: Instructions[Any] = None,
-        model_settings: AgentModelSettings[Any] | None = None,
-        usage_limits: UsageLimits | None = None,
-        cancellation_token: CancellationToken | None = None,
-        timeout: float | None = None,
-        usage: RunUsage | None = None,
-        metadata: AgentMetadata[Any] | None = None,
-        retries: int | AgentRetries | None = None,
-        toolsets: Sequence[AbstractToolset[Any]] | None = None,
-        capabilities: Sequence[AgentCapability[Any]] | None = None,
-        workspace: Workspace = None,
-        spec: dict[str, Any] | AgentSpec | None = None,
-        tracer: Tracer | None = None,
-        cost_budget: int | None = None,
-        budget: BudgetLike | None = None,
-        tags: Collection[str] = (),
-        tenant: str | None = None,
-        request_retries: int | None = None,
+        self, user_prompt: Prompt = None, deps: Any = None, **options: Unpack[StreamOptions[Any]]
     ) -> ChatStream[Any]:
         """Run the agent and stream its answer, with `async for` or `async with`.
 
         Arguments as for `run`, less the event handler. `StreamChunk`s come as the model writes; the last one
         `is_final` and has the account as `usage_data`. Leaving early settles what was spent.
         """
-        return self.dispatch_stream(
-            AgentCall(
-                prompt=user_prompt if message is None else _prompt(user_prompt, message),
-                output_type=output_type,
-                conversation=conversation,
-                message_history=message_history,
-                deferred_tool_results=deferred_tool_results,
-                conversation_id=conversation_id,
-                run_id=run_id,
-                model=model,
-                instructions=instructions,
-                deps=deps,
-                model_settings=model_settings,
-                usage_limits=usage_limits,
-                cancellation_token=cancellation_token,
-                timeout=timeout,
-                usage=usage,
-                metadata=metadata,
-                retries=retries,
-                toolsets=toolsets,
-                capabilities=capabilities,
-                workspace=workspace,
-                spec=spec,
-                tracer=tracer,
-                limits=limits_of(budget, cost_budget),
-                labels=labels_of(tags, tenant),
-                request_retries=request_retries,
-            )
-        )
+        return self.dispatch_stream(_streamed("run_stream", user_prompt, deps, options))
 
     @overload
     def run_stream_events(
@@ -657,68 +597,13 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         **options: Unpack[CallOptions[AgentDepsT]],
     ) -> EventStream[RunOutputT]: ...
     def run_stream_events(
-        self,
-        user_prompt: Prompt = None,
-        deps: Any = None,
-        *,
-        message: Prompt = None,
-        output_type: OutputSpec[Any] | None = None,
-        conversation: Conversation | None = None,
-        message_history: Sequence[ModelMessage] | None = None,
-        deferred_tool_results: DeferredToolResults | None = None,
-        conversation_id: str | None = None,
-        run_id: str | None = None,
-        model: Model | str | None = None,
-        instructions: Instructions[Any] = None,
-        model_settings: AgentModelSettings[Any] | None = None,
-        usage_limits: UsageLimits | None = None,
-        cancellation_token: CancellationToken | None = None,
-        timeout: float | None = None,
-        usage: RunUsage | None = None,
-        metadata: AgentMetadata[Any] | None = None,
-        retries: int | AgentRetries | None = None,
-        toolsets: Sequence[AbstractToolset[Any]] | None = None,
-        capabilities: Sequence[AgentCapability[Any]] | None = None,
-        workspace: Workspace = None,
-        spec: dict[str, Any] | AgentSpec | None = None,
-        tracer: Tracer | None = None,
-        cost_budget: int | None = None,
-        budget: BudgetLike | None = None,
-        tags: Collection[str] = (),
-        tenant: str | None = None,
-        request_retries: int | None = None,
+        self, user_prompt: Prompt = None, deps: Any = None, **options: Unpack[StreamOptions[Any]]
     ) -> EventStream[Any]:
         """Run the agent and stream PydanticAI's own events, then a `ResponseEvent` with the account.
 
         Arguments as for `run`, less the event handler. Use it with `async for` or `async with`.
         """
-        call = AgentCall(
-            prompt=user_prompt if message is None else _prompt(user_prompt, message),
-            output_type=output_type,
-            conversation=conversation,
-            message_history=message_history,
-            deferred_tool_results=deferred_tool_results,
-            conversation_id=conversation_id,
-            run_id=run_id,
-            model=model,
-            instructions=instructions,
-            deps=deps,
-            model_settings=model_settings,
-            usage_limits=usage_limits,
-            cancellation_token=cancellation_token,
-            timeout=timeout,
-            usage=usage,
-            metadata=metadata,
-            retries=retries,
-            toolsets=toolsets,
-            capabilities=capabilities,
-            workspace=workspace,
-            spec=spec,
-            tracer=tracer,
-            limits=limits_of(budget, cost_budget),
-            labels=labels_of(tags, tenant),
-            request_retries=request_retries,
-        )
+        call = _streamed("run_stream_events", user_prompt, deps, options)
         return EventStream(lambda send, on_scope: self._dispatcher.stream_events(call, send, on_scope))
 
     # --- what a run will cost ---
@@ -824,20 +709,31 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         return ChatStream(lambda send, on_scope: self._dispatcher.stream_chunks(call, send, on_scope))
 
 
+def _streamed(method: str, user_prompt: Prompt, deps: object, options: StreamOptions[Any]) -> AgentCall:
+    """The call of a method that streams. Raises `TypeError` for an option that it does not have."""
+    if unknown := options.keys() - StreamOptions.__annotations__.keys():
+        raise TypeError(f"FastroAgent.{method}() got an unexpected keyword argument {min(unknown)!r}")
+    given: dict[str, Any] = {**options}
+    message, budget, cost_budget = (given.pop(name, None) for name in ("message", "budget", "cost_budget"))
+    labels = labels_of(given.pop("tags", ()), given.pop("tenant", None))
+    return AgentCall(
+        prompt=user_prompt if message is None else _prompt(user_prompt, message),
+        deps=deps,
+        limits=limits_of(budget, cost_budget),
+        labels=labels,
+        **given,
+    )
+
+
 def _prompt(user_prompt: Prompt, message: Prompt) -> Prompt:
     if user_prompt is not None and message is not None:
         raise ConfigurationError("message", message, "nothing beside user_prompt, which is the same")
     return user_prompt if message is None else message
 
 
-def _first(given: T | None, configured: T | None, default: D) -> T | D:
-    if given is not None:
-        return given
-    return default if configured is None else configured
-
-
-def _over(given: Limits | None, configured: Limits | None) -> Limits | None:
-    return configured if given is None else given.over(configured)
+def _with_given(config: AgentConfig, **options: Any) -> AgentConfig:
+    """The settings with those that the constructor was given, which win. Raises `ConfigurationError`."""
+    return replace(config, **{option: value for option, value in options.items() if value is not None})
 
 
 def _refuse_beside_agent(**options: object) -> None:

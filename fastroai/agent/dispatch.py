@@ -14,7 +14,7 @@ from contextlib import (
 from dataclasses import dataclass, field
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypedDict, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from pydantic_ai import Agent, AgentCapability, AgentRunResultEvent, RunContext
 from pydantic_ai.agent import AbstractAgent, EventStreamHandler
@@ -26,8 +26,9 @@ from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import AgentDepsT
 
 from fastroai.agent.agent_run import AgentRun, agent_run_of
-from fastroai.agent.hooks import AfterDispatch, BeforeDispatch, Dispatch, call_hook
-from fastroai.agent.learned import Learned
+from fastroai.agent.config import AgentConfig
+from fastroai.agent.hooks import Dispatch, call_hook
+from fastroai.agent.learned import PastCalls
 from fastroai.agent.metering import Metered
 from fastroai.agent.models import loop_of
 from fastroai.agent.own_agent import OwnAgent
@@ -36,7 +37,7 @@ from fastroai.calls.call import AgentCall
 from fastroai.calls.response import ChatResponse, StreamChunk
 from fastroai.calls.stream import OnScope, ResponseEvent
 from fastroai.errors import BudgetExceeded, StoppedRun
-from fastroai.runtime import CircuitBreaker, Clock, ProviderLimits, Scope, Send, current_scope
+from fastroai.runtime import Clock, Scope, Send, current_scope
 from fastroai.runtime.flow import Flow, current_flow, read_by_this_task
 from fastroai.runtime.ledger import Account
 from fastroai.runtime.options import check_count, check_timeout
@@ -52,13 +53,10 @@ _threads: Final = WorkerThreads()
 ItemT = TypeVar("ItemT")
 
 
-class _Identity(TypedDict):
-    call: str
-    attempt: int
-
-
-class _Attempt(Generic[AgentDepsT, OutputDataT]):
+class Attempt(Generic[AgentDepsT, OutputDataT]):
     """One attempt at a call: `async with` opens the scope, span and clock around PydanticAI's run.
+
+    Inside, `attempt.respond(await attempt.ask())` is its response.
 
     It is not a generator, because each event of a run passes through every coroutine around it, and a
     generator would add one.
@@ -92,7 +90,7 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
             limits=dispatcher.limits if call.limits is None else call.limits.over(dispatcher.limits),
             deps=call.deps,
             tracer=call.tracer,
-            provider_limits=dispatcher.provider_limits,
+            provider_limits=dispatcher.config.provider_limits,
             labels=call.labels,
         )
         scope.reading = read_by_this_task()
@@ -109,14 +107,16 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
             step_id=scope.step_id,
         )
         retries = call.request_retries
+        name, number = dispatcher.identity(call, parent)
         self.run = scope.agent_run = AgentRun(
             dispatcher.meter,
             dispatcher.request_retries if retries is None else retries,
+            name,
+            number,
             retry_delay=call.request_retry_delay,
             retry=call.retry,
             classifiers=call.classifiers,
-            circuit_breaker=dispatcher.circuit_breaker,
-            **dispatcher.identity(call, parent),
+            circuit_breaker=dispatcher.config.circuit_breaker,
         )
         self.clock = Clock(dispatcher.timeout_of(call), f"agent {dispatcher.name!r}", of_attempt=True)
         self.trace_id = ""
@@ -133,8 +133,8 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
                 span = dispatcher.traced(scope.tracer, scope, self.dispatch)
                 self.trace_id = await span.__aenter__()
                 self._span = span
-            if dispatcher.on_before_dispatch is not None:
-                await call_hook(dispatcher.on_before_dispatch, self.dispatch)
+            if dispatcher.config.on_before_dispatch is not None:
+                await call_hook(dispatcher.config.on_before_dispatch, self.dispatch)
             count_agent_call(scope, self.run.call, self.run.attempt)
             if self.clock.seconds is not None:
                 await self.clock.__aenter__()
@@ -172,12 +172,12 @@ class _Attempt(Generic[AgentDepsT, OutputDataT]):
         await self.run.end_tasks()
         dispatcher, dispatch = self._dispatcher, self.dispatch
         if dispatch.response is not None:
-            dispatcher.learned.add(dispatch.response)
+            dispatcher.learned.learn(dispatch.response)
         elif dispatch.error is None:
             return  # a cancelled call has no outcome for a hook
-        if dispatcher.on_after_dispatch is not None:
+        if dispatcher.config.on_after_dispatch is not None:
             try:
-                await call_hook(dispatcher.on_after_dispatch, dispatch)
+                await call_hook(dispatcher.config.on_after_dispatch, dispatch)
             except Exception:
                 logger.exception(
                     "on_after_dispatch of agent %r failed; the call is not affected", dispatcher.name
@@ -269,25 +269,17 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
     meter_each_run: bool
     """Whether the agent does not have the meter yet, so that each run must bring it."""
     deferred_model: str | None
-    timeout: float | None
+    config: AgentConfig
     request_retries: int
     limits: Limits | None
-    on_before_dispatch: BeforeDispatch | None
-    on_after_dispatch: AfterDispatch | None
-    provider_limits: ProviderLimits | None = None
-    circuit_breaker: CircuitBreaker | None = None
-    learned: Learned = field(default_factory=Learned)
+    learned: PastCalls = field(default_factory=PastCalls)
     """What its answered calls were like."""
 
     async def run(self, call: AgentCall) -> ChatResponse[OutputDataT]:
         """One attempt, to its response."""
-        async with self.attempt(call) as attempt:
+        async with Attempt(self, call) as attempt:
             await self.load_model(call)
             return await attempt.respond(await attempt.ask())
-
-    def attempt(self, call: AgentCall) -> _Attempt[AgentDepsT, OutputDataT]:
-        """One attempt, for `async with`: inside, `attempt.respond(await attempt.ask())` is its response."""
-        return _Attempt(self, call)
 
     async def stream_chunks(
         self, call: AgentCall, send: Send[StreamChunk[OutputDataT]], on_scope: OnScope
@@ -295,7 +287,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         """A streamed attempt, chunk by chunk."""
         if call.before is not None:
             call = await call.before(call)
-        async with self.attempt(call) as attempt:
+        async with Attempt(self, call) as attempt:
             on_scope(attempt.scope)
             await self.load_model(call)
             async with self.agent.run_stream(
@@ -321,7 +313,7 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         on_scope: OnScope,
     ) -> None:
         """An attempt with PydanticAI's events, and its response as the last one."""
-        async with self.attempt(call) as attempt:
+        async with Attempt(self, call) as attempt:
             on_scope(attempt.scope)
             await self.load_model(call)
             result: AgentRunResult[OutputDataT] | None = None
@@ -337,17 +329,17 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             response = await attempt.respond(result)
         await send(ResponseEvent(response))
 
-    def identity(self, call: AgentCall, parent: Scope | None) -> _Identity:
-        """What tells this call from others in its run: who calls counts, else we do."""
+    def identity(self, call: AgentCall, parent: Scope | None) -> tuple[str, int]:
+        """What tells this call from others in its run, and its attempt: who calls counts, else we do."""
         if call.call is not None:
-            return {"call": call.call, "attempt": call.attempt}
+            return call.call, call.attempt
         if parent is None or log_of(parent) is None:
-            return {"call": "", "attempt": call.attempt}
+            return "", call.attempt
         outer = agent_run_of(parent)
         own = f"{self.name}#{parent.count_inside(self.name)}"
         if outer is None or not outer.call:
-            return {"call": own, "attempt": 1}
-        return {"call": f"{outer.call}/{own}", "attempt": outer.attempt}
+            return own, 1
+        return f"{outer.call}/{own}", outer.attempt
 
     def build_fallbacks(self, account: Account) -> None:
         """See now that the models can be built which budgets may step down to, not when they are needed."""
@@ -374,9 +366,10 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
         """Return the seconds that an attempt at a call may take."""
         if call.timeout is not None:
             return call.timeout
-        if self.timeout is None or call.default_timeout is None:
-            return self.timeout if call.default_timeout is None else call.default_timeout
-        return min(self.timeout, call.default_timeout)
+        own, default = self.config.timeout, call.default_timeout
+        if own is None or default is None:
+            return default if own is None else own
+        return min(own, default)
 
     def arguments(self, call: AgentCall) -> dict[str, Any]:
         """What every one of PydanticAI's run methods takes."""

@@ -4,21 +4,50 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from fastroai.records import exact_sum, ratio
 
 if TYPE_CHECKING:
     from fastroai.calls.response import ChatResponse
 
-CALLS_REMEMBERED: Final = 50
-"""Of each model that an agent asks."""
+REMEMBERED: Final = 50
+"""Calls, and requests under budgets, to each model that an agent asks."""
 MODELS_REMEMBERED: Final = 16
-REQUESTS_REMEMBERED: Final = 50
-"""Of each model, under budgets."""
+
+PastT = TypeVar("PastT")
+UsualT = TypeVar("UsualT")
+
+
+class Past(Generic[PastT, UsualT]):
+    """The last calls or requests of one agent, by model. Safe to use from several threads."""
+
+    def __init__(self, tell: Callable[[Collection[PastT]], UsualT]) -> None:
+        """`tell` says what some of them are usually like."""
+        self._tell = tell
+        self._past: dict[str, deque[PastT]] = {}
+        self._usual: dict[str, UsualT] = {}
+        self._lock = threading.Lock()
+
+    def add(self, model: str, one: PastT) -> None:
+        """Remember one."""
+        with self._lock:
+            if model not in self._past and len(self._past) >= MODELS_REMEMBERED:
+                oldest = next(iter(self._past))
+                del self._past[oldest]
+                self._usual.pop(oldest, None)
+            self._past.setdefault(model, deque(maxlen=REMEMBERED)).append(one)
+            self._usual.pop(model, None)
+
+    def usual(self, model: str) -> UsualT | None:
+        """What they are usually like; `None` if there was none."""
+        with self._lock:
+            if model not in self._usual and model in self._past:
+                self._usual[model] = self._tell(self._past[model])
+            return self._usual.get(model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +73,26 @@ class UsualCall:
     input_tokens: int
     output_tokens: int
 
+    @classmethod
+    def of(cls, calls: Collection[PastCall]) -> UsualCall:
+        """The mean of these."""
+        count = len(calls)
+        return cls(
+            calls=count,
+            cost_usd=ratio(exact_sum(call.cost_usd for call in calls), count),
+            requests=ratio(sum(call.requests for call in calls), count),
+            input_tokens=round(sum(call.input_tokens for call in calls) / count),
+            output_tokens=round(sum(call.output_tokens for call in calls) / count),
+        )
 
-@dataclass(slots=True)
-class Learned:
-    """The last calls of one agent, by the model that each asked first. Safe to use from several threads."""
 
-    _calls: dict[str, deque[PastCall]] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+class PastCalls(Past[PastCall, UsualCall]):
+    """The last calls of one agent, by the model that each asked first."""
 
-    def add(self, response: ChatResponse[Any]) -> None:
+    def __init__(self) -> None:
+        super().__init__(UsualCall.of)
+
+    def learn(self, response: ChatResponse[Any]) -> None:
         """Remember a call, if all of its cost is known."""
         records, usage = response.records, response.usage
         if not records or not usage.cost_complete:
@@ -69,27 +109,7 @@ class Learned:
             input_tokens=input_tokens,
             output_tokens=usage.output_tokens,
         )
-        with self._lock:
-            if model not in self._calls:
-                if len(self._calls) >= MODELS_REMEMBERED:
-                    del self._calls[next(iter(self._calls))]
-                self._calls[model] = deque(maxlen=CALLS_REMEMBERED)
-            self._calls[model].append(call)
-
-    def usual(self, model: str) -> UsualCall | None:
-        """What a call that asks this model is usually like; `None` if there was none."""
-        with self._lock:
-            calls = list(self._calls.get(model, ()))
-        if not calls:
-            return None
-        count = len(calls)
-        return UsualCall(
-            calls=count,
-            cost_usd=ratio(exact_sum(call.cost_usd for call in calls), count),
-            requests=ratio(sum(call.requests for call in calls), count),
-            input_tokens=round(sum(call.input_tokens for call in calls) / count),
-            output_tokens=round(sum(call.output_tokens for call in calls) / count),
-        )
+        self.add(model, call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,25 +156,8 @@ class UsualRequest:
         )
 
 
-@dataclass(slots=True)
-class PastRequests:
-    """The last requests of one agent under budgets, by model. Safe to use from several threads."""
+class PastRequests(Past[PastRequest, UsualRequest]):
+    """The last requests of one agent under budgets, by model."""
 
-    _requests: dict[str, deque[PastRequest]] = field(default_factory=dict)
-    _usual: dict[str, UsualRequest] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, model: str, request: PastRequest) -> None:
-        """Remember a request."""
-        with self._lock:
-            if model not in self._requests:
-                if len(self._requests) >= MODELS_REMEMBERED:
-                    oldest = next(iter(self._requests))
-                    del self._requests[oldest], self._usual[oldest]
-                self._requests[model] = deque(maxlen=REQUESTS_REMEMBERED)
-            self._requests[model].append(request)
-            self._usual[model] = UsualRequest.of(self._requests[model])
-
-    def usual(self, model: str) -> UsualRequest | None:
-        """What its requests are usually like; `None` if there was none."""
-        return self._usual.get(model)
+    def __init__(self) -> None:
+        super().__init__(UsualRequest.of)

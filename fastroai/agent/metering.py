@@ -727,14 +727,10 @@ class MeteredModel(OwnedModel):
         return RequestOnRecord.of(
             log,
             scope,
+            terms,
             call=call,
             attempt=1 if run is None else run.attempt,
-            model=f"{terms.provider}:{terms.model}",
-            messages=terms.messages,
-            settings=terms.settings,
-            parameters=terms.parameters,
             rejects=run is not None and run.meter is self.meter and run.rejects_answer,
-            asked_for=terms.asked_for,
         )
 
     def _replayed(self, known: KnownResponse, terms: Terms) -> ModelResponse:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_ai.exceptions import ModelConnectionError, ModelUnavailableError
-from pydantic_ai.messages import ModelMessage, ModelResponse
-from pydantic_ai.models import Model, ModelRequestParameters
-from pydantic_ai.settings import ModelSettings
+from pydantic_ai.messages import ModelResponse
 
 from fastroai.agent.input_tokens import input_tokens
+from fastroai.agent.request_terms import Terms
 from fastroai.errors import CircuitOpenError
 from fastroai.runtime import Scope, billing_of, is_transport_failure, retry_after
 from fastroai.runtime.circuit_breaker import Health, health_of
 from fastroai.runtime.permits import Permit, guards_of
 from fastroai.runtime.provider_limits import limits_for
 from fastroai.tracing import attributes
-from fastroai.usage import CostCalculator, prepare_bound
-from fastroai.usage.hosts import Host
 
 if TYPE_CHECKING:
     from fastroai.runtime import CircuitBreaker
@@ -47,84 +43,57 @@ class ModelCircuitOpenError(CircuitOpenError, ModelUnavailableError):
         return type(self), (self.model_name, *self.args)
 
 
-class RequestPermit:
+class RequestPermit(Permit):
     """The permit of one attempt at a request to a model."""
 
-    def __init__(
-        self, scope: Scope, breaker: CircuitBreaker | None, model: Model, calculator: CostCalculator
-    ) -> None:
-        """For a request that is made in `scope` by an agent with `breaker` and `calculator`."""
-        self.provider, self._model, self._scope = model.system, model, scope
-        self._calculator = calculator
-        self._permit = Permit(scope, self.provider, model.model_name)
-        self._limits = limits_for(self.provider, scope.provider_limits)
-        self._guards = guards_of(self.provider, self._limits, breaker, scope.name)
+    def __init__(self, scope: Scope, breaker: CircuitBreaker | None, terms: Terms) -> None:
+        """For a request that is made in `scope` by an agent with `breaker`."""
+        super().__init__(scope, terms.provider, terms.model)
+        self._terms = terms
+        self._limits = limits_for(terms.provider, scope.provider_limits)
+        self._guards = guards_of(terms.provider, self._limits, breaker, scope.name)
 
-    async def take(
-        self,
-        messages: list[ModelMessage],
-        settings: ModelSettings | None,
-        parameters: ModelRequestParameters,
-    ) -> None:
+    async def wait(self) -> None:
         """Wait until the request may go to its provider.
 
         Raises:
             CircuitOpenError: a circuit breaker lets no request through.
         """
         if any(limit.tokens_per_minute is not None for limit in self._limits):
-            await prepare_bound(self._calculator, self._model, messages, parameters)
-        expected = functools.partial(
-            _expected_tokens, self._calculator.host(self._model), self._model, messages, settings, parameters
-        )
+            await self._terms.prepare_bound()
+        expected = functools.partial(_expected_tokens, self._terms)
         try:
-            await self._permit.take(self._limits, self._guards, expected)
+            await self.take(self._limits, self._guards, expected)
         except CircuitOpenError as error:
-            raise ModelCircuitOpenError(self._model.model_name, *error.args) from None
+            raise ModelCircuitOpenError(self._model, *error.args) from None
 
-    def send(self) -> None:
-        """The request goes out now."""
-        self._permit.send()
-
-    def give_back(self) -> None:
-        """It is not sent."""
-        self._permit.give_back()
-
-    def answered(self) -> None:
-        """A stream is open."""
-        self._permit.answered()
-
-    def end(self, response: ModelResponse | None, error: BaseException | None) -> None:
+    def end_with(self, response: ModelResponse | None, error: BaseException | None) -> None:
         """It has ended: with a response whose usage is known, or not."""
         health: Health = "well"
         failure, tokens = "", None
         if error is not None:
-            health = health_of(error, self._model.model_name, attempt_ran_out=self._scope.attempt_ran_out)
+            health = health_of(error, self._model, attempt_ran_out=self._scope.attempt_ran_out)
             failure = attributes.error_summary(error)
             tokens = self._heed(error)
         if response is not None:
             tokens = response.usage.input_tokens + response.usage.output_tokens
         output_tokens = None if response is None else response.usage.output_tokens
-        self._permit.end(health, tokens, output_tokens, failure)
+        self.end(health, tokens, output_tokens, failure)
 
     def _heed(self, error: BaseException) -> int | None:
         """Do as the provider asked. Returns the tokens that it has counted, if that is known: none."""
         wait = retry_after(error) if is_transport_failure(error) else None
         if wait is not None:
-            self._permit.hold_back(wait)
+            self.hold_back(wait)
         if isinstance(error, ModelConnectionError) and billing_of(error) == "released":
-            self._permit.give_back_slots()
+            self.give_back_slots()
         return 0 if billing_of(error) == "released" else None
 
 
-def _expected_tokens(
-    host: Host,
-    model: Model,
-    messages: Sequence[ModelMessage],
-    settings: ModelSettings | None,
-    parameters: ModelRequestParameters,
-    usual_output: int | None,
-) -> int:
+def _expected_tokens(terms: Terms, usual_output: int | None) -> int:
     """Input as it is likely to count, and an answer like the last ones, or as long as is allowed."""
-    limit = (settings or {}).get("max_tokens") or (model.settings or {}).get("max_tokens")
+    model = terms.wrapped
+    limit = (terms.settings or {}).get("max_tokens") or (model.settings or {}).get("max_tokens")
     output = (limit or USUAL_OUTPUT) if usual_output is None else min(usual_output, limit or usual_output)
-    return input_tokens(host, messages, parameters).likely + output
+    host = terms.meter.calculator.host(model)
+    return input_tokens(host, terms.messages, terms.parameters).likely + output

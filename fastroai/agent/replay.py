@@ -34,6 +34,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
+from fastroai.agent.request_terms import Terms
 from fastroai.errors import RunCorrupt, ValueNotStorable
 from fastroai.records import RequestRecord
 from fastroai.runtime import Charge, FailureClass, RetriesUsed, Scope
@@ -86,29 +87,15 @@ class RequestOnRecord:
 
     @classmethod
     def of(
-        cls,
-        log: Log,
-        scope: Scope,
-        *,
-        call: str,
-        attempt: int,
-        model: str,
-        messages: Sequence[ModelMessage],
-        settings: ModelSettings | None,
-        parameters: ModelRequestParameters,
-        rejects: bool,
-        asked_for: str = "",
+        cls, log: Log, scope: Scope, terms: Terms, *, call: str, attempt: int, rejects: bool
     ) -> RequestOnRecord:
-        """Of the attempt number `attempt` at the agent call that is named `call`.
-
-        `asked_for` tells what it asks the model for, where that is not an answer.
-        """
-        asked = partial(_fingerprint, [*messages], settings, parameters, asked_for)
+        """Of the attempt number `attempt` at the agent call that is named `call`."""
+        asked = partial(_fingerprint, [*terms.messages], terms.settings, terms.parameters, terms.asked_for)
         request = RequestPlace(
             place=log.place(scope),
             call=call,
             attempt=attempt,
-            model=model,
+            model=f"{terms.provider}:{terms.model}",
             fingerprint="" if log.run is None else asked(),
             tools=current_tool_calls.get().names,
         )

@@ -37,7 +37,7 @@ from fastroai.usage import base_url_of
 from fastroai.usage.request_cost import UNKNOWN_COST, RequestCost
 
 
-@dataclass
+@dataclass(eq=False)
 class RequestAttempt:
     """One attempt at a request, from its admission to its end in the account."""
 
@@ -127,8 +127,8 @@ class RequestAttempt:
         """Wait for the provider, then for the budgets: no request holds money while it waits for a slot."""
         terms = self.terms
         while True:
-            permit = RequestPermit(self.scope, breaker, terms.wrapped, terms.meter.calculator)
-            await permit.take(terms.messages, terms.settings, terms.parameters)
+            permit = RequestPermit(self.scope, breaker, terms)
+            await permit.wait()
             try:
                 reservation = await admit(self.scope, terms)
             except BaseException:
@@ -152,7 +152,7 @@ class RequestAttempt:
         permit, self.permit = self.permit, None
         if permit is not None:
             measured = response is not None and self._is_measured(response)
-            permit.end(response if measured else None, error)
+            permit.end_with(response if measured else None, error)
 
     @property
     def may_go(self) -> bool:

@@ -20,6 +20,7 @@ from pydantic_ai.agent import EventStreamHandler
 from pydantic_ai.agent.abstract import AgentMetadata
 from pydantic_ai.messages import InstructionPart, ModelMessage
 from pydantic_ai.models import Model
+from pydantic_ai.output import OutputSpec
 from pydantic_ai.tools import AgentDepsT, DeferredToolResults
 from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import RunUsage
@@ -84,3 +85,9 @@ class RunOptions(CallOptions[DepsT], total=False):
     """Those of `run` and `run_sync`."""
 
     event_stream_handler: EventStreamHandler[DepsT] | None
+
+
+class StreamOptions(CallOptions[DepsT], total=False):
+    """Those of `run_stream` and `run_stream_events`, the output type included."""
+
+    output_type: OutputSpec[Any] | None

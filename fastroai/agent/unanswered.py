@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Final
 
 from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -39,44 +38,33 @@ def continued_job(messages: Sequence[ModelMessage]) -> str | None:
     return None
 
 
-@dataclass(slots=True, eq=False)
-class _Kept:
-    attempt: RequestAttempt
-    run: object
-
-    async def leave(self) -> None:
-        """Its run ends."""
-        await self.attempt.leave()
-
-
 class Unanswered:
     """Those of one meter."""
 
     def __init__(self) -> None:
-        self._of: dict[int, list[_Kept]] = {}
+        self._of: dict[int, list[RequestAttempt]] = {}
 
     def keep(self, attempt: RequestAttempt, run: object) -> None:
         """Keep an attempt for its run until it has ended, as it does with its scope at the latest."""
         if attempt.on_end is not None:
             return
-        kept = _Kept(attempt, run)
-        self._of.setdefault(id(run), []).append(kept)
-        attempt.scope.on_close(kept.leave)
-        attempt.on_end = functools.partial(self._forget, kept)
+        self._of.setdefault(id(run), []).append(attempt)
+        attempt.scope.on_close(attempt.leave)
+        attempt.on_end = functools.partial(self._forget, attempt, run)
 
     def find(self, run: object, job: str) -> RequestAttempt | None:
         """The attempt of a run for which its provider works on this job."""
-        return next((kept.attempt for kept in self._of.get(id(run), ()) if kept.attempt.job == job), None)
+        return next((attempt for attempt in self._of.get(id(run), ()) if attempt.job == job), None)
 
-    def _forget(self, kept: _Kept) -> None:
-        of_run = self._of[id(kept.run)]
-        of_run.remove(kept)
+    def _forget(self, attempt: RequestAttempt, run: object) -> None:
+        of_run = self._of[id(run)]
+        of_run.remove(attempt)
         if not of_run:
-            del self._of[id(kept.run)]
-        kept.attempt.scope.forget_closer(kept.leave)
-        kept.attempt.on_end = None
+            del self._of[id(run)]
+        attempt.scope.forget_closer(attempt.leave)
+        attempt.on_end = None
 
     async def leave(self, run: object) -> None:
         """A run ends, or gives up on what it waits for: charge what that can have cost."""
-        for kept in list(self._of.get(id(run), ())):
-            await kept.leave()
+        for attempt in list(self._of.get(id(run), ())):
+            await attempt.leave()

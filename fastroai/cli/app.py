@@ -48,16 +48,18 @@ def list_runs(
     store: Store,
     status: Annotated[
         str | None,
-        typer.Option(help="running, finished, waiting, failed, cancelled, interrupted or unreadable."),
+        typer.Option(help="running, finished, paused, failed, cancelled, interrupted or unreadable."),
     ] = None,
     pipeline: Annotated[str | None, typer.Option(help="Only runs of the pipeline with this name.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Only runs with this tag.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only runs of this tenant.")] = None,
     limit: Annotated[int, typer.Option(help="How many at most.")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first."""
     from fastroai.cli import reading
 
-    perform(reading.list_runs(store, status, pipeline, limit, as_json))
+    perform(reading.list_runs(store, status, pipeline, tag, tenant, limit, as_json))
 
 
 @runs.command()

@@ -17,6 +17,7 @@ from fastroai.errors import (
     RunFromOlderVersion,
     RunInProgress,
     RunNotFound,
+    RunStatusConflict,
     RunTakenOver,
     StoreUnavailable,
 )
@@ -25,11 +26,11 @@ OK: Final = 0
 FAILED: Final = 1
 """The run failed, or the runs differ."""
 USAGE: Final = 2
-"""The command, one of its options, or what an option names cannot be meant."""
+"""The command, an option, or the object that an option names is invalid."""
 NOT_FOUND: Final = 3
 REFUSED: Final = 4
-"""The run is in progress, exists already, or its pipeline has changed; the question takes no answer; or the
-user said no."""
+"""The run is in progress, exists already, has finished, or its pipeline has changed; the question takes no
+answer; or the user said no."""
 UNAVAILABLE: Final = 5
 """The store cannot be reached."""
 UNREADABLE: Final = 6
@@ -38,7 +39,10 @@ INTERRUPTED: Final = 130
 
 _CODES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], ...]] = (
     (RunNotFound, NOT_FOUND),
-    ((RunInProgress, RunExists, RunDefinitionChanged, RunTakenOver, QuestionClosed), REFUSED),
+    (
+        (RunInProgress, RunExists, RunStatusConflict, RunDefinitionChanged, RunTakenOver, QuestionClosed),
+        REFUSED,
+    ),
     (StoreUnavailable, UNAVAILABLE),
     ((RunCorrupt, RunFromNewerVersion, RunFromOlderVersion), UNREADABLE),
     ((ValueError, ImportError, TypeError), USAGE),

@@ -53,8 +53,8 @@ def _line(event: RunEvent) -> str | None:
 
 
 def _place(event: RunEvent, step_id: str) -> str:
-    """Names from the run inwards, without the command and the outermost pipeline."""
-    return "/".join([*event.path[2:], step_id])
+    """Names from the run inwards, without the outermost pipeline."""
+    return "/".join([*event.path[1:], step_id])
 
 
 def _error(error: BaseException) -> str:

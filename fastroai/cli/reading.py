@@ -14,11 +14,23 @@ from fastroai.cli.text import plain
 from fastroai.store.snapshot import RunState
 
 
-async def list_runs(store: str, status: str | None, pipeline: str | None, limit: int, as_json: bool) -> int:
+async def list_runs(
+    store: str,
+    status: str | None,
+    pipeline: str | None,
+    tag: str | None,
+    tenant: str | None,
+    limit: int,
+    as_json: bool,
+) -> int:
     """See `app`."""
     async with opened_history(store) as history:
         found = await history.list(
-            status=cast("RunState | None", status), pipeline=pipeline, limit=limit and limit + 1
+            status=cast("RunState | None", status),
+            pipeline=pipeline,
+            tag=tag,
+            tenant=tenant,
+            limit=limit and limit + 1,
         )
     shown = found[:limit]
     if as_json:

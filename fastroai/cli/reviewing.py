@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -15,6 +16,7 @@ from fastroai.cli.shapes import question_shape
 from fastroai.cli.targets import json_value
 from fastroai.cli.text import local, plain
 from fastroai.human import Inbox, send_message
+from fastroai.store.history import RunHistory
 from fastroai.store.open_questions import Question
 
 
@@ -89,10 +91,17 @@ async def send(run_id: str, name: str, value: str, store: str, as_json: bool) ->
     given = _json_or_text(value)
     async with opened_store(store) as opened:
         await send_message(run_id, name, given, store=opened)
+        ended = (await RunHistory(opened).trace(run_id)).ended
     if as_json:
         print_json({"run_id": run_id, "name": name, "value": given})
-    else:
-        print(plain(f"sent {name} to run {run_id}"))
+        return OK
+    print(plain(f"sent {name} to run {run_id}"))
+    awaited = [wait.name for wait in (() if ended is None else ended.waits) if wait.what == "message"]
+    if awaited and name not in awaited:
+        print(
+            plain(f"note: the run waits for {', '.join(map(repr, awaited))}, not for {name!r}"),
+            file=sys.stderr,
+        )
     return OK
 
 

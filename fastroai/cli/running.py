@@ -90,9 +90,9 @@ def _of_pipeline(inputs: str | None, answer: str | None, node: str | None) -> di
 
 
 def _of_graph(inputs: str | None, answer: str | None, node: str | None) -> dict[str, object]:
-    if inputs is not None:
-        raise ConfigurationError("--inputs", inputs, "nothing for a graph, which takes --answer")
-    options: dict[str, object] = {} if answer is None else {"input": json_value("--answer", answer)}
+    options: dict[str, object] = {"inputs": json_object("--inputs", inputs)}
+    if answer is not None:
+        options["input"] = json_value("--answer", answer)
     return options if node is None else {**options, "node": node}
 
 

@@ -27,6 +27,8 @@ def run_shape(run: RunSummary) -> dict[str, JsonValue]:
         "cost_usd": str(run.cost_usd),
         "error": run.error,
         "forked_from": run.forked_from,
+        "tags": list(run.tags),
+        "tenant": run.tenant,
         "owner": run.owner,
         "lease_until": _time(run.lease_until),
         "due_at": _time(run.due_at),

@@ -103,10 +103,12 @@ def run_lines(run: RunSummary, trace: RunTrace) -> Iterable[Text]:
     )
     if trace.version is not None:
         yield Text.assemble("version ", _text(trace.version))
-    spent = f", {trace.usage.request_count} requests, {cost(trace.usage)}" if trace.records else ""
+    requests = trace.usage.request_count
+    spent = f", {requests} request{'s'[requests == 1 :]}, {cost(trace.usage)}" if trace.records else ""
     yield Text(f"started {local(run.started_at)}, took {took(run.started_at, run.updated_at)}{spent}")
     for wait in () if trace.ended is None else trace.ended.waits:
-        yield _text(str(wait), "yellow")
+        question = f" to question {run.run_id}:{wait.id}" if wait.what == "question" else ""
+        yield _text(f"{wait}{question}", "yellow")
     if run.forked_from:
         yield Text.assemble("forked from ", _text(run.forked_from))
     if run.error:

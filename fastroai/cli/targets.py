@@ -49,7 +49,10 @@ def import_target(option: str, target: str) -> object:
 
 
 def _reason(error: Exception) -> str:
-    last = traceback.extract_tb(error.__traceback__)[-1]
+    frames = traceback.extract_tb(error.__traceback__)
+    here = os.getcwd()
+    own = [one for one in frames if one.filename.startswith(here) and "site-packages" not in one.filename]
+    last = (own or frames)[-1]
     where = (
         "" if last.filename.startswith("<frozen") else f" ({Path(last.filename).name}, line {last.lineno})"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias, TypeVar
 
 from fastroai.contracts.accepted import Accepts, check_accepts
@@ -51,7 +51,7 @@ class Contract:
         )
 
     Raises:
-        ConfigurationError: something that cannot be meant.
+        ConfigurationError: an invalid value.
     """
 
     accepts: Accepts | NotGiven = NOT_GIVEN
@@ -97,17 +97,11 @@ class Contract:
 
     def over(self, less_specific: Contract) -> Contract:
         """This contract, with what it does not say from another."""
-        return Contract(
-            accepts=_first(self.accepts, less_specific.accepts),
-            returns=_first(self.returns, less_specific.returns),
-            require=_first(self.require, less_specific.require),
-            ensure=_first(self.ensure, less_specific.ensure),
-            strict=_first(self.strict, less_specific.strict),
+        said = {one.name: getattr(self, one.name) for one in fields(self)}
+        return replace(
+            less_specific,
+            **{name: value for name, value in said.items() if not isinstance(value, NotGiven)},
         )
-
-
-def _first(own: Any, other: Any) -> Any:
-    return other if isinstance(own, NotGiven) else own
 
 
 def _as_checks(option: str, given: object) -> tuple[Check, ...]:

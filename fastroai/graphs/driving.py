@@ -18,21 +18,7 @@ from fastroai.graphs.work import decision_as_json, decision_from_json, stored_ed
 from fastroai.runs.driving import Outcome, Reported
 from fastroai.runs.machine import Decided, Unit, unit_of
 from fastroai.runs.storing import checked_output
-from fastroai.runtime.facts import (
-    AnswerGiven,
-    EdgesResolved,
-    PauseRequested,
-    QuestionAsked,
-    StepCancelled,
-    StepFact,
-    StepFailed,
-    StepFinished,
-    StepStarted,
-    StopRequested,
-    ValueWritten,
-    Wait,
-    question_id,
-)
+from fastroai.runtime import facts
 from fastroai.store.payloads import PayloadCodec, seal
 from fastroai.store.recorded import PartEntry, RecordedRun
 from fastroai.store.values import value_to_json
@@ -56,7 +42,7 @@ class DrivenGraph:
     def decisions(self) -> Sequence[Decided]:
         """See `Driven`."""
         return [
-            stored_edges(one) if self._codec is not None and isinstance(one, EdgesResolved) else one
+            stored_edges(one) if self._codec is not None and isinstance(one, facts.EdgesResolved) else one
             for one in self.replay.decisions
         ]
 
@@ -66,11 +52,11 @@ class DrivenGraph:
         return {unit_of(asked): asked.question for asked in self.replay.machine.questions.values()}
 
     @property
-    def waits(self) -> tuple[Wait, ...]:
+    def waits(self) -> tuple[facts.Wait, ...]:
         """See `Driven`."""
         return self.replay.machine.waits
 
-    def known_to(self, started: StepStarted) -> tuple[Mapping[str, object], Mapping[str, object]]:
+    def known_to(self, started: facts.StepStarted) -> tuple[Mapping[str, object], Mapping[str, object]]:
         """See `Driven`. A decision is given the output of the node after which it is made."""
         machine = self.replay.machine
         decided = machine.decided_after(started)
@@ -84,12 +70,12 @@ class DrivenGraph:
     def stored(self, fact: Reported) -> Sequence[PartEntry]:
         """See `Driven`."""
         match fact:
-            case AnswerGiven():
+            case facts.AnswerGiven():
                 asked = self.replay.machine.questions[Visit(fact.step_id, fact.visit)]
                 return (answer_to(self._setup, asked, fact.answer, codec=self._codec),)
-            case PauseRequested() | StopRequested():
+            case facts.PauseRequested() | facts.StopRequested():
                 return (fact,)
-            case StepFinished() | QuestionAsked() | StepFailed() | StepCancelled():
+            case facts.StepFinished() | facts.QuestionAsked() | facts.StepFailed() | facts.StepCancelled():
                 return self._stored_outcome(fact)
             case _:
                 assert_never(fact)
@@ -98,9 +84,9 @@ class DrivenGraph:
         fact.branch = self.replay.due[unit_of(fact)].branch
         written = self._written(fact)
         match fact:
-            case StepFinished() if self.replay.machine.decided_after(fact) is not None:
+            case facts.StepFinished() if self.replay.machine.decided_after(fact) is not None:
                 return (replace(fact, output=seal(self._decision(fact), self._codec)),)
-            case StepFinished():
+            case facts.StepFinished():
                 if fact.step_id in self._setup.plan.pauses:
                     raise ConfigurationError(
                         "fact", fact.kind, f"a QuestionAsked, because {fact.step_id!r} is a pause node"
@@ -108,36 +94,40 @@ class DrivenGraph:
                 output = checked_output(fact.step_id, fact.output, self._setup.declared.get(fact.step_id))
                 writes_of(self._setup.plan, fact.step_id, output, fact.written)
                 return (*written, replace(fact, output=self._value(fact, output), written={}))
-            case QuestionAsked():
+            case facts.QuestionAsked():
                 if fact.step_id not in self._setup.plan.pauses:
                     raise ConfigurationError(
                         "fact", fact.kind, f"a StepFinished, because {fact.step_id!r} is not a pause node"
                     )
                 question, schema = self._value(fact, fact.question), self._setup.answer_schema(fact.step_id)
                 asked = replace(
-                    fact, question=question, id=question_id(fact.place), answer_schema=schema, written={}
+                    fact,
+                    question=question,
+                    id=facts.question_id(fact.place),
+                    answer_schema=schema,
+                    written={},
                 )
                 return (*written, asked)
-            case StepFailed() | StepCancelled():
+            case facts.StepFailed() | facts.StepCancelled():
                 return (*written, replace(fact, written={}))
             case _:
                 assert_never(fact)
 
-    def _written(self, fact: Outcome) -> list[ValueWritten]:
+    def _written(self, fact: Outcome) -> list[facts.ValueWritten]:
         place = f"{fact.place}@{fact.attempt}"
         what = f"which node {fact.step_id!r} wrote,"
         return [
-            ValueWritten(
+            facts.ValueWritten(
                 place=place, key=key, value=seal(value_to_json(value, None, f"{key!r}, {what}"), self._codec)
             )
             for key, value in fact.written.items()
         ]
 
-    def _value(self, fact: StepFact, value: object) -> object:
+    def _value(self, fact: facts.StepFact, value: object) -> object:
         declared = self._setup.declared.get(fact.step_id)
         return seal(value_to_json(value, declared, f"the output of node {fact.step_id!r}"), self._codec)
 
-    def _decision(self, fact: StepFinished) -> JsonValue:
+    def _decision(self, fact: facts.StepFinished) -> JsonValue:
         """Return the decision that was reported: a target, or an object with `target` and `reasoning`."""
         given = {"target": fact.output} if isinstance(fact.output, str) else fact.output
         visit = self.replay.machine.decided_after(fact)

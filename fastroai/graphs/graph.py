@@ -471,7 +471,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
     async def _execute(self, request: RunRequest[DepsT]) -> GraphResult[OutputT]:
         return await self._execution.run(request)
 
-    def _heed(self, run_id: str, signal: Signal) -> bool:
+    def _heed(self, run_id: str | None, signal: Signal) -> bool:
         return self._execution.heed(run_id, signal)
 
     def _answered(

@@ -25,25 +25,7 @@ from fastroai.graphs.setup import GraphSetup
 from fastroai.runs.machine import Changed, Told, Unit, unit_of
 from fastroai.runs.units import BegunUnit
 from fastroai.runs.work import Kept
-from fastroai.runtime import RetriesUsed, Scope
-from fastroai.runtime.facts import (
-    AnyFact,
-    BranchTimedOut,
-    EdgeFacts,
-    EdgesResolved,
-    MessagesAdded,
-    Part,
-    QuestionAsked,
-    StepCancelled,
-    StepFact,
-    StepFailed,
-    StepFinished,
-    StepHalted,
-    StepSkipped,
-    StepStarted,
-    ValueWritten,
-    question_id,
-)
+from fastroai.runtime import RetriesUsed, Scope, facts
 from fastroai.steps import ConversationState
 from fastroai.steps.context import RunData
 from fastroai.steps.durability import failure_facts
@@ -65,7 +47,7 @@ class GraphWork:
         *,
         data: RunData,
         deps: Any,
-        part: Part,
+        part: facts.Part,
         log: Log,
     ) -> None:
         """`data` is the same for all visits."""
@@ -75,7 +57,7 @@ class GraphWork:
         self._codec = None if log.run is None else log.run.codec
         self._visits: dict[Unit, tuple[Branch, NodeVisit]] = {}
         """Visits that go on, and what their steps know."""
-        self._as_stored: dict[Unit, MessagesAdded | None] = {}
+        self._as_stored: dict[Unit, facts.MessagesAdded | None] = {}
         """What was said in visits that are about to be over, as it is stored."""
         self._times: BranchTimes | None = None
 
@@ -86,7 +68,9 @@ class GraphWork:
 
     # --- visits ---
 
-    def perform(self, started: StepStarted, scope: Scope, used: RetriesUsed) -> Coroutine[Any, Any, object]:
+    def perform(
+        self, started: facts.StepStarted, scope: Scope, used: RetriesUsed
+    ) -> Coroutine[Any, Any, object]:
         """Run the step of a node, or the decider after it."""
         setup, machine, node = self._setup, self._machine, started.step_id
         if node in machine.decisions:
@@ -123,7 +107,7 @@ class GraphWork:
             return await performed
 
     def _decide(
-        self, started: StepStarted, scope: Scope, used: RetriesUsed
+        self, started: facts.StepStarted, scope: Scope, used: RetriesUsed
     ) -> tuple[Coroutine[Any, Any, object], Branch]:
         """Have a model choose the way after a visit, in the branch of that visit."""
         setup, machine = self._setup, self._machine
@@ -142,22 +126,24 @@ class GraphWork:
         )
         return decided, branch
 
-    def _write(self, started: StepStarted, scope: Scope, key: str, value: object) -> object:
+    def _write(self, started: facts.StepStarted, scope: Scope, key: str, value: object) -> object:
         """Put a value on record that a node has written; the copy of it that is kept."""
         place = f"{started.place}@{scope.attempt}"
-        stored: AnyFact | None = None
+        stored: facts.AnyFact | None = None
         if self._log.run is not None:
             as_stored = value_to_json(value, None, f"{key!r}, which node {started.step_id!r} wrote,")
-            stored = ValueWritten(place=place, key=key, value=seal(as_stored, self._codec), part=self._part)
+            stored = facts.ValueWritten(
+                place=place, key=key, value=seal(as_stored, self._codec), part=self._part
+            )
         own = own_copy(value)
-        self._log.note(ValueWritten(place=place, key=key, value=own, part=self._part), stored)
+        self._log.note(facts.ValueWritten(place=place, key=key, value=own, part=self._part), stored)
         return own
 
     # --- what becomes of them ---
 
     def finished(
-        self, started: StepStarted, begun: BegunUnit, output: object
-    ) -> StepFinished | QuestionAsked:
+        self, started: facts.StepStarted, begun: BegunUnit, output: object
+    ) -> facts.StepFinished | facts.QuestionAsked:
         """What an output comes to: an answer, a question, a decision.
 
         Raises:
@@ -172,20 +158,20 @@ class GraphWork:
         if not isinstance(output, Choice):
             _, node_visit = self._visits[node, started.visit]
             if node in self._setup.plan.pauses:
-                return QuestionAsked(
+                return facts.QuestionAsked(
                     node,
                     output,
                     visit=started.visit,
                     branch=started.branch,
                     part=self._part,
-                    id=question_id(started.place),
+                    id=facts.question_id(started.place),
                     answer_schema=self._setup.answer_schema(node),
                     attempt=scope.attempt,
                     duration_ms=begun.duration_ms,
                     written=dict(node_visit.written),  # its output is a question; the answer is written
                 )
             written = writes_of(self._setup.plan, node, output, node_visit.written)
-        return StepFinished(
+        return facts.StepFinished(
             node,
             output,
             visit=started.visit,
@@ -198,20 +184,20 @@ class GraphWork:
             spent_in=scope,
         )
 
-    def settled(self, fact: StepFinished | QuestionAsked | StepFailed) -> None:
+    def settled(self, fact: facts.StepFinished | facts.QuestionAsked | facts.StepFailed) -> None:
         """What was said and written is part of the conversation from here on."""
         going_on = self._visits.pop((fact.step_id, fact.visit), None)
         if going_on is None:
             return  # a decision, or one that failed before it began
         branch, node_visit = going_on
-        error = fact.raised if isinstance(fact, StepFailed) else None
+        error = fact.raised if isinstance(fact, facts.StepFailed) else None
         phase = None if node_visit.talk_so_far is None else _phase(node_visit, fact.written, error)
         if phase is not None and (error is None or phase.compaction):
             said = self._said(fact, phase)
             self._log.note(said, self._as_stored.pop(branch.visit, None) or self._stored_messages(said))
         self._threads.add(branch, branch.visit, fact.written, error, phase)
 
-    def failed(self, started: StepStarted, begun: BegunUnit, fact: StepFailed) -> None:
+    def failed(self, started: facts.StepStarted, begun: BegunUnit, fact: facts.StepFailed) -> None:
         """What it wrote before is kept, and what was said, if that cannot be had again."""
         going_on = self._visits.get(unit_of(started))
         if going_on is not None:
@@ -219,15 +205,20 @@ class GraphWork:
         self.settled(fact)
 
     def cut_short(
-        self, started: StepStarted, begun: BegunUnit | None, fact: StepCancelled | StepHalted
+        self,
+        started: facts.StepStarted,
+        begun: BegunUnit | None,
+        fact: facts.StepCancelled | facts.StepHalted,
     ) -> None:
         """What it wrote before is kept."""
         going_on = self._visits.pop(unit_of(started), None)
         if going_on is not None:
             fact.written = dict(going_on[1].kept)
 
-    def _said(self, fact: StepFinished | QuestionAsked | StepFailed, phase: Phase) -> MessagesAdded:
-        return MessagesAdded(place=f"{fact.place}@{fact.attempt}", messages=phase, part=self._part)
+    def _said(
+        self, fact: facts.StepFinished | facts.QuestionAsked | facts.StepFailed, phase: Phase
+    ) -> facts.MessagesAdded:
+        return facts.MessagesAdded(place=f"{fact.place}@{fact.attempt}", messages=phase, part=self._part)
 
     # --- as a store has it ---
 
@@ -240,34 +231,34 @@ class GraphWork:
         if self._log.run is None:
             return None
         match fact:
-            case StepFinished(step_id=step_id) if step_id in self._machine.decisions:
+            case facts.StepFinished(step_id=step_id) if step_id in self._machine.decisions:
                 return replace(fact, output=seal(decision_as_json(fact.output), self._codec))
-            case StepFinished():
+            case facts.StepFinished():
                 stored = self._stored_value(fact, fact.output, "output")
                 self._store_messages(fact)
                 return replace(fact, output=stored)
-            case QuestionAsked():
+            case facts.QuestionAsked():
                 stored = self._stored_value(fact, fact.question, "question")
                 self._store_messages(fact)
                 return replace(fact, question=stored)
-            case EdgesResolved() if self._codec is not None:
+            case facts.EdgesResolved() if self._codec is not None:
                 return stored_edges(fact)
-            case StepStarted() | StepSkipped() | EdgesResolved():
+            case facts.StepStarted() | facts.StepSkipped() | facts.EdgesResolved():
                 return None
             case _:
                 assert_never(fact)
 
-    def _stored_value(self, fact: StepFact, value: object, what: str) -> JsonValue:
+    def _stored_value(self, fact: facts.StepFact, value: object, what: str) -> JsonValue:
         declared = self._setup.declared.get(fact.step_id)
         return seal(value_to_json(value, declared, f"the {what} of node {fact.step_id!r}"), self._codec)
 
-    def _store_messages(self, fact: StepFinished | QuestionAsked) -> None:
+    def _store_messages(self, fact: facts.StepFinished | facts.QuestionAsked) -> None:
         """What was said, before anything holds: it may be what cannot be stored."""
         phase = _phase(self._visits[unit_of(fact)][1], fact.written)
         if phase is not None:
             self._as_stored[unit_of(fact)] = self._stored_messages(self._said(fact, phase))
 
-    def _stored_messages(self, said: MessagesAdded) -> MessagesAdded | None:
+    def _stored_messages(self, said: facts.MessagesAdded) -> facts.MessagesAdded | None:
         if self._log.run is None:
             return None
         return replace(said, messages=seal(said.messages.to_json(), self._codec))
@@ -293,7 +284,7 @@ class GraphWork:
             if branch in ended and branch.state == "open":
                 error = TimeLimitExceeded(f"branch {identity!r}", seconds)
                 failure = failure_facts(error, "ambiguous")
-                tell(BranchTimedOut(branch=identity, failure=failure, raised=error))
+                tell(facts.BranchTimedOut(branch=identity, failure=failure, raised=error))
 
 
 def _phase(
@@ -304,10 +295,10 @@ def _phase(
     return talk.phase(written, error) if isinstance(talk, Talk) else None
 
 
-def stored_edges(resolved: EdgesResolved) -> EdgesResolved:
+def stored_edges(resolved: facts.EdgesResolved) -> facts.EdgesResolved:
     """What became of edges, as a store has it that a codec keeps values from."""
     edges = [
-        EdgeFacts(target=one.target, when=one.when, taken=one.taken, why=one.why_without_values)
+        facts.EdgeFacts(target=one.target, when=one.when, taken=one.taken, why=one.why_without_values)
         for one in resolved.edges
         if isinstance(one, EdgeOutcome)
     ]

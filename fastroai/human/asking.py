@@ -50,7 +50,7 @@ def check_deadline(called: str, timeout: float | None, on_timeout: object) -> No
     """Check how long something is waited for, which may well be more than an hour, and what follows.
 
     Raises:
-        ConfigurationError: one of them cannot be meant.
+        ConfigurationError: one of them is invalid.
     """
     check_seconds(f"timeout of {called}", timeout)
     if not isinstance(on_timeout, NotGiven) and timeout is None:

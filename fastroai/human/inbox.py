@@ -6,19 +6,19 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from fastroai.errors import RevisionConflict, RunConflict
+from fastroai.errors import RevisionConflict, RunConflict, RunNotFound
 from fastroai.human.answers import answer_to, last_answer, last_asked, split_ref, why_closed
-from fastroai.runtime.facts import WAITS, AnswerGiven, RunFinished, Wait
+from fastroai.runtime.facts import WAITS, AnswerGiven, Wait
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.entries import entry_to_store
 from fastroai.store.headers import check_run_id, log_key, read_header, read_log
 from fastroai.store.history import check_filters
 from fastroai.store.index import Find
-from fastroai.store.open_questions import Answer, Question, open_questions, positions_of
+from fastroai.store.open_questions import Answer, Question, open_questions, positions_of, questions_of_run
 from fastroai.store.payloads import PayloadCodec, check_codec
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore
-from fastroai.store.runs import append_own, change_header, first_due
+from fastroai.store.runs import append_own, change_header, first_due, foresee
 from fastroai.store.unsealing import seal_messages, unseal_entry, unseal_question
 
 _TRIES: Final = 10
@@ -51,6 +51,7 @@ class Inbox:
     async def list(
         self,
         *,
+        run_id: str | None = None,
         pipeline: str | None = None,
         tag: str | None = None,
         tenant: str | None = None,
@@ -63,19 +64,28 @@ class Inbox:
         whose header cannot be read is left out: `RunHistory.list` names it.
 
         Args:
+            run_id: Return only questions of this run; none if the store has no such run.
             pipeline: Return only questions of the pipeline or graph with this name.
             tag: Return only questions of runs with this tag.
             tenant: Return only questions of runs of this tenant.
             limit: Return at most this many questions.
 
         Raises:
-            ConfigurationError: a name is no text, or `limit` is no whole number, 1 or more.
+            ConfigurationError: a name is no text or no id, or `limit` is no whole number, 1 or more.
             RunCorrupt: the log of a run that waits cannot be read.
             RunStoreUnavailable: the store could not be read.
         """
         check_filters(pipeline, tag, tenant, limit)
         find = Find(pipeline=pipeline, tag=tag, tenant=tenant, asks=True)
-        return await open_questions(self._store, find, self._codec, limit)
+        if run_id is None:
+            return await open_questions(self._store, find, self._codec, limit)
+        check_run_id(run_id)
+        try:
+            found = await read_header(self._store, run_id)
+        except RunNotFound:
+            return ()
+        matches = find.matches(found.header)
+        return (await questions_of_run(self._store, found, self._codec))[:limit] if matches else ()
 
     async def get(self, question_id: str) -> Question:
         """Return a question, open or not: with its answer, or with the reason why it takes none.
@@ -141,17 +151,19 @@ class Inbox:
                 rationale=rationale,
             )
             stored = [entry_to_store(seal_messages(given, self._codec))]
+            is_due = recorded.ended is None or recorded.ended.reason_code in WAITS
             with suppress(RevisionConflict):
+                if is_due and found.header.owner is None:
+                    await foresee(self._store, found)
                 await append_own(self._store, log_key(found.header), stored, len(entries))
-                return await self._leave(run_id, given, recorded.ended)
+                return await self._leave(run_id, given, is_due=is_due)
         raise RunConflict(run_id, len(entries))
 
-    async def _leave(self, run_id: str, given: AnswerGiven, paused: RunFinished | None) -> bool:
+    async def _leave(self, run_id: str, given: AnswerGiven, *, is_due: bool) -> bool:
         """Remove a question from the header of its run, unless a process has the run by now.
 
-        The run is due from now on, unless it is `paused` for something else.
+        The run `is_due` from now on, unless it is paused for something else.
         """
-        is_due = paused is None or paused.reason_code in WAITS
         for _ in range(_TRIES):
             found = await read_header(self._store, run_id)
             header = found.header

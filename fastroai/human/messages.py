@@ -20,7 +20,7 @@ from fastroai.store.mailbox import post
 from fastroai.store.open_questions import asked_at
 from fastroai.store.payloads import PayloadCodec, check_codec, seal
 from fastroai.store.run_store import RunStore
-from fastroai.store.runs import change_header, first_due
+from fastroai.store.runs import change_header, first_due, foresee
 
 _TRIES: Final = 10
 _LONGEST_NAME: Final = 200
@@ -66,10 +66,26 @@ async def send_message(
         given: JsonValue = to_jsonable_python(value, inf_nan_mode="constants")
     except ValueError as error:
         raise MessageRejected(run_id, name, f"it has no form in JSON: {error}") from error
-    header = (await read_header(opened, run_id)).header
-    await _check(opened, header, name, given)
+    header = await _announced(opened, run_id, name, given)
     await post(opened, header, name, seal(given, codec))
     await _tell(opened, header, name)
+
+
+async def _announced(store: RunStore, run_id: str, name: str, value: JsonValue) -> RunHeader:
+    """Return the header of the run, which is due soon if it waits for the message."""
+    for _ in range(_TRIES):
+        found = await read_header(store, run_id)
+        await _check(store, found.header, name, value)
+        if not _waits_for(found.header, name):
+            break
+        with suppress(RevisionConflict):
+            await foresee(store, found)
+            break
+    return found.header
+
+
+def _waits_for(header: RunHeader, name: str) -> bool:
+    return name in (known for _, known in header.receives)
 
 
 async def _check(store: RunStore, header: RunHeader, name: str, value: JsonValue) -> None:
@@ -101,7 +117,7 @@ async def _tell(store: RunStore, sent_to: RunHeader, name: str) -> None:
             await store.delete(mail_key(sent_to))
             raise
         header = found.header
-        if name not in (known for _, known in header.receives):
+        if not _waits_for(header, name):
             return
         due = replace(header, due_at=first_due(header.due_at, found.now))
         if due == header:

@@ -22,7 +22,7 @@ from fastroai.errors import (
 )
 from fastroai.pipelines import Pipeline, PipelineResult
 from fastroai.records import NOT_GIVEN, NotGiven
-from fastroai.runtime import FailureClass, FailureContext, current_scope
+from fastroai.runtime import FailureClass, FailureContext, current_scope, run_blocking
 from fastroai.runtime.failures import may_retry
 from fastroai.runtime.scope import RUNS, current_tool_calls
 from fastroai.steps import BaseStep, ConversationState, PipelineConfig, StepConfig, StepContext
@@ -103,7 +103,7 @@ def as_node(
 
     Raises:
         MissingExtraError: langgraph is not installed (the extra `langgraph`).
-        ConfigurationError: an option that cannot be meant.
+        ConfigurationError: an invalid option.
     """
     _check_installed("as_node")
     from langchain_core.runnables import RunnableLambda
@@ -155,13 +155,7 @@ class _Node(Generic[DepsT]):
 
     def run_sync(self, state: object) -> NodeUpdate:
         """Run it in `invoke`, which has a thread for each node where several run at once."""
-        inputs, deps, run_id = self._inputs(state), self._deps(), _run_id()
-        with _unwrapped_signals(), _visit():
-            try:
-                result = self.pipeline.execute_sync(inputs, deps, run_id=run_id)
-            except RunExists:
-                result = self.pipeline.resume_sync(str(run_id), deps=deps)
-            return self._update(result)
+        return run_blocking(lambda: self.run(state), called="graph.invoke", instead="graph.ainvoke")
 
     def _inputs(self, state: object) -> dict[str, object]:
         values = _fields_of(state)

@@ -15,28 +15,7 @@ from typing import assert_never
 
 from fastroai.pipelines.plan import Plan
 from fastroai.runs.machine import Cancel, Decision, Told, why_paused
-from fastroai.runtime.facts import (
-    NOWHERE,
-    AnswerGiven,
-    BranchTimedOut,
-    FailureFacts,
-    Part,
-    PauseRequested,
-    QuestionAsked,
-    ReasonCode,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    RunStatus,
-    StepCancelled,
-    StepFailed,
-    StepFinished,
-    StepHalted,
-    StepSkipped,
-    StepStarted,
-    StopRequested,
-    Wait,
-)
+from fastroai.runtime import facts
 
 
 class PipelineMachine:
@@ -48,7 +27,7 @@ class PipelineMachine:
         *,
         exempt: Collection[str] = (),
         max_concurrency: int | None = None,
-        part: Part = NOWHERE,
+        part: facts.Part = facts.NOWHERE,
     ) -> None:
         """`part` is that of its facts."""
         self.plan, self.exempt, self.part = plan, exempt, part
@@ -66,12 +45,12 @@ class PipelineMachine:
             if not missing
         )
         """What waits for a place: the step, why it is due, and the step that it needed last."""
-        self.running: dict[str, StepStarted] = {}
+        self.running: dict[str, facts.StepStarted] = {}
         """What has started and is not over, first started first."""
-        self.halted: dict[str, tuple[Wait, ...]] = {}
+        self.halted: dict[str, tuple[facts.Wait, ...]] = {}
         """What has halted, first halted first, and what it waits for; nothing where the run inside was
         paused."""
-        self._stop: RunFinished | None = None
+        self._stop: facts.RunFinished | None = None
         """How the run ends, where it ends before its time."""
         self._failed = self._pausing = self._finished = False
 
@@ -105,25 +84,25 @@ class PipelineMachine:
         decisions: list[Decision] = []
         self._decisions = decisions
         match fact:
-            case StepFinished():
+            case facts.StepFinished():
                 self._on_success(fact.step_id, fact.conversation != "incomplete")
-            case StepFailed():
+            case facts.StepFailed():
                 self._leave(fact.step_id, False)
                 self._on_failure(fact)
-            case StepCancelled():
+            case facts.StepCancelled():
                 self._leave(fact.step_id, False)
-            case StepHalted():
+            case facts.StepHalted():
                 self.halted[fact.step_id] = fact.waits
                 self._leave(fact.step_id, False)
-            case RunStarted():
+            case facts.RunStarted():
                 pass  # what needs no other step is ready from the beginning
-            case RunResumed():
+            case facts.RunResumed():
                 self._begin_again()
-            case PauseRequested():
+            case facts.PauseRequested():
                 self._pausing = True
-            case StopRequested():
+            case facts.StopRequested():
                 self._end("cancelled", "cancelled", fact.reason)
-            case QuestionAsked() | AnswerGiven() | BranchTimedOut():
+            case facts.QuestionAsked() | facts.AnswerGiven() | facts.BranchTimedOut():
                 raise TypeError(
                     f"a pipeline has no {type(fact).__name__}: only graphs are told of such facts"
                 )
@@ -159,7 +138,7 @@ class PipelineMachine:
             if not missing[after]:
                 self._ready.append((after, f"{step_id!r} was the last that it needed", step_id))
 
-    def _on_failure(self, fact: StepFailed) -> None:
+    def _on_failure(self, fact: facts.StepFailed) -> None:
         """A budget around the run stops it, whatever the step's configuration says of its own failures."""
         if self._failed:
             return
@@ -170,7 +149,7 @@ class PipelineMachine:
                 None,
             )  # also after an early stop, whose running steps would finish
             failed = "" if outer else fact.step_id
-            code: ReasonCode = "budget_exceeded" if outer else "step_failed"
+            code: facts.ReasonCode = "budget_exceeded" if outer else "step_failed"
             self._end(
                 "failed",
                 code,
@@ -190,7 +169,7 @@ class PipelineMachine:
 
     def _skip(self, step_id: str, cause: str) -> None:
         self.over[step_id] = False
-        self._decisions.append(StepSkipped(step_id, cause, part=self.part))
+        self._decisions.append(facts.StepSkipped(step_id, cause, part=self.part))
 
     # --- steps start ---
 
@@ -200,21 +179,21 @@ class PipelineMachine:
         ready, running, limit = self._ready, self.running, self._max_concurrency
         while ready and (limit is None or len(running) < limit):
             step_id, cause, _ = ready.popleft()
-            running[step_id] = started = StepStarted(step_id, cause, part=self.part)
+            running[step_id] = started = facts.StepStarted(step_id, cause, part=self.part)
             self._decisions.append(started)
 
     # --- the end ---
 
     def _ending(
         self,
-        status: RunStatus,
-        code: ReasonCode,
+        status: facts.RunStatus,
+        code: facts.ReasonCode,
         reason: str,
         step_id: str = "",
-        failure: FailureFacts | None = None,
+        failure: facts.FailureFacts | None = None,
         raised: BaseException | None = None,
-    ) -> RunFinished:
-        return RunFinished(
+    ) -> facts.RunFinished:
+        return facts.RunFinished(
             status=status,
             reason=reason,
             reason_code=code,
@@ -226,11 +205,11 @@ class PipelineMachine:
 
     def _end(
         self,
-        status: RunStatus,
-        code: ReasonCode,
+        status: facts.RunStatus,
+        code: facts.ReasonCode,
         reason: str,
         step_id: str = "",
-        failure: FailureFacts | None = None,
+        failure: facts.FailureFacts | None = None,
         raised: BaseException | None = None,
         *,
         is_for_budget: bool = False,
@@ -272,6 +251,6 @@ class PipelineMachine:
         return tuple(dict.fromkeys((*self.halted, *due)))
 
     @property
-    def waits(self) -> tuple[Wait, ...]:
+    def waits(self) -> tuple[facts.Wait, ...]:
         """What the steps wait for that have halted."""
         return tuple(wait for waits in self.halted.values() for wait in waits)

@@ -97,7 +97,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
 
         Raises:
             PipelineValidationError: it cannot run; with every problem at once.
-            ConfigurationError: an option that cannot be meant.
+            ConfigurationError: an invalid option.
         """
         if not isinstance(name, str) or not name:
             raise ConfigurationError("name", name, "a non-empty string")
@@ -274,7 +274,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
             calculator=CostCalculator(),
         )
 
-    def _heed(self, run_id: str, signal: Signal) -> bool:
+    def _heed(self, run_id: str | None, signal: Signal) -> bool:
         return self._execution.heed(run_id, signal)
 
     async def _execute(self, request: RunRequest[DepsT]) -> PipelineResult[OutputT]:

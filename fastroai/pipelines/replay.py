@@ -12,26 +12,7 @@ from fastroai.pipelines.setup import PipelineSetup
 from fastroai.places import attempt_around, quoted, step_name
 from fastroai.runs.machine import Changed
 from fastroai.runs.replay import Replay, divergence_of, other_run, retold
-from fastroai.runtime.facts import (
-    AnswerGiven,
-    BranchTimedOut,
-    EdgesResolved,
-    MessagesAdded,
-    Part,
-    PauseRequested,
-    QuestionAsked,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    StepCancelled,
-    StepFailed,
-    StepFinished,
-    StepHalted,
-    StepSkipped,
-    StepStarted,
-    StopRequested,
-    ValueWritten,
-)
+from fastroai.runtime import facts
 from fastroai.steps.durability import stored_output
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.recorded import PartEntry, RecordedRun, Stretch
@@ -43,28 +24,28 @@ class PipelineReplay(Replay):
 
     machine: PipelineMachine
 
-    def __init__(self, setup: PipelineSetup, part: Part) -> None:
-        self.finished: dict[str, StepFinished] = {}
+    def __init__(self, setup: PipelineSetup, part: facts.Part) -> None:
+        self.finished: dict[str, facts.StepFinished] = {}
         """What has finished, by step id."""
-        super().__init__(setup.machine(part), RunStarted(part=part))
+        super().__init__(setup.machine(part), facts.RunStarted(part=part))
 
     def read(self, position: int, entry: PartEntry) -> None:
         """See `Replay`. Whoever needs an output reads it from the record."""
         match entry:
-            case StepFinished() | StepFailed() | StepCancelled() | StepHalted():
+            case facts.StepFinished() | facts.StepFailed() | facts.StepCancelled() | facts.StepHalted():
                 if entry.step_id in self.machine.plan.dependencies:  # which may have changed, by force
-                    if isinstance(entry, StepFinished):
+                    if isinstance(entry, facts.StepFinished):
                         self.finished[entry.step_id] = entry
                     self.over(entry, entry)
-            case PauseRequested() | StopRequested():
+            case facts.PauseRequested() | facts.StopRequested():
                 self.tell(entry)
-            case StepStarted() | StepSkipped() | RunFinished():
+            case facts.StepStarted() | facts.StepSkipped() | facts.RunFinished():
                 pass  # decided here, too
-            case QuestionAsked() | AnswerGiven():
+            case facts.QuestionAsked() | facts.AnswerGiven():
                 pass  # the step asks anew when the run is resumed, and finds the answer
-            case BranchTimedOut() | EdgesResolved():
+            case facts.BranchTimedOut() | facts.EdgesResolved():
                 pass  # of a graph: the place may have been that of one, which was replaced by force
-            case ValueWritten() | MessagesAdded():
+            case facts.ValueWritten() | facts.MessagesAdded():
                 pass
             case _:
                 assert_never(entry)
@@ -73,7 +54,7 @@ class PipelineReplay(Replay):
         """See `Replay`."""
         self.due.clear()
         self.decided.clear()
-        self.tell(RunResumed(part=self.machine.part))
+        self.tell(facts.RunResumed(part=self.machine.part))
         return ()
 
     def follow(self, change: Changed) -> None:
@@ -97,7 +78,7 @@ class PipelineReplay(Replay):
         }
 
 
-def replayed(setup: PipelineSetup, recorded: RecordedRun, part: Part) -> PipelineReplay:
+def replayed(setup: PipelineSetup, recorded: RecordedRun, part: facts.Part) -> PipelineReplay:
     """Return a pipeline of a run as the log has it."""
     return retold(partial(PipelineReplay, setup, part), recorded, part.place)
 
@@ -155,7 +136,9 @@ def _pipelines_of(
     """
     around: dict[str, dict[str, None]] = {}
     for entry in trace.entries:
-        if isinstance(entry, StepStarted | StepSkipped | StepFinished) and (place := entry.part.place):
+        if isinstance(entry, facts.StepStarted | facts.StepSkipped | facts.StepFinished) and (
+            place := entry.part.place
+        ):
             outer = (attempt_around(entry.place) or "").rpartition("/")[0]
             around.setdefault(outer, {})[place] = None
     waiting = [("", [orchestration])]

@@ -134,7 +134,7 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
     def _keeper(self, store: RunStore) -> RunKeeper:
         return self._front.keeper(store)
 
-    def _heed(self, run_id: str, signal: Signal) -> bool:
+    def _heed(self, run_id: str | None, signal: Signal) -> bool:
         return self._front.heed(run_id, signal)
 
     async def run_variant(
@@ -373,8 +373,8 @@ class _Front(Pipeline[DepsT, InputT, OutputT]):
         """Return how runs of the router get on record."""
         return self._keeper(store)
 
-    def heed(self, run_id: str, signal: Signal) -> bool:
-        """Do what is asked of a run of this process. Return whether there is such a run."""
+    def heed(self, run_id: str | None, signal: Signal) -> bool:
+        """Do what is asked of a run of this process, or of all. Return whether there is such a run."""
         return self._heed(run_id, signal)
 
 

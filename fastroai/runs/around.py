@@ -66,23 +66,30 @@ async def ended_on_record(log: Log, began: float) -> AsyncGenerator[None]:
         else:
             # Shielded, because a cancelled anyio scope interrupts every await, again and again.
             with anyio.CancelScope(shield=True):
-                await _end(log.run, log.scope, ended, error)
+                await _end(log.run, log, ended, error)
         raise
     else:
         ended = log.finished or RunFinished(status="finished", reason_code="completed", part=log.scope.part)
         if log.run is None:
             log.end(ended)
+        elif log.is_let_go and ended.reason_code == "pause_requested":
+            await log.run.let_go(log.scope.spent())
         else:
             await log.run.end(ended, log.scope.spent())
 
 
-async def _end(run: DurableRun, scope: Scope, ended: RunFinished, error: BaseException) -> None:
-    """Put a failure on record, unless the journal itself failed, or there is no time for it."""
+async def _end(run: DurableRun, log: Log, ended: RunFinished, error: BaseException) -> None:
+    """Put a failure on record, unless the journal itself failed, or there is no time for it.
+
+    A run that its process was asked to let go of is not cancelled, whoever cancels its task then.
+    """
     if run.journal.failure is not None or not isinstance(error, Exception | asyncio.CancelledError):
         await run.release()
         return
     try:
-        await asyncio.wait_for(run.end(ended, scope.spent()), LAST_WORDS)
+        is_let_go = log.is_let_go and ended.status == "cancelled"
+        end = run.let_go(log.scope.spent()) if is_let_go else run.end(ended, log.scope.spent())
+        await asyncio.wait_for(end, LAST_WORDS)
     except (FastroAIError, TimeoutError) as failure:
         logger.warning(
             "run %r: the end of the run could not be written to the store: %s", run.run_id, failure

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, Never, overload
 from typing_extensions import Unpack
 
 from fastroai.contracts.accepted import Accepted
-from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunNotFound
+from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunNotFound, RunStatusConflict
 from fastroai.human.answers import answers_to
 from fastroai.human.messages import send_message
 from fastroai.runs.inputs import check_mapping, checked_inputs
@@ -46,6 +46,8 @@ from fastroai.runs.stream import RunStream
 from fastroai.runs.turns import NOT_AT_ALL, OnBusy, Turn, WhenBusy, check_existing
 from fastroai.runs.waking import Waking
 from fastroai.runtime import blocking
+from fastroai.runtime.budget_scopes import OnEvent
+from fastroai.runtime.events import harmless
 from fastroai.runtime.labels import labels_of
 from fastroai.runtime.options import check_seconds
 from fastroai.steps import PipelineConfig
@@ -85,8 +87,8 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         """Return how its runs get on record."""
 
     @abstractmethod
-    def _heed(self, run_id: str, signal: Signal) -> bool:
-        """Do what is asked of a run of this process. Return whether there is such a run."""
+    def _heed(self, run_id: str | None, signal: Signal) -> bool:
+        """Do what is asked of a run of this process, or of all. Return whether there is such a run."""
 
     # --- new runs ---
 
@@ -325,6 +327,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         store: object = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
+        on_event: OnEvent | None = None,
     ) -> Mapping[str, ResultT | Exception]:
         """Resume the runs whose processes died, which have the status `interrupted`, and no other run.
 
@@ -340,11 +343,13 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             store: The store that has the runs; by default that of the config.
             tracer: As in `execute`.
             context: As in `execute`; all runs share it.
+            on_event: Told of all events of the runs, text included; `event.run_id` says of which run. It may
+                be async.
 
         Returns:
             By run id, the result, or the exception that `resume` raised or `deps_for` did.
         """
-        return await self._waking("interrupted", deps_for, store, tracer, context).once()
+        return await self._waking("interrupted", deps_for, store, tracer, context, on_event).once()
 
     @overload
     async def wake(
@@ -361,6 +366,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         store: object = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
+        on_event: OnEvent | None = None,
     ) -> Mapping[str, ResultT | Exception]:
         """Resume the paused runs that can go on, and no other run.
 
@@ -373,11 +379,12 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             store: As in `recover`.
             tracer: As in `recover`.
             context: As in `recover`.
+            on_event: As in `recover`.
 
         Returns:
             By run id, the result, or the exception that `resume` raised or `deps_for` did.
         """
-        return await self._waking("due", deps_for, store, tracer, context).once()
+        return await self._waking("due", deps_for, store, tracer, context, on_event).once()
 
     @overload
     async def wake_every(
@@ -399,6 +406,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         store: object = None,
         tracer: Tracer | None = None,
         context: MutableMapping[str, Any] | None = None,
+        on_event: OnEvent | None = None,
     ) -> Never:
         """Look every so many seconds for runs that can go on, and resume them as `wake` does. Never returns.
 
@@ -414,9 +422,10 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             store: As in `recover`.
             tracer: As in `recover`.
             context: As in `recover`.
+            on_event: As in `recover`.
         """
         check_seconds("seconds", seconds, zero=True)
-        await self._waking("due", deps_for, store, tracer, context).every(seconds)
+        await self._waking("due", deps_for, store, tracer, context, on_event).every(seconds)
 
     # --- messages ---
 
@@ -463,9 +472,32 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
         Raises:
             RunNotFound: nobody runs it here, and the store, if there is one, has no such run.
-            ConfigurationError: it is not running.
+            RunStatusConflict: no process is running it.
         """
         await self._signal(run_id, "pause", store)
+
+    async def interrupt(self, run_id: str | None = None, *, store: object = None) -> None:
+        """Have the process of a run let go of it, so that `recover` goes on with it in another process.
+
+            await pipeline.interrupt()  # all its runs in this process, before that ends
+
+        The run finishes its current steps, as with `pause`, and halts. Its status on record is `interrupted`.
+        If its task is cancelled before that, the steps are cut off, and the run is `interrupted` as well, not
+        `cancelled`. The caller of `execute` gets a result whose status is `paused`. A run without a store is
+        paused or cancelled: there is no record with which another process could go on.
+
+        Args:
+            run_id: The run; by default, all runs of this pipeline, graph or router in this process.
+            store: As in `pause`.
+
+        Raises:
+            RunNotFound: nobody runs it here, and the store, if there is one, has no such run.
+            RunStatusConflict: no process is running it.
+        """
+        if run_id is None:
+            self._heed(None, "interrupt")
+        else:
+            await self._signal(run_id, "interrupt", store)
 
     async def cancel(self, run_id: str, *, store: object = None) -> None:
         """Stop a run at once; its result has `status="cancelled"` and all partial work.
@@ -475,7 +507,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
         Raises:
             RunNotFound: nobody runs it here, and the store, if there is one, has no such run.
-            ConfigurationError: it has finished, or was cancelled before.
+            RunStatusConflict: it has finished, or was cancelled before.
         """
         await self._signal(run_id, "cancel", store)
 
@@ -488,6 +520,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         store: object,
         tracer: Tracer | None,
         context: MutableMapping[str, Any] | None,
+        on_event: OnEvent | None,
     ) -> Waking[DepsT, ResultT]:
         keeper, history = self._keeper(needed_store(store, self.config.store)), self._history(store)
         interrupted = partial(history.list, status="interrupted", pipeline=self.name)
@@ -499,6 +532,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
             deps_for=deps_for,
             tracer=tracer,
             context=context,
+            listener=None if on_event is None else harmless(on_event, "on_event"),
         )
 
     async def _begin(
@@ -549,7 +583,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
         async def interrupt() -> None:
             if not self._heed(run_id, "cancel"):
-                with suppress(ConfigurationError, RunNotFound):  # it has ended meanwhile
+                with suppress(RunStatusConflict, RunNotFound):  # it has ended meanwhile
                     await signal_elsewhere(keeper.store, run_id, "cancel")
 
         async with Turn(keeper.store, run_id, busy, interrupt) as turn:

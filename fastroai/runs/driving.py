@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import time
@@ -37,6 +37,7 @@ from fastroai.runtime.facts import (
     StopRequested,
     Wait,
 )
+from fastroai.runtime.labels import labels_of
 from fastroai.steps.durability import failure_facts
 from fastroai.store.entries import RunHeader, entry_to_store
 from fastroai.store.headers import FoundHeader, check_run_id, log_key, read_header
@@ -144,11 +145,19 @@ class DrivenRuns:
         return f"DrivenRuns({self._keeper.definition['name']!r}, {self._keeper.store!r})"
 
     async def begin(
-        self, inputs: Mapping[str, Any] | None = None, *, run_id: str | None = None
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        tags: Collection[str] = (),
+        tenant: str | None = None,
     ) -> DrivenState:
         """Put a new run on record, with the first steps that are due.
 
+        `tags` and `tenant` are names by which the run is found, as in `execute`.
+
         Raises:
+            ConfigurationError: a tag or the tenant is no name.
             RunExists: the store has a run of this id.
             ContractViolation: the inputs are not what the pipeline or graph accepts.
             ValueNotStorable: an input cannot be stored.
@@ -162,7 +171,8 @@ class DrivenRuns:
         opened = keeper.opened(run_id, given)
         retold = self._retold(RecordedRun(run_id, [opened]))
         decided = _as_facts(retold.decisions, opened.part)
-        header, _ = await new_header(keeper.store, opened)
+        labels = labels_of(tags, tenant)
+        header, _ = await new_header(keeper.store, opened, tags=labels.tags, tenant=labels.tenant)
         await begin_record(keeper.store, header, [opened, *decided])
         return _state(run_id, 1 + len(decided), retold, decided)
 

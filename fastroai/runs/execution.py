@@ -78,12 +78,12 @@ class LiveRun:
                 return
         _heed(self._runner, signal)
 
-    def begin(self, runner: Runner) -> None:
+    def begin(self, runner: Runner, log: Log) -> None:
         """It can heed signals from here on, and those that have come."""
         with self._lock:
             self._runner = runner
         for signal in self._early:
-            _heed(runner, signal)
+            log.heed(signal)
 
     def end(self) -> None:
         """Forget the runner, which results need not keep in memory."""
@@ -116,9 +116,10 @@ class Execution:
 
     # --- from outside ---
 
-    def heed(self, run_id: str, signal: Signal) -> bool:
-        """Do what is asked of a run of this process; whether there is such a run."""
-        live = tuple(self._live.get(run_id, ()))
+    def heed(self, run_id: str | None, signal: Signal) -> bool:
+        """Do what is asked of a run of this process, or of all; whether there is such a run."""
+        ids = tuple(self._live) if run_id is None else (run_id,)
+        live = [run for one in ids for run in self._live.get(one, ())]
         outermost = {log_of(run.scope) or run for run in live}
         for one in outermost:
             one.heed(signal)
@@ -193,7 +194,7 @@ class Execution:
     ) -> RunFinished:
         """Carry a run out, tell listeners of its start and its end, and say how it ended."""
         scope = run.scope
-        run.live.begin(runner)
+        run.live.begin(runner, run.log)
         if scope.listener is not None:
             await scope.emit(run.started)
         try:
@@ -263,7 +264,7 @@ def _listen(stack: AsyncExitStack, live: LiveRun, log: Log, *, is_step: bool) ->
 
 
 def _heed(runner: Runner, signal: Signal) -> None:
-    runner.heed(PauseRequested() if signal == "pause" else StopRequested(reason="cancel was requested"))
+    runner.heed(StopRequested(reason="cancel was requested") if signal == "cancel" else PauseRequested())
 
 
 def _of_run(finish: RunFinished, scope: Scope) -> BaseException | None:

@@ -28,8 +28,8 @@ def check_step(option: str, step_id: str, definition: JsonValue) -> None:
     """Refuse an id that no step or node has. Raises `ConfigurationError`."""
     if step_id not in (known := steps_in(definition)):
         kind, step = ("graph", "node") if kind_of(definition) == "graph" else ("pipeline", "step")
-        hint = nearest_hint(str(step_id), known)
-        raise ConfigurationError(option, step_id, f"the id of a {step} of this {kind}.{hint}")
+        expected = f"the id of a {step} of this {kind}: {', '.join(map(repr, known))}."
+        raise ConfigurationError(option, step_id, f"{expected}{nearest_hint(str(step_id), known)}")
 
 
 # --- pipelines: the outputs of steps that need nothing new ---
@@ -78,8 +78,9 @@ def _place(recorded: RecordedRun, definition: JsonValue, at: str) -> str:
     places = {without_attempts(place): place for place in started}
     place = places.get(without_attempts(at))
     if place is None:
-        hint = nearest_hint(at, places)
-        raise ConfigurationError("at", at, f"the place of a step to which the run has come.{hint}")
+        known = [name for name, one in places.items() if kind_of(definition_at(definition, one)) != "graph"]
+        expected = f"the place of a step to which the run has come: {', '.join(map(repr, known)) or 'none'}."
+        raise ConfigurationError("at", at, f"{expected}{nearest_hint(at, known)}")
     return place
 
 

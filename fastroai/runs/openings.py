@@ -17,6 +17,7 @@ from fastroai.errors import (
     RunExists,
     RunInProgress,
     RunNotFound,
+    RunStatusConflict,
     ValueNotStorable,
 )
 from fastroai.places import quoted
@@ -34,7 +35,7 @@ from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.steps import ConversationState
 from fastroai.steps.durability import stored_output, stored_value
 from fastroai.store.adapter import adapt_run_store
-from fastroai.store.definitions import kind_of, version_of
+from fastroai.store.definitions import kind_of, pause_nodes_in, version_of
 from fastroai.store.entries import RunHeader, located
 from fastroai.store.headers import (
     FoundHeader,
@@ -147,7 +148,7 @@ class RunKeeper:
         Raises:
             RunExists: it is to be returned, and has not finished.
             RunInProgress: a process has it.
-            ConfigurationError: it has finished, with other inputs. Or as `take_up`.
+            RunStatusConflict: it has finished, with other inputs. Or as `take_up`.
         """
         try:
             found = await read_header(self.store, run_id)
@@ -188,7 +189,7 @@ class RunKeeper:
         run_id = found.header.run_id
         has_finished = recorded.ended is not None and recorded.ended.status == "finished"
         if inputs and has_finished and not force:
-            raise ConfigurationError("inputs", inputs, f"none: run {run_id!r} has finished. Fork it")
+            raise RunStatusConflict(run_id, "finished", "one that goes on with these inputs. Fork it")
         if not force:  # of a run that has finished, nothing is left to be reached
             self.check_definition(recorded, None if has_finished else recorded.entries)
         is_new = recorded.definition != self.definition
@@ -317,6 +318,12 @@ class RunKeeper:
         for name, output in outputs.items():
             step_id = unit_named(name, self.definition)[0] if is_graph else name
             check_step("outputs", step_id, self.definition)
+            if is_graph and step_id in pause_nodes_in(self.definition):
+                expected = (
+                    f"a node that asks nothing; the output of {step_id!r} is an answer, so fork with "
+                    f"at={name!r}, and answer the new run: resume(..., input=...)"
+                )
+                raise ConfigurationError("outputs", name, expected)
             declared = self.output_types.get(step_id)
             value = checked_output(step_id, output, declared)
             self.check_output(step_id, value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastroai.errors import ConfigurationError
+from fastroai.errors import RunStatusConflict
 from fastroai.records import Usage
 from fastroai.runs.openings import RunKeeper
 from fastroai.runtime.facts import RunFinished
@@ -16,18 +16,20 @@ async def signal_elsewhere(store: RunStore, run_id: str, signal: Signal) -> bool
 
     Raises:
         RunNotFound: the store has no such run.
-        ConfigurationError: the run has ended, so that nothing can be asked of it.
+        RunStatusConflict: it has a status in which this cannot be asked of it.
     """
     found = await read_header(store, run_id)
     header = found.header
     if is_running(header, found.now):
         await send_signal(store, header, signal)
         return True
-    if signal == "pause" or header.status in ("finished", "cancelled"):
-        is_driven = header.owner is None
-        nobody = "driven from outside: report PauseRequested()" if is_driven else "interrupted"
-        status = nobody if header.status == "running" else header.status
-        raise ConfigurationError("run_id", run_id, f"a run that a process is running; it is {status}")
+    if signal != "cancel":
+        expected = "a run that a process is running"
+        if header.status == "running" and header.owner is None:
+            expected += "; this one is driven from outside: report PauseRequested()"
+        raise RunStatusConflict(run_id, "interrupted" if found.is_interrupted else header.status, expected)
+    if header.status in ("finished", "cancelled"):
+        raise RunStatusConflict(run_id, header.status, "a run that goes on, or can be resumed")
     return False
 
 

@@ -85,7 +85,8 @@ class Replay(ABC):
 
     def tell(self, fact: Told) -> None:
         """Let the machine take in what happened, and note what it decides."""
-        self.finish = None
+        if self.finish is not None and self.finish.status == "paused":  # any other end is the last
+            self.finish = None
         for decision in self.machine.handle(fact):
             match decision:
                 case StepStarted():

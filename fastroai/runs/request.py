@@ -81,7 +81,7 @@ class RunRequest(Generic[DepsT]):
         around it has one, which it shares.
 
         Raises:
-            ConfigurationError: inputs or an id that cannot be meant, or a store that is none.
+            ConfigurationError: invalid inputs, an invalid id, or a store that is none.
         """
         check_mapping(self.inputs)
         if self.run_id is not None:

@@ -14,6 +14,7 @@ from typing_extensions import TypedDict, TypeVar, Unpack
 from fastroai.runs.openings import OnExisting
 from fastroai.runs.turns import OnBusy
 from fastroai.runtime import blocking
+from fastroai.runtime.budget_scopes import OnEvent
 from fastroai.store.history import RunSummary
 from fastroai.tracing import Tracer
 
@@ -76,6 +77,7 @@ class WakeOptions(TypedDict, total=False):
     store: object
     tracer: Tracer | None
     context: MutableMapping[str, Any] | None
+    on_event: OnEvent | None
 
 
 class Opens(Protocol[DepsT, InputT, ResultT]):

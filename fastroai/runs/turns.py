@@ -57,7 +57,7 @@ NOT_AT_ALL: Final = WhenBusy("reject", 0.0)
 
 
 def check_existing(on_existing: OnExisting, busy: WhenBusy, run_id: str | None) -> None:
-    """Refuse what cannot be meant together. Raises `ConfigurationError`."""
+    """Refuse options that contradict each other. Raises `ConfigurationError`."""
     if on_existing not in get_args(OnExisting):
         expected = f"one of {', '.join(map(repr, get_args(OnExisting)))}"
         raise ConfigurationError("on_existing", on_existing, expected)

@@ -15,6 +15,7 @@ from fastroai.errors import RunInProgress, RunNotFound, RunStoreUnavailable
 from fastroai.runs.openings import RunKeeper
 from fastroai.runs.request import RunRequest
 from fastroai.runs.signatures import DepsFor
+from fastroai.runtime import Listener
 from fastroai.store.headers import FoundHeader
 from fastroai.store.history import RunSummary
 from fastroai.tracing import Tracer
@@ -40,6 +41,7 @@ class Waking(Generic[DepsT, ResultT]):
     deps_for: DepsFor[DepsT] | None
     tracer: Tracer | None
     context: MutableMapping[str, Any] | None
+    listener: Listener | None
 
     async def once(self) -> Mapping[str, ResultT | Exception]:
         """Take up the runs that there are now, and return what they come to."""
@@ -67,10 +69,11 @@ class Waking(Generic[DepsT, ResultT]):
                 for run_id in [run_id for run_id, task in going.items() if task.done()]:
                     del going[run_id]
                     outcome = outcomes.pop(run_id, None)
-                    text = str(outcome) if isinstance(outcome, Exception) else ""
-                    if text and told.get(run_id) != text:  # not the same again and again
+                    if not isinstance(outcome, Exception):
+                        told.pop(run_id, None)
+                    elif told.get(run_id) != (text := str(outcome)):  # not the same again and again
+                        told[run_id] = text
                         logger.warning("run %r has not gone on: %s", run_id, text)
-                    told[run_id] = text
 
     async def _go_on(
         self, run: RunSummary, places: asyncio.Semaphore, outcomes: dict[str, ResultT | Exception]
@@ -82,7 +85,7 @@ class Waking(Generic[DepsT, ResultT]):
                     return
                 deps = None if self.deps_for is None else self.deps_for(run)
                 given: DepsT | None = await deps if inspect.isawaitable(deps) else deps
-                request = RunRequest(None, given, self.tracer, self.context)
+                request = RunRequest(None, given, self.tracer, self.context, self.listener)
                 outcomes[run.run_id] = await self.execute(request.opened_by(opening))
             except (RunInProgress, RunNotFound) as error:
                 if error.run_id != run.run_id:  # else another process was first, or deleted it

@@ -7,7 +7,6 @@ and `charge_unmeasured` of its reservation.
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
@@ -17,7 +16,7 @@ from dataclasses import replace
 from decimal import Decimal
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, Self, TypeAlias, TypeVar, overload
 
 from fastroai.errors import (
     BudgetExceeded,
@@ -46,7 +45,10 @@ if TYPE_CHECKING:
 
 
 class RequestTerms(Protocol):
-    """What admission wants to know of a request; properties, so that nothing is computed in vain."""
+    """What admission wants to know of a request; properties, so that nothing is computed in vain.
+
+    The defaults are those of something that is no request, and is taken as it is or not at all.
+    """
 
     @property
     def model(self) -> str:
@@ -61,17 +63,17 @@ class RequestTerms(Protocol):
     @property
     def is_local(self) -> bool:
         """Whether it is a model for tests, which sends nothing anywhere."""
-        ...
+        return False
 
     @property
     def streamed(self) -> bool:
         """Whether the answer goes to a consumer who may leave it lying."""
-        ...
+        return False
 
     @property
     def is_request(self) -> bool:
         """Whether it is a request to a model, which budgets of requests count."""
-        ...
+        return False
 
     @property
     def priced(self) -> bool:
@@ -86,25 +88,25 @@ class RequestTerms(Protocol):
     @property
     def is_flexible(self) -> bool:
         """Whether it may do with a shorter answer than it asks for, so that others find something too."""
-        ...
+        return False
 
     @property
     def expected_usd(self) -> Decimal | None:
         """US dollars that it is expected to cost; `None` if nothing but its bound is known."""
-        ...
+        return None
 
     @property
     def expected_tokens(self) -> int | None:
         """Tokens that it is expected to use; `None` if nothing but its bound is known."""
-        ...
+        return None
 
     async def prepare_bound(self) -> None:
         """Do beforehand what takes time in `bound`."""
-        ...
+        return None
 
     async def prepare_expectation(self) -> None:
         """Do beforehand what takes time in what is expected."""
-        ...
+        return None
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
         """The same request with the longest answer that so much pays for; `None` if there is none."""
@@ -112,19 +114,19 @@ class RequestTerms(Protocol):
 
     def sharing(self, *, usd: Decimal | None, tokens: int | None) -> Self:
         """The same with as long an answer as so much pays for, or more where that is of no use."""
-        ...
+        return self
 
     def shortened(self, output_tokens: int) -> Self:
         """The same with an answer of at most so many tokens, as far as its length can be limited."""
-        ...
+        return self
 
     def counted_again(self) -> Self:
         """The same with a lower bound, if answers that came meanwhile give one; else itself."""
-        ...
+        return self
 
     def stepped_down(self, fallback: ModelFallback) -> Self:
         """The same request to another model."""
-        ...
+        return self
 
 
 logger = logging.getLogger("fastroai.runtime")
@@ -137,6 +139,9 @@ MOST_NAMED: Final = 3
 """Requests in flight that are named then."""
 _LEAST_USD: Final = Decimal("1e-18")
 _NOTHING: Final = Amounts()
+
+Warned: TypeAlias = list[tuple[Account, float]]
+"""Accounts with the shares to warn of that they have reached."""
 
 TermsT = TypeVar("TermsT", bound=RequestTerms)
 
@@ -201,10 +206,13 @@ class Reservation(Generic[TermsT]):
 
     async def _reserve_shared(self, outer: tuple[Hold, ...]) -> bool:
         """Reserve from inside of requests that hold `outer`; false if a lease has ended meanwhile."""
-        for ceiling in self.scope.ceilings:
+        ceilings = self.scope.ceilings
+        for ceiling in ceilings:
             _check(self.terms, ceiling.limit, counts_money=True, counts_tokens=False)
-            shared = SharedReservation(ceiling, self._hold)
-            self.shared.append(shared)
+        self.shared = [SharedReservation(ceiling, self._hold) for ceiling in ceilings]
+        if self.terms.is_flexible:
+            await _let_others_come(lambda: sum(shared.arrivals for shared in self.shared))
+        for shared in self.shared:
             await self._acquire(shared, outer)
         for shared in self.shared:
             if not await shared.mark_sent():
@@ -212,38 +220,13 @@ class Reservation(Generic[TermsT]):
         return True
 
     async def _acquire(self, shared: SharedReservation, outer: tuple[Hold, ...]) -> None:
+        asking = _AtLimit(self.scope, shared, self.terms)
         with _sharing_inside(self.scope, outer), self.scope.in_line():
             async with shared.turn(inside=bool(outer)):
-                while True:
-                    balance = await shared.acquire(
-                        _usd_to_reserve(self.terms), functools.partial(self._tell_of_waiting, shared)
-                    )
-                    if balance is None:
-                        return
-                    refusal = shared.refusal(self.scope, balance)
-                    refusal.stopped = _asked(self.terms)
-                    refusal.why = self.terms.bound.why
-                    lowered = self.terms.lowered(usd=shared.left_of(balance), tokens=None)
-                    if lowered is None:
-                        raise refusal
-                    self.short_of = shared
-                    self._lower(lowered, refusal)
-
-    async def _tell_of_waiting(
-        self, shared: SharedReservation, balance: SpendBalance, holders: Collection[str]
-    ) -> None:
-        limit_usd = shared.limit.usd
-        needs, limit, left = map(format_cost, (shared.claim.amount_usd, limit_usd, shared.left_of(balance)))
-        waiting = BudgetWaiting(
-            part=self.scope.part,
-            scope_path=self.scope.root.path,
-            waits_for=f"{needs} of spend limit {shared.claim.account.key!r} of {limit}, of which {left} is "
-            "neither spent nor reserved",
-            held_by=tuple(f"process {holder}" for holder in sorted(holders)[:MOST_NAMED]),
-            advice="set max_tokens for the agent, or raise the spend limit",
-        )
-        logger.warning("a request waits for %s", waiting)
-        await self.scope.emit(waiting)
+                await asking.take()
+        if asking.short is not None:
+            self.short_of = shared
+            self._lower(asking.terms, asking.short)
 
     # --- while it is in flight ---
 
@@ -356,7 +339,7 @@ class Reservation(Generic[TermsT]):
         self._open = False
         scope, hold = self.scope, self._hold
         changed: list[Claim] = []
-        warned: list[Account] = []
+        warned: Warned = []
         with scope.lock:
             charge = None if record is None else Charge(record, self.written_off, scope)
             scope.end_in_flight(self, charge)
@@ -386,17 +369,24 @@ class Reservation(Generic[TermsT]):
             balance = await result_of(ending)
             if balance is not None and self.short is not None and shared is self.short_of:
                 self.short.committed = usd_to_microcents(balance.spent_usd)
-            if balance is not None and shared.crosses_warning(balance):
-                self.scope.note(
-                    BudgetWarning(
-                        part=self.scope.part,
-                        scope_path=self.scope.path,
-                        share=ratio(balance.spent_usd, shared.limit.usd),
-                        limit_usd=shared.limit.usd,
-                        key=shared.claim.account.key,
-                    )
-                )
+            if balance is not None:
+                self._note_warnings(shared, balance)
         await self.scope.tell()
+
+    def _note_warnings(self, shared: SharedReservation, balance: SpendBalance) -> None:
+        limit, account = shared.limit, shared.claim.account
+        for reached in shared.new_warnings(balance):
+            self.scope.note(
+                BudgetWarning(
+                    part=self.scope.part,
+                    scope_path=self.scope.path,
+                    share=ratio(balance.spent_usd, limit.usd),
+                    threshold=reached,
+                    limit_usd=limit.usd,
+                    key=account.key,
+                    window=account.window,
+                )
+            )
 
 
 class _Inside:
@@ -564,6 +554,66 @@ def step_down_if_due(scope: Scope, terms: TermsT) -> TermsT:
     return terms
 
 
+class _AtLimit(Generic[TermsT]):
+    """One request that asks one spend limit."""
+
+    def __init__(self, scope: Scope, shared: SharedReservation, terms: TermsT) -> None:
+        self.terms = terms
+        self.short: BudgetExceeded | None = None
+        self._scope, self._shared, self._whole = scope, shared, terms
+
+    async def take(self) -> None:
+        """Wait for enough room. Raises `SpendLimitExceeded` if there will be none."""
+        fitting = self._fit if self._whole.is_flexible else None
+        while True:
+            balance = await self._shared.acquire(_usd_to_reserve(self.terms), fitting, self._tell_of_waiting)
+            if balance is None:
+                return
+            self.short, fitting = self._refusal(balance), None
+            lowered = self._whole.lowered(usd=self._shared.left_of(balance), tokens=None)
+            if lowered is None:
+                raise self.short
+            self.terms = lowered
+
+    def _fit(self, balance: SpendBalance) -> Decimal:
+        """US dollars that it asks for with such a balance."""
+        self.terms = self._whole.sharing(usd=self._shared.offer(balance), tokens=None)
+        self.short = None if self.terms is self._whole else self._refusal(balance)
+        return _usd_to_reserve(self.terms)
+
+    def _refusal(self, balance: SpendBalance) -> BudgetExceeded:
+        refusal = self._shared.refusal(self._scope, balance, _usd_to_reserve(self._whole))
+        refusal.stopped = _asked(self._whole)
+        refusal.why = self._whole.bound.why
+        return refusal
+
+    async def _tell_of_waiting(self, balance: SpendBalance, holders: Collection[str]) -> None:
+        claim, limit_usd = self._shared.claim, self._shared.limit.usd
+        amounts = claim.amount_usd, limit_usd, self._shared.left_of(balance)
+        needs, limit, left = map(format_cost, amounts)
+        waiting = BudgetWaiting(
+            part=self._scope.part,
+            scope_path=self._scope.root.path,
+            waits_for=f"{needs} of spend limit {claim.account.key!r} of {limit}, of which {left} is "
+            "neither spent nor reserved",
+            held_by=tuple(f"process {holder}" for holder in sorted(holders)[:MOST_NAMED]),
+            advice="set max_tokens for the agent, or raise the spend limit",
+        )
+        logger.warning("a request waits for %s", waiting)
+        await self._scope.emit(waiting)
+
+
+async def _let_others_come(arrivals: Callable[[], int]) -> None:
+    """Go on when nobody has come for a few turns of the event loop: tasks begin one after the other."""
+    quiet = -1  # all count from the turn after the last one came, and ask in order
+    for _ in range(MOST_TURNS):
+        before = arrivals()
+        await asyncio.sleep(0)
+        quiet = quiet + 1 if arrivals() == before else 0
+        if quiet == QUIET_TURNS:
+            return
+
+
 class _InLine(Generic[TermsT]):
     """One request in the line before the budgets of its run."""
 
@@ -608,7 +658,7 @@ class _InLine(Generic[TermsT]):
         if any(account.goes_by_expectations for account in self._claim.accounts):
             await self._whole.prepare_expectation()
         if self._whole.is_flexible:
-            await self._let_others_come()
+            await _let_others_come(lambda: self._ledger.arrivals)
         accounts = tuple(account for account in self._claim.accounts if not account.closed)
         for account in accounts:
             if (longest := account.budget.max_tokens_per_request) is not None:
@@ -617,16 +667,6 @@ class _InLine(Generic[TermsT]):
         with self.scope.lock:
             changed = self._ledger.ask(self._claim, _amounts(self._whole, accounts), self._fitting)
         wake(changed)
-
-    async def _let_others_come(self) -> None:
-        """Go on when nobody has come for a few turns of the event loop: tasks begin one after the other."""
-        quiet = -1  # all count from the turn after the last one came, and ask in order
-        for _ in range(MOST_TURNS):
-            before = self._ledger.arrivals
-            await asyncio.sleep(0)
-            quiet = quiet + 1 if self._ledger.arrivals == before else 0
-            if quiet == QUIET_TURNS:
-                return
 
     @property
     def _fitting(self) -> Callable[[Room], Amounts] | None:
@@ -677,7 +717,7 @@ class _InLine(Generic[TermsT]):
             for each in self.scope.root.in_flight
             if isinstance(each, Reservation) and each.hold is not None and account in each.hold.accounts
         ]
-        held.sort(key=lambda each: each[0], reverse=True)
+        held.sort(key=lambda each: getattr(each[0], measure), reverse=True)
         asked = account.reserved_for(self._claim.amounts)
         needs, limit, left = (_worded(measure, each) for each in (asked, account.budget, account.room))
         return BudgetWaiting(
@@ -765,18 +805,27 @@ def _sharing_inside(scope: Scope, outer: Iterable[Hold]) -> Iterator[None]:
                 hold.shared_dependents -= 1
 
 
-def _to_warn_of(scope: Scope, accounts: Iterable[Account]) -> list[Account]:
-    return [] if scope.listener is None else [account for account in accounts if account.crosses_warning()]
+def _to_warn_of(scope: Scope, accounts: Iterable[Account]) -> Warned:
+    if scope.listener is None:
+        return []
+    return [(account, reached) for account in accounts for reached in account.new_warnings()]
 
 
-def _note(scope: Scope, record: RequestRecord, warned: Iterable[Account]) -> None:
+def _note(scope: Scope, record: RequestRecord, warned: Warned) -> None:
     if scope.listener is None:
         return
     part = scope.part
     scope.note(SpendRecorded(part=part, record=record, scope_path=scope.path))
-    for account in warned:
-        share, limit_usd = account.share, account.budget.usd
-        scope.note(BudgetWarning(part=part, scope_path=account.path, share=share, limit_usd=limit_usd))
+    for account, reached in warned:
+        scope.note(
+            BudgetWarning(
+                part=part,
+                scope_path=account.path,
+                share=account.share,
+                threshold=reached,
+                limit_usd=account.budget.usd,
+            )
+        )
 
 
 def _amounts(terms: RequestTerms, accounts: tuple[Account, ...]) -> Amounts:

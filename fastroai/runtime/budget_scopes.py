@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import RequestRecord, Usage, usd_to_microcents
-from fastroai.runtime.events import Listener
+from fastroai.runtime.events import harmless
 from fastroai.runtime.facts import RunEvent
 from fastroai.runtime.labels import labels_of
 from fastroai.runtime.ledger import Account, Room
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
     from fastroai.usage import BudgetLike
 
 OnEvent = Callable[[RunEvent], Awaitable[None] | None]
-
-logger = logging.getLogger("fastroai.runtime")
 
 _NO_LIMIT: Final = Room(None, None, None)
 
@@ -187,7 +183,7 @@ def budget_scope(
         ConfigurationError: a budget, a tag or a tenant that is none.
     """
     parent = current_scope()
-    listener = None if on_event is None else _listener(on_event)
+    listener = None if on_event is None else harmless(on_event, "on_event")
     scope = Scope(
         "budget",
         name,
@@ -200,15 +196,3 @@ def budget_scope(
     )
     scope.count_for_itself()
     return BudgetScope(scope)
-
-
-def _listener(on_event: OnEvent) -> Listener:
-    async def listen(event: RunEvent) -> None:
-        try:
-            told = on_event(event)
-            if inspect.isawaitable(told):
-                await told
-        except Exception:
-            logger.exception("on_event failed on %s; the run is not affected", type(event).__name__)
-
-    return listen

@@ -37,7 +37,7 @@ class CircuitBreaker:
         """Open after so many failures within `window` seconds, for `cooldown` seconds.
 
         Raises:
-            ConfigurationError: a value that cannot be meant.
+            ConfigurationError: an invalid value.
         """
         check_count("failures", failures, least=1, required=True)
         check_count("probes", probes, least=1, required=True)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from fastroai.errors import BudgetExceeded, ContractViolation
 from fastroai.records import RequestRecord
 from fastroai.runtime.facts import RunEvent
 from fastroai.runtime.wakeup import running_loop
+
+logger = logging.getLogger("fastroai.runtime")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,16 +46,20 @@ class SpendRecorded(RunEvent):
 
 @dataclass(slots=True, kw_only=True)
 class BudgetWarning(RunEvent):
-    """Most of a budget, or of a `SpendLimit`, is spent. Told once for each budget of a run."""
+    """A share of a budget, or of a `SpendLimit`, is spent. Told once for each share in `warn_at`."""
 
     scope_path: tuple[str, ...]
     """Where the budget is set."""
     share: Decimal
     """How much of it is spent, from 0 to 1."""
+    threshold: float
+    """The share to warn of that is reached."""
     limit_usd: Decimal | None = None
     """The limit in US dollars, where it is one of money."""
     key: str | None = None
     """Whose spending it is, for a `SpendLimit`."""
+    window: str | None = None
+    """The window of a `SpendLimit`: `hour`, `day`, `month` or `total`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -133,3 +141,28 @@ def both(inner: Listener | None, outer: Listener | None) -> Listener | None:
         await outer(event)
 
     return tell
+
+
+def harmless(handler: Callable[[Any], object], name: str) -> Listener:
+    """Return a listener that calls a handler of the user's, async or not, whose errors it logs."""
+
+    async def listen(event: RunEvent) -> None:
+        try:
+            told = handler(event)
+            if inspect.isawaitable(told):
+                await told
+        except Exception:
+            logger.exception("%s failed on %s; the run is not affected", name, type(event).__name__)
+
+    return listen
+
+
+def of_warnings(handler: Callable[[Any], object], is_own: Callable[[BudgetWarning], bool]) -> Listener:
+    """Return a listener that calls a handler with the warnings of one budget or spend limit."""
+    tell = harmless(handler, "on_warning")
+
+    async def listen(event: RunEvent) -> None:
+        if isinstance(event, BudgetWarning) and is_own(event):
+            await tell(event)
+
+    return listen

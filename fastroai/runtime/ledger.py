@@ -19,9 +19,6 @@ from fastroai.runtime.line import Line
 if TYPE_CHECKING:
     from fastroai.usage import Budget
 
-WARNING_SHARE: Final = Decimal("0.8")
-"""The share of a budget whose use is told as a `BudgetWarning`."""
-
 Measure = Literal["usd", "tokens", "requests"]
 """What a budget limits."""
 NumberT = TypeVar("NumberT", int, Decimal)
@@ -57,6 +54,14 @@ class Room:
         )
 
 
+def equal_part(left_usd: Decimal, reserved_usd: Decimal, contenders: int) -> Decimal:
+    """US dollars that one of those who draw on an account may take, so that the others find as much.
+
+    Of what is left and what they have reserved already; never more than is left.
+    """
+    return min(left_usd, ratio(EXACT.add(left_usd, reserved_usd), contenders))
+
+
 class Account:
     """One budget of a run, and what is reserved of it."""
 
@@ -73,7 +78,7 @@ class Account:
         "told_of_waiting",
         "usage",
         "waiting",
-        "warned",
+        "warnings_told",
     )
 
     def __init__(
@@ -90,7 +95,8 @@ class Account:
         self.contenders = 0
         """Requests that draw on it: on their way to the line, in line, and in flight."""
         self.closed = False
-        self.warned = False
+        self.warnings_told = 0
+        """How many of the shares to warn of it has reached."""
         self.told_of_waiting = False
         """Whether the log says that requests wait for it."""
 
@@ -122,7 +128,7 @@ class Account:
             return Room(None, None, None)
         room, each = self.room, max(self.contenders, 1)
         return Room(
-            None if room.usd is None else min(room.usd, ratio(EXACT.add(room.usd, self.reserved_usd), each)),
+            None if room.usd is None else equal_part(room.usd, self.reserved_usd, each),
             None if room.tokens is None else min(room.tokens, (room.tokens + self.reserved_tokens) // each),
             None,
         )
@@ -210,12 +216,15 @@ class Account:
         self.closed = True
         return self.ledger.drop(self)
 
-    def crosses_warning(self) -> bool:
-        """Whether it has just reached the share that is warned of; true once."""
-        if self.warned or self.share < WARNING_SHARE:
-            return False
-        self.warned = True
-        return True
+    def new_warnings(self) -> tuple[float, ...]:
+        """Return the shares to warn of that it has just reached; each of them once."""
+        left = self.budget.warn_at[self.warnings_told :]
+        if not left:
+            return ()
+        share = self.share
+        reached = tuple(one for one in left if Decimal(str(one)) <= share)
+        self.warnings_told += len(reached)
+        return reached
 
 
 class Hold:

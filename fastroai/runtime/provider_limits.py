@@ -63,7 +63,7 @@ class ProviderLimit:
         """Limit what is given; `None` limits nothing.
 
         Raises:
-            ConfigurationError: a value that cannot be meant.
+            ConfigurationError: an invalid value.
         """
         check_count("max_concurrency", max_concurrency, least=1)
         check_count("requests_per_minute", requests_per_minute, least=1)

@@ -23,7 +23,7 @@ class RetryPolicy:
         RetryPolicy(max_retries=5, backoff=0.5)
 
     Raises:
-        ConfigurationError: a value that cannot be meant.
+        ConfigurationError: an invalid value.
     """
 
     max_retries: int

@@ -20,7 +20,7 @@ from fastroai.errors import ForkedScopeError, StoppedRun, TimeBudgetExceeded, at
 from fastroai.places import quoted
 from fastroai.records import RequestRecord, RequestUse, Usage
 from fastroai.runtime.clock import Clock, WorkClock
-from fastroai.runtime.events import Listener, both, on_this_loop
+from fastroai.runtime.events import BudgetWarning, Listener, both, of_warnings, on_this_loop
 from fastroai.runtime.facts import AnyFact, Part, RunEvent
 from fastroai.runtime.in_flight import Charge, InFlight
 from fastroai.runtime.labels import NO_LABELS, Labels
@@ -266,6 +266,21 @@ class Scope:
         if limits.budget is not None:
             with self.lock:
                 self.account = Account(limits.budget, self.usage, self.account, self.path)
+        self._alert(limits)
+
+    def _alert(self, limits: Limits) -> None:
+        """Have handlers called with the warnings of these limits."""
+        path = self.path
+        if self.budget is not None and self.budget.on_warning is not None:
+            handler = self.budget.on_warning
+            self._hear(of_warnings(handler, lambda one: one.key is None and one.scope_path == path))
+        known = () if self.parent is None else self.parent.ceilings
+        for ceiling in self.ceilings if limits.spend_limits else ():
+            if ceiling.limit.on_warning is not None and ceiling not in known:
+                self._hear(of_warnings(ceiling.limit.on_warning, _warnings_of(ceiling)))
+
+    def _hear(self, listener: Listener) -> None:
+        self.listener = both(on_this_loop(listener), self.listener)
 
     def __repr__(self) -> str:
         return f"Scope({' / '.join(self.path)})"
@@ -737,3 +752,9 @@ class Scope:
         finally:
             self.close(exc)
             _current.reset(self._token)
+
+
+def _warnings_of(ceiling: Ceiling) -> Callable[[BudgetWarning], bool]:
+    """Return what tells the warnings of a spend limit from others."""
+    own = ceiling.account.key, ceiling.account.window, ceiling.limit.usd
+    return lambda warning: (warning.key, warning.window, warning.limit_usd) == own

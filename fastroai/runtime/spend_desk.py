@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from fastroai.errors import SpendStoreUnavailable
-from fastroai.records import exact_sum
+from fastroai.records import EXACT, exact_sum
+from fastroai.runtime.ledger import equal_part
 from fastroai.runtime.owner import is_dead
 from fastroai.runtime.sync import background_loop
 from fastroai.runtime.turnstile import Turnstile
@@ -45,6 +46,44 @@ class LeaseHolder(Protocol):
     def may_end(self) -> bool:
         """Whether its request will end by itself; otherwise its lease is left to end."""
         ...
+
+
+class SpendCounter:
+    """The requests of one process that draw on one account of a store."""
+
+    def __init__(self) -> None:
+        self.turnstile = Turnstile()
+        """What lets them ask one after the other."""
+        self.arrivals = 0
+        """Those that have come so far."""
+        self._contenders = 0
+        """Those that are on their way to the turnstile, wait for their turn, or are in flight."""
+        self._reserved_usd = Decimal(0)
+        """US dollars that they have reserved."""
+        self._lock = threading.Lock()
+
+    def come(self) -> None:
+        """Count a request that is about to ask, so that what others are offered leaves something for it."""
+        with self._lock:
+            self.arrivals += 1
+            self._contenders += 1
+
+    def leave(self, reserved_usd: Decimal) -> None:
+        """Count a request no more that had reserved so much."""
+        with self._lock:
+            self._contenders -= 1
+            self._reserved_usd = EXACT.subtract(self._reserved_usd, reserved_usd)
+
+    def change(self, before_usd: Decimal, now_usd: Decimal) -> None:
+        """Note what a request has reserved now, and had before."""
+        with self._lock:
+            self._reserved_usd = EXACT.add(EXACT.subtract(self._reserved_usd, before_usd), now_usd)
+
+    def offer(self, left_usd: Decimal, own_usd: Decimal) -> Decimal:
+        """US dollars that one of the requests may take, if so much is left and it has reserved `own_usd`."""
+        with self._lock:
+            others_usd = EXACT.subtract(self._reserved_usd, own_usd)
+            return equal_part(EXACT.add(left_usd, own_usd), others_usd, max(self._contenders, 1))
 
 
 class SpendDesk:
@@ -75,17 +114,17 @@ class SpendDesk:
         self.store = store
         self._live: dict[LeaseHolder, float] = {}
         """With the time at which the lease was last renewed, at the latest."""
-        self._turnstiles: WeakValueDictionary[SpendAccount, Turnstile] = WeakValueDictionary()
+        self._counters: WeakValueDictionary[SpendAccount, SpendCounter] = WeakValueDictionary()
         self._renewing: set[float] = set()
         self._unsettled: deque[_Ending] = deque()
         """What the store could not be told. While there is anything, settling waits for its turn here."""
         self._unbooked: dict[SpendAccount, Decimal] = {}
         """US dollars that were charged and are on their way to the store."""
 
-    def turnstile(self, account: SpendAccount) -> Turnstile:
-        """What lets the requests of this process ask for an account one after the other."""
+    def counter(self, account: SpendAccount) -> SpendCounter:
+        """Where the requests of this process ask for an account."""
         with self._lock:
-            return self._turnstiles.setdefault(account, Turnstile())
+            return self._counters.setdefault(account, SpendCounter())
 
     # --- leases ---
 

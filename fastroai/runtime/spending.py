@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from fastroai.records import RequestRecord
     from fastroai.runtime.ledger import Hold
     from fastroai.runtime.scope import Scope
-    from fastroai.runtime.turnstile import Turnstile
-    from fastroai.usage import SpendLimit
+    from fastroai.usage import SpendLimit, SpendVerdict
     from fastroai.usage.limits import Ceiling
 
 logger = logging.getLogger("fastroai.runtime")
@@ -38,6 +37,8 @@ TOLD_AFTER: Final = 1.0
 FIRST_POLL: Final = 0.01
 LONGEST_POLL: Final = 0.25
 """Seconds between questions to a store while others' reservations stand in the way."""
+
+_ZERO: Final = Decimal(0)
 
 
 def limit_stop(
@@ -62,7 +63,7 @@ def _new_claim(ceiling: Ceiling) -> SpendClaim:
     return SpendClaim(
         id=uuid.uuid4().hex,
         account=ceiling.account,
-        amount_usd=Decimal(0),
+        amount_usd=_ZERO,
         limit_usd=limit.usd,
         lease=limit.lease,
         holder=process_owner(),
@@ -102,14 +103,12 @@ class SharedCharge:
 
     def _unbooked(self) -> SpendBalance:
         spent_usd = self._desk.unbooked(self._claim.account)
-        return SpendBalance(
-            spent_usd=spent_usd, reserved_usd=Decimal(0), now=datetime.now(UTC), resets_at=None
-        )
+        return SpendBalance(spent_usd=spent_usd, reserved_usd=_ZERO, now=datetime.now(UTC), resets_at=None)
 
 
 def charge_shared(scope: Scope, record: RequestRecord) -> list[SharedCharge]:
     """Charge what nobody reserved to the spend limits above: of its cost, the part that is known."""
-    cost_usd = _booked_usd(record, Decimal(0))
+    cost_usd = _booked_usd(record, _ZERO)
     return [SharedCharge(ceiling, cost_usd) for ceiling in scope.ceilings]
 
 
@@ -136,9 +135,12 @@ class SharedReservation:
         self.limit, self._hold = ceiling.limit, hold
         self.claim = _new_claim(ceiling)
         self._desk = SpendDesk.of(self.limit.store)
+        self._counter = self._desk.counter(self.claim.account)
+        self._counter.come()
         self._state: Literal["unasked", "asked", "uncounted"] = "unasked"
         """`uncounted`: the store could not be asked, and the limit lets the request go out all the same."""
-        self._charged_usd = Decimal(0)
+        self._reserved_usd = _ZERO
+        self._charged_usd = _ZERO
 
     @property
     def may_end(self) -> bool:
@@ -159,15 +161,21 @@ class SharedReservation:
         async with AsyncExitStack() as held:
             if not inside:
                 try:
-                    await held.enter_async_context(self._turnstile)
+                    await held.enter_async_context(self._counter.turnstile)
                 except SpendStoreUnavailable as error:
                     self._go_uncounted(error)
             yield
 
     async def acquire(
-        self, amount_usd: Decimal, on_wait: Callable[[SpendBalance, Collection[str]], Awaitable[None]]
+        self,
+        amount_usd: Decimal,
+        fitting: Callable[[SpendBalance], Decimal] | None,
+        on_wait: Callable[[SpendBalance, Collection[str]], Awaitable[None]],
     ) -> SpendBalance | None:
         """Reserve so much US dollars; wait while others' reservations stand in the way.
+
+        With `fitting`, the request may do with less, so that others find something too: it gives what to ask
+        for, `amount_usd` at most, with such a balance. It was called last for what is reserved in the end.
 
         After a second, `on_wait` is told once what the limit has left, and whose reservations these are.
 
@@ -185,7 +193,12 @@ class SharedReservation:
         pause, told_at = FIRST_POLL, monotonic() + TOLD_AFTER
         while True:
             try:
-                verdict = await self._desk.store.reserve(self.claim)
+                verdict = await self._reserve()
+                asked_usd = self.claim.amount_usd
+                if fitting is not None and not (verdict.granted and asked_usd < amount_usd):
+                    self.claim = replace(self.claim, amount_usd=fitting(verdict.balance))
+                if verdict.first and self.claim.amount_usd < asked_usd:
+                    continue
                 if verdict.granted:
                     return None
                 if await self._desk.end_leases_of_dead(self.claim.account, verdict.holders):
@@ -196,13 +209,19 @@ class SharedReservation:
                 self._tell_the_line(error)
                 self._desk.remove(self)
                 self._go_uncounted(error)
-                self._desk.settle(self.claim, Decimal(0))  # the store may have it all the same
+                self._desk.settle(self.claim, _ZERO)  # the store may have it all the same
                 return None
             if monotonic() >= told_at:
                 told_at = inf
                 await on_wait(verdict.balance, verdict.holders)
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_POLL)
+
+    async def _reserve(self) -> SpendVerdict:
+        verdict = await self._desk.store.reserve(self.claim)
+        before, self._reserved_usd = self._reserved_usd, self.claim.amount_usd if verdict.granted else _ZERO
+        self._counter.change(before, self._reserved_usd)
+        return verdict
 
     async def mark_sent(self) -> bool:
         """Note that the request goes out now. False if its lease has ended: acquire it again."""
@@ -221,30 +240,37 @@ class SharedReservation:
         Done in the background; wait for the result to see it done.
         """
         self._desk.remove(self)
-        charged = Decimal(0) if record is None else _booked_usd(record, self.claim.amount_usd)
+        self._counter.leave(self._reserved_usd)
+        charged = _ZERO if record is None else _booked_usd(record, self.claim.amount_usd)
         self._charged_usd = charged
         return self._desk.settle(self.claim, charged) if self._state == "asked" else None
+
+    @property
+    def arrivals(self) -> int:
+        """Requests of this process that have come to draw on the account so far."""
+        return self._counter.arrivals
+
+    def offer(self, balance: SpendBalance) -> Decimal:
+        """US dollars that it may take with such a balance if it can do with less than it asks for."""
+        return self._counter.offer(self.left_of(balance), self._reserved_usd)
 
     def left_of(self, balance: SpendBalance) -> Decimal:
         """US dollars that the limit has left; in the units of stores, or what they round up would not fit."""
         used = spend_units(balance.spent_usd, "cost") + spend_units(balance.reserved_usd, "cost")
         return spend_usd(spend_units(self.limit.usd, "limit") - used)
 
-    def crosses_warning(self, balance: SpendBalance) -> bool:
-        """Whether it was this request that brought the spending over the share that is warned of."""
-        if self.limit.warn_at is None:
-            return False
-        threshold = EXACT.multiply(self.limit.usd, Decimal(str(self.limit.warn_at)))
+    def new_warnings(self, balance: SpendBalance) -> tuple[float, ...]:
+        """Return the shares to warn of to which this request has brought the spending."""
         before = EXACT.subtract(balance.spent_usd, self._charged_usd)
-        return before < threshold <= balance.spent_usd
+        return tuple(
+            share
+            for share in self.limit.warn_at
+            if before < EXACT.multiply(self.limit.usd, Decimal(str(share))) <= balance.spent_usd
+        )
 
-    def refusal(self, scope: Scope, balance: SpendBalance) -> SpendLimitExceeded:
-        """The error for a request that this limit cannot pay for."""
-        return limit_stop(self.limit, self.claim, scope, balance, usd_to_microcents(self.claim.amount_usd))
-
-    @property
-    def _turnstile(self) -> Turnstile:
-        return self._desk.turnstile(self.claim.account)
+    def refusal(self, scope: Scope, balance: SpendBalance, amount_usd: Decimal) -> SpendLimitExceeded:
+        """The error for a request of so many US dollars, for which this limit cannot pay."""
+        return limit_stop(self.limit, self.claim, scope, balance, usd_to_microcents(amount_usd))
 
     def _tell_the_line(self, found: SpendStoreUnavailable) -> None:
         """Have those who wait for their turn find the same, each with an error of its own."""
@@ -254,7 +280,7 @@ class SharedReservation:
             error.__cause__ = found
             return error
 
-        self._turnstile.turn_away(again)
+        self._counter.turnstile.turn_away(again)
 
     def _go_uncounted(self, error: SpendStoreUnavailable) -> None:
         self._allow(error)

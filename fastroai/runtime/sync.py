@@ -244,7 +244,7 @@ def blocking_overloaded(
     return lambda definition: twin
 
 
-def loop_of_run() -> asyncio.AbstractEventLoop | None:
+def loop_of_run(*_: object, **__: object) -> asyncio.AbstractEventLoop | None:
     """The `home` of what belongs to a step, and so to the loop of its run, whichever thread calls it."""
     scope = current_scope()
     return None if scope is None else _loop_called_on() or scope.loop

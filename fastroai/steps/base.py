@@ -178,7 +178,7 @@ def step(
         async def classify(ctx: StepContext[Deps]) -> str: ...
 
     Raises:
-        ConfigurationError: an option that cannot be meant, or something that cannot be called.
+        ConfigurationError: an invalid option, or something that cannot be called.
     """
     config = StepConfig(
         timeout=timeout,

@@ -12,13 +12,14 @@ from time import perf_counter
 from types import MappingProxyType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, overload
 
-from typing_extensions import TypeVar
+from typing_extensions import TypedDict, TypeVar, Unpack
 
 from fastroai.calls.call import AgentCall, AgentLike, Prompt, check_agent
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import (
     BudgetExceeded,
     ConfigurationError,
+    ContractViolation,
     FastroAIError,
     InputTypeError,
     MissingInputError,
@@ -31,9 +32,11 @@ from fastroai.records import NOT_GIVEN, NotGiven, RequestRecord, Tokens
 from fastroai.runtime import (
     BudgetView,
     Clock,
+    ContractViolated,
     Retry,
     RetryRules,
     Scope,
+    TextChunk,
     blocking,
     blocking_overloaded,
     loop_of_run,
@@ -62,7 +65,6 @@ from fastroai.steps.durability import (
 from fastroai.steps.fanout import run_bounded
 from fastroai.steps.once import IfInterrupted, OnceRegister, idempotency_key
 from fastroai.steps.outputs import Outputs, check_type, is_instance, is_type, type_name
-from fastroai.steps.reporting import StepReports
 from fastroai.steps.reserving import Spend, spend_in
 from fastroai.steps.retrying import retry_calls
 from fastroai.steps.shared import Shared, StepLogger
@@ -120,6 +122,21 @@ class StepData:
     """Of a step that is a node of a graph."""
     reader: str | None = None
     """The step whose place a mapped step has: it may read what that one may read."""
+
+
+class WaitOptions(TypedDict, Generic[T], total=False):
+    """The keyword arguments of `StepContext.receive`, which says what each means."""
+
+    timeout: float | None
+    on_timeout: T | NotGiven
+
+
+class AskOptions(WaitOptions[T], total=False):
+    """Those of `StepContext.ask`."""
+
+    options: Sequence[T] | None
+    to: str
+    name: str | None
 
 
 class StepLike(Protocol[DepsT_contra, OutputT_co]):
@@ -526,10 +543,10 @@ class StepContext(Generic[DepsT_co]):
             prepare = functools.partial(talk.prepare, context=self)
             call = replace(call, before=prepare, after=talk.heard)
         stream = agent.dispatch_stream(call)
-        stream.observe(on_text=self.reports.text, clock=self._clock)
+        stream.observe(on_text=self._report_text, clock=self._clock)
         return stream
 
-    run_sync = blocking(run, of="ctx", home=lambda *_, **__: loop_of_run())
+    run_sync = blocking(run, of="ctx", home=loop_of_run)
 
     def _configured(self, agent: AgentLike[Any], call: AgentCall, said: CallConfig) -> AgentCall:
         self._check_open()
@@ -696,28 +713,9 @@ class StepContext(Generic[DepsT_co]):
     # --- people ---
 
     @overload
-    async def ask(
-        self,
-        question: object,
-        answer_type: type[T],
-        *,
-        options: Sequence[T] | None = ...,
-        timeout: float | None = ...,
-        on_timeout: T | NotGiven = ...,
-        to: str = ...,
-        name: str | None = ...,
-    ) -> T: ...
+    async def ask(self, question: object, answer_type: type[T], **options: Unpack[AskOptions[T]]) -> T: ...
     @overload
-    async def ask(
-        self,
-        question: object,
-        *,
-        options: Sequence[str] | None = ...,
-        timeout: float | None = ...,
-        on_timeout: str | NotGiven = ...,
-        to: str = ...,
-        name: str | None = ...,
-    ) -> str: ...
+    async def ask(self, question: object, **options: Unpack[AskOptions[str]]) -> str: ...
     async def ask(
         self,
         question: object,
@@ -752,7 +750,7 @@ class StepContext(Generic[DepsT_co]):
 
         Raises:
             QuestionTimedOut: nobody answered in time.
-            ConfigurationError: no store keeps the run, or an option cannot be meant.
+            ConfigurationError: no store keeps the run, or an option is invalid.
             ValueNotStorable: the question, or an option, cannot be stored.
         """
         self._check_open()
@@ -789,16 +787,12 @@ class StepContext(Generic[DepsT_co]):
         place, name = step_place(self.scope), self._waited("") if name is None else name
         await sleep(self.scope, place, self.visit, name, until)
 
-    sleep_sync = blocking(sleep, of="ctx", home=lambda *_, **__: loop_of_run())
+    sleep_sync = blocking(sleep, of="ctx", home=loop_of_run)
 
     @overload
-    async def receive(
-        self, name: str, value_type: type[T], *, timeout: float | None = ..., on_timeout: T | NotGiven = ...
-    ) -> T: ...
+    async def receive(self, name: str, value_type: type[T], **options: Unpack[WaitOptions[T]]) -> T: ...
     @overload
-    async def receive(
-        self, name: str, value_type: Any = ..., *, timeout: float | None = ..., on_timeout: Any = ...
-    ) -> Any: ...
+    async def receive(self, name: str, value_type: Any = ..., **options: Unpack[WaitOptions[Any]]) -> Any: ...
     async def receive(
         self,
         name: str,
@@ -823,7 +817,7 @@ class StepContext(Generic[DepsT_co]):
 
         Raises:
             MessageTimedOut: nobody sent one in time.
-            ConfigurationError: no store keeps the run, or an option cannot be meant.
+            ConfigurationError: no store keeps the run, or an option is invalid.
         """
         self._check_open()
         message = Receive(name=name, value_type=value_type, timeout=timeout, on_timeout=on_timeout)
@@ -831,14 +825,10 @@ class StepContext(Generic[DepsT_co]):
         return await message.received(self.scope, place, self.visit, self._waited(name))
 
     @overload
-    def receive_sync(
-        self, name: str, value_type: type[T], *, timeout: float | None = ..., on_timeout: T | NotGiven = ...
-    ) -> T: ...
+    def receive_sync(self, name: str, value_type: type[T], **options: Unpack[WaitOptions[T]]) -> T: ...
     @overload
-    def receive_sync(
-        self, name: str, value_type: Any = ..., *, timeout: float | None = ..., on_timeout: Any = ...
-    ) -> Any: ...
-    @blocking_overloaded(receive, of="ctx", home=lambda *_, **__: loop_of_run())
+    def receive_sync(self, name: str, value_type: Any = ..., **options: Unpack[WaitOptions[Any]]) -> Any: ...
+    @blocking_overloaded(receive, of="ctx", home=loop_of_run)
     def receive_sync(self, *args: Any, **options: Any) -> Any:
         """`receive` for steps that are not `async`."""
 
@@ -849,54 +839,12 @@ class StepContext(Generic[DepsT_co]):
         return str(self._waits[name])
 
     @overload
-    def ask_sync(
-        self,
-        question: object,
-        answer_type: type[T],
-        *,
-        options: Sequence[T] | None = ...,
-        timeout: float | None = ...,
-        on_timeout: T | NotGiven = ...,
-        to: str = ...,
-        name: str | None = ...,
-    ) -> T: ...
+    def ask_sync(self, question: object, answer_type: type[T], **options: Unpack[AskOptions[T]]) -> T: ...
     @overload
-    def ask_sync(
-        self,
-        question: object,
-        *,
-        options: Sequence[str] | None = ...,
-        timeout: float | None = ...,
-        on_timeout: str | NotGiven = ...,
-        to: str = ...,
-        name: str | None = ...,
-    ) -> str: ...
-    def ask_sync(
-        self,
-        question: object,
-        answer_type: Any = str,
-        *,
-        options: Sequence[Any] | None = None,
-        timeout: float | None = None,
-        on_timeout: object = NOT_GIVEN,
-        to: str = "",
-        name: str | None = None,
-    ) -> Any:
+    def ask_sync(self, question: object, **options: Unpack[AskOptions[str]]) -> str: ...
+    @blocking_overloaded(ask, of="ctx", home=loop_of_run)
+    def ask_sync(self, *args: Any, **options: Any) -> Any:
         """`ask` for steps that are not `async`."""
-        return run_blocking(
-            lambda: self.ask(
-                question,
-                answer_type,
-                options=options,
-                timeout=timeout,
-                on_timeout=on_timeout,
-                to=to,
-                name=name,
-            ),
-            called="ctx.ask_sync",
-            instead="ctx.ask",
-            home=loop_of_run(),
-        )
 
     # --- spending that does not go through an agent ---
 
@@ -984,7 +932,7 @@ class StepContext(Generic[DepsT_co]):
                 purchase.settle(found.price)
 
         Raises:
-            ConfigurationError: an amount or a unit that cannot be meant.
+            ConfigurationError: an invalid amount or unit.
             BudgetExceeded: on entering, a budget or a spend limit cannot pay for it.
         """
         self._check_open()
@@ -1035,10 +983,13 @@ class StepContext(Generic[DepsT_co]):
         """The clock of this attempt, which calls to agents pause."""
         self._clock = clock
 
-    @property
-    def reports(self) -> StepReports:
-        """Tells whoever listens what happens in this step."""
-        return StepReports(self.scope)
+    async def report_violation(self, violation: ContractViolation) -> None:
+        """Tell whoever listens to the run that the contract of the step does not hold."""
+        scope = self.scope
+        await scope.emit(ContractViolated(part=scope.part, step_id=scope.name, error=violation))
+
+    async def _report_text(self, text: str) -> None:
+        await self.scope.emit(TextChunk(part=self.scope.part, step_id=self.scope.name, text=text))
 
     def _check_open(self) -> None:
         if self.is_over:

@@ -125,7 +125,7 @@ async def _valid(
         return validate()
     except Exception as error:  # pydantic's, or whatever a validator of the user raises
         violation = violation_of(context.step_id, direction, error, data)
-    await context.reports.violation(violation)
+    await context.report_violation(violation)
     raise violation
 
 
@@ -134,5 +134,5 @@ async def _check_all(
 ) -> None:
     violation = violation_by(context.step_id, direction, checks, subject, data)
     if violation is not None:
-        await context.reports.violation(violation)
+        await context.report_violation(violation)
         raise violation

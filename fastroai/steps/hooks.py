@@ -32,36 +32,12 @@ OnStepSuccess: TypeAlias = Callable[[StepFinished], Awaitable[None] | None] | Nu
 OnStepFailure: TypeAlias = Callable[[StepFailed], Awaitable[None] | None] | OfError | Nullary
 OnRetry: TypeAlias = Callable[[StepRetried], Awaitable[None] | None] | OfError | Nullary
 
-_EVENTS: Mapping[str, type[RunEvent]] = {
+_EVENTS: Mapping[str, type[RunEvent]] = {  # by the option of `ExecutionConfig`
     "on_step_start": StepStarted,
     "on_step_success": StepFinished,
     "on_step_failure": StepFailed,
     "on_retry": StepRetried,
 }
-
-
-class HookOptions(Protocol):
-    """The options of a configuration that are hooks, as in `_EVENTS`."""
-
-    @property
-    def on_step_start(self) -> OnStepStart | None:
-        """Called when a step starts."""
-        ...
-
-    @property
-    def on_step_success(self) -> OnStepSuccess | None:
-        """Called with the output of a step."""
-        ...
-
-    @property
-    def on_step_failure(self) -> OnStepFailure | None:
-        """Called when a step has failed for good."""
-        ...
-
-    @property
-    def on_retry(self) -> OnRetry | None:
-        """Called before another attempt."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +47,8 @@ class Hooks:
     functions: tuple[tuple[type[RunEvent], _Hook], ...] = ()
 
     @classmethod
-    def of(cls, *configs: HookOptions) -> Hooks:
-        """Those of all the configurations: hooks add to each other, none replaces another."""
+    def of(cls, *configs: object) -> Hooks:
+        """Those that configurations have under the names in `_EVENTS`: they add to each other."""
         return cls(
             tuple(
                 (event_type, _Hook(function, _takes(function)))
@@ -148,7 +124,7 @@ class _Hook:
         return self.function(event)
 
 
-def check_hooks(config: HookOptions) -> None:
+def check_hooks(config: object) -> None:
     """Refuse hooks that cannot be called. Raises `ConfigurationError`."""
     for option in _EVENTS:
         function = getattr(config, option)

@@ -16,13 +16,13 @@ from typing import Final, Literal, Self
 
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.records import RequestRecord, Tokens
-from fastroai.runtime import Reservation, Scope, admit, crossing, current_scope, run_blocking
+from fastroai.runtime import RequestTerms, Reservation, Scope, admit, crossing, current_scope, run_blocking
 from fastroai.runtime.admission import reservations_around
 from fastroai.runtime.wakeup import running_loop
 from fastroai.steps.durability import SpendingOnRecord
 from fastroai.steps.spend_price import SpendPrice, Units, checked_units, tokens_of
 from fastroai.tracing.attributes import error_summary
-from fastroai.usage import CostCalculator, ModelFallback, RequestBound
+from fastroai.usage import CostCalculator, RequestBound
 from fastroai.usage.money import Amount, exact_dollars
 from fastroai.usage.pricing import calculator_of
 from fastroai.usage.references import provider_and_name
@@ -32,7 +32,7 @@ _UNSAID: Final = "it was neither settled nor released"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpendTerms:
+class SpendTerms(RequestTerms):
     """What admission wants to know of spending: it is taken as it is, or refused."""
 
     model: str
@@ -42,13 +42,6 @@ class SpendTerms:
     tokens: Tokens
     unbounded: str | None = None
     """Why nothing bounds its tokens, nor its cost if `most` is not known, and what helps."""
-    is_local: Literal[False] = False
-    is_request: Literal[False] = False
-    streamed: Literal[False] = False
-    is_flexible: Literal[False] = False
-    expected_usd: Literal[None] = None
-    """Nothing but the most that it can cost."""
-    expected_tokens: Literal[None] = None
 
     @property
     def priced(self) -> bool:
@@ -66,32 +59,10 @@ class SpendTerms:
             why=self.unbounded,
         )
 
-    def lowered(self, *, usd: Decimal | None, tokens: int | None) -> SpendTerms | None:
+    def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
         """The same if so much pays for it: there is no less of it."""
         bound = self.bound.lowered(usd=usd, tokens=tokens)
         return None if bound is None else self
-
-    async def prepare_bound(self) -> None:
-        """Do nothing: what it can cost at most is said."""
-
-    async def prepare_expectation(self) -> None:
-        """Do nothing: nothing but the most that it can cost is expected."""
-
-    def shortened(self, output_tokens: int) -> SpendTerms:
-        """The same: it is no answer."""
-        return self
-
-    def sharing(self, *, usd: Decimal | None, tokens: int | None) -> SpendTerms:
-        """The same: there is no less of it."""
-        return self
-
-    def counted_again(self) -> SpendTerms:
-        """The same: nothing makes it cheaper."""
-        return self
-
-    def stepped_down(self, fallback: ModelFallback) -> SpendTerms:
-        """The same: nothing stands in for it."""
-        return self
 
 
 class Spend:
@@ -129,7 +100,7 @@ class Spend:
 
         Raises:
             BudgetExceeded: it has cost more than was reserved, so that a budget is crossed. It is charged.
-            ConfigurationError: an amount that cannot be meant, units without a price, or it has ended.
+            ConfigurationError: an invalid amount, units without a price, or it has ended.
         """
         used = self._units if units is None else self._of_reserved(units)
         cost = self._terms.most if units is None else self._price.of(used)
@@ -309,7 +280,7 @@ def spend(
         cost_calculator: Prices; those of genai-prices unless given.
 
     Raises:
-        ConfigurationError: an amount or a unit that cannot be meant, or nothing that says what it costs.
+        ConfigurationError: an invalid amount or unit, or nothing that says what it costs.
         BudgetExceeded: on entering, a budget or a spend limit cannot pay for it.
         UnpricedModelError: on entering, there is a budget of money, and no price is known.
     """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fastroai.errors import ConfigurationError
@@ -18,15 +19,11 @@ else:
     _Adapter = logging.LoggerAdapter
 
 
-class Shared(MutableMapping[str, Any]):
+class Shared(ChainMap[str, Any]):
     """The mapping that was given as `execute(context=...)`, by reference; nested pipelines have it too.
 
     It lives as long as the caller keeps it, is not stored, and is not locked: steps run side by side.
     """
-
-    def __init__(self, values: MutableMapping[str, Any] | None = None) -> None:
-        """Around `values`, which are not copied."""
-        self._values: MutableMapping[str, Any] = {} if values is None else values
 
     @classmethod
     def of(cls, values: MutableMapping[str, Any] | None) -> Shared:
@@ -35,7 +32,7 @@ class Shared(MutableMapping[str, Any]):
             return values
         if values is not None and not isinstance(values, MutableMapping):
             raise ConfigurationError("context", values, "a mutable mapping of names to what steps share")
-        return cls(values)
+        return cls() if values is None else cls(values)
 
     def typed(self, key: str, value_type: type[T]) -> T:
         """A value of this type.
@@ -45,33 +42,15 @@ class Shared(MutableMapping[str, Any]):
             TypeError: it is of another type.
         """
         try:
-            value = self._values[key]
+            value = self[key]
         except KeyError:
-            known = ", ".join(map(repr, self._values)) or "nothing"
+            known = ", ".join(map(repr, self)) or "nothing"
             raise KeyError(f"the context has no {key!r}; it has {known}") from None
         if not isinstance(value, value_type):
             raise TypeError(
                 f"{key!r} in the context is a {type(value).__name__}, not a {value_type.__name__}"
             )
         return value
-
-    def __getitem__(self, key: str) -> Any:
-        return self._values[key]
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self._values[key] = value
-
-    def __delitem__(self, key: str) -> None:
-        del self._values[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __repr__(self) -> str:
-        return f"Shared({self._values!r})"
 
 
 class StepLogger(_Adapter):

@@ -26,7 +26,7 @@ _UNIT_OF_FIELD: Final = {field.name: field.name for field in fields(Tokens)} | {
 
 
 def checked_units(units: Units) -> dict[str, int | float]:
-    """Return a copy of some units. Raises `ConfigurationError` for counts that cannot be meant."""
+    """Return a copy of some units. Raises `ConfigurationError` for invalid counts."""
     if not isinstance(units, Mapping):
         raise ConfigurationError("units", units, "a mapping, as in {'web_searches': 3}")
     for name, count in units.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from decimal import Decimal, localcontext
-from typing import Any
+from typing import Any, Final
 
 from fastroai.calls.response import ChatResponse
 from fastroai.records import EXACT, RequestRecord, Usage, usd_to_microcents
@@ -49,25 +49,8 @@ class StepUsage:
 
     @classmethod
     def _of(cls, usage: Usage, records: tuple[RequestRecord, ...], processing_time_ms: float) -> StepUsage:
-        return cls(
-            cost_usd=usage.cost_usd,
-            cost_complete=usage.cost_complete,
-            committed_usd=usage.committed_usd,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cache_read_tokens=usage.cache_read_tokens,
-            cache_write_tokens=usage.cache_write_tokens,
-            input_audio_tokens=usage.input_audio_tokens,
-            output_audio_tokens=usage.output_audio_tokens,
-            reasoning_tokens=usage.reasoning_tokens,
-            request_count=usage.request_count,
-            failed_requests=usage.failed_requests,
-            unpriced_requests=usage.unpriced_requests,
-            unmeasured_requests=usage.unmeasured_requests,
-            agent_calls=usage.agent_calls,
-            processing_time_ms=processing_time_ms,
-            records=records,
-        )
+        counts = {name: getattr(usage, name) for name in _COUNTED}
+        return cls(**counts, processing_time_ms=processing_time_ms, records=records)
 
     @classmethod
     def from_chat_response(cls, response: ChatResponse[Any]) -> StepUsage:
@@ -111,3 +94,9 @@ class StepUsage:
     def cost_dollars(self) -> float:
         """`cost_usd` as a float, for display."""
         return float(self.cost_usd)
+
+
+_COUNTED: Final = tuple(
+    one.name for one in fields(StepUsage) if one.name not in ("processing_time_ms", "records")
+)
+"""What a step's usage has of a `Usage`."""

@@ -12,38 +12,7 @@ from pydantic import JsonValue
 
 from fastroai.places import attempt_around, quoted, split_attempt, step_name
 from fastroai.records import RequestRecord, Usage
-from fastroai.runtime.facts import (
-    AnswerGiven,
-    AnyFact,
-    BranchTimedOut,
-    EdgesResolved,
-    FailureFacts,
-    MessagesAdded,
-    OnceDone,
-    OnceFailed,
-    OnceStarted,
-    PauseRequested,
-    QuestionAsked,
-    ReplayDiverged,
-    RequestEnded,
-    RequestSent,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    SpendingRecorded,
-    StepCancelled,
-    StepFailed,
-    StepFinished,
-    StepHalted,
-    StepRetried,
-    StepSkipped,
-    StepStarted,
-    StopRequested,
-    ToolEnded,
-    ValueWritten,
-    WaitEnded,
-    WaitStarted,
-)
+from fastroai.runtime import facts
 from fastroai.store.definitions import definition_at, needs_of
 
 AttemptStatus = Literal[
@@ -89,7 +58,7 @@ class StepAttempt:
     `inputs` is missing in a nested pipeline, whose inputs are not on record.
     """
     output: JsonValue = None
-    failure: FailureFacts | None = None
+    failure: facts.FailureFacts | None = None
     delay: float | None = None
     """Seconds to wait before the next attempt, where one followed."""
     usage: Usage
@@ -98,7 +67,7 @@ class StepAttempt:
     """What it spent, request by request, at any depth."""
     requests: tuple[SentRequest, ...] = ()
     """What it sent itself, without nested steps, in order."""
-    call_retries: tuple[StepRetried, ...] = ()
+    call_retries: tuple[facts.StepRetried, ...] = ()
     """Agent calls in it that failed and were made again."""
 
 
@@ -123,11 +92,11 @@ class _Draft:
     status: AttemptStatus = "running"
     ended_at: datetime | None = None
     output: JsonValue = None
-    failure: FailureFacts | None = None
+    failure: facts.FailureFacts | None = None
     delay: float | None = None
     spent: list[Spent] = field(default_factory=list)
-    sent: list[tuple[RequestSent, Spent]] = field(default_factory=list)
-    call_retries: list[StepRetried] = field(default_factory=list)
+    sent: list[tuple[facts.RequestSent, Spent]] = field(default_factory=list)
+    call_retries: list[facts.StepRetried] = field(default_factory=list)
 
     def finished(self) -> StepAttempt:
         records = [spent.record for spent in self.spent]
@@ -156,7 +125,7 @@ class _Draft:
 class Attempts:
     """Reads a log from its beginning. Linear in entries and dependencies."""
 
-    def __init__(self, entries: Iterable[AnyFact]) -> None:
+    def __init__(self, entries: Iterable[facts.AnyFact]) -> None:
         self.spent: list[Spent] = []
         """Everything that was spent, in order."""
         self.waiting: dict[str, tuple[int, datetime]] = {}
@@ -177,56 +146,68 @@ class Attempts:
         """All attempts, in the order in which they started."""
         return tuple(draft.finished() for draft in self._drafts)
 
-    def _read(self, entry: AnyFact) -> None:
+    def _read(self, entry: facts.AnyFact) -> None:
         match entry:
-            case RunStarted():
+            case facts.RunStarted():
                 self._inputs, self._definition = dict(entry.inputs), entry.definition
-            case RunResumed():
+            case facts.RunResumed():
                 self._end_all("interrupted", None)
                 self._inputs = {**self._inputs, **entry.inputs}
                 self._definition = entry.definition or self._definition
-            case RunFinished():
+            case facts.RunFinished():
                 self._end_all("cancelled", entry.at)
-            case StepStarted():
+            case facts.StepStarted():
                 self._start(entry)
-            case StepRetried(unit="call"):
+            case facts.StepRetried(unit="call"):
                 if (draft := self._at(entry.place, entry.at)) is not None:
                     draft.call_retries.append(entry)
-            case StepRetried() | StepFinished() | StepFailed():
+            case facts.StepRetried() | facts.StepFinished() | facts.StepFailed():
                 self._end_attempt(entry)
-            case StepCancelled():
+            case facts.StepCancelled():
                 if (open_draft := self._open.get(entry.place)) is not None:
                     self._end(open_draft, "cancelled", entry.at)
-            case StepHalted():
+            case facts.StepHalted():
                 if (open_draft := self._open.get(entry.place)) is not None:
                     self._end(open_draft, "incomplete", entry.at)
-            case QuestionAsked(name="") | AnswerGiven(name=""):
+            case facts.QuestionAsked(name="") | facts.AnswerGiven(name=""):
                 self._read_pause_node(entry)
-            case QuestionAsked() | AnswerGiven() | WaitStarted() | WaitEnded():
+            case facts.QuestionAsked() | facts.AnswerGiven() | facts.WaitStarted() | facts.WaitEnded():
                 pass
-            case RequestSent():
+            case facts.RequestSent():
                 self._sent[entry.id] = spent = self._spend(entry.request.place, entry.record, entry.at)
                 if (draft := self._at(entry.request.place, entry.at)) is not None:
                     draft.sent.append((entry, spent))
-            case RequestEnded() if entry.id in self._sent:
+            case facts.RequestEnded() if entry.id in self._sent:
                 self._sent[entry.id].record = entry.record
-            case SpendingRecorded() if entry.id in self._sent:
+            case facts.SpendingRecorded() if entry.id in self._sent:
                 self._sent[entry.id].record = entry.record
-            case SpendingRecorded():
+            case facts.SpendingRecorded():
                 spent = self._spend(entry.place, entry.record, entry.at)
                 if entry.id:
                     self._sent[entry.id] = spent
-            case ToolEnded() | ReplayDiverged() | OnceStarted() | OnceDone() | OnceFailed():
+            case (
+                facts.ToolEnded()
+                | facts.ReplayDiverged()
+                | facts.OnceStarted()
+                | facts.OnceDone()
+                | facts.OnceFailed()
+            ):
                 self._at(entry.place, entry.at)  # the attempt has begun
-            case PauseRequested() | StopRequested() | StepSkipped() | EdgesResolved() | BranchTimedOut():
+            case (
+                facts.PauseRequested()
+                | facts.StopRequested()
+                | facts.StepSkipped()
+                | facts.EdgesResolved()
+                | facts.BranchTimedOut()
+            ):
                 pass
-            case ValueWritten() | MessagesAdded() | RequestEnded():
+            case facts.ValueWritten() | facts.MessagesAdded() | facts.RequestEnded():
                 pass
             case _:
                 assert_never(entry)
 
-    def _read_pause_node(self, entry: QuestionAsked | AnswerGiven) -> None:
-        if isinstance(entry, AnswerGiven):
+    def _read_pause_node(self, entry: facts.QuestionAsked | facts.AnswerGiven) -> None:
+        if isinstance(entry, facts.AnswerGiven):
             if (asked := self._last.get(entry.place)) is not None:
                 self._outputs[entry.place] = asked.output = entry.answer
                 asked.status, asked.ended_at = "succeeded", entry.at
@@ -236,7 +217,7 @@ class Attempts:
 
     # --- attempts begin ---
 
-    def _start(self, entry: StepStarted) -> None:
+    def _start(self, entry: facts.StepStarted) -> None:
         if (around := attempt_around(entry.place)) is not None:
             self._at(around, entry.at)
         if (before := self._open.get(entry.place)) is not None:
@@ -281,20 +262,20 @@ class Attempts:
 
     # --- attempts end ---
 
-    def _end_attempt(self, entry: StepRetried | StepFinished | StepFailed) -> None:
+    def _end_attempt(self, entry: facts.StepRetried | facts.StepFinished | facts.StepFailed) -> None:
         draft = self._at(f"{entry.place}@{entry.attempt}", entry.at)
         reused = draft is None
         if draft is None or draft.status != "running":
             draft = self._begin(entry.place, entry.attempt, entry.at)
-        if isinstance(entry, StepFinished):
+        if isinstance(entry, facts.StepFinished):
             self._outputs[entry.place] = draft.output = entry.output
             self._end(draft, _status_of(entry, reused), entry.at)
             return
         draft.failure = entry.failure
-        if isinstance(entry, StepRetried):
+        if isinstance(entry, facts.StepRetried):
             draft.delay = entry.delay
             self.waiting[entry.place] = entry.attempt + 1, entry.at + timedelta(seconds=entry.delay)
-        self._end(draft, "retried" if isinstance(entry, StepRetried) else "failed", entry.at)
+        self._end(draft, "retried" if isinstance(entry, facts.StepRetried) else "failed", entry.at)
 
     def _end(self, draft: _Draft, status: AttemptStatus, at: datetime | None) -> None:
         """End an attempt, and what is still open inside: cancelled with it, or interrupted."""
@@ -328,7 +309,7 @@ class Attempts:
         return spent
 
 
-def _status_of(entry: StepFinished, reused: bool) -> AttemptStatus:
+def _status_of(entry: facts.StepFinished, reused: bool) -> AttemptStatus:
     if entry.conversation == "incomplete":
         return "incomplete"
     return "reused" if reused else "succeeded"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 from pydantic import JsonValue
@@ -26,6 +26,12 @@ def steps_in(definition: JsonValue) -> Mapping[str, JsonValue]:
     """The steps of a definition, by id."""
     steps = definition.get("steps") if isinstance(definition, dict) else None
     return steps if isinstance(steps, dict) else {}
+
+
+def pause_nodes_in(definition: JsonValue) -> Collection[str]:
+    """The nodes of a graph whose output is an answer."""
+    pauses = definition.get("pause_nodes") if isinstance(definition, dict) else None
+    return {*map(str, pauses)} if isinstance(pauses, list) else set()
 
 
 def needs_of(definition: JsonValue, step_id: str) -> tuple[str, ...]:

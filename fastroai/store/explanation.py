@@ -9,38 +9,7 @@ from typing import Final, TypeAlias, assert_never
 
 from pydantic import JsonValue
 
-from fastroai.runtime.facts import (
-    AnswerGiven,
-    AnyFact,
-    BranchTimedOut,
-    EdgesResolved,
-    FailureFacts,
-    MessagesAdded,
-    OnceDone,
-    OnceFailed,
-    OnceStarted,
-    PauseRequested,
-    QuestionAsked,
-    ReplayDiverged,
-    RequestEnded,
-    RequestSent,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    SpendingRecorded,
-    StepCancelled,
-    StepFailed,
-    StepFinished,
-    StepHalted,
-    StepRetried,
-    StepSkipped,
-    StepStarted,
-    StopRequested,
-    ToolEnded,
-    ValueWritten,
-    WaitEnded,
-    WaitStarted,
-)
+from fastroai.runtime import facts
 from fastroai.store.attempts import StepAttempt
 from fastroai.store.definitions import kind_of, version_of
 
@@ -60,7 +29,7 @@ _ENDINGS: Final = {
 }
 
 
-def explain(entries: Sequence[AnyFact], attempts: Iterable[StepAttempt]) -> str:
+def explain(entries: Sequence[facts.AnyFact], attempts: Iterable[StepAttempt]) -> str:
     """The lines, each with its time in seconds from the first entry."""
     ended: dict[tuple[str, datetime], StepAttempt] = {}
     interrupted: defaultdict[str, deque[StepAttempt]] = defaultdict(deque)
@@ -78,86 +47,98 @@ def explain(entries: Sequence[AnyFact], attempts: Iterable[StepAttempt]) -> str:
 
 
 def _sentences(
-    entries: Sequence[AnyFact], ended: _ByEnd, interrupted: _Interrupted
-) -> Iterator[tuple[AnyFact, str]]:
+    entries: Sequence[facts.AnyFact], ended: _ByEnd, interrupted: _Interrupted
+) -> Iterator[tuple[facts.AnyFact, str]]:
     running: dict[str, None] = {}
     for entry in entries:
         match entry:
-            case RunStarted():
+            case facts.RunStarted():
                 yield entry, _opened(entry)
-            case RunResumed():
+            case facts.RunResumed():
                 yield entry, _resumed(entry, running, interrupted)
                 running.clear()
-            case RunFinished():
+            case facts.RunFinished():
                 yield entry, _ended(entry, running, ended)
                 running.clear()
-            case StepStarted():
+            case facts.StepStarted():
                 running[entry.place] = None
                 yield entry, f"{entry.place}: started, because {entry.cause}"
-            case StepSkipped():
+            case facts.StepSkipped():
                 yield entry, f"{entry.place}: skipped, because {entry.cause}"
-            case StepRetried(unit="step"):
+            case facts.StepRetried(unit="step"):
                 yield entry, _retried(entry, ended)
-            case StepRetried():
+            case facts.StepRetried():
                 call = f"agent call {entry.call}, attempt {entry.attempt}"
                 yield entry, f"{entry.place}: {call}, {_failed(entry.failure)}; {_wait(entry.delay)}"
-            case StepFinished() if entry.place not in running:
+            case facts.StepFinished() if entry.place not in running:
                 yield entry, f"{entry.place}: its output is taken over, and it does not run"
-            case StepFinished():
+            case facts.StepFinished():
                 running.pop(entry.place, None)
                 yield entry, f"{entry.place}: {_output(entry)}{_cost(ended.get((entry.place, entry.at)))}"
-            case StepFailed():
+            case facts.StepFailed():
                 running.pop(entry.place, None)
                 failed = f"attempt {entry.attempt} {_failed(entry.failure)}"
                 yield entry, f"{entry.place}: {failed}{_cost(ended.get((entry.place, entry.at)))}"
-            case StepCancelled():
+            case facts.StepCancelled():
                 running.pop(entry.place, None)
                 yield entry, f"{entry.place}: cancelled, because {entry.cause}"
-            case EdgesResolved():
+            case facts.EdgesResolved():
                 for edge in entry.edges:
                     taken = "taken" if edge.taken else "not taken"
                     yield (
                         entry,
                         f"{entry.place}: the {edge.when} edge to {edge.target!r} is {taken}: {edge.why}",
                     )
-            case BranchTimedOut():
+            case facts.BranchTimedOut():
                 yield entry, f"branch {entry.branch!r} {_failed(entry.failure)}"
-            case StepHalted():
+            case facts.StepHalted():
                 running.pop(entry.place, None)
                 halted = _cost(ended.get((entry.place, entry.at)))
                 waits = ", ".join(f"and {wait}" for wait in entry.waits)
                 why = waits or "because a pause was requested"
                 yield entry, f"{entry.place}: halted, {why}{halted}"
-            case QuestionAsked(name=name) if name:
+            case facts.QuestionAsked(name=name) if name:
                 yield entry, f"{entry.place}: asks a person (question {entry.id})"
-            case QuestionAsked():
+            case facts.QuestionAsked():
                 running.pop(entry.place, None)
                 asked = _cost(ended.get((entry.place, entry.at)))
                 yield entry, f"{entry.place}: asks a person, and waits for the answer{asked}"
-            case AnswerGiven():
+            case facts.AnswerGiven():
                 who = entry.reviewer or "a person"
                 why = f", because {entry.rationale}" if entry.rationale else ""
                 yield entry, f"{entry.place}: {who} has answered{why}"
-            case WaitStarted(wait=wait):
+            case facts.WaitStarted(wait=wait):
                 yield entry, f"{entry.place}: {wait}"
-            case WaitEnded(wait=wait, number=number):
+            case facts.WaitEnded(wait=wait, number=number):
                 what = "has slept" if wait.what == "sleep" else f"message {wait.name!r} has not come in time"
                 received = f"has received message {wait.name!r} (number {number})"
                 yield entry, f"{entry.place}: {received if number else what}"
-            case ReplayDiverged():
+            case facts.ReplayDiverged():
                 what = "sends another request than the one on record, which is paid for"
                 yield entry, f"{entry.place}: agent call {entry.call} {what}"
-            case OnceStarted():
+            case facts.OnceStarted():
                 yield entry, f"{entry.place}: does {entry.name!r}, once in this run"
-            case PauseRequested() | StopRequested() | ValueWritten() | MessagesAdded() | RequestSent():
+            case (
+                facts.PauseRequested()
+                | facts.StopRequested()
+                | facts.ValueWritten()
+                | facts.MessagesAdded()
+                | facts.RequestSent()
+            ):
                 pass
-            case RequestEnded() | SpendingRecorded() | ToolEnded() | OnceDone() | OnceFailed():
+            case (
+                facts.RequestEnded()
+                | facts.SpendingRecorded()
+                | facts.ToolEnded()
+                | facts.OnceDone()
+                | facts.OnceFailed()
+            ):
                 pass
             case _:
                 assert_never(entry)
 
 
-def _opened(entry: RunStarted) -> str:
+def _opened(entry: facts.RunStarted) -> str:
     source = f", forked from {entry.forked_from!r}" if entry.forked_from else ""
     what = f"{kind_of(entry.definition)} {entry.pipeline!r}{_version(entry.definition)}"
     return f"run {entry.run_id!r} of {what} began{source}"
@@ -168,7 +149,7 @@ def _version(definition: JsonValue) -> str:
     return "" if version is None else f" (version {version!r})"
 
 
-def _resumed(entry: RunResumed, running: Iterable[str], interrupted: _Interrupted) -> str:
+def _resumed(entry: facts.RunResumed, running: Iterable[str], interrupted: _Interrupted) -> str:
     stopped = ", ".join(f"{place}{_cost(_cut_off(place, entry.at, interrupted))}" for place in running)
     found = f"; its process had died or stopped in {stopped}" if stopped else ""
     given = f"; inputs given anew: {', '.join(entry.inputs)}" if entry.inputs else ""
@@ -188,14 +169,14 @@ def _cut_off(place: str, by: datetime, interrupted: _Interrupted) -> StepAttempt
     return last
 
 
-def _ended(entry: RunFinished, running: Iterable[str], ended: _ByEnd) -> str:
+def _ended(entry: facts.RunFinished, running: Iterable[str], ended: _ByEnd) -> str:
     stopped = ", ".join(f"{place}{_cost(ended.get((place, entry.at)))}" for place in running)
     why = f": {_error(entry.failure)}" if entry.failure is not None else ""
     cancelled = f"; cancelled with it: {stopped}" if stopped else ""
     return f"{_ENDINGS.get(entry.status, entry.status)}{why}{cancelled}"
 
 
-def _retried(entry: StepRetried, ended: _ByEnd) -> str:
+def _retried(entry: facts.StepRetried, ended: _ByEnd) -> str:
     failed = f"attempt {entry.attempt} {_failed(entry.failure)}{_cost(ended.get((entry.place, entry.at)))}"
     return f"{entry.place}: {failed}; {_wait(entry.delay)}"
 
@@ -204,16 +185,16 @@ def _wait(delay: float) -> str:
     return f"tried again after {delay:.3g} s" if delay else "tried again at once"
 
 
-def _output(entry: StepFinished) -> str:
+def _output(entry: facts.StepFinished) -> str:
     what = "asked for more from the user" if entry.conversation == "incomplete" else "finished"
     return f"{what} at attempt {entry.attempt}"
 
 
-def _failed(failure: FailureFacts) -> str:
+def _failed(failure: facts.FailureFacts) -> str:
     return f"failed ({failure.failure_class}): {_error(failure)}"
 
 
-def _error(failure: FailureFacts) -> str:
+def _error(failure: facts.FailureFacts) -> str:
     message = " ".join(failure.message.split())
     return f"{failure.error_type}: {message}" if message else failure.error_type
 

@@ -60,6 +60,10 @@ class FollowedRun:
                 raise StopAsyncIteration
             if not await self._read():
                 await self._wait()
+        # The last fact is told when the run can be resumed: its process gives up the lease after that fact.
+        while self._has_ended and len(self._facts) == 1 and await self._is_held():
+            if not await self._read():
+                await asyncio.sleep(SOONEST)
         self.position, fact = self._facts.popleft()
         return self.position, fact
 
@@ -69,6 +73,13 @@ class FollowedRun:
         self._has_ended = header.status in ("finished", "failed", "cancelled")
         await self._read_on(log_key(header))
         self._key = log_key(header)
+
+    async def _is_held(self) -> bool:
+        """Return whether a process has the run."""
+        try:
+            return (await read_header(self._store, self.run_id)).is_running
+        except RunNotFound:
+            return False
 
     async def _read(self) -> bool:
         """Read new facts. Return whether there were any."""

@@ -218,9 +218,10 @@ class RunHistory:
         trace = await self._trace(found.header)
         # The log was read later, and it is the truth. Only the header knows whether a process has the run.
         has_died = trace.ended is None and found.is_interrupted
+        is_held = trace.ended is not None and found.is_running  # it cannot be resumed yet
         asked = asked_at(found.header.questions, dict(enumerate(trace.entries, 1)))
         return RunSnapshot(
-            status="interrupted" if has_died else trace.status,
+            status="interrupted" if has_died else "running" if is_held else trace.status,
             trace=trace,
             questions=tuple(Question.of(one, found.header) for one in asked),
         )
@@ -486,7 +487,7 @@ class ReadsRuns:
 
 
 def check_filters(pipeline: object, tag: object, tenant: object, limit: int | None) -> None:
-    """Refuse filters that cannot be meant. Raises `ConfigurationError`."""
+    """Refuse invalid filters. Raises `ConfigurationError`."""
     for option, name in (("pipeline", pipeline), ("tag", tag), ("tenant", tenant)):
         if name is not None and not isinstance(name, str):
             raise ConfigurationError(option, name, f"the name of a {option}, as text")

@@ -61,6 +61,11 @@ class Find:
         known = [_prefix(what, value) for what, value in parts if value is not None]
         return known or [_prefix("started", "")]
 
+    def matches(self, header: RunHeader) -> bool:
+        """Return whether the run with this header is one of them."""
+        keys = index_keys(header)
+        return all(any(key.startswith(prefix) for key in keys) for prefix in self.prefixes())
+
 
 @dataclass(frozen=True, slots=True)
 class Indexed:

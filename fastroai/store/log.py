@@ -31,8 +31,8 @@ class Log:
         """The fact with which the run ended, if no exception ended it."""
         self.heeding: dict[Scope, Callable[[Signal], None]] = {}
         """What does what is asked of the run, by scope: the outermost one, then those that are its steps."""
-        self.is_pausing = False
-        """Whether somebody has asked the run to pause."""
+        self.is_pausing = self.is_let_go = False
+        """Whether somebody has asked the run to pause, and whether its process lets go of it then."""
         self.asked: dict[str, QuestionAsked] = {}
         """The questions that wait for an answer, by id, as this process has asked them."""
         self.waiting: dict[str, WaitStarted] = {} if run is None else run.recorded.waiting
@@ -53,11 +53,12 @@ class Log:
     def heed(self, signal: Signal) -> None:
         """Do what is asked of the run, from any thread.
 
-        A pause reaches the runs inside too, also those that begin later. A cancellation reaches them through
-        the outermost run.
+        A pause or interruption reaches the runs inside too, also those that begin later. A cancellation
+        reaches them through the outermost run.
         """
-        self.is_pausing |= signal == "pause"
-        for heed in [*self.heeding.values()][: None if signal == "pause" else 1]:
+        self.is_pausing |= signal != "cancel"
+        self.is_let_go |= signal == "interrupt"
+        for heed in [*self.heeding.values()][: 1 if signal == "cancel" else None]:
             heed(signal)
 
     def halt(self, fact: QuestionAsked | WaitStarted, stored: AnyFact | None, place: str) -> None:

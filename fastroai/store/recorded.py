@@ -16,57 +16,25 @@ from pydantic import JsonValue
 from fastroai.errors import ConfigurationError, RunCorrupt
 from fastroai.places import is_in, step_name
 from fastroai.records import RequestUse
-from fastroai.runtime import NO_RETRIES_USED, Charge, RetriesUsed
-from fastroai.runtime.facts import (
-    AnswerGiven,
-    AnyFact,
-    BranchTimedOut,
-    EdgesResolved,
-    MessagesAdded,
-    OnceDone,
-    OnceFailed,
-    OnceStarted,
-    PauseRequested,
-    QuestionAsked,
-    ReplayDiverged,
-    RequestEnded,
-    RequestPlace,
-    RequestSent,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    SpendingRecorded,
-    StepCancelled,
-    StepFailed,
-    StepFinished,
-    StepHalted,
-    StepRetried,
-    StepSkipped,
-    StepStarted,
-    StopRequested,
-    ToolEnded,
-    ValueWritten,
-    WaitEnded,
-    WaitStarted,
-)
+from fastroai.runtime import NO_RETRIES_USED, Charge, RetriesUsed, facts
 from fastroai.store.definitions import definition_at, kind_of, steps_in
 
 PartEntry: TypeAlias = (
-    RunFinished
-    | StepStarted
-    | StepSkipped
-    | StepFinished
-    | StepFailed
-    | StepCancelled
-    | StepHalted
-    | EdgesResolved
-    | BranchTimedOut
-    | QuestionAsked
-    | AnswerGiven
-    | ValueWritten
-    | MessagesAdded
-    | PauseRequested
-    | StopRequested
+    facts.RunFinished
+    | facts.StepStarted
+    | facts.StepSkipped
+    | facts.StepFinished
+    | facts.StepFailed
+    | facts.StepCancelled
+    | facts.StepHalted
+    | facts.EdgesResolved
+    | facts.BranchTimedOut
+    | facts.QuestionAsked
+    | facts.AnswerGiven
+    | facts.ValueWritten
+    | facts.MessagesAdded
+    | facts.PauseRequested
+    | facts.StopRequested
 )
 """What decides how a pipeline or graph goes on, and what nodes have left."""
 
@@ -74,7 +42,13 @@ Stretch: TypeAlias = Sequence[tuple[int, PartEntry]]
 """What one process did of a pipeline or graph, with positions in the log."""
 
 
-_TAKEN_OVER: Final = (StepFinished, StepRetried, OnceStarted, OnceDone, OnceFailed)
+_TAKEN_OVER: Final = (
+    facts.StepFinished,
+    facts.StepRetried,
+    facts.OnceStarted,
+    facts.OnceDone,
+    facts.OnceFailed,
+)
 """What the fork of a pipeline has from the other run. Its own first fact is another one."""
 
 
@@ -82,7 +56,7 @@ _TAKEN_OVER: Final = (StepFinished, StepRetried, OnceStarted, OnceDone, OnceFail
 class Exchange:
     """A request that was sent, and what came back."""
 
-    request: RequestPlace
+    request: facts.RequestPlace
     charge: Charge
     """As it ended; where it never did, unmeasured with its bounds."""
     has_ended: bool = False
@@ -94,34 +68,34 @@ class Exchange:
 class RecordedRun:
     """Read-only but for what is taken: each response is given once."""
 
-    def __init__(self, run_id: str, entries: Sequence[AnyFact]) -> None:
+    def __init__(self, run_id: str, entries: Sequence[facts.AnyFact]) -> None:
         """Of all entries of a log, in order.
 
         Raises:
             RunCorrupt: the first entry is not `run_started`.
         """
-        if not entries or not isinstance(entries[0], RunStarted):
+        if not entries or not isinstance(entries[0], facts.RunStarted):
             raise RunCorrupt(run_id, 1, "a log begins with run_started, and this one does not")
-        self.entries: list[AnyFact] = []
-        self.opened: RunStarted = entries[0]
+        self.entries: list[facts.AnyFact] = []
+        self.opened: facts.RunStarted = entries[0]
         self.inputs: dict[str, JsonValue] = dict(self.opened.inputs)
         """Those it began with, and those given anew when it was resumed."""
         self.definition: JsonValue = self.opened.definition
-        self.outputs: dict[str, StepFinished] = {}
+        self.outputs: dict[str, facts.StepFinished] = {}
         """Of the steps that have finished, by place, in the order in which they did."""
-        self.conversations: dict[str, StepFinished] = {}
+        self.conversations: dict[str, facts.StepFinished] = {}
         """The last state of each step that has returned one, by place."""
-        self.asked: dict[str, QuestionAsked] = {}
+        self.asked: dict[str, facts.QuestionAsked] = {}
         """The questions, by id, as they were first asked."""
-        self.answers: dict[str, AnswerGiven] = {}
+        self.answers: dict[str, facts.AnswerGiven] = {}
         """The last answer to each question that has one, by id."""
-        self.waiting: dict[str, WaitStarted] = {}
+        self.waiting: dict[str, facts.WaitStarted] = {}
         """What steps have waited for besides, by id, as they first did. This process adds to it."""
-        self.waited: dict[str, WaitEnded] = {}
+        self.waited: dict[str, facts.WaitEnded] = {}
         """What they wait for no longer, by id. This process adds to it."""
         self.values: dict[str, object] = {}
         """Outputs that were read already, by place."""
-        self.ended: RunFinished | None = None
+        self.ended: facts.RunFinished | None = None
         self.taken_over = 0
         """The position of the last fact that the run of a pipeline has from the one that it is a fork of."""
         if self.opened.forked_from is not None and kind_of(self.opened.definition) == "pipeline":
@@ -137,8 +111,8 @@ class RecordedRun:
         self._followed: dict[_Call, _Call | None] = {}
         """For each call that is made again, the recorded call whose exchanges it takes, if any."""
         self._in_tools: dict[str, list[Exchange]] = defaultdict(list)
-        self._tools: dict[tuple[str, str], deque[ToolEnded]] = defaultdict(deque)
-        self._once: dict[tuple[str, str], OnceStarted | OnceDone | OnceFailed] = {}
+        self._tools: dict[tuple[str, str], deque[facts.ToolEnded]] = defaultdict(deque)
+        self._once: dict[tuple[str, str], facts.OnceStarted | facts.OnceDone | facts.OnceFailed] = {}
         self._reserved: dict[str, Charge] = {}
         """Spending that was reserved before, by id."""
         self._spent: dict[str, list[Charge]] = defaultdict(list)
@@ -149,7 +123,7 @@ class RecordedRun:
         self._run_id = run_id
         self.add(entries)
 
-    def add(self, entries: Iterable[AnyFact]) -> None:
+    def add(self, entries: Iterable[facts.AnyFact]) -> None:
         """Read on. Raises `RunCorrupt` for an entry that does not fit those before."""
         self._parts = None
         for entry in entries:
@@ -160,56 +134,62 @@ class RecordedRun:
                 reason = f"it does not fit those before: {type(error).__name__}: {error}"
                 raise RunCorrupt(self._run_id, len(self.entries), reason) from error
 
-    def _read(self, entry: AnyFact) -> None:
+    def _read(self, entry: facts.AnyFact) -> None:
         match entry:
-            case StepFinished():
+            case facts.StepFinished():
                 self._read_output(entry)
-            case StepRetried(unit="step"):
+            case facts.StepRetried(unit="step"):
                 self._progress[entry.place] = entry.used
                 self.mark_step(entry.place, entry.attempt, "retried")
-            case StepRetried():
+            case facts.StepRetried():
                 self._calls[entry.place, entry.call] = entry.used
                 self.mark_call_retried(entry.place, entry.call, entry.attempt)
-            case StepFailed():
+            case facts.StepFailed():
                 # One that a budget stopped goes on with the same attempt, and pays for nothing again.
                 if entry.budget is None and not self._runs_pipeline(entry.place):
                     self._progress[entry.place] = RetriesUsed(attempt=entry.attempt + 1)
                     self.mark_step(entry.place, entry.attempt, "failed")
-            case RequestSent():
+            case facts.RequestSent():
                 self._read_sent(entry)
-            case RequestEnded():
+            case facts.RequestEnded():
                 self._read_end(entry)
-            case SpendingRecorded():
+            case facts.SpendingRecorded():
                 self._read_spending(entry)
-            case ToolEnded():
+            case facts.ToolEnded():
                 self._tools[entry.place, entry.tool].append(entry)
-            case OnceStarted() | OnceDone() | OnceFailed():
+            case facts.OnceStarted() | facts.OnceDone() | facts.OnceFailed():
                 self._once[entry.place, entry.name] = entry
-            case RunResumed():
+            case facts.RunResumed():
                 self._resumed_at.append(len(self.entries))
                 self.inputs.update(entry.inputs)
                 self.definition = entry.definition or self.definition
                 self.ended = None
-            case RunFinished():
+            case facts.RunFinished():
                 self.ended = entry
-            case RunStarted() | PauseRequested() | StopRequested() | StepStarted() | StepSkipped():
+            case (
+                facts.RunStarted()
+                | facts.PauseRequested()
+                | facts.StopRequested()
+                | facts.StepStarted()
+                | facts.StepSkipped()
+            ):
                 pass  # for those who read the trace
-            case QuestionAsked():
+            case facts.QuestionAsked():
                 self.asked.setdefault(entry.id, entry)
-            case AnswerGiven():
+            case facts.AnswerGiven():
                 self.answers[entry.id] = entry
-            case WaitStarted():
+            case facts.WaitStarted():
                 self.waiting.setdefault(entry.wait.id, entry)
-            case WaitEnded():
+            case facts.WaitEnded():
                 self.waited[entry.wait.id] = entry
-            case StepCancelled() | StepHalted() | EdgesResolved() | BranchTimedOut():
+            case facts.StepCancelled() | facts.StepHalted() | facts.EdgesResolved() | facts.BranchTimedOut():
                 pass
-            case ValueWritten() | MessagesAdded() | ReplayDiverged():
+            case facts.ValueWritten() | facts.MessagesAdded() | facts.ReplayDiverged():
                 pass
             case _:
                 assert_never(entry)
 
-    def _read_sent(self, entry: RequestSent) -> None:
+    def _read_sent(self, entry: facts.RequestSent) -> None:
         request = entry.request
         of_call = self._of_call[_call_of(request)]
         before = of_call[-1] if of_call else None
@@ -229,7 +209,7 @@ class RecordedRun:
             for around in _places_around(request.place):
                 self._agent_calls[around] += 1
 
-    def _read_spending(self, entry: SpendingRecorded) -> None:
+    def _read_spending(self, entry: facts.SpendingRecorded) -> None:
         if (reserved := self._reserved.get(entry.id)) is not None:
             reserved.record = entry.record
             return
@@ -238,11 +218,11 @@ class RecordedRun:
         if entry.id:
             self._reserved[entry.id] = charge
 
-    def _read_end(self, entry: RequestEnded) -> None:
+    def _read_end(self, entry: facts.RequestEnded) -> None:
         exchange = self._sent[entry.id]
         exchange.charge.record, exchange.response, exchange.has_ended = entry.record, entry.response, True
 
-    def _read_output(self, entry: StepFinished) -> None:
+    def _read_output(self, entry: facts.StepFinished) -> None:
         if entry.conversation is not None:
             self.conversations[entry.place] = entry
         if entry.conversation != "incomplete":
@@ -278,13 +258,13 @@ class RecordedRun:
         return [found[begin:end] for begin, end in pairwise([0, *ends, len(found)])]
 
     @property
-    def resumptions(self) -> Sequence[RunResumed]:
+    def resumptions(self) -> Sequence[facts.RunResumed]:
         """Each time that a process took the run up, in order."""
-        return [one for one in self.entries if isinstance(one, RunResumed)]
+        return [one for one in self.entries if isinstance(one, facts.RunResumed)]
 
     def resumed_now(self) -> RecordedRun:
         """Return the record as it would be if a process took the run up now."""
-        return RecordedRun(self._run_id, [*self.entries, RunResumed(part=self.opened.part)])
+        return RecordedRun(self._run_id, [*self.entries, facts.RunResumed(part=self.opened.part)])
 
     # --- how far it got ---
 
@@ -302,18 +282,18 @@ class RecordedRun:
         spent, began, is_fork = timedelta(0), self.opened.at, self.opened.forked_from is not None
         last = began
         for entry in self.entries:
-            if isinstance(entry, AnswerGiven) or (is_fork and entry.timestamp < self.opened.timestamp):
+            if isinstance(entry, facts.AnswerGiven) or (is_fork and entry.timestamp < self.opened.timestamp):
                 continue  # given while no process had the run; or of the run that it is a fork of
-            if isinstance(entry, RunResumed):
+            if isinstance(entry, facts.RunResumed):
                 spent, began = spent + max(last - began, timedelta(0)), entry.at
             last = entry.at
         return (spent + max(last - began, timedelta(0))).total_seconds()
 
-    def position_of(self, entry: AnyFact) -> int:
+    def position_of(self, entry: facts.AnyFact) -> int:
         """Where an entry is in the log, from 1."""
         return 1 + next(index for index, one in enumerate(self.entries) if one is entry)
 
-    def once(self, place: str, name: str) -> OnceStarted | OnceDone | OnceFailed | None:
+    def once(self, place: str, name: str) -> facts.OnceStarted | facts.OnceDone | facts.OnceFailed | None:
         """What is known of a side effect."""
         return self._once.get((place, name))
 
@@ -360,7 +340,7 @@ class RecordedRun:
 
     # --- what came back ---
 
-    def take(self, request: RequestPlace) -> list[Exchange]:
+    def take(self, request: facts.RequestPlace) -> list[Exchange]:
         """What is on record for a request: failed attempts and, as the last one, its response.
 
         In the same call, of whatever model: a fallback may have answered. Where calls have changed their
@@ -379,7 +359,7 @@ class RecordedRun:
             self._followed[call] = _call_of(found[-1].request)
         return _taken(found)
 
-    def _answered(self, request: RequestPlace, sent: list[Exchange]) -> list[Exchange]:
+    def _answered(self, request: facts.RequestPlace, sent: list[Exchange]) -> list[Exchange]:
         """Of the exchanges of one call, in order: those up to the response, else those with this model."""
         for number, exchange in enumerate(sent, 1):
             if exchange.response is not None:
@@ -396,7 +376,7 @@ class RecordedRun:
                 return own + after[:number]
         return own
 
-    def left_over(self, request: RequestPlace) -> tuple[list[Exchange], bool]:
+    def left_over(self, request: facts.RequestPlace) -> tuple[list[Exchange], bool]:
         """Return what a call has sent in place of a request not on record, and whether that is sure.
 
         It is not sure for a call without any request on record: the call may have changed places with another
@@ -409,7 +389,7 @@ class RecordedRun:
         left = [one for one in self._of_call.get(followed, ()) if not one.taken] if followed else []
         return (_taken(left) if is_sure else left), is_sure
 
-    def take_tool(self, place: str, tool: str) -> tuple[ToolEnded, list[Exchange]] | None:
+    def take_tool(self, place: str, tool: str) -> tuple[facts.ToolEnded, list[Exchange]] | None:
         """What a tool call has returned, and what was sent in it, if it has ended."""
         ended = self._tools.get((place, tool))
         if not ended:
@@ -423,7 +403,7 @@ class RecordedRun:
 _Call: TypeAlias = tuple[str, str, int, tuple[str, ...]]
 
 
-def _call_of(request: RequestPlace) -> _Call:
+def _call_of(request: facts.RequestPlace) -> _Call:
     return request.place, request.call, request.attempt, request.tools
 
 
@@ -448,7 +428,7 @@ def _places_around(place: str) -> Iterator[str]:
         around += f"{name}/"
 
 
-def _is_repeated(before: Exchange, entry: RequestSent) -> bool:
+def _is_repeated(before: Exchange, entry: facts.RequestSent) -> bool:
     """Whether a request is sent since what the one before it gave is of no use."""
     if entry.rejects:
         return True

@@ -58,6 +58,8 @@ from fastroai.store.unsealing import seal_messages, unseal_messages, unseal_payl
 
 LEASE: Final = 30.0
 """Seconds after which a process counts as dead that has not renewed its lease."""
+_FORESEEN: Final = timedelta(seconds=10)
+"""How long after it was announced a run is due for something that nobody has said has come."""
 _TRIES: Final = 10
 
 logger = logging.getLogger("fastroai.store")
@@ -224,6 +226,20 @@ class DurableRun:
                 updated_at=ended.at,
                 **waits,
             )
+        finally:
+            await self.release()
+
+    async def let_go(self, usage: Usage) -> None:
+        """Give up the lease before the run has ended: it is interrupted from here on.
+
+        Raises:
+            RunStoreUnavailable: facts are left that could not be written.
+            RunTakenOver: another process has it.
+        """
+        try:
+            await self.journal.aclose()
+            await end_task(self._renewal)
+            await self._write_header(lease_until=None, requests=usage.request_count, cost_usd=usage.cost_usd)
         finally:
             await self.release()
 
@@ -394,6 +410,19 @@ async def change_header(store: RunStore, found: FoundHeader, header: RunHeader) 
     await add_to_index(store, header, before=found.header)
     await _replace(store, header, found.revision)
     await _leave_index(store, found.header, header)
+
+
+async def foresee(store: RunStore, found: FoundHeader) -> None:
+    """Announce that a run is about to get what it waits for.
+
+    If the process dies that gives it before it says so, the run is due all the same, a little later.
+
+    Raises:
+        RevisionConflict: another process has written the header since it was read.
+    """
+    due = replace(found.header, due_at=first_due(found.header.due_at, found.now + _FORESEEN))
+    if due != found.header:
+        await change_header(store, found, due)
 
 
 def halted_no_longer(header: RunHeader) -> RunHeader:

@@ -8,22 +8,28 @@ from dataclasses import fields, is_dataclass
 from pydantic import BaseModel
 
 
-def is_same(one: object, other: object) -> bool:
-    """Equal; but NaN is NaN, and what has no equality of its own is compared by what it holds."""
-    pairs = [(one, other)]
+def difference(one: object, other: object) -> tuple[str, object, object] | None:
+    """Where two values differ, such as `items.0`, with what each has there; `None` if they are the same.
+
+    They are the same if they are equal; but NaN is NaN, and values that have no equality of their own are
+    compared by what they hold.
+    """
+    pairs = [("", one, other)]
     while pairs:
-        left, right = pairs.pop()
+        place, left, right = pairs.pop()
         if left is right or left == right:
             continue
         if type(left) is not type(right):
-            return False
+            return place, left, right
         if left != left and right != right:
             continue
         parts = _parts(left), _parts(right)
         if parts[0] is None or parts[1] is None or parts[0].keys() != parts[1].keys():
-            return False
-        pairs += [(part, parts[1][name]) for name, part in parts[0].items()]
-    return True
+            return place, left, right
+        within = f"{place}." if place else ""
+        found = [(f"{within}{name}", part, parts[1][name]) for name, part in parts[0].items()]
+        pairs += reversed(found)
+    return None
 
 
 def _parts(value: object) -> Mapping[object, object] | None:

@@ -13,7 +13,7 @@ from fastroai.store.entries import RunHeader
 from fastroai.store.headers import signal_key
 from fastroai.store.run_store import RunStore
 
-Signal: TypeAlias = Literal["pause", "cancel"]
+Signal: TypeAlias = Literal["pause", "interrupt", "cancel"]
 """What can be asked of a run."""
 
 EVERY: Final = 0.5
@@ -81,5 +81,6 @@ class _Watch:
                 self._take_in(found.values[-1].decode(errors="replace"))
 
     def _take_in(self, word: str) -> None:
-        if word in get_args(Signal):
-            self._heed("pause" if word == "pause" else "cancel")
+        for signal in get_args(Signal):
+            if signal == word:
+                self._heed(signal)

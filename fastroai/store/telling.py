@@ -3,44 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol, assert_never, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 from pydantic_core import from_json, to_jsonable_python
 
-from fastroai.runtime.facts import (
-    AnswerGiven,
-    AnyFact,
-    BranchTimedOut,
-    EdgeFacts,
-    EdgesResolved,
-    MessagesAdded,
-    OnceDone,
-    OnceFailed,
-    OnceStarted,
-    PauseRequested,
-    QuestionAsked,
-    ReplayDiverged,
-    RequestEnded,
-    RequestSent,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    SpendingRecorded,
-    StepCancelled,
-    StepFailed,
-    StepFinished,
-    StepHalted,
-    StepRetried,
-    StepSkipped,
-    StepStarted,
-    StopRequested,
-    ToolEnded,
-    ValueWritten,
-    WaitEnded,
-    WaitStarted,
-)
+from fastroai.runtime import facts
 from fastroai.store.entries import encode_entry
+from fastroai.store.unsealing import PAYLOADS
 
 
 @runtime_checkable
@@ -52,57 +22,34 @@ class AsJson(Protocol):
         ...
 
 
-def as_told(fact: AnyFact) -> AnyFact:
+_WRAPS = (facts.MessagesAdded, facts.RequestEnded, facts.ToolEnded)
+"""Facts whose values are not of users, but ours."""
+
+
+def as_told(fact: facts.AnyFact) -> facts.AnyFact:
     """Return the fact in the form that traces have."""
-    match fact:
-        case RunStarted() | RunResumed():
-            return replace(fact, inputs={name: as_json(value) for name, value in fact.inputs.items()})
-        case StepFinished():
-            return replace(fact, output=as_json(fact.output), written={}, spent_in=None)
-        case StepFailed():
-            return replace(fact, raised=None, written={}, spent_in=None)
-        case StepCancelled() | StepHalted():
-            return replace(fact, written={})
-        case RunFinished():
-            return replace(fact, raised=None, spent_in=None)
-        case StepRetried() | BranchTimedOut():
-            return replace(fact, raised=None)
-        case EdgesResolved():
-            return replace(fact, edges=tuple(map(EdgeFacts.of, fact.edges)))
-        case QuestionAsked():
-            return replace(fact, question=as_json(fact.question), written={})
-        case AnswerGiven():
-            return replace(fact, answer=as_json(fact.answer), written={})
-        case MessagesAdded(messages=AsJson() as messages):
-            return replace(fact, messages=messages.to_json())
-        case ValueWritten():
-            return replace(fact, value=as_json(fact.value))
-        case RequestSent(asked=asked) if asked is not None:
-            return replace(fact, request=replace(fact.request, fingerprint=asked()), asked=None)
-        case RequestEnded(response=AsJson() as response):
-            return replace(fact, response=response.to_json())
-        case ToolEnded(result=AsJson() as result):
-            return replace(fact, result=result.to_json())
-        case OnceDone():
-            return replace(fact, result=as_json(fact.result))
-        case PauseRequested() | StopRequested() | StepStarted() | StepSkipped() | MessagesAdded():
-            pass
-        case WaitStarted() | WaitEnded():
-            pass  # a store keeps runs that receive messages, so that values are JSON already
-        case RequestSent() | RequestEnded() | SpendingRecorded() | ToolEnded() | OnceStarted() | OnceFailed():
-            pass
-        case ReplayDiverged():
-            pass
-        case _:
-            assert_never(fact)
-    return fact
+    live: dict[str, Any] = {"raised": None, "spent_in": None, "written": {}}
+    told = {name: nothing for name, nothing in live.items() if hasattr(fact, name)}
+    for name in PAYLOADS.get(type(fact), ()):
+        value = getattr(fact, name)
+        is_ours = isinstance(fact, _WRAPS) and isinstance(value, AsJson)
+        told[name] = value.to_json() if is_ours else as_json(value)
+    if isinstance(fact, facts.RunStarted | facts.RunResumed):
+        told["inputs"] = {name: as_json(value) for name, value in fact.inputs.items()}
+    elif isinstance(fact, facts.QuestionAsked):
+        told["question"] = as_json(fact.question)
+    elif isinstance(fact, facts.EdgesResolved):
+        told["edges"] = tuple(map(facts.EdgeFacts.of, fact.edges))
+    elif isinstance(fact, facts.RequestSent) and fact.asked is not None:
+        told |= {"request": replace(fact.request, fingerprint=fact.asked()), "asked": None}
+    return replace(fact, **told) if told else fact
 
 
-def fact_to_json(fact: AnyFact) -> dict[str, JsonValue]:
+def fact_to_json(fact: facts.AnyFact) -> dict[str, JsonValue]:
     """Return a fact as plain data, such as for a stream of server-sent events.
 
         async for position, fact in pipeline.follow(run_id):
-            yield ServerSentEvent(id=str(position), event=fact.kind, data=fact_to_json(fact))
+            print(position, json.dumps(fact_to_json(fact)))
 
     The form is that of the entries in `RunTrace.to_json`, and of `fastroai runs trace --json`: `kind` says
     what happened, `part` is the place of the nested pipeline or graph in which it did, and fields that have

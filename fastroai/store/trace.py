@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Final, Literal, Protocol, assert_never
+from typing import Final, Literal, Protocol, TypeAlias
 
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
@@ -14,40 +14,7 @@ from pydantic_core import from_json, to_json
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.places import is_in, quoted, step_name, without_attempts
 from fastroai.records import RequestRecord, Usage
-from fastroai.runtime.facts import (
-    FORMAT,
-    AnswerGiven,
-    AnyFact,
-    BranchTimedOut,
-    EdgesResolved,
-    FailureFacts,
-    MessagesAdded,
-    OnceDone,
-    OnceFailed,
-    OnceStarted,
-    PauseRequested,
-    QuestionAsked,
-    ReplayDiverged,
-    RequestEnded,
-    RequestSent,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    RunStatus,
-    SpendingRecorded,
-    StepCancelled,
-    StepFailed,
-    StepFinished,
-    StepHalted,
-    StepRetried,
-    StepSkipped,
-    StepStarted,
-    StopRequested,
-    ToolEnded,
-    ValueWritten,
-    WaitEnded,
-    WaitStarted,
-)
+from fastroai.runtime import facts
 from fastroai.store.attempts import Attempts, StepAttempt
 from fastroai.store.definitions import kind_of, version_of
 from fastroai.store.entries import check_format, decode_entry, encode_entry, located
@@ -56,6 +23,15 @@ from fastroai.store.step_summaries import StepSummary, summarize
 from fastroai.store.trace_diff import Difference, TraceFacts, differences
 
 _HAS_OUTPUT: Final = ("succeeded", "reused", "incomplete")
+_OfRun: TypeAlias = (
+    facts.RunStarted
+    | facts.RunResumed
+    | facts.RunFinished
+    | facts.PauseRequested
+    | facts.StopRequested
+    | facts.BranchTimedOut
+)
+"""Facts that are about no single step."""
 _SHOWN: Final = 60
 """Characters of a text that is no trace, in the error about it."""
 
@@ -95,17 +71,17 @@ class RunTrace:
     It is a value. Of a run that goes on, it says how far that was when it was read.
     """
 
-    entries: tuple[AnyFact, ...]
+    entries: tuple[facts.AnyFact, ...]
     """The log of the run, of which all else is made."""
 
-    def __init__(self, entries: Iterable[AnyFact]) -> None:
+    def __init__(self, entries: Iterable[facts.AnyFact]) -> None:
         """Of all entries of a log, in order.
 
         Raises:
             ConfigurationError: the first entry is not a `RunStarted`.
         """
         object.__setattr__(self, "entries", tuple(entries))
-        if not self.entries or not isinstance(self.entries[0], RunStarted):
+        if not self.entries or not isinstance(self.entries[0], facts.RunStarted):
             first = type(self.entries[0]).__name__ if self.entries else None
             raise ConfigurationError(
                 "entries", first, "all entries of a run, of which the first is RunStarted"
@@ -117,10 +93,10 @@ class RunTrace:
     # --- the run ---
 
     @property
-    def opened(self) -> RunStarted:
+    def opened(self) -> facts.RunStarted:
         """The first entry."""
         first = self.entries[0]
-        assert isinstance(first, RunStarted)
+        assert isinstance(first, facts.RunStarted)
         return first
 
     @property
@@ -131,7 +107,7 @@ class RunTrace:
     @property
     def was_resumed(self) -> bool:
         """Whether a process has taken up the run again."""
-        return any(isinstance(entry, RunResumed) for entry in self.entries)
+        return any(isinstance(entry, facts.RunResumed) for entry in self.entries)
 
     @property
     def pipeline(self) -> str:
@@ -154,20 +130,20 @@ class RunTrace:
         return self.opened.at
 
     @cached_property
-    def ended(self) -> RunFinished | None:
+    def ended(self) -> facts.RunFinished | None:
         """How the run ended, unless it goes on or its process died."""
         for entry in reversed(self.entries):
-            if isinstance(entry, RunFinished | RunResumed):
-                return entry if isinstance(entry, RunFinished) else None
+            if isinstance(entry, facts.RunFinished | facts.RunResumed):
+                return entry if isinstance(entry, facts.RunFinished) else None
         return None
 
     @property
-    def status(self) -> RunStatus:
+    def status(self) -> facts.RunStatus:
         """How the run ended; `running` where that is not on record, which it is not if the process died."""
         return "running" if self.ended is None else self.ended.status
 
     @property
-    def failure(self) -> FailureFacts | None:
+    def failure(self) -> facts.FailureFacts | None:
         """Why it failed, if it did."""
         return None if self.ended is None else self.ended.failure
 
@@ -176,14 +152,14 @@ class RunTrace:
         """What it was given, with what was given anew when it was resumed."""
         inputs = dict(self.opened.inputs)
         for entry in self.entries:
-            if isinstance(entry, RunResumed):
+            if isinstance(entry, facts.RunResumed):
                 inputs |= entry.inputs
         return inputs
 
     @cached_property
     def definition(self) -> JsonValue:
         """The shape of the pipeline, as it last was."""
-        changed = [e.definition for e in self.entries if isinstance(e, RunResumed) and e.definition]
+        changed = [e.definition for e in self.entries if isinstance(e, facts.RunResumed) and e.definition]
         return changed[-1] if changed else self.opened.definition
 
     @property
@@ -217,7 +193,7 @@ class RunTrace:
     @cached_property
     def steps(self) -> tuple[StepSummary, ...]:
         """Every step at a glance: each after those that it needs, nested ones after the step around them."""
-        skips = [entry for entry in self.entries if isinstance(entry, StepSkipped)]
+        skips = [entry for entry in self.entries if isinstance(entry, facts.StepSkipped)]
         return summarize(self.definition, self.attempts, skips)
 
     @cached_property
@@ -234,7 +210,7 @@ class RunTrace:
         """The attempts that failed, those that were retried included, in the order in which they started."""
         return tuple(attempt for attempt in self.attempts if attempt.failure is not None)
 
-    def events_for(self, step: str) -> tuple[AnyFact, ...]:
+    def events_for(self, step: str) -> tuple[facts.AnyFact, ...]:
         """The entries about a step and what is nested in it, in order.
 
         `step` is a place, as in `write`, `write@2` or `write@1/inner/check`, or the id of a step; an id that
@@ -245,7 +221,7 @@ class RunTrace:
         """
         if not isinstance(step, str):
             raise ConfigurationError("step", step, self._expected_step)
-        places = {e.id: e.request.place for e in self.entries if isinstance(e, RequestSent)}
+        places = {e.id: e.request.place for e in self.entries if isinstance(e, facts.RequestSent)}
         located = [(entry, place) for entry in self.entries if (place := _place_of(entry, places))]
         wanted = self._places_of(step, {place for _, place in located})
         return tuple(entry for entry, place in located if any(is_in(place, outer) for outer in wanted))
@@ -319,7 +295,7 @@ class RunTrace:
     def to_json(self) -> str:
         """Return the trace as JSON text, `{"format": 2, "entries": [...]}`, for `from_json`."""
         entries = b",".join(map(encode_entry, self.entries))
-        return f'{{"format":{FORMAT},"entries":[{entries.decode()}]}}'
+        return f'{{"format":{facts.FORMAT},"entries":[{entries.decode()}]}}'
 
     @classmethod
     def from_json(cls, text: str | bytes) -> RunTrace:
@@ -356,25 +332,10 @@ class RunTrace:
         )
 
 
-def _place_of(entry: AnyFact, requests: dict[str, str]) -> str | None:
+def _place_of(entry: facts.AnyFact, requests: dict[str, str]) -> str | None:
     """Where something happened; `None` for what is about the whole run."""
-    match entry:
-        case RunStarted() | RunResumed() | RunFinished():
-            return None
-        case PauseRequested() | StopRequested() | BranchTimedOut():
-            return None
-        case RequestSent():
-            return entry.request.place
-        case RequestEnded():
-            return requests.get(entry.id)
-        case StepStarted() | StepSkipped() | StepFinished() | StepFailed() | StepCancelled() | StepRetried():
-            pass
-        case StepHalted() | EdgesResolved() | QuestionAsked() | AnswerGiven() | ValueWritten():
-            pass
-        case MessagesAdded() | WaitStarted() | WaitEnded():
-            pass
-        case SpendingRecorded() | ToolEnded() | OnceStarted() | OnceDone() | OnceFailed() | ReplayDiverged():
-            pass
-        case _:
-            assert_never(entry)
-    return entry.place
+    if isinstance(entry, _OfRun):
+        return None
+    if isinstance(entry, facts.RequestSent):
+        return entry.request.place
+    return requests.get(entry.id) if isinstance(entry, facts.RequestEnded) else entry.place

@@ -10,7 +10,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from fastroai.contracts import adapter_of
 from fastroai.errors import ValueNotStorable
-from fastroai.store.sameness import is_same
+from fastroai.store.sameness import difference
 
 _PLAIN: Final = (str, int, float, bool, type(None))
 _DEEP: Final = 100
@@ -41,18 +41,21 @@ def value_to_json(value: object, declared: Any, what: str) -> JsonValue:
         return value  # type: ignore[return-value]  # which was just checked
     try:
         stored: JsonValue = adapter.dump_python(value, mode="json", warnings="error")
-        comes_back = is_same(adapter.validate_json(_text(stored)), value)
+        lost = difference(value, adapter.validate_json(_text(stored)))
     except Exception as error:  # validators and serializers are the user's, and can raise anything
         raise ValueNotStorable(
             what, _field_of(error), type(value).__name__, f"{_reason(error)} ({_name(declared)})"
         ) from error
-    if not comes_back:
+    if lost is not None:
+        place, before, after = lost
+        became = "another value" if type(after) is type(before) else f"a value of type {type(after).__name__}"
         raise ValueNotStorable(
             what,
-            "",
-            type(value).__name__,
-            f"as its declared type {_name(declared)} it would come back as another value; declare the type "
-            "that it has, without fields that are excluded, secret or of a subclass",
+            place,
+            type(before).__name__,
+            f"as its declared type {_name(declared)} says, it would come back as {became}; declare the type "
+            "that it has, without fields that are excluded, secret or of a subclass, or convert it to plain "
+            "JSON, as model_dump(mode='json') does",
         )
     return stored
 

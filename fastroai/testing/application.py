@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from uuid import uuid4
 
@@ -42,24 +42,16 @@ async def _not_found(request: Request, error: Exception) -> JSONResponse:
     )
 
 
+@dataclass(frozen=True, eq=False)
 class _Endpoint:
     """The endpoint of one protocol: an ASGI application."""
 
-    def __init__(
-        self,
-        wire: Wire,
-        rules: Rules,
-        ledger: Ledger,
-        latency: float,
-        keep_alive: bool,
-        hang_up: Callable[[Scope], None],
-    ) -> None:
-        self.wire = wire
-        self._rules = rules
-        self._ledger = ledger
-        self._latency = latency
-        self._keep_alive = keep_alive
-        self._hang_up = hang_up
+    wire: Wire
+    rules: Rules
+    ledger: Ledger
+    latency: float
+    keep_alive: bool
+    hang_up: Callable[[Scope], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -73,17 +65,8 @@ class _Endpoint:
         """Decide what to send, and enter it into the ledger before a byte of it leaves."""
         entry = LedgerEntry(
             protocol=self.wire.name,
-            model="",
-            streamed=False,
-            status=None,
-            billed=False,
-            usage=Usage(),
-            fault=None,
-            error=None,
             request_id=f"req_{uuid4().hex}",
-            response_id=None,
             headers=headers,
-            body={},
             raw_body=raw_body,
             started=datetime.now(UTC),
         )
@@ -93,7 +76,7 @@ class _Endpoint:
             return self._refuse(entry, 400, str(error))
         entry = replace(entry, model=request.model, streamed=request.stream, body=request.body)
         try:
-            reply = self._rules.reply_to(request)
+            reply = self.rules.reply_to(request)
             if reply.fault and reply.fault.code:
                 return self._fail(entry, reply.fault, reply.fault.code)
             return self._deliver(entry, reply, make_answer(request, reply))
@@ -140,24 +123,24 @@ class _Endpoint:
     def _delivery(
         self, entry: LedgerEntry, chunks: Sequence[Chunk], headers: Mapping[str, str], reply: Reply
     ) -> Delivery:
-        recorded = self._ledger.record(entry)
+        recorded = self.ledger.record(entry)
 
         def end(completed: bool, client_left: bool) -> None:
-            _log(self._ledger.finish(recorded, completed=completed, client_disconnected=client_left))
+            _log(self.ledger.finish(recorded, completed=completed, client_disconnected=client_left))
 
         basic = {
             "content-type": "application/json",
             self.wire.request_id_header: entry.request_id,
-            "connection": "keep-alive" if self._keep_alive else "close",
+            "connection": "keep-alive" if self.keep_alive else "close",
         }
         return Delivery(
             status=entry.status or 200,
             headers=basic | dict(headers) | dict(reply.headers),
             chunks=chunks,
             on_end=end,
-            hang_up=self._hang_up,
+            hang_up=self.hang_up,
             fault=reply.fault,
-            latency=self._latency + reply.latency,
+            latency=self.latency + reply.latency,
             chunk_delay=reply.chunk_delay,
         )
 

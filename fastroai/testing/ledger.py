@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
@@ -23,23 +23,23 @@ class LedgerEntry:
     ordinal: int = 0
     """1 for the first since the ledger was empty."""
     protocol: ProtocolName
-    model: str
+    model: str = ""
     """That the answer names; of a request that could not be read, empty."""
-    streamed: bool
-    status: int | None
+    streamed: bool = False
+    status: int | None = None
     """HTTP status; `None` where no status line is sent."""
-    billed: bool
-    usage: Usage
+    billed: bool = False
+    usage: Usage = field(default_factory=Usage)
     """What is billed, whole even if the client left early; zero if nothing is."""
-    fault: str | None
-    error: str | None
+    fault: str | None = None
+    error: str | None = None
     """The message of an error answer."""
     request_id: str
     """As in the header of the answer."""
-    response_id: str | None
+    response_id: str | None = None
     """As in the body of the answer; `None` for an error."""
     headers: Mapping[str, str]
-    body: JsonObject
+    body: JsonObject = field(default_factory=dict)
     """Empty if the request's body could not be read; `raw_body` has it."""
     raw_body: bytes
     started: datetime

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import wraps
-from typing import Any, Final, ParamSpec
+from inspect import iscoroutinefunction
+from typing import Any, Final, ParamSpec, TypeVar
 
 import pytest
 
@@ -19,6 +20,7 @@ from fastroai.store.adapter import adapt_run_store
 from fastroai.store.run_store import RunStore, StoredKey
 
 P = ParamSpec("P")
+SuiteT = TypeVar("SuiteT")
 
 _PATIENCE: Final = 60.0
 _ATTEMPTS: Final = 200
@@ -62,9 +64,15 @@ _ODD_KEYS: Final = (
 )
 
 
-def _in_a_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run it in an event loop of its own."""
+def _in_loops(suite: type[SuiteT]) -> type[SuiteT]:
+    """Let each test of a suite that is async run in an event loop of its own."""
+    for name, test in vars(suite).copy().items():
+        if iscoroutinefunction(test):
+            setattr(suite, name, _in_a_loop(test))
+    return suite
 
+
+def _in_a_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     @wraps(test)
     def run(*args: P.args, **options: P.kwargs) -> None:
         asyncio.run(asyncio.wait_for(test(*args, **options), _PATIENCE))
@@ -95,6 +103,7 @@ def _names(found: Sequence[StoredKey]) -> list[str]:
     return [each.key for each in found]
 
 
+@_in_loops
 class RunStoreSuite:
     """Tests of a `RunStore`, sync or async. Subclass it, and say how the store is opened:
 
@@ -151,13 +160,11 @@ class RunStoreSuite:
 
     # --- reading and appending ---
 
-    @_in_a_loop
     async def test_a_new_key_holds_nothing(self, store: RunStore, key: str) -> None:
         stored = await store.read(key)
         assert (stored.values, stored.revision) == ((), 0)
         assert _names(await store.list(key)) == []
 
-    @_in_a_loop
     async def test_values_are_read_in_the_order_in_which_they_were_appended(
         self, store: RunStore, key: str
     ) -> None:
@@ -168,7 +175,6 @@ class RunStoreSuite:
         assert (stored.values, stored.revision) == ((b"one", b"two", b"three", b"two"), 4)
         assert isinstance(stored.values, tuple)
 
-    @_in_a_loop
     async def test_reading_begins_after_the_position_that_is_given(self, store: RunStore, key: str) -> None:
         await store.append(key, [b"1", b"2", b"3"], revision=0)
         for after in range(6):
@@ -176,7 +182,6 @@ class RunStoreSuite:
             assert (stored.values, stored.revision) == ((b"1", b"2", b"3")[after:], 3)
 
     @pytest.mark.parametrize("revision", [0, 1, 3, 1000])
-    @_in_a_loop
     async def test_an_append_after_another_position_than_the_last_writes_nothing(
         self, store: RunStore, key: str, revision: int
     ) -> None:
@@ -188,7 +193,6 @@ class RunStoreSuite:
         assert (stored.values, stored.revision) == ((b"1", b"2"), 2)
         await store.append(key, [b"3"], revision=2)
 
-    @_in_a_loop
     async def test_a_new_key_begins_at_revision_0(self, store: RunStore, key: str) -> None:
         with pytest.raises(RevisionConflict) as caught:
             await store.append(key, [b"x"], revision=1)
@@ -199,7 +203,6 @@ class RunStoreSuite:
         assert (await store.read(key)).revision == 0
         assert _names(await store.list(key)) == []
 
-    @_in_a_loop
     async def test_appending_nothing_only_checks_the_revision(self, store: RunStore, key: str) -> None:
         await store.append(key, [], revision=0)
         assert _names(await store.list(key)) == []
@@ -211,7 +214,6 @@ class RunStoreSuite:
 
     # --- replacing ---
 
-    @_in_a_loop
     async def test_compare_and_set_leaves_one_value_at_the_next_position(
         self, store: RunStore, key: str
     ) -> None:
@@ -225,7 +227,6 @@ class RunStoreSuite:
         assert (await store.read(key)).values == (b"all", b"5")
         assert (await store.read(key, after=4)).values == (b"5",)
 
-    @_in_a_loop
     async def test_compare_and_set_makes_a_key_and_goes_on_with_it(self, store: RunStore, key: str) -> None:
         for revision in range(5):
             await store.compare_and_set(key, b"%d" % revision, revision=revision)
@@ -233,7 +234,6 @@ class RunStoreSuite:
             assert (stored.values, stored.revision) == ((b"%d" % revision,), revision + 1)
 
     @pytest.mark.parametrize("revision", [0, 1, 3])
-    @_in_a_loop
     async def test_compare_and_set_at_another_revision_changes_nothing(
         self, store: RunStore, key: str, revision: int
     ) -> None:
@@ -246,7 +246,6 @@ class RunStoreSuite:
 
     # --- values and keys ---
 
-    @_in_a_loop
     async def test_values_come_back_byte_for_byte(self, store: RunStore, key: str) -> None:
         values = (b"", b"\0", b"\0\0a", bytes(range(256)), b"\xff\xfe", b'{"a": 1}', b"\\x00", b"")
         await store.append(key, values, revision=0)
@@ -257,7 +256,6 @@ class RunStoreSuite:
         listed = (await store.list(key))[0]
         assert (listed.value, type(listed.value)) == (bytes(range(256)), bytes)
 
-    @_in_a_loop
     async def test_a_value_can_be_megabytes(self, store: RunStore, other: RunStore, key: str) -> None:
         large = bytes(range(256)) * (_MEGABYTES // 256)
         await store.append(key, [b"small", large], revision=0)
@@ -265,14 +263,12 @@ class RunStoreSuite:
         await other.compare_and_set(key, large[1:], revision=2)
         assert (await store.read(key)).values == (large[1:],)
 
-    @_in_a_loop
     async def test_many_values_are_appended_at_once(self, store: RunStore, key: str) -> None:
         values = tuple(b"%d" % number for number in range(10_000))
         await store.append(key, values, revision=0)
         assert (await store.read(key)).values == values
         assert (await store.read(key, after=9_998)).values == values[9_998:]
 
-    @_in_a_loop
     async def test_keys_are_told_apart_and_come_back_as_they_were(self, store: RunStore, prefix: str) -> None:
         for odd in _ODD_KEYS:
             await store.append(prefix + odd, [odd.encode()], revision=0)
@@ -281,7 +277,6 @@ class RunStoreSuite:
         found = {each.key: each.value for each in await store.list(prefix)}
         assert found == {prefix + odd: odd.encode() for odd in _ODD_KEYS}
 
-    @_in_a_loop
     async def test_a_key_can_have_512_characters(self, store: RunStore, prefix: str) -> None:
         longest = prefix + "\U0001f600" * (512 - len(prefix))
         await store.append(longest, [b"1"], revision=0)
@@ -291,7 +286,6 @@ class RunStoreSuite:
 
     # --- listing ---
 
-    @_in_a_loop
     async def test_keys_are_listed_in_the_order_of_their_code_points(
         self, store: RunStore, prefix: str
     ) -> None:
@@ -299,7 +293,6 @@ class RunStoreSuite:
             await store.append(prefix + odd, [b"1"], revision=0)
         assert _names(await store.list(prefix)) == sorted(prefix + odd for odd in _ODD_KEYS)
 
-    @_in_a_loop
     async def test_a_listed_key_has_its_last_value_and_revision(self, store: RunStore, prefix: str) -> None:
         await store.append(prefix + "a", [b"1", b"2"], revision=0)
         await store.append(prefix + "b", [b"1", b"2"], revision=0)
@@ -312,14 +305,12 @@ class RunStoreSuite:
     @pytest.mark.parametrize(
         "begin", ["%", "_", "*", "?", "[ab]", "[", "\\", "{a}", "a%", "A", "^", ".", "\U0010ffff"]
     )
-    @_in_a_loop
     async def test_a_prefix_means_itself(self, store: RunStore, prefix: str, begin: str) -> None:
         for name in ("a", "b", "ab", "abc", "xyz", "\ue000", begin, begin + "more"):
             await store.append(prefix + name, [b"1"], revision=0)
         found = _names(await store.list(prefix + begin))
         assert found == [prefix + begin, prefix + begin + "more"]
 
-    @_in_a_loop
     async def test_pages_of_keys_follow_each_other(self, store: RunStore, prefix: str) -> None:
         keys = [f"{prefix}{number:02}" for number in range(25)]
         for key in keys:
@@ -335,7 +326,6 @@ class RunStoreSuite:
         assert _names(await store.list(prefix, limit=1)) == keys[:1]
         assert _names(await store.list("", after=keys[3], limit=2)) == keys[4:6]
 
-    @_in_a_loop
     async def test_a_page_can_begin_after_a_key_that_is_not_there(self, store: RunStore, prefix: str) -> None:
         for name in ("a", "b", "c"):
             await store.append(prefix + name, [b"1"], revision=0)
@@ -349,7 +339,6 @@ class RunStoreSuite:
 
     # --- deleting ---
 
-    @_in_a_loop
     async def test_a_deleted_key_begins_again(self, store: RunStore, other: RunStore, prefix: str) -> None:
         gone, kept = prefix + "a", prefix + "ab"
         await store.append(gone, [b"1", b"2"], revision=0)
@@ -364,7 +353,6 @@ class RunStoreSuite:
         assert (await other.read(gone)).values == (b"new",)
         assert (await other.read(kept)).values == (b"kept",)
 
-    @_in_a_loop
     async def test_deleting_what_is_not_there_is_no_error(self, store: RunStore, key: str) -> None:
         await store.delete(key)
         await store.append(key, [b"1"], revision=0)
@@ -373,7 +361,6 @@ class RunStoreSuite:
 
     # --- several at once ---
 
-    @_in_a_loop
     async def test_clients_see_at_once_what_the_others_wrote(
         self, store: RunStore, other: RunStore, key: str
     ) -> None:
@@ -386,7 +373,6 @@ class RunStoreSuite:
         assert (await store.read(key)).values == (b"mine", b"theirs") * 10
 
     @pytest.mark.parametrize("before", [0, 1])
-    @_in_a_loop
     async def test_of_appends_at_one_revision_exactly_one_wins(
         self, store: RunStore, other: RunStore, key: str, before: int
     ) -> None:
@@ -402,7 +388,6 @@ class RunStoreSuite:
         assert [(await store.read(key, after=before)).values] == winners
 
     @pytest.mark.parametrize("before", [0, 2])
-    @_in_a_loop
     async def test_of_replacements_at_one_revision_exactly_one_wins(
         self, store: RunStore, other: RunStore, key: str, before: int
     ) -> None:
@@ -418,7 +403,6 @@ class RunStoreSuite:
         assert (list(stored.values), stored.revision) == (winners, before + 1)
         assert len(winners) == 1
 
-    @_in_a_loop
     async def test_nothing_is_lost_where_many_append_to_one_key(
         self, store: RunStore, other: RunStore, key: str
     ) -> None:
@@ -430,7 +414,6 @@ class RunStoreSuite:
         assert sorted(stored.values) == sorted(values)
         assert stored.revision == len(values)
 
-    @_in_a_loop
     async def test_keys_do_not_stand_in_each_others_way(
         self, store: RunStore, other: RunStore, prefix: str
     ) -> None:
@@ -444,7 +427,6 @@ class RunStoreSuite:
         found = [(each.key, each.revision) for each in await store.list(prefix)]
         assert found == [(key, 3) for key in keys]
 
-    @_in_a_loop
     async def test_nobody_sees_half_of_a_write(self, store: RunStore, other: RunStore, key: str) -> None:
         async def write() -> None:
             for revision in range(0, 60, 6):
@@ -464,7 +446,6 @@ class RunStoreSuite:
                 assert listed.value == {0: b"all", 5: b"5"}.get(listed.revision % 6)
         await writing
 
-    @_in_a_loop
     async def test_an_append_and_a_deletion_at_once_leave_nothing(
         self, store: RunStore, other: RunStore, key: str
     ) -> None:
@@ -478,7 +459,6 @@ class RunStoreSuite:
     # --- event loops, cancellation, time ---
 
     @pytest.mark.parametrize("write", ["append", "compare_and_set"])
-    @_in_a_loop
     async def test_a_write_that_is_cancelled_has_happened_whole_or_not_at_all(
         self, store: RunStore, other: RunStore, key: str, write: str
     ) -> None:
@@ -517,7 +497,6 @@ class RunStoreSuite:
         values = asyncio.run(store.read(key)).values
         assert sorted(values) == sorted(b"%d %d" % (name, n) for name in range(3) for n in range(5))
 
-    @_in_a_loop
     async def test_the_clock_is_utc_and_goes_on(self, store: RunStore, other: RunStore, key: str) -> None:
         times = [(await client.read(key)).now for client in (store, other, store, other)]
         assert {time.utcoffset() for time in times} == {timedelta(0)}

@@ -53,7 +53,7 @@ async def step_context(
     seen = Outputs({step_id: tuple(before), **dict.fromkeys(before, ())})
     seen.values.update(before)
     async with Scope("pipeline", "test", parent=current_scope()) as run:
-        shared = Shared({} if context is None else context)
+        shared = Shared.of(context)
         data = StepData(
             RunData(run.name, run.path, CostCalculator(), shared), MappingProxyType(dict(inputs or {})), seen
         )

@@ -43,7 +43,7 @@ class Guard:
     """The options of `safe_tool` and `SafeToolset`, checked, and what they do.
 
     Raises:
-        ConfigurationError: an option has a value that cannot be meant.
+        ConfigurationError: an option has an invalid value.
     """
 
     timeout: float | None = DEFAULT_TIMEOUT
@@ -53,10 +53,7 @@ class Guard:
 
     def __post_init__(self) -> None:
         check_timeout("timeout", self.timeout)
-        retries: object = self.retries
-        if retries is None:
-            raise ConfigurationError("retries", None, "a whole number, 0 or more")
-        check_count("retries", self.retries)
+        check_count("retries", self.retries, required=True)
         _check_answer("on_timeout", self.on_timeout, arguments=0, expected="a text, or a function () -> str")
         _check_answer(
             "on_error", self.on_error, arguments=1, expected="a text, or a function (exception) -> str"

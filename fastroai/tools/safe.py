@@ -95,7 +95,7 @@ def safe_tool(
     `ApprovalRequired`, ...) and FastroAI's own stops, such as a used-up budget, pass through.
 
     Raises:
-        ConfigurationError: an option has a value that cannot be meant.
+        ConfigurationError: an option has an invalid value.
     """
     if retries and max_retries:
         raise ConfigurationError("max_retries", max_retries, "nothing beside retries, which is the same")

@@ -35,7 +35,7 @@ class SafeToolset(WrapperToolset[AgentDepsT]):
         on_error: What the model reads after a failure.
 
     Raises:
-        ConfigurationError: an option has a value that cannot be meant.
+        ConfigurationError: an option has an invalid value.
     """
 
     timeout: float | None

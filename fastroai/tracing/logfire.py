@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, cast
 from opentelemetry import trace
 
 from fastroai.errors import MissingExtraError
-from fastroai.tracing import attributes as names
-from fastroai.tracing._spans import OpenSpan, SpanTracer
-from fastroai.tracing.opentelemetry import trace_id_of
+from fastroai.tracing._spans import SpanTracer
+from fastroai.tracing.opentelemetry import OpenTelemetrySpan, trace_id_of
 from fastroai.tracing.protocol import Attributes, AttributeValue
 
 if TYPE_CHECKING:
-    from logfire import Logfire, LogfireSpan
+    from logfire import Logfire
 
 
 class LogfireTracer(SpanTracer):
@@ -42,36 +41,21 @@ class LogfireTracer(SpanTracer):
         return _Span(self, self._logfire, name, attributes)
 
 
-class _Span(OpenSpan):
+class _Span(OpenTelemetrySpan):
     def __init__(self, owner: object, logfire: Logfire, name: str, attributes: Attributes) -> None:
-        super().__init__(owner)
-        self._logfire, self._name, self._attributes = logfire, name, attributes
+        super().__init__(owner, name, attributes)
+        self._logfire = logfire
 
     def start(self) -> str:
         # The name is text, not a template; and attributes set here can have any name, `_tags` included.
         template = self._name.replace("{", "{{").replace("}", "}}")
-        kind = trace.SpanKind.CLIENT if names.is_client_span(self._attributes) else trace.SpanKind.INTERNAL
-        self._span: LogfireSpan = self._logfire.span(template, _span_name=self._name, _span_kind=kind)
-        self._span.set_attributes(dict(self._attributes))
-        self._span.__enter__()
-        return trace_id_of(trace.get_current_span())
-
-    def set_value(self, name: str, value: AttributeValue) -> None:
-        self._span.set_attribute(name, value)
-
-    def note_error(self, error: BaseException, context: Attributes) -> None:
-        self._span.record_exception(error, attributes=context)
-
-    def mark_failed(self, error: BaseException, *, is_new: bool) -> None:
-        if is_new:
-            self._span.record_exception(error, escaped=True)
-        self._span.set_attribute(names.ERROR_TYPE, names.error_type(error))
+        self._logfire_span = self._logfire.span(template, _span_name=self._name, _span_kind=self._kind)
+        self._logfire_span.set_attributes(dict(self._attributes))
+        self._logfire_span.__enter__()
         # A LogfireSpan is an OpenTelemetry span too, though its type does not say so. Its level follows
         # from the status.
-        cast("trace.Span", self._span).set_status(trace.StatusCode.ERROR, names.error_summary(error))
-
-    def mark_cancelled(self) -> None:
-        self._span.set_attribute(names.CANCELLED, True)
+        self._span = cast("trace.Span", self._logfire_span)
+        return trace_id_of(trace.get_current_span())
 
     def end(self) -> None:
-        self._span.__exit__(None, None, None)
+        self._logfire_span.__exit__(None, None, None)

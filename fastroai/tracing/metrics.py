@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from opentelemetry.metrics import MeterProvider, NoOpMeterProvider, get_meter_provider
+from opentelemetry.metrics import MeterProvider, NoOpMeterProvider, _internal, get_meter_provider
 
 from fastroai.errors import BudgetExceeded, SpendLimitExceeded
 from fastroai.records import RequestRecord
@@ -72,12 +72,18 @@ class _Instruments:
         )
 
 
+get_meter_provider()  # sets the one that the environment names, if any
+_CAN_LOOK: Final = hasattr(_internal, "_METER_PROVIDER")
+"""Whether a request can see at once that no provider is set: `get_meter_provider` looks at the environment
+each time. The name is private, so it may go."""
 _latest: _Instruments | None = None
 """Those of the provider that was global when something was last recorded."""
 
 
 def record_request(record: RequestRecord) -> None:
     """Record a request, or other spending, that has ended. Cheap where no meter provider is set."""
+    if _CAN_LOOK and _internal._METER_PROVIDER is None:
+        return
     instruments = _instruments()
     if not instruments.is_recording:
         return

@@ -33,31 +33,45 @@ class OpenTelemetryTracer(SpanTracer):
         return _Span(self, self._otel_tracer, name, attributes)
 
 
-class _Span(OpenSpan):
-    def __init__(self, owner: object, tracer: trace.Tracer, name: str, attributes: Attributes) -> None:
-        super().__init__(owner)
-        self._otel_tracer, self._name, self._attributes = tracer, name, attributes
+class OpenTelemetrySpan(OpenSpan):
+    """A span on which values and errors are recorded as OpenTelemetry has them, however it is opened."""
 
-    def start(self) -> str:
-        kind = SpanKind.CLIENT if names.is_client_span(self._attributes) else SpanKind.INTERNAL
-        self._span = self._otel_tracer.start_span(self._name, kind=kind, attributes=self._attributes)
-        self._token = otel_context.attach(trace.set_span_in_context(self._span))
-        return trace_id_of(self._span)
+    _span: Span
+
+    def __init__(self, owner: object, name: str, attributes: Attributes) -> None:
+        super().__init__(owner)
+        self._name, self._attributes = name, attributes
+        self._kind = SpanKind.CLIENT if names.is_client_span(attributes) else SpanKind.INTERNAL
 
     def set_value(self, name: str, value: AttributeValue) -> None:
+        """Set an attribute."""
         self._span.set_attribute(name, value)
 
     def note_error(self, error: BaseException, context: Attributes) -> None:
+        """Record an error without failing the span."""
         self._span.record_exception(error, attributes=context)
 
     def mark_failed(self, error: BaseException, *, is_new: bool) -> None:
+        """Fail the span; record the error too if it `is_new` to the trace."""
         if is_new:
             self._span.record_exception(error, escaped=True)
         self._span.set_attribute(names.ERROR_TYPE, names.error_type(error))
         self._span.set_status(StatusCode.ERROR, names.error_summary(error))
 
     def mark_cancelled(self) -> None:
+        """Say that the span was left by cancellation, which is not a failure."""
         self._span.set_attribute(names.CANCELLED, True)
+
+
+class _Span(OpenTelemetrySpan):
+    def __init__(self, owner: object, tracer: trace.Tracer, name: str, attributes: Attributes) -> None:
+        super().__init__(owner, name, attributes)
+        self._otel_tracer = tracer
+
+    def start(self) -> str:
+        self._span = self._otel_tracer.start_span(self._name, kind=self._kind, attributes=self._attributes)
+        self._token = otel_context.attach(trace.set_span_in_context(self._span))
+        return trace_id_of(self._span)
 
     def end(self) -> None:
         otel_context.detach(self._token)

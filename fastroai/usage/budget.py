@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from fastroai.errors import ConfigurationError
 from fastroai.records import EXACT, MICROCENTS_PER_DOLLAR, usd_to_microcents
@@ -19,6 +20,12 @@ OnUncertain = Literal["refuse", "allow"]
 
 Admission = Literal["bound", "expected"]
 """What a budget sets aside for a request: the most that it can use, or what it is expected to use."""
+
+OnWarning = Callable[[Any], object]
+"""Called with the `fastroai.BudgetWarning` of each share that is reached; it may be async."""
+
+DEFAULT_WARNING: Final = 0.8
+"""The share of a budget or a spend limit that is warned of, unless others are given."""
 
 _POSITIVE: Final = "a positive amount of US dollars, at least one microcent ($0.000001)"
 
@@ -81,6 +88,10 @@ class Budget:
     max_tokens_per_request: int | None
     """The longest answer that any request may ask for, in tokens, as if the agent had said so as
     `max_tokens`; it changes nothing where the provider accepts no such limit."""
+    warn_at: tuple[float, ...]
+    """The shares of the budget, above 0 and at most 1, at which a `BudgetWarning` is told, each once."""
+    on_warning: OnWarning | None
+    """What is called with each `BudgetWarning`; it may be async. Its errors are logged, and break nothing."""
 
     def __init__(
         self,
@@ -95,6 +106,8 @@ class Budget:
         fallback: ModelFallback | None = None,
         admission: Admission = "bound",
         max_tokens_per_request: int | None = None,
+        warn_at: float | Iterable[float] | None = DEFAULT_WARNING,
+        on_warning: OnWarning | None = None,
     ) -> None:
         """Give at least one limit, and at most one of `usd` and `microcents`.
 
@@ -127,6 +140,8 @@ class Budget:
         object.__setattr__(self, "on_unbounded", on_unbounded)
         object.__setattr__(self, "fallback", fallback)
         object.__setattr__(self, "admission", admission)
+        object.__setattr__(self, "warn_at", warning_shares(warn_at))
+        object.__setattr__(self, "on_warning", warning_handler(on_warning))
 
     @property
     def microcents(self) -> int | None:
@@ -144,6 +159,25 @@ def exact_limit(usd: Amount | None, microcents: int | None) -> Decimal | None:
     if microcents is not None:
         return _from_microcents(microcents)
     return None if usd is None else _dollars(usd)
+
+
+def warning_shares(warn_at: object) -> tuple[float, ...]:
+    """Return the shares to warn of, lowest first. Raises `ConfigurationError` for one that is none."""
+    given = () if warn_at is None else warn_at if isinstance(warn_at, Iterable) else (warn_at,)
+    shares: set[float] = set()
+    for share in given:
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+            expected = "a share of the limit, above 0 and at most 1, or several of them, or None"
+            raise ConfigurationError("warn_at", share, expected)
+        shares.add(share)
+    return tuple(sorted(shares))
+
+
+def warning_handler(handler: object) -> object:
+    """Return a handler of warnings. Raises `ConfigurationError` for what cannot be called."""
+    if handler is not None and not callable(handler):
+        raise ConfigurationError("on_warning", handler, "a function of one argument, a BudgetWarning")
+    return handler
 
 
 def check_policy(option: str, value: object) -> None:

@@ -71,7 +71,7 @@ def limits_of(budget: BudgetLike | None, cost_budget: int | None = None) -> Limi
     """The one form of `budget=`, or of its short form `cost_budget=` in microcents; `None` for neither.
 
     Raises:
-        ConfigurationError: both are given, or one that cannot be meant.
+        ConfigurationError: both are given, or one of them is invalid.
     """
     if cost_budget is None:
         return None if budget is None else _limits(budget)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -11,7 +11,15 @@ from typing import Any, Final, TypeGuard, get_args
 
 from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.records import usd_to_microcents
-from fastroai.usage.budget import OnUncertain, check_policy, exact_limit
+from fastroai.usage.budget import (
+    DEFAULT_WARNING,
+    OnUncertain,
+    OnWarning,
+    check_policy,
+    exact_limit,
+    warning_handler,
+    warning_shares,
+)
 from fastroai.usage.memory_spend_store import default_spend_store
 from fastroai.usage.money import Amount
 from fastroai.usage.spend_amounts import spend_units, spend_usd
@@ -49,8 +57,11 @@ class SpendLimit:
     key: str | Callable[[Any], str]
     """Whose spending it counts, or a function that tells this from the `deps` of a run. `"tenant"` counts by
     the tenant of the run (`execute(tenant=...)`), in an account of the key `tenant:NAME` for each."""
-    warn_at: float | None
-    """The share of the limit, above 0 and at most 1, from which on a `BudgetWarning` is told."""
+    warn_at: tuple[float, ...]
+    """The shares of the limit, above 0 and at most 1, at which a `BudgetWarning` is told: to the run, of all
+    those that share the limit, whose request has brought the spending there."""
+    on_warning: OnWarning | None
+    """What is called with each `BudgetWarning`; it may be async. Its errors are logged, and break nothing."""
     store: SpendStore
     """Where it is counted; by default in the memory of this process."""
     on_unpriced: OnUncertain
@@ -69,7 +80,8 @@ class SpendLimit:
         microcents: int | None = None,
         window: Window = "day",
         key: str | Callable[[Any], str] = "default",
-        warn_at: float | None = 0.8,
+        warn_at: float | Iterable[float] | None = DEFAULT_WARNING,
+        on_warning: OnWarning | None = None,
         store: SpendStore | None = None,
         on_unpriced: OnUncertain = "refuse",
         on_unbounded: OnUncertain = "refuse",
@@ -87,7 +99,8 @@ class SpendLimit:
             ("usd", _amount(usd, microcents)),
             ("window", _known_window(window)),
             ("key", _static_key(key)),
-            ("warn_at", _share(warn_at)),
+            ("warn_at", warning_shares(warn_at)),
+            ("on_warning", warning_handler(on_warning)),
             ("store", _usable_store(store)),
             ("on_unpriced", _policy("on_unpriced", on_unpriced)),
             ("on_unbounded", _policy("on_unbounded", on_unbounded)),
@@ -214,12 +227,6 @@ def _static_key(key: object) -> object:
 
 def _is_key(key: object) -> bool:
     return isinstance(key, str) and 0 < len(key) <= _LONGEST_KEY and key.isprintable()
-
-
-def _share(share: object) -> object:
-    if share is not None and not (_is_number(share) and 0 < share <= 1):
-        raise ConfigurationError("warn_at", share, "a share of the limit, above 0 and at most 1, or None")
-    return share
 
 
 def _usable_store(store: object) -> SpendStore:

@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
-from fastroai.errors import ConfigurationError, RunExists, RunInProgress
+from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunStatusConflict
 from fastroai.graphs import Edge, Graph
 from fastroai.pipelines import (
     BasePipeline,
+    PauseRequested,
     Pipeline,
+    RunEvent,
     RunFinished,
     RunStarted,
     SplitPipeline,
@@ -289,15 +291,57 @@ async def pause(desk: Desk) -> None:
     assert desk.take() == ["first"]
     desk.leave.set()
     assert (await door.resume("r", store=desk.store, deps="Bob")).output == "tea for Bob"
-    with pytest.raises(ConfigurationError, match="it is finished"):
+    with pytest.raises(RunStatusConflict, match="is finished"):
         await door.pause("r", store=desk.store)
 
 
 async def cancel(desk: Desk) -> None:
     async with halted_in_the_middle(desk) as door:
         assert (await door.get_state("r", store=desk.store)).status == "cancelled"
-    with pytest.raises(ConfigurationError, match="it is cancelled"):
+    with pytest.raises(RunStatusConflict, match="is cancelled"):
         await door.cancel("r", store=desk.store)
+
+
+async def interrupt(desk: Desk) -> None:
+    door = desk.door
+    async with door.stream({"text": "tea"}, "Ada", run_id="r", store=desk.store) as events:
+        async for event in events:
+            if isinstance(event, StepStarted) and event.step_id == "first":
+                await door.interrupt()
+    assert (events.result.status, desk.take()) == ("paused", ["first"])
+    assert await RunHistory(desk.store).due("desk") == ()
+    await door.interrupt()  # nothing is running
+    with pytest.raises(RunStatusConflict, match="is interrupted"):
+        await door.interrupt("r", store=desk.store)
+    assert await taken_up_by_itself(desk) == ["second"]
+
+
+async def interrupt_and_cancel_the_task(desk: Desk) -> None:
+    run = asyncio.create_task(desk.door.run({"text": "tea"}, "Ada", run_id="r", store=desk.store))
+    await asyncio.wait_for(desk.arrived.wait(), PATIENCE)
+    another = desk.door  # which does not know of the run: it leaves word in the store
+    await another.interrupt("r", store=desk.store)
+    async with asyncio.timeout(PATIENCE):
+        async for _, fact in another.follow("r", store=desk.store):
+            if isinstance(fact, PauseRequested):
+                break
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert desk.take() == ["first", "second"]
+    assert await taken_up_by_itself(desk) == ["second"]
+
+
+async def taken_up_by_itself(desk: Desk) -> list[str]:
+    """What runs when the run `r`, which is interrupted, is recovered."""
+    door, history = desk.door, RunHistory(desk.store)
+    assert (await door.get_state("r", store=desk.store)).status == "interrupted"
+    assert [run.run_id for run in await history.list(status="interrupted")] == ["r"]
+    desk.leave.set()
+    outcomes = await door.recover(deps_for=lambda run: "Bob", store=desk.store)
+    assert {run_id: one.output for run_id, one in outcomes.items()} == {"r": "tea for Bob"}
+    assert (await history.trace("r")).replay(door) is None
+    return desk.take()
 
 
 async def cancel_from_another_process(desk: Desk) -> None:
@@ -366,9 +410,12 @@ async def recover(desk: Desk) -> None:
         asked.append(run.run_id)
         return "Bob"
 
-    outcomes = await door.recover(deps_for=deps_for, store=desk.store)
+    events = list[RunEvent]()
+    outcomes = await door.recover(deps_for=deps_for, store=desk.store, on_event=events.append)
     assert {run_id: one.output for run_id, one in outcomes.items()} == {"r": "tea for Bob"}
     assert (desk.take(), asked) == (["second"], ["r"])
+    assert {event.run_id for event in events} == {"r"}
+    assert [event.output for event in events if isinstance(event, StepFinished)][-1] == "tea for Bob"
     assert await door.recover(deps_for=deps_for, store=desk.store) == {}
 
 
@@ -386,7 +433,14 @@ async def wake_and_send(desk: Desk) -> None:
 
     assert await door.wake(deps_for=deps_for, store=desk.store) == {}
     await door.send("r", "go", store=desk.store)
-    outcomes = await door.wake(deps_for=deps_for, store=desk.store)
+    events = list[RunEvent]()
+
+    async def listen(event: RunEvent) -> None:
+        events.append(event)
+        raise ValueError("a listener that fails does not matter")
+
+    outcomes = await door.wake(deps_for=deps_for, store=desk.store, on_event=listen)
+    assert isinstance(events[-1], RunFinished)
     assert {run_id: one.output for run_id, one in outcomes.items()} == {"r": "tea for Bob"}
     assert asked == ["r"]
     assert await door.wake(deps_for=deps_for, store=desk.store) == {}
@@ -421,6 +475,8 @@ POWERS: dict[str, Callable[[Desk], Awaitable[None]]] = {
     "`resume_stream`": resume_stream,
     "`fork`": fork,
     "`pause`": pause,
+    "`interrupt`": interrupt,
+    "`interrupt`, then cancel the task": interrupt_and_cancel_the_task,
     "`cancel`": cancel,
     "`cancel` from another process": cancel_from_another_process,
     "`get_state`": get_state,

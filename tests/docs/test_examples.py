@@ -115,6 +115,7 @@ PRINTS = {
     ],
     "router": [r"gpt-5-nano \(settled\)", r"gpt-5 \(released\), gpt-5-nano \(settled\)"],
     "spend_limit": [
+        r"grace: 25% of \$0\.002 is spent\n(.|\n)*grace: 50% of \$0\.002 is spent\n",
         r"ada: 5 of 5 answered for \$0\.0000",
         r"grace: 1\d\d of 200 answered for \$0\.00",
         r"(within the limit: True, until 00:00 UTC\n(.|\n)*){2}",

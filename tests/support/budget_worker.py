@@ -28,7 +28,7 @@ TAKEN = "taken"
 class Work:
     """What one process does, and with which store and server."""
 
-    do: Literal["ask", "exhaust", "hold"]
+    do: Literal["ask", "share", "exhaust", "hold"]
     place: Place
     environment: Mapping[str, str]
     limit_usd: Decimal
@@ -62,6 +62,11 @@ class Worker:
             for number in range(self.work.count):
                 tasks.create_task(self._ask_once(number))
         return self.outcome
+
+    async def share(self) -> Outcome:
+        """The same with an agent that sets no `max_tokens`."""
+        self.agent = FastroAgent(MODEL)
+        return await self.ask()
 
     async def _ask_once(self, number: int) -> None:
         await self.agent.run(f"work {number}", budget=self.shared)

@@ -481,6 +481,9 @@ class SpendingRun:
         self, asked: Asked, terms: Any, accounts: Sequence[Account]
     ) -> None:
         """Neither for all that it asks for, nor for enough of it, which it asks for where it shares."""
+        for account in accounts:
+            if (longest := account.budget.max_tokens_per_request) is not None:
+                terms = terms.shortened(longest)
         wanted = [terms] if terms.enough is None else [terms, terms.shortened(terms.enough)]
         short = [{account for account in accounts if account.lacks(_asked_of(one))} for one in wanted]
         assert any(short), "it would have fitted"

@@ -53,6 +53,7 @@ from fastroai.errors import (
     RunInProgress,
     RunningLoopError,
     RunNotFound,
+    RunStatusConflict,
     RunStoreUnavailable,
     RunTakenOver,
     ScopeClosedError,
@@ -207,6 +208,10 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (
         RunInProgress("r", "host pid 3", datetime(2026, 3, 2, 12, 30, 5, tzinfo=UTC)),
         "run 'r' is running in host pid 3, whose lease is until 12:30:05 UTC unless it renews it; wait",
+    ),
+    (
+        RunStatusConflict("r", "finished", "a run that goes on, or can be resumed"),
+        "run 'r' is finished; expected a run that goes on, or can be resumed",
     ),
     (
         RunTakenOver("r"),

@@ -30,7 +30,8 @@ def matches_over_facts(source: str) -> Iterator[ast.Match]:
         }
         for match in (one for one in ast.walk(function) if isinstance(one, ast.Match)):
             patterns = (one for case in match.cases for one in ast.walk(case.pattern))
-            classes = {ast.unparse(one.cls) for one in patterns if isinstance(one, ast.MatchClass)}
+            names = (ast.unparse(one.cls) for one in patterns if isinstance(one, ast.MatchClass))
+            classes = {name.removeprefix("facts.") for name in names}
             if classes & FACTS and ast.unparse(match.subject) not in events:
                 yield match
 

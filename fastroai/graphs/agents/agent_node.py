@@ -37,7 +37,7 @@ class AgentNode(AgentStep[DepsT, OutputT]):
     so. The iterations are one conversation; calls of the judge are none of it.
 
     Raises:
-        ConfigurationError: an option that cannot be meant.
+        ConfigurationError: an invalid option.
         ExpressionError: a judge that is a text and no expression.
     """
 

@@ -32,7 +32,7 @@ class GraphConversation:
     Calls with a `message_history` of their own, `ctx.map`, judges and the decider take no part.
 
     Raises:
-        ConfigurationError: an option that cannot be meant.
+        ConfigurationError: an invalid option.
     """
 
     mode: Mode = "continuous"

@@ -21,29 +21,7 @@ from fastroai.graphs.machine.routing import Choice, NodeOutcome, Route, Unevalua
 from fastroai.graphs.machine.sends import Send
 from fastroai.graphs.shape.plan import GraphPlan
 from fastroai.runs.machine import Cancel, Changed, Decision, Told, Unit, why_paused
-from fastroai.runtime import FailureClass
-from fastroai.runtime.facts import (
-    NOWHERE,
-    AnswerGiven,
-    BranchTimedOut,
-    EdgesResolved,
-    Part,
-    PauseRequested,
-    QuestionAsked,
-    ReasonCode,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    StepCancelled,
-    StepFact,
-    StepFailed,
-    StepFinished,
-    StepHalted,
-    StepSkipped,
-    StepStarted,
-    StopRequested,
-    Wait,
-)
+from fastroai.runtime import FailureClass, facts
 from fastroai.steps.visits import NodeFailure
 from fastroai.tracing.attributes import error_summary
 
@@ -55,7 +33,7 @@ class Stopped:
     """What ends a run before its time."""
 
     ending: Ending
-    code: ReasonCode
+    code: facts.ReasonCode
     reason: str
     error: BaseException | None = None
     node: str = ""
@@ -66,7 +44,7 @@ class GraphMachine:
     """The state of one run."""
 
     def __init__(
-        self, plan: GraphPlan, part: Part = NOWHERE, *, known: Mapping[Visit, bool] | None = None
+        self, plan: GraphPlan, part: facts.Part = facts.NOWHERE, *, known: Mapping[Visit, bool] | None = None
     ) -> None:
         """`part` is that of its facts.
 
@@ -103,17 +81,17 @@ class GraphMachine:
         self._steps = 0
         self._wrote: defaultdict[str, set[str]] = defaultdict(set)
         self._known: Mapping[Visit, bool] = {} if known is None else known
-        self._ready: deque[tuple[StepStarted, Branch]] = deque()
+        self._ready: deque[tuple[facts.StepStarted, Branch]] = deque()
         self._running: dict[Unit, Branch] = {}
         self._at_once = plan.max_concurrency if known is None else None
         """How many nodes run at once, at most."""
-        self._begun: dict[Visit, StepStarted] | None = None if known is None else {}
+        self._begun: dict[Visit, facts.StepStarted] | None = None if known is None else {}
         """What was started before this process has taken the run up."""
         self._deciding: dict[Unit, tuple[Branch, NodeOutcome, object]] = {}
         self._asking: dict[Unit, Branch] = {}
-        self.questions: dict[Visit, QuestionAsked] = {}
+        self.questions: dict[Visit, facts.QuestionAsked] = {}
         """The questions of pause nodes that wait for a person, first asked first."""
-        self._halted: dict[Unit, tuple[Branch, tuple[Wait, ...]]] = {}
+        self._halted: dict[Unit, tuple[Branch, tuple[facts.Wait, ...]]] = {}
         """Visits that have halted, and what they wait for; nothing where a run inside was paused."""
         self._branches: dict[str, Branch] = {}
         self._unwinding: dict[Visit, list[tuple[set[Visit], Callable[[], None]]]] = {}
@@ -130,7 +108,9 @@ class GraphMachine:
         self._decided = decided
         self.events += 1
         self._take_in(fact)
-        if self._unwinding and isinstance(fact, StepFinished | StepFailed | StepCancelled | StepHalted):
+        if self._unwinding and isinstance(
+            fact, facts.StepFinished | facts.StepFailed | facts.StepCancelled | facts.StepHalted
+        ):
             self._unwound(self._visit_of(fact))
         while self._todo:
             self._todo.pop()()
@@ -140,11 +120,11 @@ class GraphMachine:
             self._settle()
         return decided
 
-    def _visit_of(self, fact: StepFact) -> Visit:
+    def _visit_of(self, fact: facts.StepFact) -> Visit:
         """The visit that a fact is about, or after which it was decided."""
         return Visit(self.decisions.get(fact.step_id, fact.step_id), fact.visit)
 
-    def decided_after(self, fact: StepFact) -> Visit | None:
+    def decided_after(self, fact: facts.StepFact) -> Visit | None:
         """The visit after which a model decides, if that is what a fact is about."""
         node = self.decisions.get(fact.step_id)
         return None if node is None else Visit(node, fact.visit)
@@ -186,54 +166,54 @@ class GraphMachine:
 
     def _take_in(self, fact: Told | Interrupted) -> None:
         match fact:
-            case StepFinished(step_id=step_id) if step_id in self.decisions:
+            case facts.StepFinished(step_id=step_id) if step_id in self.decisions:
                 branch, outcome, output = self._deciding.pop(self._visit_of(fact))
                 self._route(branch, outcome, output, fact.output)
-            case StepFinished(step_id=step_id, visit=number):
+            case facts.StepFinished(step_id=step_id, visit=number):
                 self._succeed(self._running.pop((step_id, number)), fact.written, fact.output)
-            case RunStarted(inputs=inputs):
+            case facts.RunStarted(inputs=inputs):
                 for key, value in inputs.items():
                     self.root.memory.write(key, value, "", self.events)
                 self._go_later(self.root, self.plan.entry, "it is the entry")
-            case QuestionAsked():
+            case facts.QuestionAsked():
                 self._on_question(self._visit_of(fact), fact)
-            case AnswerGiven(answer=answer, written=written):
+            case facts.AnswerGiven(answer=answer, written=written):
                 visit = self._visit_of(fact)
                 del self.questions[visit]
                 self._succeed(self._asking.pop(visit), written, answer)
-            case StepFailed():
+            case facts.StepFailed():
                 self._on_failure(self._visit_of(fact), fact)
-            case StepCancelled(written=written):
+            case facts.StepCancelled(written=written):
                 visit = self._visit_of(fact)
                 self._deciding.pop(visit, None)
                 cancelled = self._running.pop(visit, None)
                 if cancelled is not None:
                     self._keep(cancelled, visit.node, written)
-            case StepHalted():
+            case facts.StepHalted():
                 self._on_halt(self._visit_of(fact), fact)
-            case BranchTimedOut(branch=identity):
+            case facts.BranchTimedOut(branch=identity):
                 timed_out = self._branches.get(identity)
                 if timed_out is not None and self._goes_on(timed_out):
                     self._on_timeout(timed_out, fact.error, FailureClass(fact.failure.failure_class))
             case Interrupted(visit, written):
                 self._keep(self._running[visit], visit.node, written)
-            case RunResumed():
+            case facts.RunResumed():
                 self._at_once = self.plan.max_concurrency
                 self._put_back()
-            case PauseRequested():
+            case facts.PauseRequested():
                 self._pausing = True
-            case StopRequested(reason=reason):
+            case facts.StopRequested(reason=reason):
                 self._stop(Stopped("cancelled", "cancelled", reason))
             case _:
                 assert_never(fact)
 
-    def _on_question(self, visit: Visit, fact: QuestionAsked) -> None:
+    def _on_question(self, visit: Visit, fact: facts.QuestionAsked) -> None:
         branch = self._running.pop(visit)
         self._keep(branch, visit.node, fact.written)
         if self._goes_on(branch):
             self._asking[visit], self.questions[visit] = branch, fact
 
-    def _on_halt(self, visit: Visit, fact: StepHalted) -> None:
+    def _on_halt(self, visit: Visit, fact: facts.StepHalted) -> None:
         branch = self._running.pop(visit)
         self._keep(branch, visit.node, fact.written)
         if self._goes_on(branch):
@@ -247,11 +227,11 @@ class GraphMachine:
         return woken
 
     @property
-    def waits(self) -> tuple[Wait, ...]:
+    def waits(self) -> tuple[facts.Wait, ...]:
         """What pause nodes, and then steps that have halted, wait for."""
         return tuple(wait for _, wait in self._waits())
 
-    def _waits(self) -> Iterator[tuple[str, Wait]]:
+    def _waits(self) -> Iterator[tuple[str, facts.Wait]]:
         for visit, asked in self.questions.items():
             yield visit.node, asked.wait
         for (node, _), (_, waits) in self._halted.items():
@@ -265,7 +245,7 @@ class GraphMachine:
             branch.failures.clear(node)
         self._route(branch, "succeeded", output, None)
 
-    def _on_failure(self, visit: Visit, fact: StepFailed) -> None:
+    def _on_failure(self, visit: Visit, fact: facts.StepFailed) -> None:
         """A budget around the graph ends it, whatever the edges say."""
         error, is_decision = fact.error, fact.step_id in self.decisions
         if is_decision:
@@ -333,7 +313,7 @@ class GraphMachine:
                 return
             route = routed(self.plan, node, outcome, output, branch.memory, decision)
         if route.edges:
-            resolved = EdgesResolved(
+            resolved = facts.EdgesResolved(
                 node, route.edges, visit=number, branch=branch.identity, after=outcome, part=self.part
             )
             self._decided.append(resolved)
@@ -360,7 +340,7 @@ class GraphMachine:
         visit = branch.visit
         self._deciding[visit] = (branch, outcome, output)
         self._decided.append(
-            StepStarted(
+            facts.StepStarted(
                 decision_name(visit.node),
                 "its edges say llm_decide",
                 visit=visit.number,
@@ -396,7 +376,7 @@ class GraphMachine:
                 branch.fork.has_run_nodes = True
             if number > 1:
                 self._clear_stale(branch, node)
-            started = StepStarted(node, cause, visit=number, branch=branch.identity, part=self.part)
+            started = facts.StepStarted(node, cause, visit=number, branch=branch.identity, part=self.part)
             self._ready.append((started, branch))
 
     def _skip(self, branch: Branch, cause: str) -> None:
@@ -408,7 +388,9 @@ class GraphMachine:
             self._fail(branch, error, node)
             return
         branch.skipped.add(node)
-        self._decided.append(StepSkipped(node, cause, visit=number, branch=branch.identity, part=self.part))
+        self._decided.append(
+            facts.StepSkipped(node, cause, visit=number, branch=branch.identity, part=self.part)
+        )
         if node in branch.failures:  # its last visit failed
             self._route(branch, "failed", None, None)
         else:
@@ -489,7 +471,7 @@ class GraphMachine:
             self._branches.pop(branch.identity, None)
             self._when_unwound(unwinding, lambda: self._leave(branch, fork))
 
-    def _code_of(self, error: BaseException) -> ReasonCode:
+    def _code_of(self, error: BaseException) -> facts.ReasonCode:
         if isinstance(error, VisitsExhausted):
             return "max_visits"
         return "branch_timeout" if any(error is one for one in self.timeouts) else "step_failed"
@@ -635,7 +617,7 @@ class GraphMachine:
     def _finish(
         self,
         ending: Ending,
-        code: ReasonCode,
+        code: facts.ReasonCode,
         reason: str,
         error: BaseException | None = None,
         failed: str = "",
@@ -645,7 +627,7 @@ class GraphMachine:
         if error is None and ending in ("failed", "budget_exceeded"):
             error = GraphStopped(self.part.name, ending, reason)
         self._decided.append(
-            RunFinished(
+            facts.RunFinished(
                 status="failed" if ending == "budget_exceeded" else ending,
                 reason=reason,
                 reason_code=code,

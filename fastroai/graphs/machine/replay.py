@@ -19,26 +19,7 @@ from fastroai.graphs.work import decision_from_json
 from fastroai.places import split_attempt, step_name
 from fastroai.runs.machine import Changed, unit_of
 from fastroai.runs.replay import Replay, divergence_of, other_run, retold
-from fastroai.runtime.facts import (
-    AnswerGiven,
-    BranchTimedOut,
-    EdgesResolved,
-    MessagesAdded,
-    Part,
-    PauseRequested,
-    QuestionAsked,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    StepCancelled,
-    StepFailed,
-    StepFinished,
-    StepHalted,
-    StepSkipped,
-    StepStarted,
-    StopRequested,
-    ValueWritten,
-)
+from fastroai.runtime import facts
 from fastroai.steps.durability import stored_output, stored_value
 from fastroai.store.payloads import PayloadCodec
 from fastroai.store.recorded import PartEntry, RecordedRun, Stretch
@@ -46,12 +27,14 @@ from fastroai.store.trace import Divergence, RunTrace
 from fastroai.store.unsealing import seal_payloads
 from fastroai.store.values import value_from_json
 
-Ended: TypeAlias = StepFinished | StepFailed | StepCancelled | StepHalted | QuestionAsked
+Ended: TypeAlias = (
+    facts.StepFinished | facts.StepFailed | facts.StepCancelled | facts.StepHalted | facts.QuestionAsked
+)
 """What ends a visit, or the decision after one."""
 
 logger = logging.getLogger("fastroai.graphs")
 
-F = TypeVar("F", StepFailed, BranchTimedOut)
+F = TypeVar("F", facts.StepFailed, facts.BranchTimedOut)
 
 
 class GraphReplay(Replay):
@@ -64,7 +47,7 @@ class GraphReplay(Replay):
         setup: GraphSetup,
         inputs: Mapping[str, object],
         recorded: RecordedRun,
-        part: Part,
+        part: facts.Part,
         codec: PayloadCodec | None,
         *,
         known: Mapping[Visit, bool],
@@ -86,13 +69,13 @@ class GraphReplay(Replay):
         self._written: dict[str, tuple[int | None, dict[str, object]]] = {}
         """By visit: what an attempt wrote, and which one."""
         self._messages: dict[str, JsonValue] = {}
-        self._replaced = [{} if part.place else dict(one.inputs) for one in recorded.resumptions]
-        """The inputs that each resumption replaced, as they are on record; those of nested graphs are not."""
-        self._resumptions = 0
-        renewed = {name for one in self._replaced for name in one}
+        replaced = [] if part.place else [dict(one.inputs) for one in recorded.resumptions]
+        self._replaced = iter(replaced)
+        """The inputs that each resumption replaced, as they are on record; none of a nested graph."""
+        renewed = {name for one in replaced for name in one}
         kept = {name: value for name, value in inputs.items() if name not in renewed}
         first = {name: value for name, value in recorded.opened.inputs.items() if name in renewed}
-        started = RunStarted(inputs={**kept, **self._inputs(first)}, part=part)
+        started = facts.RunStarted(inputs={**kept, **self._inputs(first)}, part=part)
         super().__init__(setup.machine(part, known=known), started)
 
     def follow(self, change: Changed) -> None:
@@ -114,13 +97,13 @@ class GraphReplay(Replay):
         undone: set[int] = set()
         is_stopping = False
         for position, entry in stretch:
-            is_stop = isinstance(entry, StopRequested) or (
-                isinstance(entry, StepFailed) and entry.budget == "outer"
+            is_stop = isinstance(entry, facts.StopRequested) or (
+                isinstance(entry, facts.StepFailed) and entry.budget == "outer"
             )
             if (
                 is_stop
-                or isinstance(entry, PauseRequested)
-                or (is_stopping and isinstance(entry, StepCancelled))
+                or isinstance(entry, facts.PauseRequested)
+                or (is_stopping and isinstance(entry, facts.StepCancelled))
             ):
                 undone.add(position)
             is_stopping |= is_stop
@@ -137,11 +120,10 @@ class GraphReplay(Replay):
                 _, written = self._written.pop(f"{self._prefix}{visit_place(visit)}", (None, {}))
                 name = visit.node if machine.awaits(visit) == "outcome" else decision_name(visit.node)
                 self.due.pop((name, visit.number), None)
-                self.tell(StepCancelled(name, "", visit=visit.number, written=written))
+                self.tell(facts.StepCancelled(name, "", visit=visit.number, written=written))
         self._keep_partial_work()
-        for name, value in self._inputs(self._replaced[self._resumptions]).items():
+        for name, value in self._inputs(next(self._replaced, {})).items():
             machine.root.memory.write(name, value, "", machine.events)
-        self._resumptions += 1
         if self._unasked:
             return self._unasked
         if machine.stopped is None or not any(one is machine.stopped.error for one in self._failures):
@@ -163,12 +145,12 @@ class GraphReplay(Replay):
             unit_of(entry)
             for stretch in stretches
             for _, entry in stretch
-            if isinstance(entry, EdgesResolved | StepSkipped)
+            if isinstance(entry, facts.EdgesResolved | facts.StepSkipped)
         }
         self.decided = [
             one
             for one in self.decided
-            if isinstance(one, EdgesResolved | StepSkipped) and unit_of(one) not in told
+            if isinstance(one, facts.EdgesResolved | facts.StepSkipped) and unit_of(one) not in told
         ]
         goes_on = self.machine.stopped is None and (self.finish is None or self.finish.status == "paused")
         if goes_on:  # then the machine starts visits again, but not decisions
@@ -179,7 +161,7 @@ class GraphReplay(Replay):
             }
         self.decided += self.due.values()
         if goes_on:
-            self.tell(RunResumed(part=self.machine.part))
+            self.tell(facts.RunResumed(part=self.machine.part))
 
     # --- entry by entry ---
 
@@ -187,46 +169,46 @@ class GraphReplay(Replay):
         """See `Replay`."""
         self._position = position
         match entry:
-            case StepStarted():  # what an interrupted attempt said is not in the conversation of the next one
+            case facts.StepStarted():  # a new attempt knows nothing of what an interrupted one said
                 self._messages.pop(entry.place, None)
-            case ValueWritten():
+            case facts.ValueWritten():
                 self._read_written(entry)
-            case MessagesAdded():
+            case facts.MessagesAdded():
                 self._messages[split_attempt(entry.place)[0]] = entry.messages
-            case BranchTimedOut():
+            case facts.BranchTimedOut():
                 self.tell(self._raised(entry))
                 self._lost.append((position, entry.branch))
-            case PauseRequested() | StopRequested():
+            case facts.PauseRequested() | facts.StopRequested():
                 self.tell(entry)
-            case QuestionAsked(name=name) | AnswerGiven(name=name) if name:
+            case facts.QuestionAsked(name=name) | facts.AnswerGiven(name=name) if name:
                 pass  # the step asks anew when the run is resumed, and finds the answer
-            case StepFinished() | StepFailed() | StepCancelled() | StepHalted():
+            case facts.StepFinished() | facts.StepFailed() | facts.StepCancelled() | facts.StepHalted():
                 self._read_outcome(entry)
-            case QuestionAsked() | AnswerGiven():
+            case facts.QuestionAsked() | facts.AnswerGiven():
                 self._read_outcome(entry)
-            case StepSkipped() | EdgesResolved() | RunFinished():
+            case facts.StepSkipped() | facts.EdgesResolved() | facts.RunFinished():
                 pass  # decided here, too
             case _:
                 assert_never(entry)
 
-    def _read_written(self, entry: ValueWritten) -> None:
+    def _read_written(self, entry: facts.ValueWritten) -> None:
         place, attempt = split_attempt(entry.place)
         known = self._written.get(place)
         values = {} if known is None or known[0] != attempt else known[1]
         values[entry.key] = self._value(entry.value, None)
         self._written[place] = attempt, values
 
-    def _read_outcome(self, entry: Ended | AnswerGiven) -> None:
+    def _read_outcome(self, entry: Ended | facts.AnswerGiven) -> None:
         machine = self.machine
         decided = machine.decided_after(entry)
         visit = decided or Visit(*unit_of(entry))
         branch = machine.branch_of(visit)
-        due = "decision" if decided else "answer" if isinstance(entry, AnswerGiven) else "outcome"
+        due = "decision" if decided else "answer" if isinstance(entry, facts.AnswerGiven) else "outcome"
         if branch is None or machine.awaits(visit) != due:
             if self._forgiving:
                 return
             raise self._corrupt(f"the graph would not have come to {entry.place!r} there")
-        if isinstance(entry, AnswerGiven):
+        if isinstance(entry, facts.AnswerGiven):
             try:
                 answer = self._value(entry.answer, self._setup.answers.get(visit.node))
                 written = self._writes(visit, answer, {})
@@ -237,25 +219,25 @@ class GraphReplay(Replay):
             self.tell(replace(entry, answer=answer, written=written))
             return
         fact = self._live_decision(entry) if decided else self._live(entry, visit)
-        if not decided and not isinstance(fact, StepCancelled | StepHalted):
-            error = fact.error if isinstance(fact, StepFailed) else None
+        if not decided and not isinstance(fact, facts.StepCancelled | facts.StepHalted):
+            error = fact.error if isinstance(fact, facts.StepFailed) else None
             self._say(branch, visit, entry, fact.written, error)
         if (
-            isinstance(entry, StepCancelled)
+            isinstance(entry, facts.StepCancelled)
             and machine.stopped is None
             and visit not in machine.cancelled_for
         ):
             self._unasked.add(self._position)
         self.over(entry, fact)
         is_over = branch.state in ("failed", "cancelled") or machine.stopped is not None
-        if is_over and isinstance(fact, StepFailed | StepCancelled):
+        if is_over and isinstance(fact, facts.StepFailed | facts.StepCancelled):
             self._lost.append((self._position, branch.identity))
 
     def _say(
         self,
         branch: Branch,
         visit: Visit,
-        entry: Ended | AnswerGiven,
+        entry: Ended | facts.AnswerGiven,
         written: Mapping[str, object],
         error: BaseException | None,
     ) -> None:
@@ -265,29 +247,29 @@ class GraphReplay(Replay):
 
     def _live_decision(self, entry: Ended) -> Ended:
         match entry:
-            case StepFinished():
+            case facts.StepFinished():
                 try:
                     return replace(entry, output=decision_from_json(self._value(entry.output, None)))
                 except ValueError as error:
                     raise self._corrupt(str(error)) from error
-            case StepFailed():
+            case facts.StepFailed():
                 return self._raised(entry)
-            case StepCancelled() | StepHalted() | QuestionAsked():
-                return StepCancelled(entry.step_id, "", visit=entry.visit)
+            case facts.StepCancelled() | facts.StepHalted() | facts.QuestionAsked():
+                return facts.StepCancelled(entry.step_id, "", visit=entry.visit)
             case _:
                 assert_never(entry)
 
     def _live(self, entry: Ended, visit: Visit) -> Ended:
         """An entry with its values as they were."""
         attempt, written = self._written.pop(entry.place, (None, {}))
-        if isinstance(entry, StepCancelled | StepHalted):
+        if isinstance(entry, facts.StepCancelled | facts.StepHalted):
             return replace(entry, written=written)
-        if isinstance(entry, StepFailed):
+        if isinstance(entry, facts.StepFailed):
             return replace(self._raised(entry), written=written)
         if attempt != entry.attempt:
             written = {}  # it succeeded without what an attempt before had written
         declared = self._setup.declared.get(visit.node)
-        if isinstance(entry, QuestionAsked):
+        if isinstance(entry, facts.QuestionAsked):
             return replace(entry, question=self._value(entry.question, declared), written=written)
         output = stored_output(self._recorded, entry, declared, self._codec)
         return replace(entry, output=output, written=self._writes(visit, output, written))
@@ -329,7 +311,7 @@ def replayed(
     setup: GraphSetup,
     inputs: Mapping[str, object],
     recorded: RecordedRun,
-    part: Part,
+    part: facts.Part,
     codec: PayloadCodec | None,
     *,
     forgiving: bool,
@@ -343,10 +325,10 @@ def replayed(
         RunCorrupt: the log is not that of such a graph; passed over, if `forgiving`.
     """
     known = {
-        Visit(*unit_of(entry)): isinstance(entry, StepSkipped)
+        Visit(*unit_of(entry)): isinstance(entry, facts.StepSkipped)
         for stretch in recorded.stretches(part.place)
         for _, entry in stretch
-        if isinstance(entry, StepStarted | StepSkipped)
+        if isinstance(entry, facts.StepStarted | facts.StepSkipped)
     }
     return retold(
         lambda: GraphReplay(setup, inputs, recorded, part, codec, known=known, forgiving=forgiving),

@@ -1,11 +1,19 @@
 """OpenAI Chat Completions: https://platform.openai.com/docs/api-reference/chat."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from fastroai.testing.answers import Answer
-from fastroai.testing.protocols.wire import Conversation, ServerEvent, Wire, openai_error, openai_tool_choice
+from fastroai.testing.protocols.wire import (
+    Asked,
+    Conversation,
+    ServerEvent,
+    Wire,
+    openai_error,
+    openai_output_schema,
+    openai_tool_choice,
+)
 from fastroai.testing.replies import Usage
-from fastroai.testing.requests import JsonObject, ServedRequest, Tool
+from fastroai.testing.requests import JsonObject, Tool
 
 
 class Chat(Wire):
@@ -16,31 +24,29 @@ class Chat(Wire):
     request_id_header = "x-request-id"
     id_prefix = "chatcmpl-"
 
-    def _parse(self, body: JsonObject, headers: Mapping[str, str], raw_body: bytes) -> ServedRequest:
-        conversation = _conversation(body)
-        tool_choice, allowed_tools = openai_tool_choice(body.get("tool_choice"))
+    def _conversation(self, body: JsonObject) -> Conversation:
+        conversation = Conversation()
+        for message in body["messages"]:
+            if message["role"] == "tool":
+                conversation.result(message["tool_call_id"], message["content"])
+                continue
+            if message.get("content"):
+                conversation.say(message["role"], message["content"])
+            for call in message.get("tool_calls") or ():
+                conversation.call(call["id"], call["function"]["name"], call["function"]["arguments"])
+        return conversation
+
+    def _asked(self, body: JsonObject) -> Asked:
         functions = [tool["function"] for tool in body.get("tools") or () if tool["type"] == "function"]
-        return ServedRequest(
-            protocol=self.name,
-            model=body["model"],
-            system="\n\n".join(conversation.system),
-            messages=tuple(conversation.messages),
-            tool_calls=tuple(conversation.tool_calls),
-            tool_results=tuple(conversation.tool_results),
+        return Asked(
             tools=tuple(
                 Tool(function["name"], function.get("description") or "", function.get("parameters") or {})
                 for function in functions
             ),
-            tool_choice=tool_choice,
-            allowed_tools=allowed_tools,
-            output_schema=_output_schema(body.get("response_format") or {}),
-            stream=bool(body.get("stream")),
-            include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
+            tool_choice=openai_tool_choice(body.get("tool_choice")),
+            output_schema=openai_output_schema(body.get("response_format") or {}),
             max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
-            service_tier=body.get("service_tier"),
-            headers=headers,
-            body=body,
-            raw_body=raw_body,
+            include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
         )
 
     def body(self, answer: Answer) -> JsonObject:
@@ -89,26 +95,6 @@ class Chat(Wire):
     def error(self, status: int, message: str, request_id: str) -> JsonObject:
         """An error."""
         return openai_error(status, message)
-
-
-def _conversation(body: JsonObject) -> Conversation:
-    conversation = Conversation()
-    for message in body["messages"]:
-        if message["role"] == "tool":
-            conversation.result(message["tool_call_id"], message["content"])
-            continue
-        if message.get("content"):
-            conversation.say(message["role"], message["content"])
-        for call in message.get("tool_calls") or ():
-            conversation.call(call["id"], call["function"]["name"], call["function"]["arguments"])
-    return conversation
-
-
-def _output_schema(format_: JsonObject) -> JsonObject | None:
-    if format_.get("type") == "json_schema":
-        schema: JsonObject = format_["json_schema"]["schema"]
-        return schema
-    return {"type": "object"} if format_.get("type") == "json_object" else None
 
 
 def _completion(answer: Answer, kind: str) -> JsonObject:

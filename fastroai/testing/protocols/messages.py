@@ -1,13 +1,12 @@
 """Anthropic Messages: https://docs.anthropic.com/en/api/messages."""
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Literal
+from collections.abc import Iterator
 
 from fastroai.testing.answers import Answer, Call
-from fastroai.testing.protocols.wire import Conversation, ServerEvent, Wire, text_of
+from fastroai.testing.protocols.wire import Asked, Conversation, ServerEvent, ToolChoice, Wire, text_of
 from fastroai.testing.replies import Usage
-from fastroai.testing.requests import JsonObject, ServedRequest, Tool
+from fastroai.testing.requests import JsonObject, Tool
 
 _STOP_REASONS = {
     "stop": "end_turn",
@@ -36,31 +35,31 @@ class Messages(Wire):
     request_id_header = "request-id"
     id_prefix = "msg_"
 
-    def _parse(self, body: JsonObject, headers: Mapping[str, str], raw_body: bytes) -> ServedRequest:
-        conversation = _conversation(body)
-        tool_choice, allowed_tools = _tool_choice(body.get("tool_choice") or {})
-        return ServedRequest(
-            protocol=self.name,
-            model=body["model"],
-            system="\n\n".join(conversation.system),
-            messages=tuple(conversation.messages),
-            tool_calls=tuple(conversation.tool_calls),
-            tool_results=tuple(conversation.tool_results),
+    def _conversation(self, body: JsonObject) -> Conversation:
+        conversation = Conversation()
+        if body.get("system"):
+            conversation.say("system", body["system"])
+        for message in body["messages"]:
+            content = message["content"]
+            if text := text_of(content):
+                conversation.say(message["role"], text)
+            for block in () if isinstance(content, str) else content:
+                if block["type"] == "tool_use":
+                    conversation.call(block["id"], block["name"], block["input"])
+                elif block["type"] == "tool_result":
+                    conversation.result(block["tool_use_id"], block.get("content"))
+        return conversation
+
+    def _asked(self, body: JsonObject) -> Asked:
+        return Asked(
             tools=tuple(
                 Tool(tool["name"], tool.get("description") or "", tool["input_schema"])
                 for tool in body.get("tools") or ()
                 if tool.get("type", "custom") == "custom"  # the others run at Anthropic
             ),
-            tool_choice=tool_choice,
-            allowed_tools=allowed_tools,
+            tool_choice=_tool_choice(body.get("tool_choice") or {}),
             output_schema=((body.get("output_config") or {}).get("format") or {}).get("schema"),
-            stream=bool(body.get("stream")),
-            include_usage=True,
             max_tokens=body["max_tokens"],
-            service_tier=body.get("service_tier"),
-            headers=headers,
-            body=body,
-            raw_body=raw_body,
         )
 
     def body(self, answer: Answer) -> JsonObject:
@@ -100,23 +99,7 @@ class Messages(Wire):
         return {"type": "error", "error": error, "request_id": request_id}
 
 
-def _conversation(body: JsonObject) -> Conversation:
-    conversation = Conversation()
-    if body.get("system"):
-        conversation.say("system", body["system"])
-    for message in body["messages"]:
-        content = message["content"]
-        if text := text_of(content):
-            conversation.say(message["role"], text)
-        for block in () if isinstance(content, str) else content:
-            if block["type"] == "tool_use":
-                conversation.call(block["id"], block["name"], block["input"])
-            elif block["type"] == "tool_result":
-                conversation.result(block["tool_use_id"], block.get("content"))
-    return conversation
-
-
-def _tool_choice(choice: JsonObject) -> tuple[Literal["auto", "required", "none"], frozenset[str] | None]:
+def _tool_choice(choice: JsonObject) -> ToolChoice:
     match choice.get("type"):
         case "any":
             return "required", None

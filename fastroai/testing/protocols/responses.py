@@ -1,11 +1,19 @@
 """OpenAI Responses: https://platform.openai.com/docs/api-reference/responses."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from fastroai.testing.answers import Answer, Call
-from fastroai.testing.protocols.wire import Conversation, ServerEvent, Wire, openai_error, openai_tool_choice
+from fastroai.testing.protocols.wire import (
+    Asked,
+    Conversation,
+    ServerEvent,
+    Wire,
+    openai_error,
+    openai_output_schema,
+    openai_tool_choice,
+)
 from fastroai.testing.replies import Usage
-from fastroai.testing.requests import JsonObject, ServedRequest, Tool
+from fastroai.testing.requests import JsonObject, Tool
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
@@ -18,31 +26,31 @@ class Responses(Wire):
     request_id_header = "x-request-id"
     id_prefix = "resp_"
 
-    def _parse(self, body: JsonObject, headers: Mapping[str, str], raw_body: bytes) -> ServedRequest:
-        conversation = _conversation(body)
-        tool_choice, allowed_tools = openai_tool_choice(body.get("tool_choice"))
-        return ServedRequest(
-            protocol=self.name,
-            model=body["model"],
-            system="\n\n".join(conversation.system),
-            messages=tuple(conversation.messages),
-            tool_calls=tuple(conversation.tool_calls),
-            tool_results=tuple(conversation.tool_results),
+    def _conversation(self, body: JsonObject) -> Conversation:
+        conversation = Conversation()
+        if body.get("instructions"):
+            conversation.say("system", body["instructions"])
+        items = body["input"]
+        for item in [{"role": "user", "content": items}] if isinstance(items, str) else items:
+            match item.get("type", "message"):
+                case "message":
+                    conversation.say(item["role"], item["content"])
+                case "function_call":
+                    conversation.call(item["call_id"], item["name"], item["arguments"])
+                case "function_call_output":
+                    conversation.result(item["call_id"], item["output"])
+        return conversation
+
+    def _asked(self, body: JsonObject) -> Asked:
+        return Asked(
             tools=tuple(
                 Tool(tool["name"], tool.get("description") or "", tool.get("parameters") or {})
                 for tool in body.get("tools") or ()
                 if tool["type"] == "function"
             ),
-            tool_choice=tool_choice,
-            allowed_tools=allowed_tools,
-            output_schema=_output_schema((body.get("text") or {}).get("format") or {}),
-            stream=bool(body.get("stream")),
-            include_usage=True,
+            tool_choice=openai_tool_choice(body.get("tool_choice")),
+            output_schema=openai_output_schema((body.get("text") or {}).get("format") or {}),
             max_tokens=body.get("max_output_tokens"),
-            service_tier=body.get("service_tier"),
-            headers=headers,
-            body=body,
-            raw_body=raw_body,
         )
 
     def body(self, answer: Answer) -> JsonObject:
@@ -82,29 +90,6 @@ class Responses(Wire):
     def error(self, status: int, message: str, request_id: str) -> JsonObject:
         """An error."""
         return openai_error(status, message)
-
-
-def _conversation(body: JsonObject) -> Conversation:
-    conversation = Conversation()
-    if body.get("instructions"):
-        conversation.say("system", body["instructions"])
-    items = body["input"]
-    for item in [{"role": "user", "content": items}] if isinstance(items, str) else items:
-        match item.get("type", "message"):
-            case "message":
-                conversation.say(item["role"], item["content"])
-            case "function_call":
-                conversation.call(item["call_id"], item["name"], item["arguments"])
-            case "function_call_output":
-                conversation.result(item["call_id"], item["output"])
-    return conversation
-
-
-def _output_schema(format_: JsonObject) -> JsonObject | None:
-    if format_.get("type") == "json_schema":
-        schema: JsonObject = format_["schema"]
-        return schema
-    return {"type": "object"} if format_.get("type") == "json_object" else None
 
 
 def _response(answer: Answer) -> JsonObject:

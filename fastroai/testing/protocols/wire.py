@@ -4,11 +4,11 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from fastroai.testing.answers import Answer
 from fastroai.testing.replies import ToolCall
-from fastroai.testing.requests import JsonObject, Message, ProtocolName, ServedRequest, ToolResult
+from fastroai.testing.requests import JsonObject, Message, ProtocolName, ServedRequest, Tool, ToolResult
 
 
 class BadRequestError(Exception):
@@ -52,12 +52,34 @@ class Wire(ABC):
         if not isinstance(body, dict) or not isinstance(body.get("model"), str):
             raise BadRequestError("expected a JSON object with 'model'")
         try:
-            return self._parse(body, headers, raw_body)
+            conversation, asked = self._conversation(body), self._asked(body)
+            return ServedRequest(
+                protocol=self.name,
+                model=body["model"],
+                system="\n\n".join(conversation.system),
+                messages=tuple(conversation.messages),
+                tool_calls=tuple(conversation.tool_calls),
+                tool_results=tuple(conversation.tool_results),
+                tools=asked.tools,
+                tool_choice=asked.tool_choice[0],
+                allowed_tools=asked.tool_choice[1],
+                output_schema=asked.output_schema,
+                stream=bool(body.get("stream")),
+                include_usage=asked.include_usage,
+                max_tokens=asked.max_tokens,
+                service_tier=body.get("service_tier"),
+                headers=headers,
+                body=body,
+                raw_body=raw_body,
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadRequestError(f"the body is no request of {self.name}: {error!r}") from error
 
     @abstractmethod
-    def _parse(self, body: JsonObject, headers: Mapping[str, str], raw_body: bytes) -> ServedRequest: ...
+    def _conversation(self, body: JsonObject) -> "Conversation": ...
+
+    @abstractmethod
+    def _asked(self, body: JsonObject) -> "Asked": ...
 
     @abstractmethod
     def body(self, answer: Answer) -> JsonObject:
@@ -70,6 +92,21 @@ class Wire(ABC):
     @abstractmethod
     def error(self, status: int, message: str, request_id: str) -> JsonObject:
         """An error as a JSON object."""
+
+
+ToolChoice: TypeAlias = tuple[Literal["auto", "required", "none"], frozenset[str] | None]
+"""Whether a tool must be called, and the names among which the model chooses; `None`: all."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a request asks of the answer, which each protocol says in its own words."""
+
+    tools: tuple[Tool, ...]
+    tool_choice: ToolChoice
+    output_schema: JsonObject | None
+    max_tokens: int | None
+    include_usage: bool = True
 
 
 @dataclass
@@ -128,7 +165,15 @@ def openai_error(status: int, message: str) -> JsonObject:
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
-def openai_tool_choice(choice: Any) -> tuple[Literal["auto", "required", "none"], frozenset[str] | None]:
+def openai_output_schema(asked: JsonObject) -> JsonObject | None:
+    """The schema of a format, as both protocols of OpenAI say it; one of them nests it."""
+    if asked.get("type") == "json_schema":
+        schema: JsonObject = asked.get("json_schema", asked)["schema"]
+        return schema
+    return {"type": "object"} if asked.get("type") == "json_object" else None
+
+
+def openai_tool_choice(choice: Any) -> ToolChoice:
     """A tool choice as both protocols of OpenAI say it, which nest the names differently."""
     if not isinstance(choice, dict):
         return (choice if choice in ("required", "none") else "auto"), None

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ModelMessage
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic_ai.messages import ModelMessage, ModelResponse
 from support.accounting import assert_account_matches, listed_cost
 from support.scripted import Answer, ScriptedModel
+from support.spend_stores import KINDS, Kept, kept_in
 from support.virtual_time import in_virtual_time, now
 
 from fastroai import Budget, BudgetWaiting, CostBudgetExceeded, FastroAgent, budget_scope
 from fastroai.runtime import RunEvent
 from fastroai.testing import ModelServer, Reply, ServedRequest
-from fastroai.usage import CostCalculator, SpendLimit
+from fastroai.usage import (
+    CostCalculator,
+    SpendAccount,
+    SpendBalance,
+    SpendClaim,
+    SpendLimit,
+    SpendVerdict,
+)
 from fastroai.usage.memory_spend_store import MemorySpendStore
 
 MICROCENT = Decimal("0.000001")
@@ -34,6 +45,8 @@ class Desk:
         prices = {"scripted:paid": {"input_per_mtok": 0, "output_per_mtok": 1}}
         self.limits: list[int | None] = []
         """The `max_tokens` of each request that was sent."""
+        self.tokens = 0
+        """Of all answers."""
         self.agent: FastroAgent[Any, str] = FastroAgent(
             ScriptedModel(self._answer, longest_answer=LONGEST),
             cost_calculator=CostCalculator(pricing_overrides=prices),
@@ -44,7 +57,9 @@ class Desk:
         wants = int(str(messages[0].parts[-1].content))  # type: ignore[union-attr]
         self.limits.append(max_tokens)
         cut = max_tokens is not None and wants > max_tokens
-        return Answer(max_tokens if cut and max_tokens else wants, seconds=self.seconds, cut=cut)
+        tokens = max_tokens if cut and max_tokens else wants
+        self.tokens += tokens
+        return Answer(tokens, seconds=self.seconds, cut=cut)
 
     async def ask(self, *wants: int, **options: Any) -> list[str | BaseException]:
         """So many requests at once, for answers of these lengths."""
@@ -53,14 +68,25 @@ class Desk:
         return [answer if isinstance(answer, BaseException) else answer.output for answer in answers]
 
 
+def total(**amount: Any) -> SpendLimit:
+    """A spend limit of its own."""
+    return SpendLimit(**amount, window="total", store=MemorySpendStore())
+
+
+either = pytest.mark.parametrize("limiting", [Budget, total])
+"""Budgets and spend limits follow one rule."""
+Limiting = Callable[..., Budget | SpendLimit]
+
+
 def stops(answers: list[str | BaseException]) -> list[CostBudgetExceeded]:
     return [answer for answer in answers if isinstance(answer, CostBudgetExceeded)]
 
 
+@either
 @in_virtual_time
-async def test_agents_that_set_no_max_tokens_run_side_by_side() -> None:
+async def test_agents_that_set_no_max_tokens_run_side_by_side(limiting: Limiting) -> None:
     desk = Desk()
-    async with budget_scope(Budget(microcents=50 * 300)) as scope:
+    async with budget_scope(limiting(microcents=50 * 300)) as scope:
         answers = await desk.ask(*[100] * 50)
     assert answers == ["answer"] * 50
     assert now() == 1.0, "they took as long as one"
@@ -68,18 +94,20 @@ async def test_agents_that_set_no_max_tokens_run_side_by_side() -> None:
     assert desk.limits == [300] * 50
 
 
+@either
 @in_virtual_time
-async def test_one_that_comes_alone_may_use_all_there_is() -> None:
+async def test_one_that_comes_alone_may_use_all_there_is(limiting: Limiting) -> None:
     desk = Desk()
-    async with budget_scope(Budget(microcents=5_000)):
+    async with budget_scope(limiting(microcents=5_000)):
         assert await desk.ask(4_900) == ["answer"]
     assert desk.limits == [5_000]
 
 
+@either
 @in_virtual_time
-async def test_nothing_is_lowered_where_all_fit_with_their_longest_answers() -> None:
+async def test_nothing_is_lowered_where_all_fit_with_their_longest_answers(limiting: Limiting) -> None:
     desk = Desk()
-    async with budget_scope(Budget(microcents=10 * LONGEST)):
+    async with budget_scope(limiting(microcents=10 * LONGEST)):
         await desk.ask(*[100] * 10)
     assert desk.limits == [None] * 10
 
@@ -124,10 +152,13 @@ async def test_fewer_go_at_once_where_shares_would_be_shorter_than_answers_are()
     assert now() - started < 5
 
 
+@either
 @in_virtual_time
-async def test_an_answer_that_was_cut_is_asked_for_again_and_both_requests_are_charged() -> None:
+async def test_an_answer_that_was_cut_is_asked_for_again_and_both_requests_are_charged(
+    limiting: Limiting,
+) -> None:
     desk = Desk()
-    async with budget_scope(Budget(microcents=4 * 500)) as scope:
+    async with budget_scope(limiting(microcents=4 * 500)) as scope:
         assert await desk.ask(20, 20, 20, 900) == ["answer"] * 4
     cut, again = (record for record in scope.records if record.tokens.output_tokens >= 500)
     assert (cut.use, cut.lowered_to, cut.finish_reason) == ("retried", 500, "length")
@@ -137,10 +168,13 @@ async def test_an_answer_that_was_cut_is_asked_for_again_and_both_requests_are_c
     assert desk.limits[-1] == again.lowered_to == 2_000 - 60 - 500
 
 
+@either
 @in_virtual_time
-async def test_what_the_budget_cannot_pay_for_the_second_time_either_is_a_stop_with_the_beginning() -> None:
+async def test_what_the_budget_cannot_pay_for_the_second_time_either_is_a_stop_with_the_beginning(
+    limiting: Limiting,
+) -> None:
     desk = Desk()
-    async with budget_scope(Budget(microcents=4 * 500)) as scope:
+    async with budget_scope(limiting(microcents=4 * 500)) as scope:
         *short, stop = await desk.ask(20, 20, 20, 3_000)
     assert short == ["answer"] * 3
     assert isinstance(stop, CostBudgetExceeded)
@@ -150,10 +184,11 @@ async def test_what_the_budget_cannot_pay_for_the_second_time_either_is_a_stop_w
     assert [record.use for record in scope.records if record.was_cut_short] == ["retried", "failed"]
 
 
+@either
 @in_virtual_time
-async def test_it_is_not_asked_for_again_if_there_is_no_more_than_it_had() -> None:
+async def test_it_is_not_asked_for_again_if_there_is_no_more_than_it_had(limiting: Limiting) -> None:
     desk = Desk()
-    async with budget_scope(Budget(microcents=1_000)) as scope:
+    async with budget_scope(limiting(microcents=1_000)) as scope:
         (stop,) = await desk.ask(3_000)
     assert isinstance(stop, CostBudgetExceeded)
     assert stop.partial_response is not None
@@ -162,29 +197,163 @@ async def test_it_is_not_asked_for_again_if_there_is_no_more_than_it_had() -> No
     assert scope.usage.request_count == 1
 
 
-@in_virtual_time
-async def test_a_spend_limit_that_lowered_an_answer_has_no_more_for_it_either() -> None:
-    desk = Desk()
-    limit = SpendLimit(microcents=1_000, window="total", store=MemorySpendStore())
-    (stop,) = await desk.ask(3_000, budget=limit)
-    assert isinstance(stop, CostBudgetExceeded)
-    assert stop.partial_response is not None
-    assert desk.limits == [1_000]
-
-
 async def read(chunks: Any) -> str:
     return "".join([str(chunk) async for chunk in chunks])
 
 
+@either
 @in_virtual_time
-async def test_a_stream_is_not_cut_for_others_as_nobody_can_unread_it() -> None:
+async def test_a_stream_is_not_cut_for_others_as_nobody_can_unread_it(limiting: Limiting) -> None:
     desk = Desk()
-    async with budget_scope(Budget(microcents=2_000)) as scope:
+    async with budget_scope(limiting(microcents=2_000)) as scope:
         streams = (read(desk.agent.run_stream(str(tokens))) for tokens in (500, 400, 400))
         await asyncio.gather(*streams)
     assert [record.use for record in scope.records] == ["kept"] * 3
     assert desk.limits[0] == 2_000, "the first has nothing to go by"
     assert len(desk.limits) == 3
+
+
+# --- under spend limits ---
+
+
+@in_virtual_time
+async def test_a_budget_and_the_limits_around_it_each_share_what_they_have() -> None:
+    desk = Desk()
+    customer, everyone = total(microcents=10 * 400), total(microcents=20 * 500)
+    async with budget_scope([customer, everyone, Budget(microcents=10 * 300)]) as scope:
+        assert await desk.ask(*[100] * 10) == ["answer"] * 10
+    assert now() == 1.0
+    assert desk.limits == [300] * 10
+    assert scope.usage.cost_usd == MICROCENT * 1_000
+    for limit in (customer, everyone):
+        status = await limit.status()
+        assert (status.spent_usd, status.reserved_usd) == (MICROCENT * 1_000, 0)
+
+
+@in_virtual_time
+async def test_the_smaller_of_two_limits_decides_and_the_other_is_no_lock() -> None:
+    desk = Desk()
+    async with budget_scope([total(microcents=10 * 500), total(microcents=10 * 300)]):
+        assert await desk.ask(*[100] * 10) == ["answer"] * 10
+    assert now() == 1.0
+    assert desk.limits == [300] * 10
+
+
+@in_virtual_time
+async def test_who_comes_later_finds_a_part_of_what_is_left() -> None:
+    desk = Desk()
+    async with budget_scope(total(microcents=6_000)):
+        await desk.ask(*[100] * 3)
+        await asyncio.gather(desk.ask(*[100] * 2), later(0.5, lambda: desk.ask(*[100] * 8)))
+    assert desk.limits[:3] == [2_000] * 3
+    assert now() == 2.5, "nobody has waited"
+
+
+@in_virtual_time
+async def test_whoever_has_left_the_line_takes_no_part_any_more() -> None:
+    desk = Desk()
+    limit = total(microcents=1_000)
+    async with budget_scope(limit):
+        asked = [asyncio.create_task(desk.agent.run("100")) for _ in range(4)]
+        await asyncio.sleep(0.5)
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+    assert desk.limits == [250] * 4
+    async with budget_scope(SpendLimit(microcents=1_600, window="total", store=limit.store)):
+        await desk.ask(100)
+    assert desk.limits[-1] == 600
+
+
+class Watched(MemorySpendStore):
+    """A store that many processes use; each has its own of these, for one set of books."""
+
+    def __init__(self, books: MemorySpendStore) -> None:
+        super().__init__()
+        self.books, self.most_usd = books, Decimal(0)
+
+    async def reserve(self, claim: SpendClaim) -> SpendVerdict:
+        verdict = await self.books.reserve(claim)
+        self.most_usd = max(self.most_usd, verdict.balance.spent_usd + verdict.balance.reserved_usd)
+        return verdict
+
+    async def mark_sent(self, claim: SpendClaim) -> bool:
+        return await self.books.mark_sent(claim)
+
+    async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
+        return await self.books.settle(claim, cost_usd)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    processes=st.lists(st.lists(st.integers(1, 2_500), min_size=1, max_size=8), min_size=1, max_size=3),
+    microcents=st.integers(1, 20_000),
+    longest=st.none() | st.integers(1, 1_000),
+)
+def test_a_limit_that_processes_share_is_never_crossed_and_nobody_waits_for_ever(
+    processes: list[list[int]], microcents: int, longest: int | None
+) -> None:
+    books = MemorySpendStore()
+    stores = [Watched(books) for _ in processes]
+    desks = [Desk(max_tokens=longest) for _ in processes]
+
+    @in_virtual_time
+    async def ask() -> None:
+        asked = [
+            desk.ask(*wants, budget=SpendLimit(microcents=microcents, window="total", store=store))
+            for desk, wants, store in zip(desks, processes, stores, strict=True)
+        ]
+        for answers in await asyncio.gather(*asked):
+            errors = [answer for answer in answers if isinstance(answer, BaseException)]
+            assert errors == stops(answers)
+
+    ask()
+    balance = asyncio.run(books.balance(SpendAccount(key="default", window="total")))
+    assert balance.reserved_usd == 0
+    assert balance.spent_usd == MICROCENT * sum(desk.tokens for desk in desks)
+    assert max(store.most_usd for store in stores) <= MICROCENT * microcents
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=30), st.integers(0, 5_000))
+def test_nobody_waits_for_a_limit_that_has_enough_for_all(wants: list[int], more: int) -> None:
+    @in_virtual_time
+    async def ask() -> None:
+        limit = total(microcents=201 * len(wants) + more)
+        assert await Desk().ask(*wants, budget=limit) == ["answer"] * len(wants)
+        assert now() == 1.0
+
+    ask()
+
+
+class Meeting(ScriptedModel):
+    """Answers when so many have asked."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(lambda *_: Answer(100), longest_answer=LONGEST)
+        self.barrier = asyncio.Barrier(count)
+
+    async def request(self, *asked: Any) -> ModelResponse:
+        await asyncio.wait_for(self.barrier.wait(), 30)
+        return await super().request(*asked)
+
+
+@pytest.fixture
+async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Kept]:
+    async with kept_in(request.param, request, tmp_path) as new:
+        yield new
+
+
+@pytest.mark.parametrize("kept", KINDS, indirect=True)
+async def test_agents_run_side_by_side_whatever_the_store(kept: Kept) -> None:
+    prices = {"scripted:paid": {"input_per_mtok": 0, "output_per_mtok": 1}}
+    limit = SpendLimit(microcents=20 * 300, window="total", store=kept.store)
+    agent: FastroAgent[Any, str] = FastroAgent(
+        Meeting(20), cost_calculator=CostCalculator(pricing_overrides=prices), budget=limit
+    )
+    await asyncio.gather(*(agent.run("?") for _ in range(20)))
+    status = await limit.status()
+    assert (status.spent_usd, status.reserved_usd) == (MICROCENT * 2_000, 0)
 
 
 # --- by hand, and by expectation ---
@@ -332,3 +501,22 @@ async def test_the_account_agrees_with_the_provider_where_an_answer_is_asked_for
     billed = sum(map(listed_cost, server.ledger.billed), Decimal(0))
     assert billed == scope.usage.cost_usd
     assert billed <= Decimal(usd)
+
+
+@in_virtual_time
+async def test_requests_that_hold_the_same_are_named_whatever_budgets_they_are_in() -> None:
+    desk = Desk(seconds=3.0, max_tokens=400, name="clerk")
+    events: list[RunEvent] = []
+    async with budget_scope(Budget(microcents=1_000), on_event=events.append):
+
+        async def expected() -> Any:
+            async with budget_scope(Budget(microcents=1_000, admission="expected")):
+                return await desk.ask(100)
+
+        answers = await asyncio.gather(desk.ask(400), expected(), later(0.5, lambda: desk.ask(400)))
+    assert answers == [["answer"]] * 3
+    (waiting,) = [event for event in events if isinstance(event, BudgetWaiting)]
+    assert waiting.held_by == (
+        "budget_scope / clerk (paid): $0.0004",
+        "budget_scope / budget_scope / clerk (paid): $0.0004",
+    )

@@ -54,7 +54,7 @@ async def in_line(limit: SpendLimit, count: int) -> None:
     """Wait until so many calls wait for their turn."""
     account = limit.account_for(None)
     async with asyncio.timeout(PATIENCE):
-        while len(SpendDesk.of(limit.store).turnstile(account)._line) < count:
+        while len(SpendDesk.of(limit.store).counter(account).turnstile._line) < count:
             await asyncio.sleep(0)
 
 

@@ -38,6 +38,8 @@ PROCESSES = 8
 REQUESTS_EACH = 3
 HELD = 2
 """Requests that the killed process had sent, and as many that it had not."""
+LONGEST = 128_000
+"""Tokens of the longest answer of the model."""
 TEXT = "word " * 152
 """190 tokens, as the server counts them: a request costs a third of what it can cost."""
 
@@ -205,3 +207,24 @@ async def test_eight_processes_never_cross_their_limit_and_use_it_up_though_one_
     await kept.store.settle(holder, Decimal(0))
     taken = await kept.store.balance(account(key=TAKEN))
     assert (taken.spent_usd, taken.reserved_usd) == (0, 0)
+
+
+@pytest.mark.parametrize("kept", SHARED_KINDS, indirect=True)
+async def test_processes_whose_agents_set_no_max_tokens_share_what_is_far_less_than_one_bound(
+    kept: Kept, workers: Workers, server: ModelServer
+) -> None:
+    """Parts are cut, asked for again, and wait for those of other processes; nothing is refused."""
+    server.rule(None, lambda request: Reply(TEXT if request.prompt.endswith("2") else "word " * 8))
+    books = Books(server, kept.store)
+    limit_usd = Decimal("0.05")
+    assert most_usd(server, "work 0", LONGEST) > 4 * limit_usd
+    common = {"place": place_of(kept), "environment": server.environment(), "limit_usd": limit_usd}
+    for pipe in workers.pipes:
+        pipe.send(Work("share", count=5, **common))  # type: ignore[arg-type]
+    outcomes = await asyncio.to_thread(answered, workers, PROCESSES)
+    assert [outcome.answers for outcome in outcomes] == [5] * PROCESSES
+    balance = await books.balance()
+    assert balance.reserved_usd == 0
+    assert balance.spent_usd == books.answered_usd <= limit_usd
+    lowered = [entry.body.get("max_completion_tokens") for entry in books.entries("work")]
+    assert None not in lowered

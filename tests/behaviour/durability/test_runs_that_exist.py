@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunTakenOver
+from fastroai.errors import ConfigurationError, RunExists, RunInProgress, RunStatusConflict, RunTakenOver
 from fastroai.pipelines import ConversationState, ConversationStatus, Pipeline, StepContext, step
 from fastroai.store import RunHistory, SQLiteRunStore
 from fastroai.store.headers import encode_header, read_header
@@ -112,7 +112,7 @@ async def test_the_result_of_a_finished_run_is_given_again_and_nothing_is_writte
 async def test_a_finished_run_has_no_result_for_other_inputs(desk: Desk) -> None:
     await desk.run()
     for on_existing in ("resume", "return"):
-        with pytest.raises(ConfigurationError, match="has finished"):
+        with pytest.raises(RunStatusConflict, match="is finished"):
             await desk.run(text="ink", on_existing=on_existing)
 
 

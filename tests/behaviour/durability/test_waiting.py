@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any
@@ -39,8 +40,8 @@ from fastroai.errors import (
 )
 from fastroai.human import waiting
 from fastroai.runtime.facts import WaitEnded, WaitStarted
-from fastroai.store import MemoryRunStore, mailbox
-from fastroai.store.headers import mail_key, read_header
+from fastroai.store import MemoryRunStore, mailbox, runs
+from fastroai.store.headers import log_key, mail_key, read_header
 
 PATIENCE = 30.0
 LONG = 3600.0
@@ -700,6 +701,10 @@ async def test_the_loop_of_a_service_survives_its_store_and_does_not_repeat_itse
 # --- nothing is lost ---
 
 
+class Died(BaseException):
+    """A process does nothing more."""
+
+
 @pytest.mark.parametrize("after", [False, True])
 async def test_a_message_that_comes_at_any_write_of_a_halting_run_is_not_missed(after: bool) -> None:
     """The run looks for messages and says that it waits; the sender sends and looks who waits."""
@@ -721,3 +726,65 @@ async def test_a_message_that_comes_at_any_write_of_a_halting_run_is_not_missed(
             assert await due(inner) == ["r"], f"the message is lost that came at write {number}"
             result = await woken(desk, inner)
         assert result.output == [5]
+
+
+@pytest.mark.parametrize("what", ["answer", "message"])
+async def test_a_run_is_due_whenever_the_process_dies_that_gives_it_what_it_waits_for(
+    what: str,
+) -> None:
+    async def ask(ctx: StepContext[Any]) -> Any:
+        return await ctx.ask("Pay?", bool) if what == "answer" else await ctx.receive("paid", bool)
+
+    async def give(store: Any) -> None:
+        if what == "message":
+            await send_message("r", "paid", True, store=store)
+            return
+        for asked in await Inbox(store).list():
+            await Inbox(store).answer(asked.id, True)
+
+    desk, given = one(ask), 0
+    for survived in count():
+        inner = MemoryRunStore()
+        await desk.execute(run_id="r", store=inner)
+
+        def die(write: Write, survived: int = survived) -> None:
+            if write.number > survived:
+                raise Died
+
+        store = FaultyStore(inner, before=die)
+        with suppress(Died):
+            await give(store)
+        header = (await read_header(inner, "r")).header
+        key = mail_key(header) if what == "message" else log_key(header)
+        has_come = any(write.key == key for write in store.writes[:survived])
+        given += has_come
+        if has_come:
+            assert header.due_at is not None, f"it died after write {survived}"
+            assert header.due_at < datetime.now(UTC) + timedelta(seconds=11)
+        if len(store.writes) <= survived:
+            break
+    assert given >= 3
+    assert (await woken(desk, inner)).output is True
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_message_that_was_announced_and_never_came_wakes_a_run_for_nothing_and_once(
+    memory: Any, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    if is_late:
+        monkeypatch.setattr(runs, "_FORESEEN", timedelta(0))
+    desk = receives(int)
+    await desk.execute(run_id="r", store=memory)
+
+    def die(write: Write) -> None:
+        if write.key.startswith("mail:"):
+            raise Died
+
+    with pytest.raises(Died):
+        await send_message("r", "paid", 1, store=FaultyStore(memory, before=die))
+    assert await due(memory) == (["r"] if is_late else []), "it has some time to come"
+    if is_late:
+        assert (await woken(desk, memory)).status == "paused"
+        assert await due(memory) == []
+    await send_message("r", "paid", 2, store=memory)
+    assert (await woken(desk, memory)).output == [2]

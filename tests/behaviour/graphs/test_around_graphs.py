@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from fastroai import MemoryRunStore, PipelineConfig, RunHistory, StepContext, step
-from fastroai.errors import ConfigurationError, RunNotFound, StepExecutionError
+from fastroai.errors import RunNotFound, RunStatusConflict, StepExecutionError
 from fastroai.graphs import Edge, Graph, Node, RunFinished
 
 
@@ -37,7 +37,7 @@ async def test_a_paused_run_is_cancelled_and_keeps_what_it_cost_and_can_be_taken
 
     (run,) = await RunHistory(store).list()
     assert (run.status, run.requests, str(run.cost_usd)) == ("cancelled", 1, "0.25")
-    with pytest.raises(ConfigurationError, match="a run that a process is running; it is cancelled"):
+    with pytest.raises(RunStatusConflict, match="is cancelled"):
         await asking().cancel("r", store=store)
     result = await asking().resume("r", store=store, input=True)
     assert (result.status, result.output, result.memory["sure"]) == ("finished", "done", True)
@@ -49,7 +49,7 @@ async def test_what_has_finished_or_is_unknown_cannot_be_cancelled_or_paused() -
     graph = Graph("short", nodes={"act": act})
     await graph.run(run_id="r", store=store)
     for ask_for in (graph.cancel, graph.pause):
-        with pytest.raises(ConfigurationError, match="it is finished"):
+        with pytest.raises(RunStatusConflict, match="is finished"):
             await ask_for("r", store=store)
         with pytest.raises(RunNotFound, match="unknown"):
             await ask_for("unknown", store=store)

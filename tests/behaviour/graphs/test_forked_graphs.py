@@ -220,6 +220,8 @@ async def test_an_answer_is_kept_and_a_pause_node_asks_again(store: RunStore) ->
     asked = await door().fork("r", at="ask", store=store)
     assert (asked.status, [one.question for one in asked.questions]) == ("paused", ["which one?"])
     assert (await door().resume(asked.run_id, input="the other", store=store)).outputs["ask"] == "the other"
+    with pytest.raises(ConfigurationError, match="fork with at='ask', and answer the new run"):
+        await door().fork("r", outputs={"ask": "the other"}, store=store)
 
 
 @pytest.mark.parametrize(
@@ -303,3 +305,42 @@ async def test_a_fork_does_not_begin_inside_of_a_graph_that_is_a_step() -> None:
     await outer.run({"topic": "tea"}, run_id="r", store=store)
     with pytest.raises(ConfigurationError, match="the step that runs the graph"):
         await outer.fork("r", at="write/inner/read", store=store)
+
+
+async def test_a_graph_that_a_fork_runs_anew_begins_at_its_entry(store: RunStore) -> None:
+    nodes = {"read": noted("read"), "sum": noted("sum")}
+    inner = Graph[Any, Any]("inner", nodes=nodes, edges=[Edge("read", "sum")])
+    steps = {"first": noted("first"), "write": inner.as_step()}
+    outer = Pipeline[Any, Any]("outer", steps, {"write": ["first"]})
+    await outer.run({"topic": "tea"}, run_id="r", store=store)
+    ran.clear()
+    forked = await outer.fork("r", at="write", inputs={"topic": "ink"}, store=store)
+    assert (forked.output, ran) == ("sum of ink", ["read", "sum"])
+
+
+async def test_a_graph_that_a_fork_runs_anew_asks_again_and_goes_on_with_the_answer(store: RunStore) -> None:
+    @step
+    async def ask(ctx: StepContext) -> str:
+        return f"about {ctx.get_input('topic', str)}?"
+
+    nodes = {"ask": ask, "print": noted("print")}
+    inner = Graph[Any, Any]("inner", nodes=nodes, edges=[Edge("ask", "print")], pause_nodes=["ask"])
+    steps = {"first": noted("first"), "write": inner.as_step()}
+    outer = Pipeline[Any, Any]("outer", steps, {"write": ["first"]})
+    begun = await outer.run({"topic": "tea"}, run_id="r", store=store)
+    await outer.resume("r", answers={begun.questions[0].id: "yes"}, store=store)
+    forked = await outer.fork("r", at="write", inputs={"topic": "ink"}, store=store)
+    assert [one.question for one in forked.questions] == ["about ink?"]
+    answers = {forked.questions[0].id: "no"}
+    assert (await outer.resume(forked.run_id, answers=answers, store=store)).output == "print of ink"
+
+
+async def test_a_place_that_cannot_be_forked_is_refused_with_those_that_can() -> None:
+    store = MemoryRunStore()
+    inner = Graph[Any, Any]("inner", nodes={"read": noted("read")})
+    outer = Pipeline[Any, Any]("outer", {"write": inner.as_step()})
+    await outer.run({"topic": "tea"}, run_id="r", store=store)
+    with pytest.raises(ConfigurationError, match=r"the run has come: 'write'\.$"):
+        await outer.fork("r", at="inner/read", store=store)
+    with pytest.raises(ConfigurationError, match=r"a step of this pipeline: 'write'\.$"):
+        await outer.fork("r", at="other", store=store)

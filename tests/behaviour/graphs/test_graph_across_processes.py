@@ -17,7 +17,7 @@ import redis
 from support.graph_processes import GRAPHS, PATIENCE, Approval, Call, Elsewhere, Place
 from support.stored_runs import raw_log
 
-from fastroai.errors import ConfigurationError, RunInProgress, RunNotFound
+from fastroai.errors import RunInProgress, RunNotFound, RunStatusConflict
 from fastroai.store.headers import decode_header, encode_header, header_key
 
 
@@ -101,7 +101,7 @@ async def test_a_run_that_another_process_has_is_not_resumed(
     place.let("go on")
     assert (await graph.resume("r", store=store)).output == "hung quick"
     assert place.notes().count("top") == 1
-    with pytest.raises(ConfigurationError, match="a run that a process is running; it is finished"):
+    with pytest.raises(RunStatusConflict, match="is finished"):
         await graph.pause("r", store=store)
     with pytest.raises(RunNotFound):
         await graph.cancel("another", store=store)

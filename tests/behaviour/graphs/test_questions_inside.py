@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from fastroai import Edge, Graph, Inbox, Node, Pipeline, PipelineConfig, StepContext, step
-from fastroai.errors import AnswerRejected, ConfigurationError, StepExecutionError
+from fastroai.errors import AnswerRejected, ConfigurationError, RunNotFound, StepExecutionError
+from fastroai.runtime.facts import PauseRequested
 from fastroai.store import MemoryRunStore, SQLiteRunStore
 
 asked: list[str] = []
@@ -155,3 +158,26 @@ async def test_an_inner_question_is_asked_anew_at_each_visit_of_a_loop() -> None
         result = await graph.resume("r", store=store, answers=answers)
     assert asked == ["boss draft 1", "lawyer draft 1", "boss draft 2", "lawyer draft 2"]
     assert result.output == "sent: yes, yes"
+
+
+async def test_a_pause_that_comes_too_late_for_a_run_that_an_answer_has_ended_is_replayed() -> None:
+    @step
+    async def approve(ctx: StepContext) -> str:
+        return "ready?"
+
+    desk: Graph[Any, Any, Any] = Graph("desk", nodes={"approve": approve}, edges=[], pause_nodes=["approve"])
+    store = MemoryRunStore()
+    paused = await desk.run(run_id="r", store=store)
+    await Inbox(store).answer(paused.questions[0].id, "yes")
+    resumed = asyncio.ensure_future(desk.resume("r", store=store))
+    while not resumed.done():
+        await asyncio.sleep(0)
+        with suppress(ConfigurationError, RunNotFound):
+            await desk.pause("r")
+    result = await resumed
+    assert result.status == "finished"
+    assert [fact for fact in result.trace.entries if isinstance(fact, PauseRequested)], (
+        "it came in time to be noted"
+    )
+    assert result.trace.replay(desk) is None
+    assert (await desk.resume("r", store=store)).trace.replay(desk) is None

@@ -52,7 +52,7 @@ from support.agents import TOKEN_IS_MICROCENT, paid_agent
 
 from fastroai import Budget, CostCalculator, FastroAgent, Pipeline, StepContext, step
 from fastroai.agent.input_tokens import TOKENS_PER_FILE, input_tokens
-from fastroai.agent.learned import CALLS_REMEMBERED, MODELS_REMEMBERED, Learned
+from fastroai.agent.learned import MODELS_REMEMBERED, REMEMBERED, PastCalls
 from fastroai.agent.probe import first_request
 from fastroai.calls.call import AgentCall
 from fastroai.errors import RunningLoopError
@@ -617,21 +617,21 @@ async def test_calls_that_fail_or_whose_cost_is_not_known_teach_nothing() -> Non
         await agent.run("?")
     assert "an assumption" in (await agent.estimate("?")).expected_reasons[0]
     response = await paid_agent().run("?")
-    learned = Learned()
-    learned.add(replace(response, usage=Usage(unpriced_requests=1)))
+    learned = PastCalls()
+    learned.learn(replace(response, usage=Usage(unpriced_requests=1)))
     assert learned.usual("paid") is None
-    learned.add(response)
+    learned.learn(response)
     assert learned.usual("paid") is not None
 
 
 async def test_experience_is_kept_by_model_and_bounded() -> None:
     agent = metered_answers(lambda: 100)
     learned = agent._dispatcher.learned
-    for _ in range(CALLS_REMEMBERED + 5):
+    for _ in range(REMEMBERED + 5):
         await agent.run("a")
     usual = learned.usual("paid")
     assert usual is not None
-    assert usual.calls == CALLS_REMEMBERED
+    assert usual.calls == REMEMBERED
     for number in range(MODELS_REMEMBERED):
         name = f"paid-{number}"
         await agent.run("a", model=FunctionModel(answers, model_name=name))

@@ -1,4 +1,4 @@
-"""Time limits of streams, on a loop whose time passes only while everything waits."""
+"""Streams: their options, and their time limits on a loop whose time passes only while everything waits."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 from pydantic_ai.messages import PartDeltaEvent
+from pydantic_ai.models.test import TestModel
 from support.agents import streaming_agent
 from support.virtual_time import in_virtual_time, now
 
-from fastroai import TimeLimitExceeded
+from fastroai import FastroAgent, TimeLimitExceeded
 from fastroai.records import Usage
 
 
@@ -72,3 +73,11 @@ async def test_a_stream_that_was_read_to_its_end_has_nothing_more() -> None:
         first = [chunk.content async for chunk in stream]
         assert [chunk async for chunk in stream] == []
     assert "".join(first) == "word " * 4
+
+
+@pytest.mark.parametrize("method", ["run_stream", "run_stream_events"])
+def test_an_option_that_streams_do_not_have_is_refused(method: str) -> None:
+    stream = getattr(FastroAgent(TestModel()), method)
+    message = rf"FastroAgent\.{method}\(\) got an unexpected keyword argument 'attempt'"
+    with pytest.raises(TypeError, match=message):
+        stream("hi", attempt=2, timeout=1)

@@ -172,11 +172,21 @@ def test_list_prints_json_for_programs(store: SQLiteRunStore) -> None:
             "cost_usd": "0.003",
             "error": None,
             "forked_from": None,
+            "tags": [],
+            "tenant": None,
             "owner": None,
             "lease_until": None,
             "due_at": None,
         }
     ]
+
+
+def test_list_chooses_by_tag_and_tenant(store: SQLiteRunStore) -> None:
+    write(store, support_desk(), tags=("new", "eu"), tenant="ada")
+    write(store, support_desk("r2"), tags=("eu",))
+    chosen = json_of("list", "--tag", "eu", "--tenant", "ada")
+    assert [(run["run_id"], run["tags"], run["tenant"]) for run in chosen] == [("r1", ["new", "eu"], "ada")]
+    assert [run["run_id"] for run in json_of("list", "--tag", "eu")] == ["r1", "r2"]
 
 
 def test_list_filters_and_says_where_it_stopped(store: SQLiteRunStore) -> None:

@@ -231,6 +231,14 @@ def test_a_message_that_the_run_cannot_receive_is_refused(store: SQLiteRunStore)
     assert shown == {"run_id": "r", "name": "paid", "value": 3}
 
 
+def test_a_message_that_the_run_does_not_wait_for_is_sent_with_a_note(store: SQLiteRunStore) -> None:
+    receiver(store)
+    sent = runs("send", "r", "payd")
+    assert (sent.exit_code, sent.stdout) == (0, "sent payd to run r\n")
+    assert sent.stderr == "note: the run waits for 'paid', not for 'payd'\n"
+    assert runs("send", "r", "paid").stderr == ""
+
+
 def test_a_run_shows_what_it_waits_for(store: SQLiteRunStore) -> None:
     receiver(store)
     assert "waits for message 'paid' until 2" in runs("show", "r").stdout

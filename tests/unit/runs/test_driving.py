@@ -21,6 +21,7 @@ from fastroai.errors import (
     RunExists,
     RunInProgress,
     RunNotFound,
+    RunStatusConflict,
 )
 from fastroai.graphs import Edge, Graph
 from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
@@ -117,7 +118,9 @@ async def history_of(store: Any, run_id: str) -> list[object]:
 async def test_a_run_is_driven_to_its_end_by_calls_of_any_client(open_store: OpenStore) -> None:
     mine, theirs = open_store(), open_store()
     one, other = diamond().driven(store=mine), diamond().driven(store=theirs)
-    state = await one.begin({"n": 1}, run_id="r")
+    state = await one.begin({"n": 1}, run_id="r", tags=["new"], tenant="ada")
+    [run] = await RunHistory(mine).list(tag="new", tenant="ada")
+    assert (run.run_id, run.tags, run.tenant) == ("r", ("new",), "ada")
     assert [due.step_id for due in state.due] == ["a"]
     assert (state.due[0].inputs, state.due[0].needs) == ({"n": 1}, {})
     assert await other.state("r") == replace(state, decided=())
@@ -487,7 +490,7 @@ async def test_a_driven_run_is_running_until_its_log_says_how_it_ended() -> None
     history, runs = RunHistory(store), graph.driven(store=store)
     state = await runs.begin({"x": 0}, run_id="r")
     assert (await history.summary("r")).status == (await history.trace("r")).status == "running"
-    with pytest.raises(ConfigurationError, match="it is driven from outside: report PauseRequested"):
+    with pytest.raises(RunStatusConflict, match="is driven from outside: report PauseRequested"):
         await graph.pause("r", store=store)
     assert await history.list(status="interrupted") == ()
     state = await runs.report("r", StepFinished("a", 7), expecting=state.revision)

@@ -12,12 +12,12 @@ import pytest
 from support.run_logs import Log
 from support.run_stores import KINDS, AsyncStore, OpenStore, run_stores
 
-from fastroai.errors import ConfigurationError, RunNotFound, RunStoreUnavailable
+from fastroai.errors import ConfigurationError, RunNotFound, RunStoreUnavailable, StepExecutionError
 from fastroai.pipelines import Pipeline, PipelineConfig, StepContext, step
 from fastroai.runtime.facts import AnyFact, RunFinished, RunResumed, RunStarted, StepFinished, StepStarted
 from fastroai.store import MemoryRunStore, RunHistory, StoredValues, following
 from fastroai.store.entries import entry_to_store
-from fastroai.store.headers import log_key
+from fastroai.store.headers import header_key, log_key
 from fastroai.store.hints import HintsChanges
 
 PATIENCE = 20
@@ -320,3 +320,74 @@ async def test_hints_go_on_when_the_connection_was_cut(
             await theirs.append("k", [b"1"], revision=0)
             await waits
         await closed(mine, theirs)
+
+
+class HoldsTheEnd(MemoryRunStore):
+    """Gives up no lease before it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.open = asyncio.Event(), asyncio.Event()
+
+    async def compare_and_set(self, key: str, value: bytes, *, revision: int) -> None:
+        """Wait before the header of a run that has ended is written."""
+        if key == header_key("r") and b'"lease_until":null' in value:
+            self.reached.set()
+            await self.open.wait()
+        await super().compare_and_set(key, value, revision=revision)
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+async def test_a_run_can_be_resumed_as_soon_as_its_last_fact_was_seen(order: str) -> None:
+    failures = [ValueError("the first time")]
+
+    @step
+    async def works(ctx: StepContext[Any]) -> str:
+        if failures:
+            raise failures.pop()
+        return "done"
+
+    store, pipeline = HoldsTheEnd(), Pipeline("p", {"works": works})
+    history = RunHistory(store)
+    run = asyncio.create_task(pipeline.execute(run_id="r", store=store))
+    await store.reached.wait()
+
+    async def resumed_at_the_end() -> Any:
+        async for _, fact in pipeline.follow("r", store=store):
+            if isinstance(fact, RunFinished):
+                return await pipeline.resume("r", store=store)
+
+    if order == "after":
+        store.open.set()
+        with pytest.raises(StepExecutionError):
+            await run
+    follower = asyncio.create_task(resumed_at_the_end())
+    if order == "before":
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not follower.done()
+        assert (await history.state("r")).status == "running"
+        store.open.set()
+        with pytest.raises(StepExecutionError):
+            await run
+    assert (await asyncio.wait_for(follower, PATIENCE)).output == "done"
+    assert (await history.state("r")).status == "finished"
+
+
+async def test_the_last_fact_is_told_although_another_process_takes_the_run_up_before_that() -> None:
+    gate = Gate()
+    store = MemoryRunStore()
+    async with gate.pipeline.stream(run_id="r", store=store) as events:
+        async for event in events:
+            if isinstance(event, StepStarted):
+                await gate.pipeline.pause("r")
+    followed = gate.pipeline.follow("r", store=store)
+    goes_on = asyncio.create_task(gate.pipeline.resume("r", store=store))
+    await gate.reached.wait()
+    kinds = []
+    async for _, fact in followed:
+        kinds.append(fact.kind)
+        if isinstance(fact, RunResumed):
+            gate.open.set()
+    await goes_on
+    assert kinds.count("run_finished") == 2

@@ -135,6 +135,12 @@ async def test_questions_are_chosen_by_tag_and_tenant(store: Any) -> None:
     assert await inbox(store, tag="vip") == [("b", "a", 1)]
     assert await inbox(store, tenant="acme", tag="eu") == [("a", "a", 1)]
     assert await inbox(store, tenant="acme", tag="vip") == []
+    assert await inbox(store, run_id="a") == [("a", "a", 1)]
+    assert await inbox(store, run_id="a", tenant="acme", limit=1) == [("a", "a", 1)]
+    assert await inbox(store, run_id="a", tag="vip") == []
+    assert await inbox(store, run_id="nobody's") == []
+    with pytest.raises(ConfigurationError, match="run_id="):
+        await inbox(store, run_id="")
     (found,) = await Inbox(store).list(tag="vip")
     assert (found.tags, found.tenant, found.answer_schema) == (("eu", "vip"), None, None)
 

@@ -33,7 +33,7 @@ def test_a_limit_is_exact_however_it_is_written() -> None:
 
 def test_what_is_not_said_is_the_cautious_choice() -> None:
     limit = SpendLimit(usd=1)
-    assert (limit.window, limit.key, limit.warn_at, limit.lease) == ("day", "default", 0.8, 30.0)
+    assert (limit.window, limit.key, limit.warn_at, limit.lease) == ("day", "default", (0.8,), 30.0)
     assert (limit.on_unpriced, limit.on_unbounded, limit.on_unavailable) == ("refuse", "refuse", "refuse")
 
 
@@ -106,9 +106,11 @@ def test_a_warning_comes_at_a_share_of_the_limit(share: object) -> None:
         SpendLimit(usd=1, warn_at=share)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("share", [None, 1, 0.5])
-def test_a_warning_can_come_at_the_end_or_never(share: float | None) -> None:
-    assert SpendLimit(usd=1, warn_at=share).warn_at == share
+@pytest.mark.parametrize(
+    ("given", "shares"), [(None, ()), (1, (1,)), (0.5, (0.5,)), ([0.9, 0.5, 0.9], (0.5, 0.9))]
+)
+def test_a_warning_can_come_at_the_end_or_never_or_several_times(given: Any, shares: object) -> None:
+    assert SpendLimit(usd=1, warn_at=given).warn_at == shares
 
 
 @pytest.mark.parametrize("lease", [0, -1, float("nan"), float("inf"), 86_401, True, None, "30"])
