@@ -1,5 +1,6 @@
 PYTHON ?= python3
 PYTHONS := 3.11 3.12 3.13
+CORE := human runs runtime store pipelines graphs
 VENV := .venv
 BIN := $(VENV)/bin
 # Tests start Python many times, so it compiles each module once, whatever this machine's default is.
@@ -7,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE =
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo desk test quick check unit single test-pythons bench docs format soak fuzz kill-sweep clean
+.PHONY: help demo desk test quick check unit single core test-pythons bench docs format soak fuzz kill-sweep clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,19 +25,28 @@ $(VENV)/dev.stamp: pyproject.toml
 	@$(PIP) install --editable '.[dev]'
 	@touch $@ $(VENV)/demo.stamp
 
+$(VENV)/test.stamp: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing fastroai with what the tests of its core use, in $(VENV) (once)"
+	@$(PIP) install --no-compile --editable '.[test]'
+	@touch $@
+
 demo: $(VENV)/demo.stamp ## the main job on the shipped documents; DOCS=folder OUT=folder for your own
 	@$(BIN)/python examples/support_desk $(if $(DOCS),--docs '$(DOCS)') $(if $(OUT),--out '$(OUT)')
 
 desk: $(VENV)/demo.stamp ## the invoice service of the FastAPI guide, on http://127.0.0.1:8000
 	@cd examples && $(CURDIR)/$(BIN)/python -m invoice_desk
 
-test: check unit docs ## everything that CI runs: format, lint, types, layers, tests, docs
+test: check unit test-pythons docs ## everything that CI runs: format, lint, types, layers, tests, Pythons, docs
 
 quick: $(VENV)/dev.stamp ## before each commit: the checks, and beside them the tests of single modules but the slow ones
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line check single
 
 single: $(VENV)/dev.stamp ## the tests of single modules but the slow ones
 	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=quick -m 'not slow' tests/unit
+
+core: $(VENV)/test.stamp ## the quick tests of runs, stores, pipelines and graphs
+	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=quick -m 'not slow' $(CORE:%=tests/unit/%)
 
 check: $(VENV)/dev.stamp ## formatting, lint, types, import layers
 	$(BIN)/ruff format --check .
@@ -52,12 +62,12 @@ unit: $(VENV)/dev.stamp ## the tests, with branch coverage
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-test-pythons: $(VENV)/dev.stamp ## `single` on each other supported Python on the PATH or of pyenv
+test-pythons: $(VENV)/dev.stamp ## `core` on each other supported Python on the PATH or of pyenv
 	@for version in $(PYTHONS); do \
 		case "$$($(BIN)/python --version)" in "Python $$version."*) continue;; esac; \
 		for python in python$$version "$$HOME"/.pyenv/versions/$$version.*/bin/python; do \
 			"$$python" -c '' 2>/dev/null || continue; \
-			$(MAKE) --no-print-directory single PYTHON="$$python" VENV=$(VENV)/python$$version || exit 1; \
+			$(MAKE) --no-print-directory core PYTHON="$$python" VENV=$(VENV)/python$$version || exit 1; \
 			continue 2; \
 		done; \
 		echo "Python $$version is not installed here"; \
