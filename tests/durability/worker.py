@@ -51,8 +51,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from durability.graph_shapes import GRAPHS, GraphShape
 from durability.shapes import MESSAGES, SHAPES, Notebook, Shape
 
-waiting.SHORT_SLEEP = 0.0  # every sleep halts
-
 Moment = Literal["before", "after"]
 
 
@@ -322,6 +320,7 @@ async def no_tool() -> None:
 
 def main() -> None:
     """Do one task after the other."""
+    waiting.SHORT_SLEEP = 0.0  # every sleep halts
     random.seed()
     asyncio.run(warm_up())
     assert threading.active_count() == 1, threading.enumerate()
