@@ -597,7 +597,8 @@ class ContractViolation(FastroAIError):
         pipeline: str = "",
     ) -> None:
         super().__init__(step_id, direction, details, data, pipeline)
-        self.step_id, self.direction, self.details, self.data = step_id, direction, details, data
+        self.step_id, self.details, self.data = step_id, details, data
+        self.direction: Direction = direction
         self.pipeline = pipeline
 
     def __str__(self) -> str:

@@ -63,6 +63,7 @@ async def create(model: Model, requests: Sequence[EncodedBatchRequest]) -> Batch
     """
     going: list[EncodedBatchRequest] = []
     attempts: list[RequestAttempt] = []
+    closed: tuple[str, ...] = ()
     for request in requests:
         if not isinstance(request, MeteredBatchRequest):
             going.append(request)  # made outside of any run

@@ -249,14 +249,14 @@ class Attempt(Generic[AgentDepsT, OutputDataT]):
         await self.scope.end_inside()  # streams that its tools have left open belong to it
         self.scope.write_off_in_flight()
         response = ChatResponse.of(
-            result,
+            result,  # pyright: ignore[reportArgumentType]
             self.scope,
             output_tools=self.run.output_tools,
             processing_time_ms=(perf_counter() - self._started) * 1000,
             trace_id=self.trace_id,
         )
         self.dispatch.response = response
-        return response
+        return response  # pyright: ignore[reportReturnType]
 
 
 @dataclass

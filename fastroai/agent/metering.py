@@ -683,7 +683,7 @@ class MeteredModel(OwnedModel):
         on_record: RequestOnRecord | None,
     ) -> RequestAttempt:
         if scope.account is not None:
-            terms = step_down_if_due(scope, terms)
+            terms = step_down_if_due(scope, terms)  # pyright: ignore[reportArgumentType]
         if before is None:
             used = NO_RETRIES_USED if on_record is None else on_record.used
             return RequestAttempt(scope, terms, run, used, on_record)

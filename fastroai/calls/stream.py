@@ -38,7 +38,7 @@ class SettledStream(PumpedStream[ItemT]):
         return Usage() if self._scope is None else self._scope.spent()
 
 
-class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):
+class ChatStream(SettledStream[StreamChunk[OutputDataT]], Generic[OutputDataT]):  # pyright: ignore[reportInvalidTypeArguments]
     """A streamed answer, as `StreamChunk`s; the last one is final and has the account.
 
         async for chunk in agent.run_stream("Tell me a story"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from fastroai.contracts.accepted import Accepts, check_accepts
 from fastroai.contracts.annotations import Annotation
@@ -115,7 +115,7 @@ def _as_checks(option: str, given: object) -> tuple[Check, ...]:
         elif isinstance(one, tuple) and len(one) == 2:
             checks.append(Check(*one))
         elif callable(one):
-            checks.append(Check(_name_of(one), one))
+            checks.append(Check(_name_of(one), cast("Callable[[Any], bool | None]", one)))
         else:
             raise ConfigurationError(option, given, expected)
     return tuple(checks)

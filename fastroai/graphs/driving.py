@@ -129,7 +129,7 @@ class DrivenGraph:
 
     def _decision(self, fact: facts.StepFinished) -> JsonValue:
         """Return the decision that was reported: a target, or an object with `target` and `reasoning`."""
-        given = {"target": fact.output} if isinstance(fact.output, str) else fact.output
+        given: JsonValue = {"target": fact.output} if isinstance(fact.output, str) else fact.output
         visit = self.replay.machine.decided_after(fact)
         assert visit is not None
         known = [one.target for one in self._setup.plan.edges[visit.node] if one.when == "llm_decide"]

@@ -61,7 +61,7 @@ class GraphExecution:
         except BaseException as error:
             if run is None:
                 raise
-            attach_trace(error, run.log)
+            attach_trace(error, run.log)  # pyright: ignore[reportArgumentType]
             ending = _ending_by(error, run)
             if ending is None:
                 raise

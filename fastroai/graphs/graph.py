@@ -365,7 +365,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         busy = WhenBusy(on_busy, busy_timeout)
         return await self._resume(request, store, busy, force=force, also=answered)
 
-    resume_sync: GraphResumes[DepsT, GraphResult[OutputT]] = blocking_twin(resume, of="graph")
+    resume_sync: GraphResumes[DepsT, GraphResult[OutputT]] = blocking_twin(resume, of="graph")  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @resuming
     def resume_stream(
@@ -445,7 +445,7 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
         Questions of its pause nodes are those of the run around it, which takes their answers with
         `resume(answers=...)` or from the inbox, as it does those of `ctx.ask`.
         """
-        return NestedStep(self, inputs, config or StepConfig())
+        return NestedStep(self, inputs, config or StepConfig())  # pyright: ignore[reportArgumentType]
 
     async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT:
         """Run inside a step, to the output.

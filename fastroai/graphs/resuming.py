@@ -31,7 +31,7 @@ class GraphResumes(Resumes[DepsT, ResultT], Protocol[DepsT, ResultT]):
         **options: Unpack[GraphResumeOptions],
     ) -> ResultT: ...
     @overload
-    def __call__(self, run_id: str, *, deps: DepsT, **options: Unpack[GraphResumeOptions]) -> ResultT: ...
+    def __call__(self, run_id: str, *, deps: DepsT, **options: Unpack[GraphResumeOptions]) -> ResultT: ...  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 def resuming(method: GoesOn[D, T]) -> GraphResumes[D, T]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from fastroai.errors import RevisionConflict, RunConflict, RunNotFound
 from fastroai.human.answers import answer_to, last_answer, last_asked, split_ref, why_closed
-from fastroai.runtime.facts import WAITS, AnswerGiven, Wait
+from fastroai.runtime.facts import WAITS, AnswerGiven, AnyFact, Wait
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.entries import entry_to_store
 from fastroai.store.headers import check_run_id, log_key, read_header, read_log
@@ -136,6 +136,7 @@ class Inbox:
         """
         run_id, key = split_ref(question_id)
         check_run_id(run_id)
+        entries: list[AnyFact] = []
         for _ in range(_TRIES):
             found = await read_header(self._store, run_id)
             found.check_not_running()

@@ -73,14 +73,15 @@ async def send_message(
 
 async def _announced(store: RunStore, run_id: str, name: str, value: JsonValue) -> RunHeader:
     """Return the header of the run, which is due soon if it waits for the message."""
+    found = await read_header(store, run_id)
     for _ in range(_TRIES):
-        found = await read_header(store, run_id)
         await _check(store, found.header, name, value)
         if not _waits_for(found.header, name):
             break
         with suppress(RevisionConflict):
             await foresee(store, found)
             break
+        found = await read_header(store, run_id)
     return found.header
 
 

@@ -235,7 +235,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
                 step's direct dependencies under their ids.
             config: Settings of the step.
         """
-        return NestedStep(self, inputs, config or StepConfig())
+        return NestedStep(self, inputs, config or StepConfig())  # pyright: ignore[reportArgumentType]
 
     async def run_inside(self, inputs: Mapping[str, Any], context: StepContext[Any]) -> OutputT:
         """Run inside a step, to what that gives. For `as_step`."""
@@ -292,7 +292,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
                     raise finish.raised
         except BaseException as error:
             if run is not None:
-                attach_trace(error, run.log)
+                attach_trace(error, run.log)  # pyright: ignore[reportArgumentType]
                 await execution.tell_end(run.runner, error)
                 if isinstance(error, FastroAIError):
                     error.step_outputs, error.run_id = dict(run.outputs), scope.run_id

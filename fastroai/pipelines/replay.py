@@ -22,7 +22,7 @@ from fastroai.store.trace import Divergence, RunTrace
 class PipelineReplay(Replay):
     """A pipeline of a run. Its machine undoes itself what a resumption undoes."""
 
-    machine: PipelineMachine
+    machine: PipelineMachine  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, setup: PipelineSetup, part: facts.Part) -> None:
         self.finished: dict[str, facts.StepFinished] = {}

@@ -114,7 +114,7 @@ class BasePipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[De
         if fallback == name:
             raise ConfigurationError("fallback", fallback, "the name of another pipeline")
         self._pipelines[name] = pipeline
-        self.__dict__.pop("_front", None)  # its definition names the pipelines
+        vars(self).pop("_front", None)  # its definition names the pipelines
         if fallback is not None:
             self._fallbacks[name] = fallback
 
@@ -343,11 +343,12 @@ class SplitPipeline(BasePipeline[DepsT, InputT, OutputT]):
             raise ConfigurationError("variants", (), "at least one; add it with add_variant")
         digest = hashlib.sha256(f"{self.name}\x00{key}".encode()).digest()
         point = int.from_bytes(digest[:8], "big") / 2**64 * sum(self._weights.values())
-        for name, weight in self._weights.items():
+        chosen = ""
+        for chosen, weight in self._weights.items():  # noqa: B007  # the last one, if rounding has left more
             point -= weight
             if point < 0:
-                return name
-        return name
+                break
+        return chosen
 
 
 class _Front(Pipeline[DepsT, InputT, OutputT]):

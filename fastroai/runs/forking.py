@@ -108,9 +108,10 @@ def _kept(
         top = split_attempt(place.partition("/")[0])[0]
         if top in known and place not in around and not any(is_in(place, one) for one in again):
             yield entry
-    of_steps = StepRetried | OnceStarted | OnceDone | OnceFailed
     for one in recorded.entries:
-        if isinstance(one, of_steps) and (one.place in around or one.place in going_on):
+        if isinstance(one, StepRetried | OnceStarted | OnceDone | OnceFailed) and (
+            one.place in around or one.place in going_on
+        ):
             yield one
 
 

@@ -519,7 +519,9 @@ def crossing(scope: Scope) -> BudgetExceeded | None:
     """Return the stop of the outermost budget that was crossed by spending which nobody admitted."""
     with scope.lock:
         accounts = _open_accounts(scope)
-        crossed = [(account, measure) for account in accounts if (measure := account.crossed) is not None]
+        crossed: list[tuple[Account, Measure]] = [
+            (account, measure) for account in accounts if (measure := account.crossed) is not None
+        ]
     if not crossed:
         return None
     stop = _stop(scope, *crossed[-1], None)

@@ -58,8 +58,8 @@ class CircuitBreaker:
     def state(self) -> CircuitState:
         """`closed`, `half-open` or `open`: the worst of its circuits."""
         with self._lock:
-            circuits = list(self._circuits.values())
-        return max((circuit.state for circuit in circuits), key=SEVERITY.index, default="closed")
+            states: list[CircuitState] = [circuit.state for circuit in self._circuits.values()]
+        return max(states, key=SEVERITY.index) if states else "closed"
 
     def state_of(self, provider: str) -> CircuitState:
         """The state of the circuit of one provider, by PydanticAI's name of it."""

@@ -284,7 +284,7 @@ def resolve(*own: StepConfig, pipeline: ExecutionConfig) -> ResolvedConfig:
         hooks=Hooks.of(*own),
         limits=_most_specific_limits(own),
         trace=first_given(*(config.trace for config in chain), default=True),
-        on_error=first_given(*(config.on_error for config in chain), default="fail"),
+        on_error=first_given(*(config.on_error for config in chain), default="fail"),  # pyright: ignore[reportArgumentType]  # pyright: ignore[reportArgumentType]
     )
 
 

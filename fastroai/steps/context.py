@@ -617,9 +617,10 @@ class StepContext(Generic[DepsT_co]):
         if isinstance(agent_or_step, AgentLike):
             agent: AgentLike[object] = agent_or_step
 
-            async def one(index: int, item: Any) -> object:
+            async def ask(index: int, item: Any) -> object:
                 return await self.run(agent, item, message_history=(), name=f"map{number}[{index}]")
 
+            one = ask
         else:
             one = self._map_step(agent_or_step, self, self._data, number)
         with self._clock_paused():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import hashlib
 import inspect
 import logging
@@ -152,8 +151,8 @@ class _Effect:
         loop, here = asyncio.get_running_loop(), depth()
         if here not in _threads:
             _threads[here] = ThreadPoolExecutor(32, thread_name_prefix="fastroai-once")
-        call = functools.partial(copy_context().run, work_for, loop, effect)
-        thread: asyncio.Future[object] = loop.run_in_executor(_threads[here], call)
+        here_and_now = copy_context()
+        thread = loop.run_in_executor(_threads[here], lambda: here_and_now.run(work_for, loop, effect))
         try:
             await asyncio.wait([thread])
         except asyncio.CancelledError:

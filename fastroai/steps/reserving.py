@@ -35,8 +35,8 @@ _UNSAID: Final = "it was neither settled nor released"
 class SpendTerms(RequestTerms):
     """What admission wants to know of spending: it is taken as it is, or refused."""
 
-    model: str
-    provider: str
+    model: str  # pyright: ignore[reportIncompatibleMethodOverride]
+    provider: str  # pyright: ignore[reportIncompatibleMethodOverride]
     most: RequestCost
     """What it can cost at most."""
     tokens: Tokens

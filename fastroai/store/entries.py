@@ -24,7 +24,7 @@ _KINDS: Final[dict[str, type[Fact]]] = {fact.kind: fact for fact in get_args(Any
 def _adapter(kind: str) -> TypeAdapter[Any]:
     # Of the class alone it would take its configuration from there, which holds for no `Any` in it.
     fact: Any = _KINDS[kind]
-    return TypeAdapter(fact | None, config=_CONFIG)
+    return TypeAdapter(fact | None, config=_CONFIG)  # pyright: ignore[reportArgumentType]
 
 
 def encode_entry(fact: AnyFact) -> bytes:

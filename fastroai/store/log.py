@@ -161,4 +161,4 @@ def trace_of(error: BaseException) -> RunTrace | None:
                 print(trace.explain())
     """
     source = trace_source_of(error)
-    return source.trace if isinstance(source, RunLog) else None
+    return source.trace if isinstance(source, RunLog) else None  # pyright: ignore[reportReturnType]

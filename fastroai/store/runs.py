@@ -156,6 +156,7 @@ class DurableRun:
             QuestionClosed: a question was answered since then that `also` answers.
         """
         new = (resumed, *also)
+        held = found
         for _ in range(_TRIES):
             held = await read_header(store, found.header.run_id)
             if held.header.epoch != found.header.epoch:

@@ -394,7 +394,9 @@ def _cached_for(
         if isinstance(message, ModelRequest):
             for part in message.parts:
                 if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
-                    yield from (item.ttl for item in part.content if isinstance(item, CachePoint))
+                    for item in part.content:
+                        if isinstance(item, CachePoint):
+                            yield item.ttl
 
 
 def _least(*bounds: int | None) -> int | None:

@@ -147,7 +147,7 @@ def _find_rates(
     listed = listed_model(model, provider, url)
     if listed is None or SEARCHES_UNASKED.names.match(model):
         return None
-    flat = dict.fromkeys(("input", "output", "requests", "web_search"), Decimal(0))
+    flat: dict[str, Decimal] = dict.fromkeys(("input", "output", "requests", "web_search"), Decimal(0))
     tiers: list[tuple[str, int, Decimal]] = []
     for prices in _possible_prices(listed.info, conditions, now):
         for key, value in vars(prices).items():

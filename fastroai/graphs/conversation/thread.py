@@ -85,7 +85,7 @@ class _StoredPhase(TypedDict):
 _STORED_PHASE: TypeAdapter[_StoredPhase] = TypeAdapter(_StoredPhase)
 
 
-def _without_defaults(message: dict[str, Any]) -> JsonValue:
+def _without_defaults(message: dict[str, Any]) -> dict[str, Any]:
     """Half as long: most of what a message can have is `None` or 0, and comes back as that."""
     usage = {name: count for name, count in message.get("usage", {}).items() if count}
     parts = [

@@ -81,7 +81,7 @@ class Branch:
 
     def inside(self) -> Iterator[Branch]:
         """It, and every branch of the forks inside of it that have not come together."""
-        waiting = [self]
+        waiting: list[Branch] = [self]
         while waiting:
             branch = waiting.pop()
             yield branch

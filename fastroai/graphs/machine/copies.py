@@ -98,7 +98,7 @@ def _collection(value: Any, made: dict[int, Any]) -> Any:
 
 def _model(value: BaseModel, made: dict[int, Any]) -> Any:
     new = made[id(value)] = copy.copy(value)
-    for fields in (new.__dict__, new.__pydantic_extra__ or {}):
+    for fields in (vars(new), new.__pydantic_extra__ or {}):
         for name, item in fields.items():
             fields[name] = _copied(item, made)
     return new

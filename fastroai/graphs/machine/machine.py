@@ -247,15 +247,15 @@ class GraphMachine:
 
     def _on_failure(self, visit: Visit, fact: facts.StepFailed) -> None:
         """A budget around the graph ends it, whatever the edges say."""
-        error, is_decision = fact.error, fact.step_id in self.decisions
-        if is_decision:
+        error, branch = fact.error, None
+        if fact.step_id in self.decisions:
             del self._deciding[visit]
         else:
             branch = self._running.pop(visit)
             self._keep(branch, visit.node, fact.written)
             failed = NodeFailure(error, FailureClass(fact.failure.failure_class), fact.attempt)
             self._note_failure(branch, visit.node, failed)
-        if is_decision or fact.budget == "outer":
+        if branch is None or fact.budget == "outer":
             stopped = Stopped("failed", "step_failed", fact.failure.message, error)
             if fact.budget == "outer":
                 stopped = replace(stopped, ending="budget_exceeded", code="budget_exceeded")

@@ -40,7 +40,7 @@ F = TypeVar("F", facts.StepFailed, facts.BranchTimedOut)
 class GraphReplay(Replay):
     """A graph of a run: its machine, its conversations, and what its visits have left."""
 
-    machine: GraphMachine
+    machine: GraphMachine  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(
         self,
