@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Coroutine, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     aclosing,
@@ -16,7 +16,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
-from pydantic_ai import Agent, AgentCapability, AgentRunResultEvent, RunContext
+from pydantic_ai import Agent, AgentRunResultEvent, RunContext
 from pydantic_ai.agent import AbstractAgent, EventStreamHandler
 from pydantic_ai.messages import AgentStreamEvent, ModelMessage
 from pydantic_ai.models import Model
@@ -373,13 +373,15 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
 
     def arguments(self, call: AgentCall) -> dict[str, Any]:
         """What every one of PydanticAI's run methods takes."""
+        model = self.deferred_model if call.model is None else call.model
+        is_bare = self.meter_each_run or (isinstance(self.agent, OwnAgent) and self.agent.is_overridden)
         return {
             "conversation": call.conversation,
             "message_history": call.message_history,
             "deferred_tool_results": call.deferred_tool_results,
             "conversation_id": call.conversation_id,
             "run_id": call.run_id,
-            "model": self._run_model(call.model),
+            "model": self.meter.models.get(model) if isinstance(model, str) else model,
             "instructions": call.instructions,
             "deps": call.deps,
             "model_settings": call.model_settings,
@@ -390,24 +392,16 @@ class Dispatcher(Generic[AgentDepsT, OutputDataT]):
             "retries": call.retries,
             "infer_name": False,
             "toolsets": call.toolsets,
-            "capabilities": self._capabilities(call),
+            "capabilities": [self.meter, *(call.capabilities or ())] if is_bare else call.capabilities,
             "workspace": call.workspace,
             "spec": call.spec,
         }
-
-    def _capabilities(self, call: AgentCall) -> Sequence[AgentCapability[Any]] | None:
-        is_bare = self.meter_each_run or (isinstance(self.agent, OwnAgent) and self.agent.is_overridden)
-        return [self.meter, *(call.capabilities or ())] if is_bare else call.capabilities
 
     async def load_model(self, call: AgentCall) -> None:
         """Build the model of a call that only names it, so that `arguments` finds it and blocks no loop."""
         reference = self.deferred_model if call.model is None else call.model
         if isinstance(reference, str):
             await self.meter.models.load(reference)
-
-    def _run_model(self, model: Model | str | None) -> Model | None:
-        reference = self.deferred_model if model is None else model
-        return self.meter.models.get(reference) if isinstance(reference, str) else reference
 
     def home(self, model: Model | str | None) -> asyncio.AbstractEventLoop | None:
         """Return the running loop to which a client of the model is bound, if it cannot use another."""
