@@ -17,7 +17,7 @@ from decimal import (
     Overflow,
 )
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -160,7 +160,7 @@ class RequestRecord:
     outcome: RequestOutcome
     kind: RecordKind = "request"
     tokens: Tokens = Tokens()
-    units: Mapping[str, int | float] = field(default_factory=dict, hash=False)
+    units: Mapping[str, int | float] = field(default_factory=dict[str, int | float], hash=False)
     """What `spend` has paid for, by the name of its unit, as in `{"web_searches": 3}`."""
     cost_usd: Decimal | None = None
     """Exact cost in US dollars, as far as it is known, without `unpriced_units`; `None` if none is known."""
@@ -407,6 +407,6 @@ def _plain(value: object) -> object:
     if isinstance(value, BaseException):
         return f"{type(value).__name__}: {value}"
     if isinstance(value, Mapping):
-        return dict(value)
+        return dict(cast("Mapping[object, object]", value))
     model_dump = getattr(value, "model_dump", None)
     return str(value) if model_dump is None else model_dump()

@@ -123,4 +123,4 @@ def no_agent(agent: object) -> ConfigurationError:
     expected = "a FastroAgent"
     if isinstance(agent, AbstractAgent):
         expected = "a FastroAgent; wrap the PydanticAI agent: FastroAgent(agent=agent)"
-    return ConfigurationError("agent", agent, expected)
+    return ConfigurationError("agent", agent, expected)  # pyright: ignore[reportUnknownArgumentType]

@@ -12,8 +12,8 @@ def main() -> None:
     from fastroai.cli.exits import USAGE
 
     try:
-        import rich  # noqa: F401
-        import typer  # noqa: F401
+        import rich  # noqa: F401  # pyright: ignore[reportUnusedImport]
+        import typer  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ImportError:
         from fastroai.errors import MissingExtraError
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from fastroai.cli.targets import existing_store
@@ -12,7 +12,7 @@ from fastroai.store.run_store import RunStore
 
 
 @asynccontextmanager
-async def opened_store(place: str) -> AsyncIterator[RunStore]:
+async def opened_store(place: str) -> AsyncGenerator[RunStore]:
     """The store that `--store` names."""
     store = existing_store(place)
     try:
@@ -23,7 +23,7 @@ async def opened_store(place: str) -> AsyncIterator[RunStore]:
 
 
 @asynccontextmanager
-async def opened_history(place: str) -> AsyncIterator[RunHistory]:
+async def opened_history(place: str) -> AsyncGenerator[RunHistory]:
     """Its runs, for commands that import no code of the user."""
     # Pydantic imports its plugins with the first model, which takes half a second where Logfire is installed.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from pydantic import JsonValue
@@ -21,7 +21,7 @@ from fastroai.store.open_questions import Question
 
 
 @asynccontextmanager
-async def opened_inbox(place: str) -> AsyncIterator[Inbox]:
+async def opened_inbox(place: str) -> AsyncGenerator[Inbox]:
     """The inbox of the store that `--store` names."""
     async with opened_store(place) as store:
         yield Inbox(store)

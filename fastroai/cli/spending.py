@@ -26,7 +26,7 @@ async def report(store: str, by: str, since: str | None, until: str | None, form
     """See `app`."""
     if form not in _FORMATS:
         raise ConfigurationError("--format", form, f"one of {', '.join(_FORMATS)}")
-    dimensions = cast("tuple[Dimension, ...]", tuple(filter(None, map(str.strip, by.split(",")))))
+    dimensions = cast("tuple[Dimension, ...]", tuple(name for one in by.split(",") if (name := one.strip())))
     now = datetime.now(UTC)
     async with opened_history(store) as history:
         rows = await history.spending(

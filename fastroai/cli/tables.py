@@ -139,7 +139,7 @@ def steps_table(trace: RunTrace) -> Table:
 def _branch(steps: Sequence[StepSummary], number: int) -> str:
     """The lines of a tree before a nested step: it is the last of its siblings, or not."""
     depth = steps[number].depth
-    marks = []
+    marks: list[str] = []
     for level in range(1, depth + 1):
         rest = (step.depth for step in steps[number + 1 :])
         goes_on = next((below == level for below in rest if below <= level), False)

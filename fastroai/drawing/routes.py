@@ -67,7 +67,7 @@ def _straight(x: float, top: float, bottom: float) -> list[Point]:
 
 def loops_of(edges: Sequence[DrawnEdge], side: float, middle: float) -> list[Route]:
     """Edges from a node to itself, below each other at its right `side`."""
-    routes = []
+    routes: list[Route] = []
     for index, edge in enumerate(edges):
         y = middle + (index - (len(edges) - 1) / 2) * LOOP_HEIGHT
         top, bottom = y - 9, y + 9
