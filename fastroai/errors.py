@@ -967,7 +967,7 @@ class RunExists(FastroAIError):
     def __str__(self) -> str:
         return (
             f"there is a run {self.run_id!r} in the store already ({self.status}); go on with it by "
-            "resume(run_id), or choose another run_id"
+            "resume(run_id) or execute(..., on_existing='resume'), or choose another run_id"
         )
 
 

@@ -17,7 +17,7 @@ from fastroai.runs.quality import Quality
 from fastroai.runs.units import BegunUnit
 from fastroai.runs.usage import RunUsage, StepTiming
 from fastroai.runtime import Scope
-from fastroai.runtime.facts import RunStatus, Wait
+from fastroai.runtime.facts import ReasonCode, RunStatus, Wait
 from fastroai.steps import ConversationState, StepUsage
 from fastroai.store.log import RunLog
 from fastroai.store.open_questions import Question
@@ -93,10 +93,12 @@ class PipelineResult(Generic[OutputT]):
     """Outputs of all steps that finished, by step id."""
     usage: PipelineUsage
     status: RunStatus = "finished"
-    """`"paused"`: a step needs more from the user, or a pause was asked for. `"cancelled"`: somebody called
-    `cancel`. `resume` goes on with either."""
+    """`"paused"`: a step waits for an answer, a message or a time; its conversation needs more from the
+    user; or a pause was asked for. `"cancelled"`: somebody called `cancel`. `resume` goes on with either."""
     reason: str = ""
-    """Why it ended so."""
+    """Why it ended so, for people."""
+    reason_code: ReasonCode | None = None
+    """The same for programs, as a word."""
     resume_at: tuple[str, ...] = ()
     """The steps with which a run that is not finished goes on when it is resumed."""
     errors: Mapping[str, BaseException] = field(default_factory=dict)

@@ -94,6 +94,7 @@ class PipelineRun:
             usage=PipelineUsage(scope, units),
             status=finish.status,
             reason=finish.reason,
+            reason_code=finish.reason_code,
             resume_at=finish.resume_at,
             errors=errors,
             skipped=runner.skipped,

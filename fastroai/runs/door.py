@@ -43,7 +43,7 @@ from fastroai.runs.signatures import (
     resuming,
 )
 from fastroai.runs.stream import RunStream
-from fastroai.runs.turns import NOT_AT_ALL, OnBusy, Turn, WhenBusy, check_existing
+from fastroai.runs.turns import DO_NOT_WAIT, OnBusy, Turn, WhenBusy, check_existing
 from fastroai.runs.waking import Waking
 from fastroai.runtime import blocking
 from fastroai.runtime.budget_scopes import OnEvent
@@ -540,7 +540,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
         request: RunRequest[DepsT],
         store: object = None,
         on_existing: OnExisting = "fail",
-        busy: WhenBusy = NOT_AT_ALL,
+        busy: WhenBusy = DO_NOT_WAIT,
     ) -> ResultT:
         if on_existing == "fail" and busy.do == "reject":
             return await self._execute(request.begun(store, self.config.store, self._keeper))

@@ -52,7 +52,7 @@ class WhenBusy:
         check_seconds("busy_timeout", self.seconds, zero=True)
 
 
-NOT_AT_ALL: Final = WhenBusy("reject", 0.0)
+DO_NOT_WAIT: Final = WhenBusy("reject", 0.0)
 """A caller that does not wait."""
 
 
@@ -62,7 +62,8 @@ def check_existing(on_existing: OnExisting, busy: WhenBusy, run_id: str | None) 
         expected = f"one of {', '.join(map(repr, get_args(OnExisting)))}"
         raise ConfigurationError("on_existing", on_existing, expected)
     if on_existing == "fail" and busy.do != "reject":
-        raise ConfigurationError("on_existing", on_existing, f"another word beside on_busy={busy.do!r}")
+        expected = f"'resume', 'return' or 'replace' beside on_busy={busy.do!r}: to fail, nobody has to wait"
+        raise ConfigurationError("on_existing", on_existing, expected)
     if on_existing == "return" and busy.do == "interrupt":
         expected = "'enqueue' beside on_existing='return': an interrupted run has no result"
         raise ConfigurationError("on_busy", busy.do, expected)

@@ -44,7 +44,7 @@ class Waking(Generic[DepsT, ResultT]):
     listener: Listener | None
 
     async def once(self) -> Mapping[str, ResultT | Exception]:
-        """Take up the runs that there are now, and return what they come to."""
+        """Take up the runs that there are now, and return their outcomes when all have ended."""
         outcomes, places = dict[str, ResultT | Exception](), asyncio.Semaphore(AT_ONCE)
         async with asyncio.TaskGroup() as group:
             for run in await self.find():
@@ -52,7 +52,7 @@ class Waking(Generic[DepsT, ResultT]):
         return outcomes
 
     async def every(self, seconds: float) -> Never:
-        """Do so every so many seconds, without waiting for the runs that go on. Never returns."""
+        """Look for runs every so many seconds, without waiting for those that go on. Never returns."""
         outcomes, places = dict[str, ResultT | Exception](), asyncio.Semaphore(AT_ONCE)
         going: dict[str, asyncio.Task[None]] = {}
         told: dict[str, str] = {}

@@ -153,7 +153,7 @@ def test_so_does_a_pipeline(only: Any, options: dict[str, Any], code: ReasonCode
         store = MemoryRunStore()
         pipeline = Pipeline[Any, Any]("p", {"only": only}, config=PipelineConfig(store=store, **options))
         with contextlib.suppress(StepExecutionError, BudgetExceeded, TimeLimitExceeded):
-            await pipeline.execute(run_id="r")
+            assert (await pipeline.execute(run_id="r")).reason_code == code
         recorded = [
             one for one in (await RunHistory(store).trace("r")).entries if isinstance(one, RunFinished)
         ]
