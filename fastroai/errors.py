@@ -1150,7 +1150,7 @@ class QuestionTimedOut(FastroAIError, TimeoutError):
 
 
 class MessageRejected(FastroAIError, ValueError):
-    """A message that the run cannot receive, or not as it is. It was not sent."""
+    """A message that the run cannot receive. It was not sent."""
 
     def __init__(self, run_id: str, name: str, reason: str) -> None:
         super().__init__(run_id, name, reason)

@@ -34,7 +34,7 @@ class ToolCallsBeside:
         self._are_over = asyncio.Event()
 
     async def make(self, call: Coroutine[Any, Any, Any]) -> Any:
-        """Make a call. Raises what it raises."""
+        """Make a call. Its exceptions pass through."""
         self._running += 1
         self._are_over.clear()
         try:

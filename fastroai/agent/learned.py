@@ -43,7 +43,7 @@ class Past(Generic[PastT, UsualT]):
             self._usual.pop(model, None)
 
     def usual(self, model: str) -> UsualT | None:
-        """What they are usually like; `None` if there was none."""
+        """Return the usual call or request to a model; `None` if there was none."""
         with self._lock:
             if model not in self._usual and model in self._past:
                 self._usual[model] = self._tell(self._past[model])

@@ -70,7 +70,7 @@ class Terms:
     cut_at: int | None = None
     """The `max_tokens` of an earlier answer that was cut there, as budgets could pay for no more."""
     is_share: bool = False
-    """Whether its `max_tokens` are the part that it was offered, and not what it asks for."""
+    """Whether its `max_tokens` are a part of a budget that we set, and not a limit of the agent."""
     counted_input: int | None = None
     """Tokens of its input, by the provider, which may count a little less than it bills."""
     model: str = field(init=False)
@@ -273,7 +273,7 @@ class Terms:
         return None if most is None else min(most, USUAL_ANSWER)
 
     def learn(self, record: RequestRecord) -> None:
-        """Remember what it has used, which tells something of those that come after it."""
+        """Remember its usage, from which later requests are expected."""
         tokens, bound = record.tokens, self.bound
         note_input(
             self.meter.calculator,

@@ -1,4 +1,4 @@
-"""The commands and their options. What they do is in `reading`, `running` and their neighbours."""
+"""The commands and their options. The modules `reading`, `running` and their neighbours carry them out."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class GraphExecution:
         self._execution = Execution("graph", setup.name, config, limits, hooks, accepts)
 
     def heed(self, run_id: str | None, signal: Signal) -> bool:
-        """Do what is asked of a run of this process, or of all; whether there is such a run."""
+        """Pass a signal to a run of this process, or to all of them. Return whether there is such a run."""
         return self._execution.heed(run_id, signal)
 
     async def run(self, request: RunRequest[Any]) -> GraphResult[Any]:

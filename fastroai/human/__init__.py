@@ -1,4 +1,4 @@
-"""What runs wait for: answers of people, messages, points in time.
+"""The waits of runs: for answers of people, for messages, for points in time.
 
 `ctx.ask` asks, and the inbox lists and answers; `send_message` sends what `ctx.receive` receives.
 """

@@ -58,7 +58,7 @@ def check_deadline(called: str, timeout: float | None, on_timeout: object) -> No
 
 
 def json_schema_of(option: str, declared: object) -> dict[str, Any]:
-    """Return the JSON Schema of the type of what is waited for. Raises `ConfigurationError`."""
+    """Return the JSON Schema of the type of an answer or message. Raises `ConfigurationError`."""
     adapter = adapter_of(declared)
     try:
         if adapter is not None:

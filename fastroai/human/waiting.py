@@ -85,7 +85,7 @@ class Receive:
     timeout: float | None
     """Seconds from when it is first waited for."""
     on_timeout: object
-    """What is received after that time; `NOT_GIVEN` raises `MessageTimedOut`."""
+    """The value to receive after that time; `NOT_GIVEN` raises `MessageTimedOut`."""
 
     def __post_init__(self) -> None:
         check_name(self.name)

@@ -375,7 +375,7 @@ class _Front(Pipeline[DepsT, InputT, OutputT]):
         return self._keeper(store)
 
     def heed(self, run_id: str | None, signal: Signal) -> bool:
-        """Do what is asked of a run of this process, or of all. Return whether there is such a run."""
+        """Pass a signal to a run of this process, or to all of them. Return whether there is such a run."""
         return self._heed(run_id, signal)
 
 

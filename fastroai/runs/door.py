@@ -88,7 +88,7 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
     @abstractmethod
     def _heed(self, run_id: str | None, signal: Signal) -> bool:
-        """Do what is asked of a run of this process, or of all. Return whether there is such a run."""
+        """Pass a signal to a run of this process, or to all of them. Return whether there is such a run."""
 
     # --- new runs ---
 
@@ -615,6 +615,6 @@ class FrontDoor(ABC, Generic[DepsT, InputT, ResultT]):
 
 
 def check_version(version: object) -> None:
-    """Refuse what is no name of a version. Raises `ConfigurationError`."""
+    """Refuse an invalid name of a version. Raises `ConfigurationError`."""
     if version is not None and (not isinstance(version, str) or not version):
         raise ConfigurationError("version", version, "a non-empty text")

@@ -117,7 +117,7 @@ class Execution:
     # --- from outside ---
 
     def heed(self, run_id: str | None, signal: Signal) -> bool:
-        """Do what is asked of a run of this process, or of all; whether there is such a run."""
+        """Pass a signal to a run of this process, or to all of them. Return whether there is such a run."""
         ids = tuple(self._live) if run_id is None else (run_id,)
         live = [run for one in ids for run in self._live.get(one, ())]
         outermost = {log_of(run.scope) or run for run in live}

@@ -105,7 +105,7 @@ class RequestTerms(Protocol):
         return None
 
     async def prepare_expectation(self) -> None:
-        """Do beforehand what takes time in what is expected."""
+        """Prepare the expectation, if that takes time."""
         return None
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
@@ -655,7 +655,7 @@ class _InLine(Generic[TermsT]):
             raise
 
     async def _come(self) -> None:
-        """Ask, once all that come at the same time are counted: they share what is left."""
+        """Ask, once all that come at the same time are counted, because they share the budget."""
         await self._whole.prepare_bound()
         if any(account.goes_by_expectations for account in self._claim.accounts):
             await self._whole.prepare_expectation()
@@ -676,7 +676,7 @@ class _InLine(Generic[TermsT]):
         return self._fit if changes or self._whole.is_flexible else None
 
     def _fit(self, offer: Room) -> Amounts:
-        """What it asks for if it is offered so much. The lock is held."""
+        """Return the amounts that it asks for if it is offered so much. The lock is held."""
         accounts = self._claim.accounts
         self.terms = self._whole.sharing(usd=offer.usd, tokens=offer.tokens)
         self.short = self.short_of = None
@@ -698,7 +698,7 @@ class _InLine(Generic[TermsT]):
                 await wakeup.wait()
 
     async def _tell_of_waiting(self) -> None:
-        """Tell once what it waits for, and who has it."""
+        """Tell once which budget it waits for, and which requests hold it."""
         if self._told_of_waiting:
             return
         self._told_of_waiting = True

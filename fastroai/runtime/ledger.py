@@ -139,7 +139,7 @@ class Account:
         return self.budget.admission == "expected"
 
     def reserved_for(self, amounts: Amounts) -> Amounts:
-        """What is set aside here for a request that can use so much."""
+        """Return the part to set aside here for a request that can use so much."""
         if not self.goes_by_expectations:
             return amounts
         usd, tokens = amounts.expected_usd, amounts.expected_tokens

@@ -201,7 +201,7 @@ class Scope:
         self.seconds_before = seconds_before
         self.budget: Budget | None = None
         self.labels: Labels = NO_LABELS if parent is None else parent.labels
-        """The tags and the tenant of what is spent here."""
+        """The tags and the tenant of spending in this scope."""
         if labels is not NO_LABELS:
             self.labels = labels.inside(self.labels)
         self.account: Account | None = None if parent is None else parent.account

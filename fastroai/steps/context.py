@@ -814,7 +814,7 @@ class StepContext(Generic[DepsT_co]):
             name: The name of the message.
             value_type: The type of the message.
             timeout: Seconds, from when it is first waited for, after which no message is received here.
-            on_timeout: What is returned after that time; without it, `MessageTimedOut` is raised.
+            on_timeout: The value to return after that time; without it, `MessageTimedOut` is raised.
 
         Raises:
             MessageTimedOut: nobody sent one in time.
@@ -985,7 +985,7 @@ class StepContext(Generic[DepsT_co]):
         self._clock = clock
 
     async def report_violation(self, violation: ContractViolation) -> None:
-        """Tell whoever listens to the run that the contract of the step does not hold."""
+        """Tell the listeners of the run that the contract of the step does not hold."""
         scope = self.scope
         await scope.emit(ContractViolated(part=scope.part, step_id=scope.name, error=violation))
 

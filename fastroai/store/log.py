@@ -30,7 +30,7 @@ class Log:
         self.finished: RunFinished | None = None
         """The fact with which the run ended, if no exception ended it."""
         self.heeding: dict[Scope, Callable[[Signal], None]] = {}
-        """What does what is asked of the run, by scope: the outermost one, then those that are its steps."""
+        """The handlers of signals, by scope: of the outermost run, then of runs that are its steps."""
         self.is_pausing = self.is_let_go = False
         """Whether somebody has asked the run to pause, and whether its process lets go of it then."""
         self.asked: dict[str, QuestionAsked] = {}
@@ -38,7 +38,7 @@ class Log:
         self.waiting: dict[str, WaitStarted] = {} if run is None else run.recorded.waiting
         """What steps wait for, or have waited for, besides questions, by id, as they first did."""
         self.waited: dict[str, WaitEnded] = {} if run is None else run.recorded.waited
-        """What they wait for no longer, by id."""
+        """The waits that are over, by id."""
         self.received: dict[str, int] = {}
         """By name, the number of the last message that was received."""
         for ended in self.waited.values():
@@ -51,7 +51,7 @@ class Log:
         self._is_over = False
 
     def heed(self, signal: Signal) -> None:
-        """Do what is asked of the run, from any thread.
+        """Carry out a signal to the run, from any thread.
 
         A pause or interruption reaches the runs inside too, also those that begin later. A cancellation
         reaches them through the outermost run.

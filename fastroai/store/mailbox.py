@@ -1,4 +1,4 @@
-"""Messages to a run, in the order in which they came, beside its log: whoever sends need not have the run."""
+"""Messages to a run, in the order in which they came, beside its log. A sender need not run it."""
 
 from __future__ import annotations
 

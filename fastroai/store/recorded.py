@@ -92,7 +92,7 @@ class RecordedRun:
         self.waiting: dict[str, facts.WaitStarted] = {}
         """What steps have waited for besides, by id, as they first did. This process adds to it."""
         self.waited: dict[str, facts.WaitEnded] = {}
-        """What they wait for no longer, by id. This process adds to it."""
+        """The waits that are over, by id. This process adds to it."""
         self.values: dict[str, object] = {}
         """Outputs that were read already, by place."""
         self.ended: facts.RunFinished | None = None

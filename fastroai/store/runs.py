@@ -275,7 +275,7 @@ class DurableRun:
             release_owner(self._owner)
 
     def _held(self, found: StoredValues) -> RunHeader | None:
-        """The header that was found, if this process has the run. Whoever sends a message may change it."""
+        """The header that was found, if this process has the run. Senders of messages may change it."""
         held = decode_header(self.run_id, found.values[-1]) if found.values else None
         return held if held is not None and held.owner == self._owner else None
 
@@ -414,7 +414,7 @@ async def change_header(store: RunStore, found: FoundHeader, header: RunHeader) 
 
 
 async def foresee(store: RunStore, found: FoundHeader) -> None:
-    """Announce that a run is about to get what it waits for.
+    """Announce that an answer or a message for a run is about to be written.
 
     If the process dies that gives it before it says so, the run is due all the same, a little later.
 

@@ -42,7 +42,7 @@ def unseal_payloads(entry: facts.AnyFact, codec: PayloadCodec | None) -> facts.A
 
 
 def unseal_question(asked: facts.QuestionAsked, codec: PayloadCodec | None) -> facts.QuestionAsked:
-    """Return a question with what is asked and its options unsealed."""
+    """Return a question with its text and options unsealed."""
     return _with_question(asked, lambda stored: unseal(stored, codec))
 
 

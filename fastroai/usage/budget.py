@@ -91,7 +91,7 @@ class Budget:
     warn_at: tuple[float, ...]
     """The shares of the budget, above 0 and at most 1, at which a `BudgetWarning` is told, each once."""
     on_warning: OnWarning | None
-    """What is called with each `BudgetWarning`; it may be async. Its errors are logged, and break nothing."""
+    """A function to call with each `BudgetWarning`; it may be async. Its errors are only logged."""
 
     def __init__(
         self,

@@ -61,7 +61,7 @@ class SpendLimit:
     """The shares of the limit, above 0 and at most 1, at which a `BudgetWarning` is told: to the run, of all
     those that share the limit, whose request has brought the spending there."""
     on_warning: OnWarning | None
-    """What is called with each `BudgetWarning`; it may be async. Its errors are logged, and break nothing."""
+    """A function to call with each `BudgetWarning`; it may be async. Its errors are only logged."""
     store: SpendStore
     """Where it is counted; by default in the memory of this process."""
     on_unpriced: OnUncertain

@@ -15,7 +15,7 @@ GraphPath: TypeAlias = "list[str | dict[str, GraphPath]]"
 """Nodes in the order in which they were visited; a fork is a mapping of its branches, by name."""
 
 Inputs: TypeAlias = Mapping[str, Any]
-"""What was sent to a branch."""
+"""The inputs of a `Send` that began a branch."""
 
 BranchState: TypeAlias = Literal["open", "arrived", "ended", "failed", "cancelled"]
 """`arrived`: at the join of its fork. `ended`: in a terminal or a dead end."""
@@ -100,7 +100,7 @@ class Fork:
     join: str | None
     """Where they come together; `None` if each ends for itself."""
     branches: tuple[Branch, ...] = ()
-    """In declaration order of the edges; then what was sent, in the order in which it was returned."""
+    """In declaration order of the edges; then those of `Send`s, in the order in which they were returned."""
     open: int = 0
     """How many are not over."""
     has_run_nodes: bool = False
