@@ -1,0 +1,1 @@
+"""Functions that a model implements, and the flows that they make up."""
