@@ -1,1 +1,39 @@
-"""Functions that a model implements, and the flows that they make up."""
+"""Typed AI functions: a signature and a contract, whose implementation is a model."""
+
+from typing import TYPE_CHECKING
+
+from fastroai.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fastroai.errors import CompileError as CompileError
+    from fastroai.errors import ConsensusFailure as ConsensusFailure
+    from fastroai.errors import ConvergenceFailure as ConvergenceFailure
+    from fastroai.errors import FailedAttempt as FailedAttempt
+    from fastroai.errors import FlowDiverged as FlowDiverged
+    from fastroai.errors import HumanTimeoutError as HumanTimeoutError
+    from fastroai.errors import ParallelFailed as ParallelFailed
+    from fastroai.errors import ParallelValidationFailed as ParallelValidationFailed
+    from fastroai.errors import ParseFailure as ParseFailure
+    from fastroai.errors import PostconditionFailed as PostconditionFailed
+    from fastroai.errors import PreconditionFailed as PreconditionFailed
+    from fastroai.errors import StabilityAssertionError as StabilityAssertionError
+
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "fastroai.errors": (
+            "CompileError",
+            "ConsensusFailure",
+            "ConvergenceFailure",
+            "FailedAttempt",
+            "FlowDiverged",
+            "HumanTimeoutError",
+            "ParallelFailed",
+            "ParallelValidationFailed",
+            "ParseFailure",
+            "PostconditionFailed",
+            "PreconditionFailed",
+            "StabilityAssertionError",
+        ),
+    },
+)
