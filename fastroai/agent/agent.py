@@ -35,6 +35,7 @@ from typing_extensions import TypeVar, Unpack
 from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, AgentConfig
 from fastroai.agent.dispatch import Attempt, Dispatcher
 from fastroai.agent.estimate import estimate_call
+from fastroai.agent.fingerprint import fingerprint_call
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
 from fastroai.agent.metering import Metered
 from fastroai.agent.output_types import type_of_outputs
@@ -666,6 +667,13 @@ class FastroAgent(Generic[AgentDepsT, OutputDataT]):
         With the reason why its prompt is not known yet, the quote is for any prompt.
         """
         return await estimate_call(self._dispatcher, call, unknown_prompt)
+
+    async def fingerprint_call(self, call: AgentCall) -> str | None:
+        """Hash everything that shapes the answer to the first request of a call, without sending it.
+
+        `None` if code of its own answers it without a model, or if code that prepares it calls a model.
+        """
+        return await fingerprint_call(self._dispatcher, call)
 
     @overload
     def as_step(

@@ -1,0 +1,81 @@
+"""Hashes of requests: whether two of them ask the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
+from pydantic_core import to_json, to_jsonable_python
+
+from fastroai.agent.models import leaves
+from fastroai.agent.probe import first_request
+from fastroai.errors import ScopeClosedError
+from fastroai.steps.estimating import nothing_paid
+
+if TYPE_CHECKING:
+    from fastroai.agent.dispatch import Dispatcher
+    from fastroai.calls.call import AgentCall
+
+_VOLATILE: Final = frozenset({"timestamp", "run_id", "conversation_id", "metadata"})
+"""Fields of messages that are not sent to a provider, and differ each time."""
+
+
+async def fingerprint_call(dispatcher: Dispatcher[Any, Any], call: AgentCall) -> str | None:
+    """Hash what the first request of a call asks, and whom; `None` if code answers it, or calls a model first.
+
+    PydanticAI prepares the request, so instructions that are functions do their work. Nothing is sent.
+    """
+    await dispatcher.load_model(call)
+    async with nothing_paid():
+        try:
+            first = await first_request(dispatcher.agent, call, dispatcher.arguments(call))
+        except ScopeClosedError:
+            return None
+    if isinstance(first, str):
+        return None
+    asked = fingerprint(first.messages, first.settings, first.parameters)
+    who = [_who(leaf) for leaf in leaves(first.model)]
+    return hashlib.sha256(to_json([asked, who], fallback=repr, inf_nan_mode="constants")).hexdigest()
+
+
+def _who(model: Model) -> list[object]:
+    """What tells a model from others; one without a provider, as in tests, from every other object."""
+    known: list[object] = [type(model).__qualname__, model.system, model.model_name, model.base_url]
+    return [*known, model.settings, None if model.provider is not None else repr(model)]
+
+
+def fingerprint(
+    messages: Sequence[ModelMessage],
+    settings: ModelSettings | None,
+    parameters: ModelRequestParameters,
+    asked_for: str = "",
+) -> str:
+    """Hash what a model is asked: messages, settings, tools and output, without times and ids of runs."""
+    sent = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json", fallback=_name_of_type)
+    asked: list[object] = [
+        list(map(_without_volatile, sent)),
+        settings or {},
+        {name: _in_order(value) for name, value in vars(parameters).items() if not name.startswith("_")},
+        *([asked_for] if asked_for else []),
+    ]
+    text = to_json(to_jsonable_python(asked, fallback=_name_of_type, inf_nan_mode="constants"))
+    return hashlib.sha256(text).hexdigest()
+
+
+def _without_volatile(message: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in message.items() if key not in _VOLATILE}
+    parts = [{key: value for key, value in part.items() if key not in _VOLATILE} for part in message["parts"]]
+    return {**kept, "parts": parts}
+
+
+def _in_order(value: object) -> object:
+    """Sets have another order in each process."""
+    return sorted(value) if isinstance(value, set | frozenset) else value
+
+
+def _name_of_type(value: object) -> str:
+    return type(value).__qualname__
