@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from fastroai.contracts.violation import one_line
+from fastroai.contracts.brief import one_line
 from fastroai.functions.opaque import Replace, one_line_json, without_opaque
 from fastroai.functions.schemas import digest
 from fastroai.functions.signature import Signature

@@ -706,6 +706,35 @@ class MessagesAdded(Fact):
     """The value itself; in a fact from a log, and in a trace, its JSON."""
 
 
+# --- calls of typed functions ---
+
+
+@dataclass(slots=True, kw_only=True)
+class CallEnded(Fact):
+    """A call of a typed function returned or raised."""
+
+    kind: ClassVar[str] = "call_ended"
+    place: str
+    """Place of the call, whatever the attempt: `body@1/classify#3f2a9c1b0d4e`."""
+    attempt: int = 1
+    """Number of the attempt at it: a call whose failure ended the run has another one when it is resumed."""
+    call: Any
+    """The `CallRecord`; in a fact from a log, and in a trace, its JSON. The output is not in it."""
+    output: Any = None
+    """The value that was returned; in a fact from a log, and in a trace, its JSON."""
+    failure: FailureFacts | None = None
+    """The exception that was raised, if one was."""
+    goes_on: bool = False
+    """Whether the same attempt goes on when the run is resumed: a budget stopped it, or it was cancelled."""
+    is_stored: bool = True
+    """Whether the output is on record. A value that has no form in JSON is not."""
+
+    @property
+    def step_id(self) -> str:
+        """The name of the function."""
+        return step_name(self.place)
+
+
 # --- requests, tools, side effects ---
 
 
@@ -851,6 +880,7 @@ AnyFact: TypeAlias = (
     | WaitEnded
     | ValueWritten
     | MessagesAdded
+    | CallEnded
     | RequestSent
     | RequestEnded
     | SpendingRecorded

@@ -127,6 +127,7 @@ class Scope:
         "degraded",
         "estimated",
         "forked",
+        "key",
         "kind",
         "labels",
         "listener",
@@ -148,7 +149,6 @@ class Scope:
         "seconds_before",
         "step_id",
         "time",
-        "tool_call",
         "tracer",
         "variant",
     )
@@ -165,16 +165,18 @@ class Scope:
         run_id: str | None = None,
         listener: Listener | None = None,
         ordinal: int | None = None,
+        key: str = "",
         provider_limits: ProviderLimits | None = None,
         seconds_before: float = 0.0,
         labels: Labels = NO_LABELS,
     ) -> None:
         """Open a scope under `parent`, whose tracer it inherits, unless it is given one, and whose listener.
 
-        `deps` are for spend limits whose key depends on them. `ordinal` tells it from others of this name in
-        the same attempt of its parent; by default pipelines and graphs are counted. `provider_limits` come on
-        top of the parent's. `seconds_before` are what it has taken in earlier processes of the time of its
-        budget. `labels` come on top of the parent's, too.
+        `deps` are for spend limits whose key depends on them. `key`, such as a hash of inputs, tells it from
+        others of this name in the same attempt of its parent, whatever their order. `ordinal` tells it from
+        those that have the same key; by default pipelines and graphs, and scopes that are given a key, are
+        counted. `provider_limits` come on top of the parent's. `seconds_before` are what it has taken in
+        earlier processes of the time of its budget. `labels` come on top of the parent's, too.
         """
         self.kind: ScopeKind = kind
         self.name = name
@@ -182,9 +184,12 @@ class Scope:
         self._above: tuple[Scope, ...] = () if parent is None else (parent, *parent._above)
         self.attempt = 1
         self._children: dict[tuple[str, int], int] | None = None
-        self.tool_call = current_tool_calls.get().key
+        is_counted = kind in RUNS or bool(key)
+        # Which tools ran before it differs from process to process.
+        self.key: str = ".".join(filter(None, (current_tool_calls.get().key, key))) if is_counted else ""
+        """What tells it from others of this name, whatever their order."""
         self.ordinal: int = ordinal or (
-            parent.count_inside(name) if parent is not None and kind in RUNS else 1
+            parent.count_inside(name, self.key) if parent is not None and is_counted else 1
         )
         self._usage: Usage | None = None
         self._charges: list[Charge] | None = None
@@ -317,14 +322,13 @@ class Scope:
         """What tells it from others in the same attempt of what is around it."""
         name = quoted(self.name)
         number = "" if self.ordinal == 1 else str(self.ordinal)
-        # Of a pipeline that a tool runs: which tools ran before it differs from process to process.
-        which = ".".join(filter(None, (self.tool_call if self.kind in RUNS else "", number)))
+        which = ".".join(filter(None, (self.key, number)))
         return f"{name}#{which}" if which else name
 
-    def count_inside(self, name: str) -> int:
-        """How many of this name were opened in this attempt at a step, by the same call of a tool."""
+    def count_inside(self, name: str, key: str) -> int:
+        """How many of this name and key were opened in this attempt at the step around."""
         around = next((scope for scope in self.lineage() if scope.kind in _PLACES), self.root)
-        return around.count_child(f"{name}#{current_tool_calls.get().key}")
+        return around.count_child(f"{name}#{key}")
 
     def count_child(self, name: str) -> int:
         """How many of this name were opened in this attempt, with this one."""

@@ -113,6 +113,9 @@ def _sentences(
                 what = "has slept" if wait.what == "sleep" else f"message {wait.name!r} has not come in time"
                 received = f"has received message {wait.name!r} (number {number})"
                 yield entry, f"{entry.place}: {received if number else what}"
+            case facts.CallEnded():
+                ended_so = "returned" if entry.failure is None else _failed(entry.failure)
+                yield entry, f"{entry.place}: the call, attempt {entry.attempt}, {ended_so}"
             case facts.ReplayDiverged():
                 what = "sends another request than the one on record, which is paid for"
                 yield entry, f"{entry.place}: agent call {entry.call} {what}"

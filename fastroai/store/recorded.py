@@ -93,6 +93,8 @@ class RecordedRun:
         """What steps have waited for besides, by id, as they first did. This process adds to it."""
         self.waited: dict[str, facts.WaitEnded] = {}
         """The waits that are over, by id. This process adds to it."""
+        self.calls: dict[str, facts.CallEnded] = {}
+        """The last end of each call of a typed function that has one, by place, in the order of the first."""
         self.values: dict[str, object] = {}
         """Outputs that were read already, by place."""
         self.ended: facts.RunFinished | None = None
@@ -174,6 +176,8 @@ class RecordedRun:
                 | facts.StepSkipped()
             ):
                 pass  # for those who read the trace
+            case facts.CallEnded():
+                self.calls[entry.place] = entry
             case facts.QuestionAsked():
                 self.asked.setdefault(entry.id, entry)
             case facts.AnswerGiven():

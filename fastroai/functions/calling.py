@@ -1,0 +1,283 @@
+"""One call of a typed function: its scope, its place on record, its `CallRecord`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
+
+from pydantic import JsonValue
+
+from fastroai.contracts.annotations import Annotation
+from fastroai.errors import BudgetExceeded, RunCorrupt, TimeLimitExceeded, ValueNotStorable
+from fastroai.human.asking import is_halt
+from fastroai.records import CallOutcome, CallRecord
+from fastroai.runtime import RetriesUsed, Scope, current_scope
+from fastroai.runtime.facts import CallEnded, FailureFacts
+from fastroai.runtime.failures import leaves
+from fastroai.steps import BaseStep, StepContext
+from fastroai.steps.config import ResolvedConfig
+from fastroai.steps.context import RunData, StepData
+from fastroai.steps.durability import failure_facts, failure_of, restore_spending, step_place, stored_value
+from fastroai.steps.execution import run_step
+from fastroai.steps.outputs import Outputs
+from fastroai.steps.shared import Shared
+from fastroai.store.log import log_of, run_of
+from fastroai.store.payloads import seal
+from fastroai.store.runs import DurableRun
+from fastroai.store.telling import as_json
+from fastroai.store.values import value_to_json
+from fastroai.tracing import NoOpTracer
+from fastroai.usage import CostCalculator
+
+T = TypeVar("T")
+
+KEPT: Final = 10_000
+"""How many records this process keeps: the last ones."""
+
+_records: Final[deque[CallRecord]] = deque(maxlen=KEPT)
+_NO_TRACER: Final = NoOpTracer()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionCall(Generic[T]):
+    """What is called, with what."""
+
+    name: str
+    """The name of the function."""
+    kind: Literal["infer", "compute"]
+    inputs: Mapping[str, JsonValue]
+    """The arguments as records show them: opaque values are elided."""
+    key: str
+    """Hash of all arguments."""
+    returns: Annotation
+    """The type by which the output is stored and read."""
+    config: ResolvedConfig
+    """Budget, time limits, retries of transport failures."""
+
+
+@dataclass(slots=True)
+class CallDraft:
+    """What the body of a call notes about it while it runs, for the record."""
+
+    prompt_hash: str = ""
+    contract_hash: str = ""
+    model: str = ""
+    attempts: int = 1
+    retry_reasons: list[str] = field(default_factory=list)
+    is_cache_hit: bool = False
+    review_id: str = ""
+    members: list[Any] = field(default_factory=list)
+    iterations: list[Any] = field(default_factory=list)
+
+
+Body: TypeAlias = Callable[[StepContext[Any], CallDraft], Awaitable[T]]
+"""What a call does: it gets a context for its agent calls, and the draft of the record."""
+
+
+async def perform(call: FunctionCall[T], body: Body[T], *, around: StepContext[Any] | None = None) -> T:
+    """Run a call to its output, in a scope of its own; or return the output that is on record.
+
+    `around` is the context of the step that the function is, whose deps and shared values the body gets.
+    """
+    scope = Scope(
+        "step",
+        call.name,
+        parent=current_scope(),
+        limits=call.config.limits,
+        deps=None if around is None else around.deps,
+        tracer=None if call.config.trace else _NO_TRACER,
+        key=call.key,
+    )
+    restore_spending(scope)
+    place, run = step_place(scope), run_of(scope)
+    known = None if run is None else run.recorded.calls.get(place)
+    if run is not None and known is not None and known.failure is None and known.is_stored:
+        return _given_back(call, known, run)
+    return await _Performance(call, body, scope, place, known).perform(around)
+
+
+def _given_back(call: FunctionCall[T], known: CallEnded, run: DurableRun) -> T:
+    """Return the output on record."""
+    try:
+        return cast("T", stored_value(known.output, call.returns, run.codec))
+    except ValueError as error:
+        reason = (
+            f"the output of call {known.place!r} is not of the type that {call.name!r} returns: {error}; "
+            "declare the type that it had"
+        )
+        raise RunCorrupt(run.run_id, run.recorded.position_of(known), reason) from error
+
+
+@dataclass(slots=True)
+class _Performance(Generic[T]):
+    """A call that runs now."""
+
+    call: FunctionCall[T]
+    body: Body[T]
+    scope: Scope
+    place: str
+    known: CallEnded | None
+    """Its last end on record."""
+    draft: CallDraft = field(default_factory=CallDraft)
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    began: float = field(default_factory=perf_counter)
+
+    async def perform(self, around: StepContext[Any] | None) -> T:
+        """Run the body, and put the end on record."""
+        scope, call = self.scope, self.call
+        shared = Shared() if around is None else around.shared
+        data = StepData(
+            RunData(scope.part.name, scope.part.path, CostCalculator(), shared),
+            MappingProxyType(dict(call.inputs)),
+            Outputs({call.name: ()}),
+        )
+        async with scope:
+            try:
+                output = await run_step(
+                    _Body(self.body, self.draft),
+                    scope=scope,
+                    data=data,
+                    deps=None if around is None else around.deps,
+                    config=call.config,
+                    used=RetriesUsed(attempt=self._attempt),
+                )
+            except BaseException as error:
+                if not is_halt(error):
+                    await self._ended_with(error)
+                raise
+            await self._returned(output)
+            return output
+
+    @property
+    def _attempt(self) -> int:
+        return 1 if self.known is None else self.known.attempt
+
+    async def _returned(self, output: T) -> None:
+        stored: JsonValue = None
+        run, is_stored = run_of(self.scope), True
+        if run is not None:
+            try:
+                stored = value_to_json(output, self.call.returns, f"the output of {self.call.name!r}")
+            except ValueNotStorable:
+                is_stored = False
+            stored = seal(stored, run.codec)
+        outcome: CallOutcome = "cache_hit" if self.draft.is_cache_hit else "success"
+        await self._end(self._record(outcome, output), output, stored, is_stored=is_stored)
+
+    async def _ended_with(self, error: BaseException) -> None:
+        outcome = outcome_of(error)
+        if isinstance(error, Exception):
+            failure = failure_of(self.scope, self.call.config, error)
+        else:
+            failure = failure_facts(error, "terminal")
+        await self._end(self._record(outcome, None, failure), None, None, failure=failure)
+
+    async def _end(
+        self,
+        record: CallRecord,
+        output: object,
+        stored: JsonValue,
+        *,
+        failure: FailureFacts | None = None,
+        is_stored: bool = True,
+    ) -> None:
+        keep(record)
+        scope = self.scope
+        ended = CallEnded(
+            part=scope.part,
+            place=self.place,
+            attempt=scope.attempt,
+            call=replace(record, output=None),
+            output=output,
+            failure=failure,
+            goes_on=record.outcome in ("budget_exceeded", "cancelled"),
+            is_stored=is_stored,
+        )
+        log = log_of(scope)
+        if log is not None and not self._is_on_record(ended):
+            if log.run is None:
+                log.note(ended)
+            else:
+                kept = replace(ended, call=seal(as_json(ended.call), log.run.codec), output=stored)
+                if record.outcome == "cancelled":
+                    log.note(kept)  # nothing is awaited any more
+                else:
+                    await log.commit(kept)
+        if scope.listener is not None and record.outcome != "cancelled":
+            await scope.emit(ended)
+
+    def _is_on_record(self, ended: CallEnded) -> bool:
+        """Whether the same end is on record: a call that has failed is made again, and fails as it did."""
+        known = self.known
+        if known is None or known.failure is None or ended.failure is None:
+            return False
+        return (known.attempt, known.failure.error_type) == (ended.attempt, ended.failure.error_type)
+
+    def _record(
+        self, outcome: CallOutcome, output: object, failure: FailureFacts | None = None
+    ) -> CallRecord:
+        call, draft, spent = self.call, self.draft, self.scope.spent()
+        return CallRecord(
+            function=call.name,
+            kind=call.kind,
+            outcome=outcome,
+            inputs=dict(call.inputs),
+            output=output,
+            error_type="" if failure is None else failure.error_type,
+            error=None if failure is None else failure.message,
+            model=draft.model,
+            prompt_hash=draft.prompt_hash,
+            contract_hash=draft.contract_hash,
+            attempts=draft.attempts,
+            retry_reasons=tuple(draft.retry_reasons),
+            members=tuple(draft.members),
+            iterations=tuple(draft.iterations),
+            review_id=draft.review_id,
+            started_at=self.started_at,
+            duration_ms=(perf_counter() - self.began) * 1000,
+            cost_usd=spent.cost_usd,
+            cost_complete=spent.cost_complete,
+            requests=spent.request_count,
+            input_tokens=spent.input_tokens,
+            output_tokens=spent.output_tokens,
+            run_id=self.scope.run_id,
+        )
+
+
+class _Body(BaseStep[Any, T]):
+    """The body of a call as the step that it is."""
+
+    checks_output_itself = True
+
+    def __init__(self, body: Body[T], draft: CallDraft) -> None:
+        self._body, self._draft = body, draft
+
+    async def execute(self, context: StepContext[Any]) -> T:
+        """Run it."""
+        return await self._body(context, self._draft)
+
+
+def outcome_of(error: BaseException) -> CallOutcome:
+    """Return how a call ended that raised this."""
+    for leaf in leaves(error):
+        if isinstance(leaf, BudgetExceeded):
+            return "budget_exceeded"
+        if isinstance(leaf, asyncio.CancelledError):
+            return "cancelled"
+    return "timed_out" if isinstance(error, TimeLimitExceeded) else "failed"
+
+
+def keep(record: CallRecord) -> None:
+    """Keep a record in this process."""
+    _records.append(record)
+
+
+def kept_records() -> tuple[CallRecord, ...]:
+    """Return the last 10,000 records of this process, oldest first, of calls outside of flows too."""
+    return tuple(_records)
