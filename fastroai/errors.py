@@ -109,6 +109,7 @@ __all__ = [
     "ExpressionProblem",
     "FailedAttempt",
     "FastroAIError",
+    "FastroAIWarning",
     "FlowDiverged",
     "ForkedScopeError",
     "GraphProblem",
@@ -308,6 +309,10 @@ class FastroAIError(Exception):
     def usage(self) -> Usage:
         """What the run had spent when this error left it; nothing, if it never left a run."""
         return usage_of(self) or Usage()
+
+
+class FastroAIWarning(UserWarning):
+    """Something works otherwise than its declaration says, because the configuration lacks what it needs."""
 
 
 class ConfigurationError(FastroAIError, ValueError):

@@ -35,11 +35,11 @@ from typing_extensions import TypeVar, Unpack
 from fastroai.agent.config import DEFAULT_REQUEST_RETRIES, AgentConfig
 from fastroai.agent.dispatch import Attempt, Dispatcher
 from fastroai.agent.estimate import estimate_call
-from fastroai.agent.fingerprint import fingerprint_call
 from fastroai.agent.hooks import AfterDispatch, BeforeDispatch
 from fastroai.agent.metering import Metered
 from fastroai.agent.output_types import type_of_outputs
 from fastroai.agent.own_agent import OwnAgent
+from fastroai.agent.probe import fingerprint_call
 from fastroai.agent.settings import merge_settings
 from fastroai.agent.step import AgentStep, PromptSource
 from fastroai.agent.types import CallOptions, Instructions, RunOptions, StreamOptions, Workspace

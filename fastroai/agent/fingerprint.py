@@ -4,48 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
-from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_core import to_json, to_jsonable_python
 
-from fastroai.agent.models import leaves
-from fastroai.agent.probe import first_request
-from fastroai.errors import ScopeClosedError
-from fastroai.steps.estimating import nothing_paid
-
-if TYPE_CHECKING:
-    from fastroai.agent.dispatch import Dispatcher
-    from fastroai.calls.call import AgentCall
-
 _VOLATILE: Final = frozenset({"timestamp", "run_id", "conversation_id", "metadata"})
 """Fields of messages that are not sent to a provider, and differ each time."""
-
-
-async def fingerprint_call(dispatcher: Dispatcher[Any, Any], call: AgentCall) -> str | None:
-    """Hash what the first request of a call asks, and whom; `None` if code answers it, or calls a model first.
-
-    PydanticAI prepares the request, so instructions that are functions do their work. Nothing is sent.
-    """
-    await dispatcher.load_model(call)
-    async with nothing_paid():
-        try:
-            first = await first_request(dispatcher.agent, call, dispatcher.arguments(call))
-        except ScopeClosedError:
-            return None
-    if isinstance(first, str):
-        return None
-    asked = fingerprint(first.messages, first.settings, first.parameters)
-    who = [_who(leaf) for leaf in leaves(first.model)]
-    return hashlib.sha256(to_json([asked, who], fallback=repr, inf_nan_mode="constants")).hexdigest()
-
-
-def _who(model: Model) -> list[object]:
-    """What tells a model from others; one without a provider, as in tests, from every other object."""
-    known: list[object] = [type(model).__qualname__, model.system, model.model_name, model.base_url]
-    return [*known, model.settings, None if model.provider is not None else repr(model)]
 
 
 def fingerprint(

@@ -85,7 +85,9 @@ class AnswerType(Generic[T]):
     @property
     def is_no_output(self) -> str:
         """What is wrong with an answer that is no structured output at all."""
-        return "parse: result: it is empty" if self._is_text else "parse: result: it is not the JSON asked for"
+        return (
+            "parse: result: it is empty" if self._is_text else "parse: result: it is not the JSON asked for"
+        )
 
     def shown(self, text: str) -> str:
         """Return the text of an answer for errors, without its opaque parts."""

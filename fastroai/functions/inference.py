@@ -68,7 +68,7 @@ class Inference(Generic[T]):
     async def _one(self, prompt: CompiledPrompt, name: str) -> Answer[T]:
         if self.quorum is None:
             return await self.asker.ask(self.context, self.draft, prompt, name)
-        ballot = Ballot[Answer[T]](self.quorum, lambda answer: answer.output)
+        ballot: Ballot[Answer[T]] = Ballot(self.quorum, lambda answer: answer.output)
 
         def ask(member: int) -> Coroutine[Any, Any, Answer[T]]:
             return self.asker.ask(self.context, self.draft, prompt, f"{name}member {member}, ")
