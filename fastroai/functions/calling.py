@@ -117,7 +117,7 @@ async def perform(call: FunctionCall[T], body: Body[T], *, around: StepContext[A
     restore_spending(scope)
     place, run, flow = step_place(scope), run_of(scope), flow_run_of(scope)
     known = None if run is None else run.recorded.calls.get(place)
-    calls = None if flow is None else flow.calls_around(scope)
+    calls = None if flow is None else flow.calls_in(scope.parent)
     if calls is not None:
         calls.make(place, shown_call(call.name, call.inputs))
         if known is not None:

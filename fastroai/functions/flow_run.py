@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from fastroai.errors import FlowDiverged
 from fastroai.places import step_name
-from fastroai.runtime import Scope
+from fastroai.runtime import Scope, current_scope
 from fastroai.runtime.facts import CallEnded
 from fastroai.store.log import run_of
 from fastroai.store.payloads import unseal
@@ -57,15 +57,24 @@ class FlowRun:
         finally:
             del self._bodies[scope]
 
-    def calls_around(self, scope: Scope) -> CallsOfBody | None:
-        """Return the calls of the body that opens a scope; `None` if nobody follows them."""
-        return None if scope.parent is None else self._bodies.get(scope.parent)
+    def calls_in(self, scope: Scope | None) -> CallsOfBody | None:
+        """Return the calls of the body whose scope this is; `None` if it is that of no body."""
+        return None if scope is None else self._bodies.get(scope)
 
 
 def flow_run_of(scope: Scope | None) -> FlowRun | None:
     """Return the run of the innermost flow that a scope is in; `None` outside of flows."""
     run = None if scope is None else scope.flow_run
     return run if isinstance(run, FlowRun) else None
+
+
+def members_were_cancelled() -> None:
+    """Note that the running body has cancelled calls that nobody needs: those on record may well not come."""
+    scope = current_scope()
+    flow = flow_run_of(scope)
+    calls = None if flow is None else flow.calls_in(scope)
+    if calls is not None:
+        calls.were_cancelled = True
 
 
 class CallsOfBody:

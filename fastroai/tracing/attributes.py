@@ -143,9 +143,7 @@ def call_attributes(
     *, kind: Literal["infer", "compute"], function: str, run_id: str, flow_id: str
 ) -> dict[str, AttributeValue]:
     """What is known when a typed function is called."""
-    return _given(
-        {FUNCTION_NAME: function, FUNCTION_KIND: kind, RUN_ID: run_id, FLOW_ID: flow_id or None}
-    )
+    return _given({FUNCTION_NAME: function, FUNCTION_KIND: kind, RUN_ID: run_id, FLOW_ID: flow_id or None})
 
 
 def ended_call_attributes(record: CallRecord) -> dict[str, AttributeValue]:
