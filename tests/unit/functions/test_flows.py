@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from fastroai.functions.flows import flow
 from support.interruptions import RUN, DyingStore, nth
 
 from fastroai import Pipeline, StepContext, step
 from fastroai.errors import CompileError, FlowDiverged, RunStoreUnavailable
 from fastroai.functions.calling import CallDraft, FunctionCall, perform
 from fastroai.functions.configuration import configured
+from fastroai.functions.flows import flow
 from fastroai.functions.signature import Signature
 from fastroai.runtime.facts import CallEnded
 from fastroai.steps import PipelineConfig, StepConfig
