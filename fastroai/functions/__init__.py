@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from fastroai.errors import ConsensusFailure as ConsensusFailure
     from fastroai.errors import ConvergenceFailure as ConvergenceFailure
     from fastroai.errors import FailedAttempt as FailedAttempt
+    from fastroai.errors import FastroAIWarning as FastroAIWarning
     from fastroai.errors import FlowDiverged as FlowDiverged
     from fastroai.errors import FlowStopped as FlowStopped
     from fastroai.errors import HumanTimeoutError as HumanTimeoutError
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from fastroai.errors import PostconditionFailed as PostconditionFailed
     from fastroai.errors import PreconditionFailed as PreconditionFailed
     from fastroai.errors import StabilityAssertionError as StabilityAssertionError
+    from fastroai.functions.computing import ComputeFunction as ComputeFunction
+    from fastroai.functions.computing import compute as compute
     from fastroai.functions.configuration import Configuration as Configuration
     from fastroai.functions.configuration import configuration as configuration
     from fastroai.functions.configuration import configure as configure
@@ -26,8 +29,13 @@ if TYPE_CHECKING:
     from fastroai.functions.contract import contract as contract
     from fastroai.functions.flows import Flow as Flow
     from fastroai.functions.flows import flow as flow
+    from fastroai.functions.function import Function as Function
+    from fastroai.functions.inferring import InferFunction as InferFunction
+    from fastroai.functions.inferring import infer as infer
     from fastroai.functions.opaque import opaque as opaque
+    from fastroai.functions.probabilistic import Probabilistic as Probabilistic
     from fastroai.functions.prompt import CompiledPrompt as CompiledPrompt
+    from fastroai.functions.refining import refine as refine
     from fastroai.functions.running import run as run
     from fastroai.functions.schemas import hash_of as hash_of
     from fastroai.functions.schemas import schema_of as schema_of
@@ -43,11 +51,23 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".prompt": ("CompiledPrompt",),
         ".running": ("run",),
         ".schemas": ("hash_of", "schema_of"),
+        ".computing": (
+            "ComputeFunction",
+            "compute",
+        ),
+        ".inferring": (
+            "InferFunction",
+            "infer",
+        ),
+        ".function": ("Function",),
+        ".probabilistic": ("Probabilistic",),
+        ".refining": ("refine",),
         "fastroai.errors": (
             "CompileError",
             "ConsensusFailure",
             "ConvergenceFailure",
             "FailedAttempt",
+            "FastroAIWarning",
             "FlowDiverged",
             "FlowStopped",
             "HumanTimeoutError",

@@ -99,6 +99,12 @@ class AnswerType(Generic[T]):
             return ELIDED
         return one_line_json(without_opaque(value, self._returns.opacity, "", lambda path, part: ELIDED))
 
+    def opaque_parts(self, output: T) -> list[JsonValue]:
+        """Return the opaque parts of an output as JSON."""
+        parts: list[JsonValue] = []
+        without_opaque(self.json_of(output), self._returns.opacity, "", lambda path, part: parts.append(part))
+        return parts
+
     def json_of(self, output: T) -> JsonValue:
         """Return an output as JSON, opaque parts included."""
         return self._returns.json_of(output)

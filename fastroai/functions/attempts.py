@@ -21,7 +21,7 @@ from fastroai.functions.answers import Answer, AnswerType, said_in
 from fastroai.functions.calling import CallDraft
 from fastroai.functions.conditions import Postcondition
 from fastroai.functions.prompt import CompiledPrompt, retry_prompt
-from fastroai.functions.quotes import Quotes
+from fastroai.functions.quotes import Quotes, values_in
 from fastroai.steps import StepContext
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class Asker(Generic[T]):
             PostconditionFailed: the last output is not what `ensure` asks for.
         """
         failed: list[FailedAttempt] = []
-        quotes = Quotes(compiled.data)
+        opaque_inputs = values_in(compiled.data)
         prompt: Prompt = compiled.content
         history: list[ModelMessage] | None = None
         while True:
@@ -69,8 +69,10 @@ class Asker(Generic[T]):
             answer, wrong = self._judged(attempt)
             if answer is not None and not wrong:
                 return answer
-            wrong = quotes.left_out(wrong)
-            [text] = quotes.left_out([self.answers.shown(attempt.text)])
+            parts = () if answer is None else self.answers.opaque_parts(answer.output)
+            [text, *wrong] = Quotes([*opaque_inputs, *parts]).left_out(
+                [self.answers.shown(attempt.text), *wrong]
+            )
             failed.append(FailedAttempt(text if answer is None else answer.output, tuple(wrong)))
             failure = self._failure(answer, failed)
             if number > self.retries:

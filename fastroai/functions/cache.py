@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from fastroai.errors import ConfigurationError, RevisionConflict, StoreUnavailable
+from fastroai.functions.flow_run import flow_run_of
 from fastroai.runtime import Scope
 from fastroai.runtime.options import check_count
 from fastroai.store.adapter import adapt_run_store
@@ -274,7 +275,11 @@ def process_cache() -> GlobalCache:
 
 def session_cache(scope: Scope) -> AnswerCache | None:
     """Return the cache of the outermost flow that a call is in; `None` outside of flows."""
-    return None
+    flow = flow_run_of(scope)
+    if flow is None:
+        return None
+    cache: AnswerCache = flow.outermost.session.setdefault("answers", SessionCache())
+    return cache
 
 
 def _entry(stored: bytes) -> _Entry | None:

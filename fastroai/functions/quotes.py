@@ -1,8 +1,8 @@
-"""Texts without quotes of opaque inputs, which a model may have repeated where nothing is opaque."""
+"""Texts without quotes of opaque values, which a model may have repeated where nothing is opaque."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from pydantic import JsonValue
@@ -16,18 +16,21 @@ _SHORTEST_VALUE: Final = 4
 
 
 class Quotes:
-    """What a data part says, to be left out of instructions to a model."""
+    """Opaque values, to be left out of instructions to a model."""
 
-    def __init__(self, data: str | None) -> None:
-        """Take the data part of a prompt, whose last line is JSON; `None` if it has none."""
-        self._data = data
+    def __init__(self, values: Sequence[JsonValue]) -> None:
+        """Take the values."""
+        self._values = values
 
-    def left_out(self, texts: Sequence[str]) -> list[str]:
+    def left_out(self, texts: Iterable[str]) -> list[str]:
         """Return the texts with `<opaque>` in the place of everything that they quote."""
-        if self._data is None or not texts:
-            return list(texts)
-        values = list(_texts_in(from_json(self._data.rpartition("\n")[2])))
+        values = [text for value in self._values for text in _texts_in(value)]
         return [_without(text, values) for text in texts]
+
+
+def values_in(data: str | None) -> list[JsonValue]:
+    """Return what a data part of a prompt holds, whose last line is JSON; `None` is no data part."""
+    return [] if data is None else [from_json(data.rpartition("\n")[2])]
 
 
 def _texts_in(value: JsonValue) -> Iterator[str]:

@@ -12,6 +12,7 @@ from fastroai.errors import ConfigurationError, ConvergenceFailure, FailedAttemp
 from fastroai.functions.conditions import Until
 from fastroai.functions.inference import Inference
 from fastroai.functions.prompt import CompiledPrompt
+from fastroai.functions.quotes import Quotes, values_in
 
 T = TypeVar("T")
 
@@ -44,11 +45,12 @@ class Refinement:
             ConvergenceFailure: it holds for none after the last iteration.
         """
         history: list[FailedAttempt] = []
-        prompt = first
+        prompt, opaque_inputs = first, values_in(first.data)
         for iteration in range(1, self.max_iterations + 1):
             [answer] = await inference.answers(prompt, f"iteration {iteration}, ")
-            said = self._feedback(answer.output)
             answers, draft = inference.asker.answers, inference.draft
+            quotes = Quotes([*opaque_inputs, *answers.opaque_parts(answer.output)])
+            said = quotes.left_out(self._feedback(answer.output))
             draft.iterations.append(
                 {"number": iteration, "output": answers.elided(answer.output), "feedback": said}
             )

@@ -7,7 +7,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 from fastroai.errors import CompileError
 from fastroai.functions.conditions import Conditions, Until
-from fastroai.functions.infer import InferFunction
+from fastroai.functions.inferring import InferFunction
 from fastroai.functions.refinement import DEFAULT_ITERATIONS, Refinement
 from fastroai.functions.static_checks import call_problems
 
