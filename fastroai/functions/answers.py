@@ -129,5 +129,7 @@ def said_in(messages: Sequence[ModelMessage]) -> str:
     last = next((message for message in reversed(messages) if isinstance(message, ModelResponse)), None)
     if last is None:
         return ""
-    calls = [part.args_as_json_str() for part in last.tool_calls]
-    return calls[-1] if calls else last.text or ""
+    if not last.tool_calls:
+        return last.text or ""
+    call = last.tool_calls[-1]
+    return call.args if isinstance(call.args, str) else call.args_as_json_str()
