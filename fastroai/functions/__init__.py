@@ -26,13 +26,16 @@ if TYPE_CHECKING:
     from fastroai.functions.configuration import configure as configure
     from fastroai.functions.configuration import configured as configured
     from fastroai.functions.configuration import reset as reset
-    from fastroai.functions.contract import contract as contract
+    from fastroai.functions.contracts import contract as contract
     from fastroai.functions.flows import Flow as Flow
     from fastroai.functions.flows import flow as flow
     from fastroai.functions.function import Function as Function
     from fastroai.functions.inferring import InferFunction as InferFunction
     from fastroai.functions.inferring import infer as infer
-    from fastroai.functions.opaque import opaque as opaque
+    from fastroai.functions.opacity import opaque as opaque
+    from fastroai.functions.people import HumanDecision as HumanDecision
+    from fastroai.functions.people import HumanReviewContext as HumanReviewContext
+    from fastroai.functions.people import await_human as await_human
     from fastroai.functions.probabilistic import Probabilistic as Probabilistic
     from fastroai.functions.prompt import CompiledPrompt as CompiledPrompt
     from fastroai.functions.refining import refine as refine
@@ -45,9 +48,10 @@ __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
         ".configuration": ("Configuration", "configuration", "configure", "configured", "reset"),
-        ".contract": ("contract",),
+        ".contracts": ("contract",),
         ".flows": ("Flow", "flow"),
-        ".opaque": ("opaque",),
+        ".opacity": ("opaque",),
+        ".people": ("HumanDecision", "HumanReviewContext", "await_human"),
         ".prompt": ("CompiledPrompt",),
         ".running": ("run",),
         ".schemas": ("hash_of", "schema_of"),

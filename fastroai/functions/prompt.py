@@ -11,7 +11,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from fastroai.contracts.brief import one_line
-from fastroai.functions.opaque import WHOLE, Replace, one_line_json, without_opaque
+from fastroai.functions.opacity import WHOLE, Replace, one_line_json, without_opaque
 from fastroai.functions.schemas import digest
 from fastroai.functions.signature import Signature
 

@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from fastroai.functions.opaque import ELIDED
+from fastroai.functions.opacity import ELIDED
 
 _SHORTEST: Final = 12
 """Characters of a quote that is no coincidence. A whole value can be shorter."""
