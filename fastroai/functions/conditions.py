@@ -18,9 +18,6 @@ from fastroai.functions.expression_types import ExpressionTypes
 from fastroai.functions.noting import NotingLambda
 from fastroai.functions.sources import source_of
 
-RESULT: Final = "result"
-"""The name of an output in violations, whatever the parameter of the condition is called."""
-
 Conditions = Condition[Any] | Callable[..., object] | Sequence[Condition[Any] | Callable[..., object]] | None
 """One condition, several of them, or none."""
 
@@ -132,7 +129,7 @@ class _OneCondition:
         return f" (actual: {told})" if told else ""
 
     def _arguments(self, arguments: Sequence[object], named: Mapping[str, object]) -> str:
-        positional = dict(zip([RESULT], arguments, strict=False))
+        positional = dict(zip(self._renamed.values(), arguments, strict=False))
         return ", ".join(f"{name} = {brief(value)}" for name, value in {**positional, **named}.items())
 
 
@@ -140,6 +137,8 @@ class Postcondition:
     """Conditions on the output of a function: `ensure`."""
 
     option: ClassVar[str] = "ensure"
+    subject: ClassVar[str] = "result"
+    """The name of the value in violations, whatever the parameter of the condition is called."""
 
     def __init__(self, given: Conditions, returns: Annotation) -> None:
         """Take the conditions on an output of type `returns`."""
@@ -153,7 +152,9 @@ class Postcondition:
                 self.problems.append(f"{self.option}: {name} must take one argument, the output")
                 continue
             parameter = next(iter(signature.parameters), "") if signature is not None else ""
-            condition = _OneCondition(self.option, check, described=described, renamed={parameter: RESULT})
+            condition = _OneCondition(
+                self.option, check, described=described, renamed={parameter: self.subject}
+            )
             self.problems.extend(condition.problems({parameter: returns}))
             self._conditions.append(condition)
 
