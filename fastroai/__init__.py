@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from fastroai.errors import ValueNotStorable as ValueNotStorable
     from fastroai.errors import usage_of as usage_of
     from fastroai.expressions import Expression as Expression
+    from fastroai.functions import contract as contract
+    from fastroai.functions import opaque as opaque
     from fastroai.graphs import AgentNode as AgentNode
     from fastroai.graphs import Edge as Edge
     from fastroai.graphs import Graph as Graph
@@ -178,6 +180,7 @@ __all__, __getattr__, __dir__ = lazy_names(
             "usage_of",
         ),
         ".expressions": ("Expression",),
+        ".functions": ("contract", "opaque"),
         ".graphs": (
             "AgentNode",
             "GraphConversation",

@@ -49,6 +49,14 @@ def warn_caller(message: str, category: type[Warning]) -> None:
     )
 
 
+def names_around() -> dict[str, object]:
+    """Return the local names where the user's code is that led here: those that an annotation may use."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_of_a_user(frame):
+        frame = frame.f_back
+    return {} if frame is None else dict(frame.f_locals)
+
+
 def _frames_outward() -> Iterator[FrameType]:
     """Yield all frames that wait for this call, nearest first, across tasks and threads."""
     rest: FrameType | None = sys._getframe(2)

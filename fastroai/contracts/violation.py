@@ -18,14 +18,15 @@ def violation_of(
 ) -> ContractViolation:
     """The violation that pydantic's error is, or that of what a validator raised instead, its cause."""
     if isinstance(error, ValidationError):
-        return ContractViolation(step_id, direction, _details_of(error), data, pipeline)
+        return ContractViolation(step_id, direction, details_of(error), data, pipeline)
     details = (_detail("validator_error", _said_by(error)),)
     violation = ContractViolation(step_id, direction, details, data, pipeline)
     violation.__cause__ = error
     return violation
 
 
-def _details_of(error: ValidationError) -> tuple[ViolationDetail, ...]:
+def details_of(error: ValidationError) -> tuple[ViolationDetail, ...]:
+    """Everything that pydantic found wrong, as plain data."""
     details: list[ViolationDetail] = []
     for found in error.errors(include_url=False, include_context=False):
         detail = _detail(found["type"], found["msg"], loc=found["loc"])

@@ -17,10 +17,19 @@ if TYPE_CHECKING:
     from fastroai.errors import PostconditionFailed as PostconditionFailed
     from fastroai.errors import PreconditionFailed as PreconditionFailed
     from fastroai.errors import StabilityAssertionError as StabilityAssertionError
+    from fastroai.functions.contract import contract as contract
+    from fastroai.functions.opaque import opaque as opaque
+    from fastroai.functions.prompt import CompiledPrompt as CompiledPrompt
+    from fastroai.functions.schemas import hash_of as hash_of
+    from fastroai.functions.schemas import schema_of as schema_of
 
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        ".contract": ("contract",),
+        ".opaque": ("opaque",),
+        ".prompt": ("CompiledPrompt",),
+        ".schemas": ("hash_of", "schema_of"),
         "fastroai.errors": (
             "CompileError",
             "ConsensusFailure",
