@@ -39,7 +39,7 @@ class Failure:
 
 
 @overload
-def parallel(  # type: ignore[overload-overlap]  # 0 is a number, and the only one with another result
+def parallel(
     *coroutines: Coroutine[Any, Any, T],
     require: Literal[0],
     validate: Callable[[list[Success[T] | Failure]], object] | None = None,
@@ -124,7 +124,7 @@ class _Validation(Postcondition):
     subject: ClassVar[str] = "results"
 
     def __init__(self, given: Conditions) -> None:
-        super().__init__(given, Any)
+        super().__init__(given, None)
         if self.problems:
             raise ConfigurationError("validate", given, "; ".join(self.problems))
 
