@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from fastroai.errors import usage_of as usage_of
     from fastroai.expressions import Expression as Expression
     from fastroai.functions import contract as contract
+    from fastroai.functions import flow as flow
     from fastroai.functions import opaque as opaque
     from fastroai.graphs import AgentNode as AgentNode
     from fastroai.graphs import Edge as Edge
@@ -180,7 +181,7 @@ __all__, __getattr__, __dir__ = lazy_names(
             "usage_of",
         ),
         ".expressions": ("Expression",),
-        ".functions": ("contract", "opaque"),
+        ".functions": ("contract", "flow", "opaque"),
         ".graphs": (
             "AgentNode",
             "GraphConversation",

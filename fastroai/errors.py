@@ -27,6 +27,7 @@
     ├── StabilityAssertionError (AssertionError)    samples of one answer differ more than a test allows
     ├── ParallelFailed                       too many coroutines of `parallel` or `race` failed
     ├── ParallelValidationFailed             what they gave back does not fit together
+    ├── FlowStopped                          a run of a flow has no output yet
     ├── FlowDiverged                         a resumed flow calls otherwise than it did
     ├── JudgeEscalated                       a judge said that an agent's output cannot be made good
     ├── JudgeNotSatisfied                    ... or did not accept any of those that it was given
@@ -110,6 +111,7 @@ __all__ = [
     "FailedAttempt",
     "FastroAIError",
     "FlowDiverged",
+    "FlowStopped",
     "ForkedScopeError",
     "GraphProblem",
     "GraphStopped",
@@ -838,6 +840,28 @@ class ParallelValidationFailed(FastroAIError):
 
 def _failed(errors: tuple[BaseException, ...]) -> str:
     return f"; {len(errors)} failed, the first with {type(errors[0]).__name__}: {errors[0]}" if errors else ""
+
+
+class FlowStopped(FastroAIError):
+    """A run of a flow has no output yet: it waits for a person, or was paused or cancelled.
+
+    `status` says how it is, `reason` why, and `questions` are those that wait for an answer.
+    `await flow.resume(run_id)` goes on with it.
+    """
+
+    def __init__(
+        self, flow: str, run_id: str, status: str, reason: str, questions: tuple[object, ...] = ()
+    ) -> None:
+        super().__init__(flow, run_id, status, reason, questions)
+        self.flow, self.status, self.reason, self.questions = flow, status, reason, questions
+        self.run_id = run_id
+
+    def __str__(self) -> str:
+        asks = f" It asks: {', '.join(str(getattr(one, 'id', one)) for one in self.questions)}."
+        return (
+            f"flow {self.flow!r} is {self.status}: {self.reason}.{asks if self.questions else ''} "
+            f"await {self.flow}.resume({self.run_id!r}) goes on with it"
+        )
 
 
 class FlowDiverged(FastroAIError):

@@ -371,8 +371,23 @@ _counts: Final = attrgetter(*Usage.__slots__)
 """The counts of a `Usage`, in the order in which it is made of them."""
 
 
-CallOutcome = Literal["success", "cache_hit", "failed", "budget_exceeded", "timed_out", "cancelled"]
-"""How a call of a typed function ended. The record of one that `failed` names the error."""
+CallOutcome = Literal[
+    "success",
+    "cache_hit",
+    "precondition_failed",
+    "postcondition_failed",
+    "parse_failure",
+    "convergence_failure",
+    "consensus_failure",
+    "budget_exceeded",
+    "timed_out",
+    "cancelled",
+    "failed",
+]
+"""How a call of a typed function ended: with an output, which may be from a cache, or with an error.
+
+`failed` is any other error, such as one that the body of a `@compute` function raises.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,10 +434,12 @@ class CallRecord:
     output_tokens: int = 0
     run_id: str = ""
     """The run in which it was made; outside of runs, an id of its own."""
+    flow: str = ""
+    """Name of the innermost flow around it; empty outside of flows."""
     flow_id: str = ""
-    """The innermost flow around it; empty outside of flows."""
+    """Id of that flow: of the run, and of a flow inside of a run with the place in that."""
     parent_flow_id: str = ""
-    """The flow around that one, if there is any."""
+    """Id of the flow around that one, if there is any."""
 
     @property
     def succeeded(self) -> bool:

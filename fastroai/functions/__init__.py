@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fastroai.errors import ConvergenceFailure as ConvergenceFailure
     from fastroai.errors import FailedAttempt as FailedAttempt
     from fastroai.errors import FlowDiverged as FlowDiverged
+    from fastroai.errors import FlowStopped as FlowStopped
     from fastroai.errors import HumanTimeoutError as HumanTimeoutError
     from fastroai.errors import ParallelFailed as ParallelFailed
     from fastroai.errors import ParallelValidationFailed as ParallelValidationFailed
@@ -17,18 +18,30 @@ if TYPE_CHECKING:
     from fastroai.errors import PostconditionFailed as PostconditionFailed
     from fastroai.errors import PreconditionFailed as PreconditionFailed
     from fastroai.errors import StabilityAssertionError as StabilityAssertionError
+    from fastroai.functions.configuration import Configuration as Configuration
+    from fastroai.functions.configuration import configuration as configuration
+    from fastroai.functions.configuration import configure as configure
+    from fastroai.functions.configuration import configured as configured
+    from fastroai.functions.configuration import reset as reset
     from fastroai.functions.contract import contract as contract
+    from fastroai.functions.flows import Flow as Flow
+    from fastroai.functions.flows import flow as flow
     from fastroai.functions.opaque import opaque as opaque
     from fastroai.functions.prompt import CompiledPrompt as CompiledPrompt
+    from fastroai.functions.running import run as run
     from fastroai.functions.schemas import hash_of as hash_of
     from fastroai.functions.schemas import schema_of as schema_of
+    from fastroai.records import CallRecord as CallRecord
 
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        ".configuration": ("Configuration", "configuration", "configure", "configured", "reset"),
         ".contract": ("contract",),
+        ".flows": ("Flow", "flow"),
         ".opaque": ("opaque",),
         ".prompt": ("CompiledPrompt",),
+        ".running": ("run",),
         ".schemas": ("hash_of", "schema_of"),
         "fastroai.errors": (
             "CompileError",
@@ -36,6 +49,7 @@ __all__, __getattr__, __dir__ = lazy_names(
             "ConvergenceFailure",
             "FailedAttempt",
             "FlowDiverged",
+            "FlowStopped",
             "HumanTimeoutError",
             "ParallelFailed",
             "ParallelValidationFailed",
@@ -44,5 +58,6 @@ __all__, __getattr__, __dir__ = lazy_names(
             "PreconditionFailed",
             "StabilityAssertionError",
         ),
+        "fastroai.records": ("CallRecord",),
     },
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from time import perf_counter
@@ -14,8 +15,20 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 from pydantic import JsonValue
 
 from fastroai.contracts.annotations import Annotation
-from fastroai.errors import BudgetExceeded, RunCorrupt, TimeLimitExceeded, ValueNotStorable
-from fastroai.human.asking import is_halt
+from fastroai.errors import (
+    BudgetExceeded,
+    ConsensusFailure,
+    ConvergenceFailure,
+    ParseFailure,
+    PostconditionFailed,
+    PreconditionFailed,
+    RunCorrupt,
+    TimeLimitExceeded,
+    ValueNotStorable,
+)
+from fastroai.functions.configuration import configuration
+from fastroai.functions.flow_run import CallsOfBody, FlowRun, flow_run_of, shown_call
+from fastroai.human.asking import Halted, is_halt
 from fastroai.records import CallOutcome, CallRecord
 from fastroai.runtime import RetriesUsed, Scope, current_scope
 from fastroai.runtime.facts import CallEnded, FailureFacts
@@ -27,12 +40,14 @@ from fastroai.steps.durability import failure_facts, failure_of, restore_spendin
 from fastroai.steps.execution import run_step
 from fastroai.steps.outputs import Outputs
 from fastroai.steps.shared import Shared
+from fastroai.store.call_records import call_record
 from fastroai.store.log import log_of, run_of
 from fastroai.store.payloads import seal
 from fastroai.store.runs import DurableRun
 from fastroai.store.telling import as_json
+from fastroai.store.unsealing import unseal_payloads
 from fastroai.store.values import value_to_json
-from fastroai.tracing import NoOpTracer
+from fastroai.tracing import NoOpTracer, Tracer, attributes, log_metrics
 from fastroai.usage import CostCalculator
 
 T = TypeVar("T")
@@ -65,6 +80,8 @@ class FunctionCall(Generic[T]):
 class CallDraft:
     """What the body of a call notes about it while it runs, for the record."""
 
+    trace_id: str = ""
+    """The id of the trace that the span of the call is in, for `Tracer.log_error`; empty without a tracer."""
     prompt_hash: str = ""
     contract_hash: str = ""
     model: str = ""
@@ -84,6 +101,9 @@ async def perform(call: FunctionCall[T], body: Body[T], *, around: StepContext[A
     """Run a call to its output, in a scope of its own; or return the output that is on record.
 
     `around` is the context of the step that the function is, whose deps and shared values the body gets.
+
+    Raises:
+        FlowDiverged: the flow around it had made other calls before it was resumed.
     """
     scope = Scope(
         "step",
@@ -91,21 +111,46 @@ async def perform(call: FunctionCall[T], body: Body[T], *, around: StepContext[A
         parent=current_scope(),
         limits=call.config.limits,
         deps=None if around is None else around.deps,
-        tracer=None if call.config.trace else _NO_TRACER,
+        tracer=_tracer(call.config),
         key=call.key,
     )
     restore_spending(scope)
-    place, run = step_place(scope), run_of(scope)
+    place, run, flow = step_place(scope), run_of(scope), flow_run_of(scope)
     known = None if run is None else run.recorded.calls.get(place)
-    if run is not None and known is not None and known.failure is None and known.is_stored:
-        return _given_back(call, known, run)
-    return await _Performance(call, body, scope, place, known).perform(around)
+    calls = None if flow is None else flow.calls_in(scope.parent)
+    if calls is not None:
+        calls.make(place, shown_call(call.name, call.inputs))
+        if known is not None:
+            await calls.turn(place)
+    try:
+        if run is not None and known is not None and known.failure is None and known.is_stored:
+            return _given_back(call, known, run)
+        if flow is not None and _is_pausing(scope):
+            raise Halted
+        return await _Performance(call, body, scope, place, flow, calls, known).perform(around)
+    finally:
+        if calls is not None:
+            calls.made(place)
+
+
+def _tracer(config: ResolvedConfig) -> Tracer | None:
+    """Return the tracer of a call, unless it is that of the scope around it."""
+    if not config.trace:
+        return _NO_TRACER
+    return configuration().tracer if current_scope() is None else None
+
+
+def _is_pausing(scope: Scope) -> bool:
+    log = log_of(scope)
+    return log is not None and log.is_pausing
 
 
 def _given_back(call: FunctionCall[T], known: CallEnded, run: DurableRun) -> T:
-    """Return the output on record."""
+    """Return the output on record, and keep its record in this process too."""
     try:
-        return cast("T", stored_value(known.output, call.returns, run.codec))
+        output = cast("T", stored_value(known.output, call.returns, run.codec))
+        keep(replace(call_record(unseal_payloads(known, run.codec)), output=output))  # type: ignore[arg-type]
+        return output
     except ValueError as error:
         reason = (
             f"the output of call {known.place!r} is not of the type that {call.name!r} returns: {error}; "
@@ -122,6 +167,10 @@ class _Performance(Generic[T]):
     body: Body[T]
     scope: Scope
     place: str
+    flow: FlowRun | None
+    """The innermost flow that it is in."""
+    calls: CallsOfBody | None
+    """Those of the body that makes it."""
     known: CallEnded | None
     """Its last end on record."""
     draft: CallDraft = field(default_factory=CallDraft)
@@ -137,7 +186,10 @@ class _Performance(Generic[T]):
             MappingProxyType(dict(call.inputs)),
             Outputs({call.name: ()}),
         )
-        async with scope:
+        run = run_of(scope)
+        attempt = 1 if run is None else run.recorded.call_attempt(self.place)
+        async with scope, AsyncExitStack() as stack:
+            await self._open_span(stack)
             try:
                 output = await run_step(
                     _Body(self.body, self.draft),
@@ -145,7 +197,7 @@ class _Performance(Generic[T]):
                     data=data,
                     deps=None if around is None else around.deps,
                     config=call.config,
-                    used=RetriesUsed(attempt=self._attempt),
+                    used=RetriesUsed(attempt=attempt),
                 )
             except BaseException as error:
                 if not is_halt(error):
@@ -154,9 +206,19 @@ class _Performance(Generic[T]):
             await self._returned(output)
             return output
 
-    @property
-    def _attempt(self) -> int:
-        return 1 if self.known is None else self.known.attempt
+    async def _open_span(self, stack: AsyncExitStack) -> None:
+        scope, call = self.scope, self.call
+        if (tracer := scope.tracer) is None:
+            return
+        known = attributes.call_attributes(
+            kind=call.kind,
+            function=call.name,
+            run_id=scope.run_id,
+            flow_id="" if self.flow is None else self.flow.id,
+        )
+        span = tracer.span(attributes.call_span(call.kind, call.name), **known)
+        self.draft.trace_id = trace_id = await stack.enter_async_context(span)
+        stack.callback(lambda: log_metrics(tracer, trace_id, attributes.usage_attributes(scope.spent())))
 
     async def _returned(self, output: T) -> None:
         stored: JsonValue = None
@@ -189,6 +251,8 @@ class _Performance(Generic[T]):
     ) -> None:
         keep(record)
         scope = self.scope
+        if (tracer := scope.tracer) is not None:
+            log_metrics(tracer, self.draft.trace_id, attributes.ended_call_attributes(record))
         ended = CallEnded(
             part=scope.part,
             place=self.place,
@@ -197,6 +261,8 @@ class _Performance(Generic[T]):
             output=output,
             failure=failure,
             goes_on=record.outcome in ("budget_exceeded", "cancelled"),
+            is_code=self.call.kind == "compute",
+            in_line=self.calls is None or self.calls.is_in_line(),
             is_stored=is_stored,
         )
         log = log_of(scope)
@@ -222,7 +288,7 @@ class _Performance(Generic[T]):
     def _record(
         self, outcome: CallOutcome, output: object, failure: FailureFacts | None = None
     ) -> CallRecord:
-        call, draft, spent = self.call, self.draft, self.scope.spent()
+        call, draft, flow, spent = self.call, self.draft, self.flow, self.scope.spent()
         return CallRecord(
             function=call.name,
             kind=call.kind,
@@ -247,6 +313,9 @@ class _Performance(Generic[T]):
             input_tokens=spent.input_tokens,
             output_tokens=spent.output_tokens,
             run_id=self.scope.run_id,
+            flow="" if flow is None else flow.name,
+            flow_id="" if flow is None else flow.id,
+            parent_flow_id="" if flow is None or flow.outer is None else flow.outer.id,
         )
 
 
@@ -254,13 +323,26 @@ class _Body(BaseStep[Any, T]):
     """The body of a call as the step that it is."""
 
     checks_output_itself = True
+    opens_span = False
 
     def __init__(self, body: Body[T], draft: CallDraft) -> None:
         self._body, self._draft = body, draft
 
     async def execute(self, context: StepContext[Any]) -> T:
         """Run it."""
-        return await self._body(context, self._draft)
+        flow = flow_run_of(context.scope)
+        with nullcontext() if flow is None else flow.following(context.scope):
+            return await self._body(context, self._draft)
+
+
+_OUTCOMES: Final[Mapping[type[BaseException], CallOutcome]] = {
+    PreconditionFailed: "precondition_failed",
+    PostconditionFailed: "postcondition_failed",
+    ParseFailure: "parse_failure",
+    ConvergenceFailure: "convergence_failure",
+    ConsensusFailure: "consensus_failure",
+    TimeLimitExceeded: "timed_out",
+}
 
 
 def outcome_of(error: BaseException) -> CallOutcome:
@@ -270,7 +352,7 @@ def outcome_of(error: BaseException) -> CallOutcome:
             return "budget_exceeded"
         if isinstance(leaf, asyncio.CancelledError):
             return "cancelled"
-    return "timed_out" if isinstance(error, TimeLimitExceeded) else "failed"
+    return next((outcome for kind, outcome in _OUTCOMES.items() if isinstance(error, kind)), "failed")
 
 
 def keep(record: CallRecord) -> None:

@@ -75,7 +75,8 @@ class PipelineWork:
         return fact
 
     def failed(self, started: StepStarted, begun: BegunUnit, fact: StepFailed) -> None:
-        """Do nothing: a pipeline has nothing to follow."""
+        """Note whether the attempt goes on when the run is resumed."""
+        fact.goes_on = self._steps[started.step_id].goes_on
 
     def cut_short(
         self, started: StepStarted, begun: BegunUnit | None, fact: StepCancelled | StepHalted

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from threading import Lock
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -96,14 +96,14 @@ class Execution:
 
     def __init__(
         self,
-        kind: Literal["pipeline", "graph"],
+        kind: attributes.RunKind,
         name: str,
         config: PipelineConfig,
         limits: Limits | None,
         hooks: RunHooks,
         accepts: Accepted | None,
     ) -> None:
-        self._kind: Literal["pipeline", "graph"] = kind
+        self._kind: attributes.RunKind = kind
         self._name, self._config, self._limits, self._hooks, self._accepts = (
             name,
             config,

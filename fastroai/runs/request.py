@@ -41,6 +41,8 @@ class RunRequest(Generic[DepsT]):
     is_step: bool = False
     """Whether the run is a step of the run around it, or a variant of a router that is."""
     labels: Labels = NO_LABELS
+    key: str = ""
+    """What tells the run from others of its name in the run around it, whatever their order."""
 
     def opened_by(self, opening: Opening) -> RunRequest[DepsT]:
         """Return the request for a run that has an opening, whose inputs it gets."""
@@ -68,6 +70,7 @@ class RunRequest(Generic[DepsT]):
             deps=self.deps,
             tracer=tracer,
             listener=both(hooks.listener(name, around=parent), self.listener),
+            key=self.key,
             provider_limits=config.provider_limits,
             run_id=self.run_id if opening is None else opening.run_id,
             seconds_before=0.0 if opening is None else opening.seconds_before,

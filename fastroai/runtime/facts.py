@@ -412,6 +412,8 @@ class StepFailed(StepFact):
     attempt: int = 1
     budget: Literal["own", "outer"] | None = None
     """Whose budget was used up, if that is the reason: one of the step or inside it, or one around it."""
+    goes_on: bool = False
+    """Whether the same attempt goes on when the run is resumed, as what it did is on record."""
     duration_ms: float = 0.0
     raised: Raised = field(default=None, compare=False, repr=False)
     written: Written = field(default_factory=dict, compare=False, repr=False)
@@ -726,6 +728,10 @@ class CallEnded(Fact):
     """The exception that was raised, if one was."""
     goes_on: bool = False
     """Whether the same attempt goes on when the run is resumed: a budget stopped it, or it was cancelled."""
+    is_code: bool = False
+    """Whether code is called, and no model."""
+    in_line: bool = True
+    """Whether the code around it made the call in its own task, so that it comes in this order each time."""
     is_stored: bool = True
     """Whether the output is on record. A value that has no form in JSON is not."""
 

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from fastroai.usage import Budget
     from fastroai.usage.limits import Ceiling, Limits
 
-ScopeKind = Literal["pipeline", "graph", "router", "step", "call", "agent", "budget"]
+ScopeKind = Literal["pipeline", "graph", "flow", "router", "step", "call", "agent", "budget"]
 
-RUNS: Final = ("pipeline", "graph")
+RUNS: Final = ("pipeline", "graph", "flow")
 """Kinds of scopes that run steps: events name the innermost one, and places are within them."""
 
 _PLACES: Final = ("step", *RUNS)
@@ -126,6 +126,7 @@ class Scope:
         "closed",
         "degraded",
         "estimated",
+        "flow_run",
         "forked",
         "key",
         "kind",
@@ -230,6 +231,8 @@ class Scope:
         """The register of side effects of the run that it is a part of."""
         self.agent_run: object = None if parent is None else parent.agent_run
         """What the meter knows of the innermost run of an agent that it is a part of."""
+        self.flow_run: object = None if parent is None else parent.flow_run
+        """The run of the innermost flow that it is a part of."""
         self.estimated: tuple[Budget, ...] | None = None if parent is None else parent.estimated
         """The budgets around what is only estimated here; `None` where something runs."""
         self.forked: LeftBehind | None = None if parent is None else parent.forked

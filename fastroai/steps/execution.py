@@ -40,7 +40,8 @@ def run_step(
     around each attempt.
     """
     started = perf_counter()
-    is_bounded = scope.tracer is not None or scope.budget is not None or config.total_timeout is not None
+    spans = scope.tracer is not None and step.opens_span
+    is_bounded = spans or scope.budget is not None or config.total_timeout is not None
     if config.is_plain and not is_bounded:
         return _attempt(step, scope, data, deps, config, started, contract, used.attempt)
 
@@ -53,15 +54,20 @@ def run_step(
     def attempts() -> Coroutine[Any, Any, OutputT]:
         return retry_calls(attempt_step, rules=config.retry_rules, scope=scope, on_retry=report, used=used)
 
-    return _bounded(attempts, scope, data, config) if is_bounded else attempts()
+    return _bounded(attempts, scope, data, config, spans=spans) if is_bounded else attempts()
 
 
 async def _bounded(
-    attempts: Callable[[], Awaitable[OutputT]], scope: Scope, data: StepData, config: ResolvedConfig
+    attempts: Callable[[], Awaitable[OutputT]],
+    scope: Scope,
+    data: StepData,
+    config: ResolvedConfig,
+    *,
+    spans: bool,
 ) -> OutputT:
     """The attempts, in the span of the step and in what limits the time of all of them."""
     async with AsyncExitStack() as stack:
-        if (tracer := scope.tracer) is not None:
+        if spans and (tracer := scope.tracer) is not None:
             trace_id = await stack.enter_async_context(
                 tracer.span(
                     attributes.step_span(scope.name),
