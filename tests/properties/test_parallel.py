@@ -14,7 +14,7 @@ from support.leftovers import assert_no_task_is_left
 from support.virtual_time import VirtualTimeLoop, now
 
 from fastroai.errors import ParallelFailed, ScopeClosedError
-from fastroai.functions.parallel import Failure, Success, parallel, race
+from fastroai.functions.side_by_side import Failure, Success, parallel, race
 from fastroai.human.asking import Halted
 
 common = settings(deadline=None)

@@ -19,7 +19,7 @@ from fastroai.errors import (
     ParallelValidationFailed,
     TokenBudgetExceeded,
 )
-from fastroai.functions.parallel import Failure, Success, parallel, race
+from fastroai.functions.side_by_side import Failure, Success, parallel, race
 from fastroai.human.asking import Halted
 from fastroai.runtime import Scope
 
