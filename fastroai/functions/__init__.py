@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from fastroai.functions.flows import Flow as Flow
     from fastroai.functions.flows import flow as flow
     from fastroai.functions.opaque import opaque as opaque
+    from fastroai.functions.people import HumanDecision as HumanDecision
+    from fastroai.functions.people import HumanReviewContext as HumanReviewContext
+    from fastroai.functions.people import await_human as await_human
     from fastroai.functions.prompt import CompiledPrompt as CompiledPrompt
     from fastroai.functions.running import run as run
     from fastroai.functions.schemas import hash_of as hash_of
@@ -40,6 +43,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         ".contract": ("contract",),
         ".flows": ("Flow", "flow"),
         ".opaque": ("opaque",),
+        ".people": ("HumanDecision", "HumanReviewContext", "await_human"),
         ".prompt": ("CompiledPrompt",),
         ".running": ("run",),
         ".schemas": ("hash_of", "schema_of"),

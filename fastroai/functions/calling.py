@@ -56,6 +56,8 @@ KEPT: Final = 10_000
 """How many records this process keeps: the last ones."""
 
 _records: Final[deque[CallRecord]] = deque(maxlen=KEPT)
+_open: Final[dict[Scope, CallDraft]] = {}
+"""The drafts of the calls that run now."""
 _NO_TRACER: Final = NoOpTracer()
 
 
@@ -189,6 +191,8 @@ class _Performance(Generic[T]):
         run = run_of(scope)
         attempt = 1 if run is None else run.recorded.call_attempt(self.place)
         async with scope, AsyncExitStack() as stack:
+            _open[scope] = self.draft
+            stack.callback(_open.pop, scope)
             await self._open_span(stack)
             try:
                 output = await run_step(
@@ -353,6 +357,13 @@ def outcome_of(error: BaseException) -> CallOutcome:
         if isinstance(leaf, asyncio.CancelledError):
             return "cancelled"
     return next((outcome for kind, outcome in _OUTCOMES.items() if isinstance(error, kind)), "failed")
+
+
+def note_review(scope: Scope, review_id: str) -> None:
+    """Note that the innermost call that a scope is in has waited for a person."""
+    draft = next((_open[one] for one in scope.lineage() if one in _open), None)
+    if draft is not None:
+        draft.review_id = review_id
 
 
 def keep(record: CallRecord) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from typing_extensions import TypedDict, Unpack
@@ -14,7 +16,9 @@ from typing_extensions import TypedDict, Unpack
 from fastroai.errors import ConfigurationError
 from fastroai.human.sinks import Sink
 from fastroai.runtime.options import check_count, check_seconds
+from fastroai.runtime.threads import run_in_thread
 from fastroai.store.adapter import adapt_run_store
+from fastroai.store.open_questions import Question
 from fastroai.tracing import Tracer
 
 if TYPE_CHECKING:
@@ -155,3 +159,16 @@ def _with(known: Configuration, settings: Settings) -> Configuration:
             raise TypeError(f"there is no setting {name!r}; there are {', '.join(sorted(names))}")
     changes: dict[str, Any] = dict(settings)
     return replace(known, **changes)
+
+
+async def tell_reviewers(asked: Question) -> None:
+    """Tell the sink that is configured, when a run waits. A sink."""
+    sink = configuration().review_sink
+    if sink is None:
+        return
+    if inspect.iscoroutinefunction(sink):
+        await sink(asked)
+    else:
+        told = await run_in_thread(partial(sink, asked), what=f"review sink {sink!r}")
+        if inspect.isawaitable(told):
+            await told

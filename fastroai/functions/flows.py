@@ -15,7 +15,7 @@ from typing_extensions import TypeVar
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import CompileError, ConfigurationError, FlowStopped, StepExecutionError
 from fastroai.functions.calling import kept_records
-from fastroai.functions.configuration import configuration
+from fastroai.functions.configuration import configuration, tell_reviewers
 from fastroai.functions.flow_run import FlowRun, flow_run_of, shown_call
 from fastroai.functions.signature import Signature
 from fastroai.functions.static_checks import flow_problems
@@ -31,7 +31,6 @@ from fastroai.runs.turns import DO_NOT_WAIT, OnBusy, WhenBusy
 from fastroai.runtime import current_scope, run_blocking
 from fastroai.runtime.labels import labels_of
 from fastroai.steps import BaseStep, StepConfig, StepContext
-from fastroai.store.open_questions import Question
 from fastroai.store.run_store import RunStore
 from fastroai.store.signals import Signal
 from fastroai.store.trace import Divergence, RunTrace
@@ -85,7 +84,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         self.function = function
         self.signature = Signature(function)
         self.name = function.__name__
-        self._front = _Front(self, replace(config, sinks=(*config.sinks, _tell_reviewers)))
+        self._front = _Front(self, replace(config, sinks=(*config.sinks, tell_reviewers)))
 
     def __repr__(self) -> str:
         return f"<flow {self.signature}>"
@@ -305,15 +304,6 @@ class _Body(BaseStep[Any, Any]):
         scope.flow_run = flow_run
         with flow_run.following(scope):
             return await self._flow.function(*bound.args, **bound.kwargs)
-
-
-async def _tell_reviewers(asked: Question) -> None:
-    """Tell the sink that `configure` names, as it is when the flow waits."""
-    sink = configuration().review_sink
-    if sink is not None:
-        told = sink(asked)
-        if inspect.isawaitable(told):
-            await told
 
 
 class _FlowDecorator:
