@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fastroai.functions.configuration import configured as configured
     from fastroai.functions.configuration import reset as reset
     from fastroai.functions.contract import contract as contract
+    from fastroai.functions.debating import debate as debate
     from fastroai.functions.flows import Flow as Flow
     from fastroai.functions.flows import flow as flow
     from fastroai.functions.opaque import opaque as opaque
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     from fastroai.functions.running import run as run
     from fastroai.functions.schemas import hash_of as hash_of
     from fastroai.functions.schemas import schema_of as schema_of
+    from fastroai.functions.side_by_side import Failure as Failure
+    from fastroai.functions.side_by_side import Success as Success
+    from fastroai.functions.side_by_side import parallel as parallel
+    from fastroai.functions.side_by_side import race as race
     from fastroai.records import CallRecord as CallRecord
 
 __all__, __getattr__, __dir__ = lazy_names(
@@ -41,12 +46,14 @@ __all__, __getattr__, __dir__ = lazy_names(
     {
         ".configuration": ("Configuration", "configuration", "configure", "configured", "reset"),
         ".contract": ("contract",),
+        ".debating": ("debate",),
         ".flows": ("Flow", "flow"),
         ".opaque": ("opaque",),
         ".people": ("HumanDecision", "HumanReviewContext", "await_human"),
         ".prompt": ("CompiledPrompt",),
         ".running": ("run",),
         ".schemas": ("hash_of", "schema_of"),
+        ".side_by_side": ("Failure", "Success", "parallel", "race"),
         "fastroai.errors": (
             "CompileError",
             "ConsensusFailure",

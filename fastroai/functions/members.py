@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
+from fastroai.functions.flow_run import members_were_cancelled
 from fastroai.human.asking import is_halt
 from fastroai.runtime import current_scope
 from fastroai.runtime.failures import stops
@@ -68,9 +69,11 @@ async def run_members(members: Sequence[Coroutine[Any, Any, T]], tally: Tally[T]
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise  # for the event loop, which ends with it
         if is_over() and not was_over:
-            for other in tasks:
-                if other is not asyncio.current_task():
-                    other.cancel()
+            left = [one for one in tasks if one is not asyncio.current_task() and not one.done()]
+            if left or len(tasks) < len(members):
+                members_were_cancelled()
+            for one in left:
+                one.cancel()
 
     try:
         for number, member in enumerate(members):
