@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from fastroai.functions.configuration import configure as configure
     from fastroai.functions.configuration import configured as configured
     from fastroai.functions.configuration import reset as reset
-    from fastroai.functions.contract import contract as contract
+    from fastroai.functions.contracts import contract as contract
     from fastroai.functions.debating import debate as debate
     from fastroai.functions.flows import Flow as Flow
     from fastroai.functions.flows import flow as flow
-    from fastroai.functions.opaque import opaque as opaque
+    from fastroai.functions.opacity import opaque as opaque
     from fastroai.functions.people import HumanDecision as HumanDecision
     from fastroai.functions.people import HumanReviewContext as HumanReviewContext
     from fastroai.functions.people import await_human as await_human
@@ -45,10 +45,10 @@ __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
         ".configuration": ("Configuration", "configuration", "configure", "configured", "reset"),
-        ".contract": ("contract",),
+        ".contracts": ("contract",),
         ".debating": ("debate",),
         ".flows": ("Flow", "flow"),
-        ".opaque": ("opaque",),
+        ".opacity": ("opaque",),
         ".people": ("HumanDecision", "HumanReviewContext", "await_human"),
         ".prompt": ("CompiledPrompt",),
         ".running": ("run",),

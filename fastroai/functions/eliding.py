@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from fastroai.contracts.brief import brief
-from fastroai.functions.opaque import ELIDED, WHOLE, Opacity, without_opaque
+from fastroai.functions.opacity import ELIDED, WHOLE, Opacity, without_opaque
 
 _LONGEST_QUOTE: Final = 12
 """Characters in a row that a message may share with opaque text by chance."""

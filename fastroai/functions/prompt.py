@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from fastroai.contracts.brief import one_line
-from fastroai.functions.opaque import Replace, one_line_json, without_opaque
+from fastroai.functions.opacity import Replace, one_line_json, without_opaque
 from fastroai.functions.schemas import digest
 from fastroai.functions.signature import Signature
 

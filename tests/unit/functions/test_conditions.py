@@ -19,7 +19,7 @@ from fastroai.contracts import Check
 from fastroai.errors import ConfigurationError
 from fastroai.functions.conditions import Postcondition, Precondition, Until
 from fastroai.functions.declared import DeclaredType
-from fastroai.functions.opaque import opaque
+from fastroai.functions.opacity import opaque
 
 LIMIT = 0.7
 
