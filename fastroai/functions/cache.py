@@ -7,6 +7,7 @@ a copy of its own, and an answer that is kept must pass the checks of the functi
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import logging
 from abc import ABC, abstractmethod
@@ -20,8 +21,11 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from fastroai.errors import ConfigurationError, RevisionConflict, StoreUnavailable
+from fastroai.functions.flow_run import flow_run_of
 from fastroai.runtime import Scope
 from fastroai.runtime.options import check_count
+from fastroai.store.adapter import adapt_run_store
+from fastroai.store.run_memory import MemoryRunStore
 from fastroai.store.run_store import RunStore, StoredKey
 
 T = TypeVar("T")
@@ -180,7 +184,7 @@ _ENTRIES: Final = TypeAdapter(_Entry)
 
 
 class GlobalCache(AnswerCache):
-    """Answers in a store, for all processes that use it: SQLite, Redis, PostgreSQL, or the memory of this one.
+    """Answers in a store, for all processes that use it: SQLite, Redis, PostgreSQL, or memory.
 
     A store that fails costs no call: it is logged, and the model is asked.
     """
@@ -255,6 +259,27 @@ class GlobalCache(AnswerCache):
             for found in page:
                 yield found
             after = page[-1].key
+
+
+@functools.lru_cache(maxsize=64)
+def global_cache(store: object, size: int, age: timedelta | float | None) -> GlobalCache:
+    """Return the cache in a store: one for all calls of this process, so that they wait for each other."""
+    return GlobalCache(adapt_run_store(store), size=size, age=age)
+
+
+@functools.cache
+def process_cache() -> GlobalCache:
+    """Return the cache of this process, which takes the place of one in a store."""
+    return GlobalCache(MemoryRunStore())
+
+
+def session_cache(scope: Scope) -> AnswerCache | None:
+    """Return the cache of the outermost flow that a call is in; `None` outside of flows."""
+    flow = flow_run_of(scope)
+    if flow is None:
+        return None
+    cache: AnswerCache = flow.outermost.session.setdefault("answers", SessionCache())
+    return cache
 
 
 def _entry(stored: bytes) -> _Entry | None:

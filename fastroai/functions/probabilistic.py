@@ -1,4 +1,4 @@
-"""`Probabilistic[T]`: several samples of one answer, for functions that need not answer the same each time."""
+"""`Probabilistic[T]`: samples of one answer, for functions that need not answer the same each time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_STABILITY: Final = 0.9
 
 @dataclass(frozen=True)
 class Probabilistic(Generic[T_co]):
-    """The samples of one call of a function with `stable=False`: one in production, `sample_n` in test mode."""
+    """The samples of one call of a function with `stable=False`: one, and `sample_n` in test mode."""
 
     samples: tuple[T_co, ...]
     """All samples, in the order in which they were asked for. There is at least one."""

@@ -67,7 +67,7 @@ class Ballot(Generic[T]):
         return self._most + left < self.quorum.threshold
 
     def winner(self) -> T | None:
-        """Return the vote with the best confidence of the group that wins, the earliest of several; or none."""
+        """Return the vote with the best confidence of the group that wins; `None` if none does."""
         over = [group for group in self._groups() if len(group) >= self.quorum.threshold]
         if not over:
             return None
@@ -93,7 +93,7 @@ class Ballot(Generic[T]):
         return groups(voted, self.quorum.agree_on)
 
     def _confidence(self, member: int) -> Fraction:
-        """The confidence as the model wrote it: 0.1 and 0.2 are 0.3 together, which they are not as floats."""
+        """Return the confidence as the model wrote it: 0.1 and 0.2 are 0.3, which they are not as floats."""
         stated = _field_of(self.output_of(self.votes[member]), _CONFIDENCE, default=1)
         is_number = isinstance(stated, int | float | Decimal) and not isinstance(stated, bool)
         return Fraction(str(stated)) if is_number and math.isfinite(stated) else Fraction(1)
