@@ -181,7 +181,6 @@ Alias = TypeAliasType("Alias", list[Loose])
         (Alias, [Loose]),
         (Literal["a"], []),
     ],
-    ids=str,
 )
 def test_classes_with_fields_that_are_no_contracts_are_found(annotation: Any, found: list[type]) -> None:
     assert list(unregistered_in(annotation)) == found
