@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fastroai.functions.configuration import configured as configured
     from fastroai.functions.configuration import reset as reset
     from fastroai.functions.contracts import contract as contract
+    from fastroai.functions.debating import debate as debate
     from fastroai.functions.flows import Flow as Flow
     from fastroai.functions.flows import flow as flow
     from fastroai.functions.function import Function as Function
@@ -42,30 +43,30 @@ if TYPE_CHECKING:
     from fastroai.functions.running import run as run
     from fastroai.functions.schemas import hash_of as hash_of
     from fastroai.functions.schemas import schema_of as schema_of
+    from fastroai.functions.side_by_side import Failure as Failure
+    from fastroai.functions.side_by_side import Success as Success
+    from fastroai.functions.side_by_side import parallel as parallel
+    from fastroai.functions.side_by_side import race as race
     from fastroai.records import CallRecord as CallRecord
 
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        ".computing": ("ComputeFunction", "compute"),
         ".configuration": ("Configuration", "configuration", "configure", "configured", "reset"),
         ".contracts": ("contract",),
+        ".debating": ("debate",),
         ".flows": ("Flow", "flow"),
+        ".function": ("Function",),
+        ".inferring": ("InferFunction", "infer"),
         ".opacity": ("opaque",),
         ".people": ("HumanDecision", "HumanReviewContext", "await_human"),
+        ".probabilistic": ("Probabilistic",),
         ".prompt": ("CompiledPrompt",),
+        ".refining": ("refine",),
         ".running": ("run",),
         ".schemas": ("hash_of", "schema_of"),
-        ".computing": (
-            "ComputeFunction",
-            "compute",
-        ),
-        ".inferring": (
-            "InferFunction",
-            "infer",
-        ),
-        ".function": ("Function",),
-        ".probabilistic": ("Probabilistic",),
-        ".refining": ("refine",),
+        ".side_by_side": ("Failure", "Success", "parallel", "race"),
         "fastroai.errors": (
             "CompileError",
             "ConsensusFailure",

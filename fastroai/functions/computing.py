@@ -45,8 +45,7 @@ class ComputeFunction(Function[P, OutputT], Generic[P, OutputT]):
         function = plain_function(function)
         signature = Signature(function)
         returns = signature.returns.annotation
-        types = {name: declared.annotation for name, declared in signature.parameters.items()}
-        before, after = Precondition(given, types), Postcondition(ensure, returns)
+        before, after = Precondition(given, signature.parameters), Postcondition(ensure, signature.returns)
         problems = [*before.problems, *after.problems]
         if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
             problems.append("it yields, and must return its output")

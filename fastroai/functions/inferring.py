@@ -49,8 +49,8 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
         function = plain_function(function)
         signature = Signature(function)
         returns = signature.returns.annotation
-        types = {name: declared.annotation for name, declared in signature.parameters.items()}
-        given, ensure = Precondition(declaration.given, types), Postcondition(declaration.ensure, returns)
+        given = Precondition(declaration.given, signature.parameters)
+        ensure = Postcondition(declaration.ensure, signature.returns)
         problems = [
             *body_problems(function),
             *text_problems(signature, intent=declaration.intent, context=declaration.context),

@@ -43,6 +43,11 @@ class Pending(Coroutine[Any, Any, T_co]):
         """See `Coroutine`."""
         self._begun().close()
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether it was awaited, or made a task that has run."""
+        return self._running is not None
+
     def _begun(self) -> Coroutine[Any, Any, T_co]:
         if self._running is None:
             self._running = self._begin()

@@ -52,7 +52,7 @@ def refine(
         if not isinstance(decorated, InferFunction):
             name = getattr(decorated, "__name__", repr(decorated))
             raise CompileError(f"function {name!r}", ("refine needs a function with @infer below it",))
-        condition = Until(until, function.signature.returns.annotation)
+        condition = Until(until, function.signature.returns)
         problems = [*condition.problems]
         problems += call_problems("feedback", feedback, InferFunction)
         if callable(until):
