@@ -58,9 +58,12 @@ if TYPE_CHECKING:
     from fastroai.errors import ValueNotStorable as ValueNotStorable
     from fastroai.errors import usage_of as usage_of
     from fastroai.expressions import Expression as Expression
+    from fastroai.functions import compute as compute
     from fastroai.functions import contract as contract
     from fastroai.functions import flow as flow
+    from fastroai.functions import infer as infer
     from fastroai.functions import opaque as opaque
+    from fastroai.functions import refine as refine
     from fastroai.graphs import AgentNode as AgentNode
     from fastroai.graphs import Edge as Edge
     from fastroai.graphs import Graph as Graph
@@ -181,7 +184,7 @@ __all__, __getattr__, __dir__ = lazy_names(
             "usage_of",
         ),
         ".expressions": ("Expression",),
-        ".functions": ("contract", "flow", "opaque"),
+        ".functions": ("compute", "contract", "flow", "infer", "opaque", "refine"),
         ".graphs": (
             "AgentNode",
             "GraphConversation",

@@ -110,6 +110,7 @@ __all__ = [
     "ExpressionProblem",
     "FailedAttempt",
     "FastroAIError",
+    "FastroAIWarning",
     "FlowDiverged",
     "FlowStopped",
     "ForkedScopeError",
@@ -310,6 +311,10 @@ class FastroAIError(Exception):
     def usage(self) -> Usage:
         """What the run had spent when this error left it; nothing, if it never left a run."""
         return usage_of(self) or Usage()
+
+
+class FastroAIWarning(UserWarning):
+    """Something works otherwise than its declaration says, because the configuration lacks what it needs."""
 
 
 class ConfigurationError(FastroAIError, ValueError):

@@ -5,21 +5,19 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import Any, ClassVar, Final, NoReturn, TypeGuard
 
 from fastroai.contracts import Check
-from fastroai.contracts.annotations import Annotation
-from fastroai.contracts.brief import brief, one_line
+from fastroai.contracts.brief import one_line
 from fastroai.contracts.contract import Condition, as_checks, name_of
 from fastroai.errors import ConfigurationError, FastroAIError, nearest_hint
+from fastroai.functions.declared import DeclaredType
+from fastroai.functions.eliding import Eliding
 from fastroai.functions.expression_types import ExpressionTypes
 from fastroai.functions.noting import NotingLambda
 from fastroai.functions.sources import source_of
-
-RESULT: Final = "result"
-"""The name of an output in violations, whatever the parameter of the condition is called."""
 
 Conditions = Condition[Any] | Callable[..., object] | Sequence[Condition[Any] | Callable[..., object]] | None
 """One condition, several of them, or none."""
@@ -28,7 +26,15 @@ Conditions = Condition[Any] | Callable[..., object] | Sequence[Condition[Any] | 
 class _OneCondition:
     """A condition that can say why it does not hold."""
 
-    def __init__(self, option: str, check: Check, *, described: bool, renamed: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        option: str,
+        check: Check,
+        *,
+        described: bool,
+        types: Mapping[str, DeclaredType],
+        renamed: Mapping[str, str],
+    ) -> None:
         function: Callable[..., object] = check.function
         self._function: Final = function
         self._is_lambda: Final = isinstance(function, FunctionType) and function.__name__ == "<lambda>"
@@ -40,13 +46,16 @@ class _OneCondition:
         )
         self._option = option
         self._description = one_line(check.description) if described else ""
+        self._types = types
         self._renamed = renamed
+        body = None if self._reading is None else self._reading.body
+        self._eliding = Eliding({name: of.opacity for name, of in types.items()}, body)
 
-    def problems(self, names: Mapping[str, Annotation]) -> list[str]:
+    def problems(self) -> list[str]:
         """Return the attributes that it reads although the types of its parameters lack them."""
         if self._reading is None:
             return []
-        types = ExpressionTypes(names)
+        types = ExpressionTypes({name: of.annotation for name, of in self._types.items()})
         types.of(self._reading.body)
         return [f"{self._option}: {self.name}: {problem}" for problem in types.problems]
 
@@ -73,8 +82,7 @@ class _OneCondition:
         except (AssertionError, ValueError) as error:
             if isinstance(error, FastroAIError):
                 self._raise_noted(error)
-            said = one_line(str(error))
-            return self._violated(self.name, f": {said}" if said else "")
+            return self._violated(self.name, self._said(error, arguments, named))
         except Exception as error:
             self._raise_noted(error)
         if self._holds(value):
@@ -125,24 +133,38 @@ class _OneCondition:
         shown: dict[str, str] = {}
         for node in telling:
             text = "" if node is failing else self._reading.text_of(node, self._renamed)
-            shown[text] = brief(values[node])
+            shown[text] = self._eliding.shown(node, values[node])
         if len(shown) == 1:
             return f" (actual: {next(iter(shown.values()))})"
         told = ", ".join(f"{text} = {value}" if text else value for text, value in shown.items())
         return f" (actual: {told})" if told else ""
 
+    def _said(self, error: Exception, arguments: Sequence[object], named: Mapping[str, object]) -> str:
+        said = one_line(str(error))
+        if said and self._eliding.quotes(said, self._values(arguments, named)):
+            return f": {type(error).__name__}, whose message quotes opaque data"
+        return f": {said}" if said else ""
+
     def _arguments(self, arguments: Sequence[object], named: Mapping[str, object]) -> str:
-        positional = dict(zip([RESULT], arguments, strict=False))
-        return ", ".join(f"{name} = {brief(value)}" for name, value in {**positional, **named}.items())
+        values = self._values(arguments, named)
+        return ", ".join(
+            f"{self._renamed.get(name, name)} = {self._eliding.variable(name, value)}"
+            for name, value in values.items()
+        )
+
+    def _values(self, arguments: Sequence[object], named: Mapping[str, object]) -> dict[str, object]:
+        return {**dict(zip(self._renamed, arguments, strict=False)), **named}
 
 
 class Postcondition:
     """Conditions on the output of a function: `ensure`."""
 
     option: ClassVar[str] = "ensure"
+    subject: ClassVar[str] = "result"
+    """The name of the value in violations, whatever the parameter of the condition is called."""
 
-    def __init__(self, given: Conditions, returns: Annotation) -> None:
-        """Take the conditions on an output of type `returns`."""
+    def __init__(self, given: Conditions, returns: DeclaredType | None) -> None:
+        """Take the conditions on an output of type `returns`; `None` if the type is not known."""
         self.problems: Final[list[str]] = []
         """Why a function with these conditions cannot be made, a sentence each."""
         self._conditions: Final[list[_OneCondition]] = []
@@ -153,8 +175,14 @@ class Postcondition:
                 self.problems.append(f"{self.option}: {name} must take one argument, the output")
                 continue
             parameter = next(iter(signature.parameters), "") if signature is not None else ""
-            condition = _OneCondition(self.option, check, described=described, renamed={parameter: RESULT})
-            self.problems.extend(condition.problems({parameter: returns}))
+            condition = _OneCondition(
+                self.option,
+                check,
+                described=described,
+                types={} if returns is None else {parameter: returns},
+                renamed={parameter: self.subject},
+            )
+            self.problems.extend(condition.problems())
             self._conditions.append(condition)
 
     def violations(self, output: object) -> list[str]:
@@ -178,16 +206,17 @@ class Precondition:
 
     option: ClassVar[str] = "given"
 
-    def __init__(self, given: Conditions, parameters: Mapping[str, Annotation]) -> None:
+    def __init__(self, given: Conditions, parameters: Mapping[str, DeclaredType]) -> None:
         """Take the conditions on the inputs of a function with these parameters."""
         self.problems: Final[list[str]] = []
         """Why a function with these conditions cannot be made, a sentence each."""
         self._conditions: Final[list[tuple[_OneCondition, tuple[str, ...]]]] = []
         for check, described in _checks(self.option, given, self.problems):
             taken, lacking = _taken(_signature(check.function), parameters)
-            condition = _OneCondition(self.option, check, described=described, renamed={})
+            types = {name: parameters[name] for name in taken}
+            condition = _OneCondition(self.option, check, described=described, types=types, renamed={})
             self.problems.extend(f"{self.option}: {condition.name}: {problem}" for problem in lacking)
-            self.problems.extend(condition.problems({name: parameters[name] for name in taken}))
+            self.problems.extend(condition.problems())
             self._conditions.append((condition, taken))
 
     def violations(self, inputs: Mapping[str, object]) -> list[str]:
@@ -258,7 +287,7 @@ def _takes_one(signature: inspect.Signature | None) -> bool:
 
 
 def _taken(
-    signature: inspect.Signature | None, parameters: Mapping[str, Annotation]
+    signature: inspect.Signature | None, parameters: Collection[str]
 ) -> tuple[tuple[str, ...], list[str]]:
     """The inputs that a condition takes, and what is wrong with those that it asks for."""
     if signature is None:

@@ -21,6 +21,7 @@ class At(Enum):
 Place: TypeAlias = At | str | int
 
 _FIELDS: Final = frozenset({"model-fields", "typed-dict"})
+_NO_PARTS: Final = frozenset({"serialization", "metadata", "config", "definitions", "default", "function"})
 _ITEMS: Final = frozenset({"list", "set", "frozenset", "generator"})
 
 
@@ -71,6 +72,16 @@ def computed_fields(schema: Schema) -> Mapping[str, Schema]:
     return {field["property_name"]: field["return_schema"] for field in schema.get("computed_fields", ())}
 
 
+def aliases_of(schema: Schema) -> Iterator[tuple[str, str]]:
+    """Yield the other names that fields are read by, each with the name of its field."""
+    fields = schema.get("fields", ()) if schema["type"] in (*_FIELDS, "dataclass-args") else ()
+    named = fields.items() if isinstance(fields, Mapping) else ((one["name"], one) for one in fields)
+    for name, field in named:
+        alias = field.get("validation_alias", ())
+        for choice in [alias] if isinstance(alias, str) else alias:
+            yield (choice if isinstance(choice, str) else str(choice[0])), name
+
+
 def unknown_fields_beside(schema: Schema) -> frozenset[str] | None:
     """The fields that a model or a TypedDict knows, if it takes others too, of any type; `None` if not."""
     if (schema.get("config") or {}).get("extra_fields_behavior") != "allow":
@@ -86,7 +97,7 @@ def unknown_fields_beside(schema: Schema) -> frozenset[str] | None:
 def _wrapped(schema: Schema) -> Iterator[Schema]:
     """The schemas in one that checks, converts or offers a choice: of the same value."""
     for key, inside in schema.items():
-        if key in ("serialization", "metadata", "config", "definitions", "default"):
+        if key in _NO_PARTS:
             continue
         for one in inside if isinstance(inside, list) else [inside]:
             part = one[0] if isinstance(one, tuple) and one else one  # a choice with a label

@@ -10,7 +10,7 @@ from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import CompileError, ViolationDetail
 from fastroai.functions.core_schemas import Schema, definitions_of, parts_of
-from fastroai.functions.opaque import ELIDED, Opacity, details_without_opaque, opacity_of, without_opaque
+from fastroai.functions.opacity import ELIDED, Opacity, details_without_opaque, opacity_of, without_opaque
 from fastroai.functions.schemas import adapter_for, canonical_text, problems_of, said_by
 
 _SETS: Final = frozenset({"set", "frozenset"})

@@ -114,6 +114,9 @@ class _Generator(GenerateJsonSchema):
     def is_instance_schema(self, schema: core_schema.IsInstanceSchema) -> JsonSchemaValue:
         raise PydanticInvalidForJsonSchema(f"{schema['cls'].__name__} has no JSON Schema in pydantic")
 
+    def generator_schema(self, schema: core_schema.GeneratorSchema) -> JsonSchemaValue:
+        raise PydanticInvalidForJsonSchema("it can be read only once; write list[...]")
+
     def json_or_python_schema(self, schema: core_schema.JsonOrPythonSchema) -> JsonSchemaValue:
         inner = schema["json_schema"]
         return {} if inner["type"] == "any" else self.generate_inner(inner)  # pydantic.JsonValue
@@ -126,10 +129,11 @@ def _unsupported(
     reason = _why_unsupported(schema, definitions)
     if reason is None:
         return
-    deeper: list[tuple[str, str]] = []
+    deeper: dict[str, str] = {}
     for place, part, inside in _parts(schema, definitions, around):
-        deeper += _unsupported(part, definitions, _joined(path, place), inside)
-    yield from dict.fromkeys(deeper) or [(path, reason)]
+        for where, why in _unsupported(part, definitions, _joined(path, place), inside):
+            deeper.setdefault(where, why)
+    yield from deeper.items() or [(path, reason)]
 
 
 def _why_unsupported(schema: Schema, definitions: Mapping[str, Schema]) -> str | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dis
 import inspect
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType, FunctionType
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, cast, get_type_hints
 
 from pydantic import JsonValue, ValidationError
 
@@ -15,7 +15,7 @@ from fastroai.callers import names_around
 from fastroai.contracts.annotations import Annotation
 from fastroai.contracts.violation import violation_of
 from fastroai.errors import CompileError, ContractViolation, ViolationDetail
-from fastroai.functions.contract import unregistered_in
+from fastroai.functions.contracts import unregistered_in
 from fastroai.functions.declared import DeclaredType
 from fastroai.functions.schemas import circles_of, digest
 
@@ -33,6 +33,8 @@ class Signature:
     """
 
     def __init__(self, function: FunctionType) -> None:
+        if not isinstance(function, FunctionType):
+            raise CompileError(repr(function), ("it is not a function that def or async def declares",))
         self.name: Final[str] = function.__name__
         self._signature = inspect.signature(function)
         problems: list[str] = []
@@ -44,6 +46,7 @@ class Signature:
             raise CompileError(f"function {self.name!r}", tuple(problems))
         self.returns: Final[DeclaredType] = returns
         """What a call gives back, awaited."""
+        self._bind = _binder(self.name, self._signature)
 
     def __str__(self) -> str:
         return f"{self.name}{self._signature}"
@@ -55,26 +58,20 @@ class Signature:
             TypeError: one is missing, unknown or given twice, as in any call of Python.
             ContractViolation: one is not of the type of its parameter.
         """
-        try:
-            bound = self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{self.name}() {error}") from None
-        bound.apply_defaults()
-        return self._checked(bound.arguments)
-
-    def _checked(self, arguments: Mapping[str, object]) -> dict[str, Any]:
+        arguments = self._bind(*args, **kwargs)
         checked: dict[str, Any] = {}
         wrong: list[ViolationDetail] = []
-        for name, value in arguments.items():
-            declared = self.parameters[name]
+        for name, declared in self.parameters.items():
             try:
-                checked[name] = declared.check(value)
+                checked[name] = declared.check(arguments[name])
             except ValidationError as error:
                 wrong += ({**detail, "loc": (name, *detail["loc"])} for detail in declared.details_of(error))
             except Exception as error:  # a validator of the user's can raise anything
-                raise violation_of(self.name, "input", error, arguments) from error
+                if declared.opacity is None:
+                    raise violation_of(self.name, "input", error, arguments) from error
+                wrong.append({"type": "validator_error", "loc": (name,), "msg": "it is not valid"})
         if wrong:
-            raise ContractViolation(self.name, "input", tuple(wrong), dict(arguments))
+            raise ContractViolation(self.name, "input", tuple(wrong), arguments)
         return checked
 
     def json_of(self, bound: Mapping[str, object]) -> dict[str, JsonValue]:
@@ -112,6 +109,23 @@ def body_problems(function: FunctionType) -> tuple[str, ...]:
     if _is_empty(function):
         return ()
     return ("its body has code, which would never run; write raise NotImplementedError, or use @compute",)
+
+
+def _binder(name: str, signature: inspect.Signature) -> Callable[..., dict[str, object]]:
+    """Make a function that takes arguments by a signature, as only Python itself does it in all cases."""
+    bare = [
+        one.replace(annotation=one.empty, default=one.empty if one.default is one.empty else None)
+        for one in signature.parameters.values()
+    ]
+    parameters = str(signature.replace(parameters=bare, return_annotation=signature.empty))
+    made: dict[str, Any] = {}
+    exec(f"def bind{parameters}: return locals()", made)
+    bind: Any = made["bind"]
+    given = {one.name: one.default for one in signature.parameters.values() if one.default is not one.empty}
+    bind.__kwdefaults__ = {key: given[key] for key in bind.__kwdefaults__ or ()}
+    bind.__defaults__ = tuple(given[key] for key in given if key not in bind.__kwdefaults__)
+    bind.__name__ = bind.__qualname__ = name
+    return cast("Callable[..., dict[str, object]]", bind)
 
 
 def _hints_of(function: FunctionType, problems: list[str]) -> dict[str, Annotation]:

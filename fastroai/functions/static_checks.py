@@ -9,11 +9,13 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
-from fastroai.contracts.annotations import Annotation
+from typing_extensions import is_typeddict
+
+from fastroai.contracts.annotations import Annotation, outer_class
 from fastroai.errors import nearest_hint
 from fastroai.functions.expression_types import alternatives, fields_of
 from fastroai.functions.sources import source_of
@@ -69,11 +71,21 @@ def agreement_problems(agree_on: str | None, returns: Annotation) -> list[str]:
     if agree_on is None:
         return []
     of = [*alternatives(returns)]
-    known = {name for one in of if isinstance(one, type) for name in fields_of(one)}
-    if agree_on in known:
-        return []
-    names = " | ".join(getattr(one, "__name__", None) or repr(one) for one in of)
-    return [f"agree_on={agree_on!r}: {names} has no field of this name.{nearest_hint(agree_on, known)}"]
+    for name in agree_on.split("."):
+        classes = [outer_class(one) for one in of]
+        if not all(isinstance(one, type) for one in classes) or any(map(_has_any_key, classes)):
+            return []
+        members = [fields_of(one)[name] for one in classes if name in fields_of(one)]
+        if not members:
+            known = {field for one in classes for field in fields_of(one)}
+            names = " | ".join(one.__name__ for one in classes)
+            return [f"agree_on={agree_on!r}: {names} has no field {name!r}.{nearest_hint(name, known)}"]
+        of = [one for member in members for one in alternatives(member)]
+    return []
+
+
+def _has_any_key(of: type) -> bool:
+    return issubclass(of, Mapping) and not is_typeddict(of)
 
 
 def flow_problems(function: Callable[..., object]) -> list[str]:

@@ -94,7 +94,7 @@ def test_a_variable_that_has_no_value_yet_is_no_problem() -> None:
         (True, "label", None, ["quorum=True: expected a whole number of at least 1"]),
         (3, None, 0, ["threshold=0: expected a whole number of at least 1"]),
         (3, None, 0.5, ["threshold=0.5: expected a whole number of at least 1"]),
-        (3, "lable", None, ["agree_on='lable': Reply has no field of this name. Did you mean 'label'?"]),
+        (3, "lable", None, ["agree_on='lable': Reply has no field 'lable'. Did you mean 'label'?"]),
     ],
 )  # fmt: skip
 def test_votes_that_cannot_work(
@@ -111,13 +111,31 @@ def test_every_problem_of_a_vote_is_told() -> None:
     ("returns", "problems"),
     [
         (Reply, []),
-        (str, ["agree_on='label': str has no field of this name."]),
+        (str, ["agree_on='label': str has no field 'label'."]),
         (Reply | None, []),
-        (list[Reply], ["agree_on='label': list has no field of this name."]),
+        (list[Reply], ["agree_on='label': list has no field 'label'."]),
     ],
 )
 def test_outputs_must_have_the_field_on_which_they_agree(returns: Any, problems: list[str]) -> None:
     assert agreement_problems("label", returns) == problems
+
+
+class Around(BaseModel):
+    reply: Reply | None
+
+
+@pytest.mark.parametrize(
+    ("agree_on", "problems"),
+    [
+        ("reply.label", []),
+        ("reply.lable", ["agree_on='reply.lable': Reply | NoneType has no field 'lable'. "
+                         "Did you mean 'label'?"]),
+        ("answer.label", ["agree_on='answer.label': Around has no field 'answer'."]),
+    ],
+)  # fmt: skip
+def test_a_dot_leads_into_a_field(agree_on: str, problems: list[str]) -> None:
+    assert agreement_problems(agree_on, Around) == problems
+    assert agreement_problems(agree_on, dict[str, Around]) == []
 
 
 def test_a_flow_is_async() -> None:

@@ -46,7 +46,9 @@ def contract(cls: type[ClassT]) -> type[ClassT]:
     except (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError) as error:
         problems = tuple(_broken_fields(cls, names)) or (said_by(error),)
         raise CompileError(f"contract {name!r}", problems) from error
-    problems = (*_without_fields(made), *problems_of(schema), *circles_of(schema))
+    problems = (*_without_fields(made), *circles_of(schema))
+    if not getattr(made, "__parameters__", ()):  # else each use of it says of what it is, and is checked
+        problems = (*problems, *problems_of(schema))
     if problems:
         raise CompileError(f"contract {name!r}", problems)
     setattr(made, _REGISTERED, True)

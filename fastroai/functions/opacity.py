@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypeAlias, TypeVar, get_args
 
 from pydantic import GetCoreSchemaHandler, JsonValue, ValidationError
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, to_json
 from pydantic_core.core_schema import ErrorType
 
 from fastroai.contracts.violation import details_of
@@ -16,6 +16,7 @@ from fastroai.errors import ViolationDetail
 from fastroai.functions.core_schemas import (
     At,
     Schema,
+    aliases_of,
     computed_fields,
     definitions_of,
     parts_of,
@@ -123,6 +124,8 @@ class _Reader:
                 others = _merged(others, found)
             elif isinstance(place, str | int):
                 parts[place] = found
+        for alias, name in aliases_of(schema):
+            parts[alias] = _merged(parts.get(alias), parts[name])
         is_derived = any(found is not None for found in parts.values())
         for name, returned in computed_fields(schema).items():
             parts[name] = WHOLE if is_derived else self.read(returned, around)
@@ -206,7 +209,10 @@ def one_line_json(value: JsonValue) -> str:
     So no value can begin a new line, whatever takes its characters for the end of one, and none can hide
     text from the people who read a prompt. Reading the JSON gives the value as it was.
     """
-    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        text = to_json(value, inf_nan_mode="strings").decode()  # JSON has no other way to write them
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
@@ -226,7 +232,7 @@ def _detail_without_opaque(
         if opacity is None or opacity.is_whole:
             break
         known.append(step)
-        opacity = opacity.at(step)
+        opacity = opacity.at(step) if step in opacity.parts or opacity.others else WHOLE  # as in a union
     if opacity is None:
         return detail
     # The place goes no further than where data begins, since keys of a dict are data as well.
