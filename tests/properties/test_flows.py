@@ -22,6 +22,7 @@ from support.virtual_time import VirtualTimeLoop
 
 from fastroai import StepContext, flow
 from fastroai.errors import FlowDiverged, RunNotFound, RunStoreUnavailable
+from fastroai.functions import parallel, race
 from fastroai.runtime.facts import AnyFact, CallEnded, RequestEnded, RequestSent, StepFinished
 from fastroai.store import MemoryRunStore, RunHistory
 
@@ -184,5 +185,63 @@ def test_a_flow_with_changed_inputs_diverges_before_anything_is_sent(body: Body,
         with pytest.raises(FlowDiverged):
             await outer.resume(RUN, inputs={"body": json.dumps(body)}, store=store)
         assert world.asked.total() == 0
+
+    run(check())
+
+
+CALLS_OF_BRANCH = st.lists(st.sampled_from(["ask", "compute"]), min_size=1, max_size=3)
+BRANCHES = st.lists(CALLS_OF_BRANCH, min_size=2, max_size=3)
+RACES = st.lists(st.tuples(st.sampled_from(["race", "two", "together"]), BRANCHES), min_size=1, max_size=3)
+
+
+@flow
+async def racing(body: str) -> str:
+    text = ""
+
+    async def branch(name: str, functions: list[str]) -> str:
+        for number, function in enumerate(functions):
+            await world.functions[function](f"{name}.{number}")
+        return name
+
+    for number, (operation, branches) in enumerate(json.loads(body)):
+        members = [branch(f"{number}.{index}", one) for index, one in enumerate(branches)]
+        if operation == "race":
+            come = [await race(*members)]
+        else:
+            come = await parallel(*members, require="all" if operation == "together" else 2)
+        text += await world.functions["ask"](f"{number} {'+'.join(come)}")
+    return text
+
+
+def answered(entries: list[AnyFact]) -> set[str]:
+    """What models were asked whose answers are on record."""
+    responses = [one.response for one in entries if isinstance(one, RequestEnded)]
+    parts = [part for one in responses if one is not None for part in one["parts"]]
+    return {part["content"].removeprefix("answer to ") for part in parts}
+
+
+@given(RACES, st.lists(st.tuples(st.integers(1, 25), st.booleans()), max_size=4))
+def test_what_came_first_comes_first_again_and_no_answer_is_paid_twice(
+    body: list[tuple[str, list[list[str]]]], kills: list[tuple[int, bool]]
+) -> None:
+    async def check() -> None:
+        global world
+        world, store = World(), MemoryRunStore()
+        for number, (write, written) in enumerate([*kills, (10_000, False)]):
+            world.delays, is_over = random.Random(number), False
+            known = answered(await entries_of(store, RUN))
+            world.asked.clear()
+            dying = DyingStore(store, at_write(write), written=written)
+            with suppress(RunStoreUnavailable, OSError):
+                try:
+                    await racing.resume(RUN, store=dying)
+                except RunNotFound:
+                    await racing.run(json.dumps(body), run_id=RUN, store=dying)
+                is_over = True
+            assert not known & world.asked.keys(), "an answer on record was asked for again"
+            if is_over:
+                break
+        state = await RunHistory(store).state(RUN)
+        assert state.status == "finished"
 
     run(check())
