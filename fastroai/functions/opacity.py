@@ -124,8 +124,9 @@ class _Reader:
                 others = _merged(others, found)
             elif isinstance(place, str | int):
                 parts[place] = found
-        for alias, name in aliases_of(schema):
-            parts[alias] = _merged(parts.get(alias), parts[name])
+        for alias, name, is_deeper in aliases_of(schema):
+            read = WHOLE if is_deeper and parts[name] else parts[name]
+            parts[alias] = _merged(parts.get(alias), read)
         is_derived = any(found is not None for found in parts.values())
         for name, returned in computed_fields(schema).items():
             parts[name] = WHOLE if is_derived else self.read(returned, around)
