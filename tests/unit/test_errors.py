@@ -299,7 +299,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
         "the judge of step 's' did not accept any of 3 outputs; of the last it said: too long. Allow more",
     ),
     (JudgeNotSatisfied("s", "too long", 1, "draft"), "did not accept the output; of the last it said"),
-    (LangGraphStopped("s", "nested too deeply", "25"), "its recursion limit (25); see that it ends"),
+    (LangGraphStopped("s", "recursion limit", "25"), "its recursion limit (25); see that it ends"),
     (ScopeClosedError(("p", "s")), "a request was made under p / s after that run had ended"),
     (ScopeClosedError(("p", "s"), in_flight=True), "a request under p / s was ended, as its run ended"),
     (ForkedScopeError("budget", ("p",), 7, 8), "opened in process 7, and this is process 8, forked from it"),

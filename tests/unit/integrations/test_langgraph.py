@@ -587,7 +587,7 @@ async def test_a_graph_that_does_not_end_says_how_to_raise_the_limit() -> None:
         await run_alone(one)
     stop = caught.value.original_error
     assert isinstance(stop, LangGraphStopped)
-    assert stop.reason == "nested too deeply"
+    assert stop.reason == "recursion limit"
     assert "recursion limit (3)" in str(stop)
 
 
