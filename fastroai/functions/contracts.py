@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 import pydantic.dataclasses
-from pydantic import BaseModel, ConfigDict, Field, PydanticUndefinedAnnotation, PydanticUserError
+from pydantic import BaseModel, Field, PydanticUndefinedAnnotation, PydanticUserError
 from typing_extensions import TypeAliasType, dataclass_transform, is_typeddict
 
 from fastroai.callers import names_around
@@ -41,7 +41,7 @@ def contract(cls: type[ClassT]) -> type[ClassT]:
         raise CompileError(f"contract {name!r}", ("it is not a class",))
     names = {**names_around(), name: cls}
     try:
-        made = _completed(cls, names)
+        made: type[ClassT] = _completed(cls, names)
         schema = adapter_for(made).core_schema
     except (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError) as error:
         problems = tuple(_broken_fields(cls, names)) or (said_by(error),)
@@ -83,18 +83,17 @@ def _has_fields(cls: type) -> bool:
     )
 
 
-def _completed(cls: type[ClassT], names: dict[str, object]) -> type[ClassT]:
+def _completed(cls: Any, names: dict[str, object]) -> Any:
     """The class with all its names looked up, and bytes as base64."""
     if issubclass(cls, BaseModel):
-        cls.model_config = {**BYTES_AS_BASE64, **cls.model_config}
+        cls.model_config = BYTES_AS_BASE64 | cls.model_config
         cls.model_rebuild(force=True, _types_namespace=names)
         return cls
-    config: ConfigDict = {**BYTES_AS_BASE64, **getattr(cls, "__pydantic_config__", {})}
+    config: Any = BYTES_AS_BASE64 | getattr(cls, "__pydantic_config__", {})
     _look_up(cls, names)
-    if not dataclasses.is_dataclass(cls):
-        made: Any = pydantic.dataclasses.dataclass(cls, config=config)
-        return cast("type[ClassT]", made)
-    cls.__pydantic_config__ = config  # type: ignore[attr-defined]
+    if "__dataclass_fields__" not in vars(cls):  # nor is a subclass of a dataclass one by itself
+        return pydantic.dataclasses.dataclass(cls, config=config)
+    cls.__pydantic_config__ = config
     if pydantic.dataclasses.is_pydantic_dataclass(cls):
         pydantic.dataclasses.rebuild_dataclass(cls, force=True, _types_namespace=names)
     return cls
@@ -105,8 +104,9 @@ def _look_up(cls: type, names: Mapping[str, object]) -> None:
     own = inspect.get_annotations(cls)
     hints = get_type_hints(cls, localns=dict(names), include_extras=True)
     cls.__annotations__ = {name: hints[name] for name in own}
-    for field in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
-        field.type = hints.get(field.name, field.type)
+    for name, field in vars(cls).get("__dataclass_fields__", {}).items():
+        if name in own:
+            field.type = hints[name]
 
 
 def _without_fields(cls: type) -> Iterator[str]:

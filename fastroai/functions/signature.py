@@ -65,7 +65,9 @@ class Signature:
             try:
                 checked[name] = declared.check(arguments[name])
             except ValidationError as error:
-                wrong += ({**detail, "loc": (name, *detail["loc"])} for detail in declared.details_of(error))
+                for detail in declared.details_of(error):
+                    detail["loc"] = (name, *detail["loc"])
+                    wrong.append(detail)
             except Exception as error:  # a validator of the user's can raise anything
                 if declared.opacity is None:
                     raise violation_of(self.name, "input", error, arguments) from error

@@ -100,6 +100,20 @@ def test_a_plain_class_becomes_a_dataclass_that_checks_its_fields() -> None:
         Score(1.5)
 
 
+def test_a_plain_subclass_of_a_contract_adds_its_fields() -> None:
+    @contract
+    class Longer(AsPlain):
+        more: int = 0
+
+    @contract
+    class Wider(AsDataclass):
+        more: int = 0
+
+    for cls in (Longer, Wider):
+        assert set(schema_of(cls)["properties"]) == {"raw", "day", "parts", "more"}  # type: ignore[arg-type]
+        assert cls(RAW, more=2).more == 2
+
+
 def test_a_contract_can_use_other_contracts_of_the_same_function() -> None:
     @contract
     class Inner(BaseModel):
@@ -167,7 +181,6 @@ Alias = TypeAliasType("Alias", list[Loose])
         (Alias, [Loose]),
         (Literal["a"], []),
     ],
-    ids=str,
 )
 def test_classes_with_fields_that_are_no_contracts_are_found(annotation: Any, found: list[type]) -> None:
     assert list(unregistered_in(annotation)) == found

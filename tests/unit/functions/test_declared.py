@@ -33,7 +33,6 @@ class Pair:
         (list[str], ["b", "a"], ["b", "a"]),
         (bytes, b"\xff\xfe", "__4="),
     ],
-    ids=str,
 )
 def test_json_has_sets_in_order_fields_by_name_and_bytes_as_base64(
     annotation: Any, value: Any, expected: JsonValue

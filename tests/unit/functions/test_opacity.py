@@ -168,7 +168,7 @@ VISIBLE_AND_HIDDEN: list[tuple[Any, Any, JsonValue]] = [
 ]
 
 
-@pytest.mark.parametrize(("annotation", "value", "shown"), VISIBLE_AND_HIDDEN, ids=str)
+@pytest.mark.parametrize(("annotation", "value", "shown"), VISIBLE_AND_HIDDEN)
 def test_opaque_values_are_left_out_at_any_depth(annotation: Any, value: Any, shown: JsonValue) -> None:
     declared = DeclaredType(annotation, "value")
     checked = declared.check(value)
@@ -176,7 +176,7 @@ def test_opaque_values_are_left_out_at_any_depth(annotation: Any, value: Any, sh
     assert SECRET not in json.dumps(declared.elided(checked))
 
 
-@pytest.mark.parametrize(("annotation", "value", "shown"), VISIBLE_AND_HIDDEN, ids=str)
+@pytest.mark.parametrize(("annotation", "value", "shown"), VISIBLE_AND_HIDDEN)
 def test_pydantic_and_json_schema_see_the_type_itself(annotation: Any, value: Any, shown: JsonValue) -> None:
     adapter: TypeAdapter[Any] = TypeAdapter(annotation)
     checked = adapter.validate_python(value)
@@ -286,7 +286,6 @@ class Replaced(BaseModel):
         (Inner, Sub(note=SECRET), {"note": ELIDED, "size": 1}),
         (Replaced, {"hidden": SECRET}, {"hidden": ELIDED}),
     ],
-    ids=str,
 )
 def test_what_a_type_does_not_say_is_data(annotation: Any, value: Any, shown: JsonValue) -> None:
     declared = DeclaredType(annotation, "value")
@@ -374,7 +373,6 @@ class ManyAliases(BaseModel):
         (ManyAliases, {"texts": [SECRET]}, (("int_parsing", ("texts",)),)),
         (Keyed, {"shown": "x", "hidden": [SECRET]}, (("string_type", ("hidden",)),)),
     ],
-    ids=str,
 )
 def test_errors_about_opaque_values_do_not_quote_them(
     annotation: Any, value: Any, expected: tuple[tuple[str, tuple[str | int, ...]], ...] | None

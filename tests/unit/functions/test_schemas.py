@@ -129,7 +129,6 @@ def test_the_hash_has_12_digits_and_does_not_change_with_the_order_of_fields() -
         {"a": int, "b": Annotated[str, Field(default="x")]},
         {"a": int, "b": list[str]},
     ],
-    ids=str,
 )
 def test_the_hash_changes_with_every_field_type_and_limit(fields: dict[str, Any]) -> None:
     assert hash_of(made(fields)) != hash_of(made({"a": int, "b": str}))
