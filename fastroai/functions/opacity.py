@@ -124,8 +124,9 @@ class _Reader:
                 others = _merged(others, found)
             elif isinstance(place, str | int):
                 parts[place] = found
-        for alias, name in aliases_of(schema):
-            parts[alias] = _merged(parts.get(alias), parts[name])
+        for alias, name, is_deeper in aliases_of(schema):
+            read = WHOLE if is_deeper and parts[name] else parts[name]
+            parts[alias] = _merged(parts.get(alias), read)
         is_derived = any(found is not None for found in parts.values())
         for name, returned in computed_fields(schema).items():
             parts[name] = WHOLE if is_derived else self.read(returned, around)
@@ -210,9 +211,9 @@ def one_line_json(value: JsonValue) -> str:
     text from the people who read a prompt. Reading the JSON gives the value as it was.
     """
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except ValueError:
-        text = to_json(value, inf_nan_mode="strings").decode()  # JSON has no other way to write them
+        text = to_json(value, inf_nan_mode="strings").decode()
+    except ValueError:  # half of a surrogate pair, which is no UTF-8
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)

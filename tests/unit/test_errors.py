@@ -27,6 +27,7 @@ from fastroai.errors import (
     FailedAttempt,
     FastroAIError,
     FlowDiverged,
+    FlowStopped,
     ForkedScopeError,
     GraphProblem,
     GraphStopped,
@@ -202,6 +203,10 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (
         FlowDiverged("triage", "classify(text='a')", "classify(text='b')"),
         "flow 'triage' has classify(text='a') on record, and now calls classify(text='b') instead. A resumed",
+    ),
+    (
+        FlowStopped("triage", "r", "paused", "waits for an answer", ("r:1",)),
+        "flow 'triage' is paused: waits for an answer. It asks: r:1. await triage.resume('r') goes on with",
     ),
     (
         HumanTimeoutError("r:1", datetime(2026, 3, 1, tzinfo=UTC)),

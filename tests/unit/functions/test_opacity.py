@@ -351,6 +351,10 @@ class Swapped(BaseModel):
     other: str = Field(default="", alias="one")
 
 
+class DeepAlias(BaseModel):
+    inner: Inner = Field(validation_alias=AliasPath("texts", 0))
+
+
 class ManyAliases(BaseModel):
     hidden: opaque[int] = Field(validation_alias=AliasChoices("text", AliasPath("texts", 0)))
 
@@ -371,6 +375,7 @@ class ManyAliases(BaseModel):
         (Swapped, {"other": SECRET}, (("int_parsing", ("other",)),)),
         (ManyAliases, {"text": SECRET}, (("int_parsing", ("text",)),)),
         (ManyAliases, {"texts": [SECRET]}, (("int_parsing", ("texts",)),)),
+        (DeepAlias, {"texts": [{"note": [SECRET]}]}, (("string_type", ("texts",)),)),
         (Keyed, {"shown": "x", "hidden": [SECRET]}, (("string_type", ("hidden",)),)),
     ],
 )
