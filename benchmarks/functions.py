@@ -25,6 +25,8 @@ PROMPT = 'Classify\n\nInputs:\n- text: "It is fine"'
 
 @contract
 class Sentiment(BaseModel):
+    """An output."""
+
     label: Literal["positive", "negative", "neutral"]
     confidence: float
 

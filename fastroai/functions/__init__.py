@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from fastroai.errors import StabilityAssertionError as StabilityAssertionError
     from fastroai.functions.computing import ComputeFunction as ComputeFunction
     from fastroai.functions.computing import compute as compute
-    from fastroai.functions.configuration import Configuration as Configuration
-    from fastroai.functions.configuration import configuration as configuration
-    from fastroai.functions.configuration import configure as configure
-    from fastroai.functions.configuration import configured as configured
-    from fastroai.functions.configuration import reset as reset
+    from fastroai.functions.configuring import Configuration as Configuration
+    from fastroai.functions.configuring import configuration as configuration
+    from fastroai.functions.configuring import configure as configure
+    from fastroai.functions.configuring import configured as configured
+    from fastroai.functions.configuring import reset as reset
     from fastroai.functions.contracts import contract as contract
     from fastroai.functions.debating import debate as debate
     from fastroai.functions.flows import Flow as Flow
@@ -53,7 +53,7 @@ __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
         ".computing": ("ComputeFunction", "compute"),
-        ".configuration": ("Configuration", "configuration", "configure", "configured", "reset"),
+        ".configuring": ("Configuration", "configuration", "configure", "configured", "reset"),
         ".contracts": ("contract",),
         ".debating": ("debate",),
         ".flows": ("Flow", "flow"),

@@ -26,7 +26,7 @@ from fastroai.errors import (
     TimeLimitExceeded,
     ValueNotStorable,
 )
-from fastroai.functions.configuration import configuration
+from fastroai.functions.configuring import configuration
 from fastroai.functions.flow_run import CallsOfBody, FlowRun, flow_run_of, shown_call
 from fastroai.human.asking import Halted, is_halt
 from fastroai.records import CallOutcome, CallRecord

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
@@ -72,14 +72,20 @@ def computed_fields(schema: Schema) -> Mapping[str, Schema]:
     return {field["property_name"]: field["return_schema"] for field in schema.get("computed_fields", ())}
 
 
-def aliases_of(schema: Schema) -> Iterator[tuple[str, str]]:
-    """Yield the other names that fields are read by, each with the name of its field."""
+def aliases_of(schema: Schema) -> Iterator[tuple[str, str, bool]]:
+    """Yield the other names that fields are read by, the name of each field, and if it is deeper in there."""
     fields = schema.get("fields", ()) if schema["type"] in (*_FIELDS, "dataclass-args") else ()
     named = fields.items() if isinstance(fields, Mapping) else ((one["name"], one) for one in fields)
     for name, field in named:
-        alias = field.get("validation_alias", ())
-        for choice in [alias] if isinstance(alias, str) else alias:
-            yield (choice if isinstance(choice, str) else str(choice[0])), name
+        for path in _paths_of(field.get("validation_alias", [])):
+            yield str(path[0]), name, len(path) > 1
+
+
+def _paths_of(alias: str | list[Any]) -> Sequence[Sequence[str | int]]:
+    """The ways to a field: an alias is a name, one way, or a list of ways."""
+    if isinstance(alias, str):
+        return [[alias]]
+    return alias if alias and isinstance(alias[0], list) else [alias] if alias else []
 
 
 def unknown_fields_beside(schema: Schema) -> frozenset[str] | None:

@@ -15,7 +15,7 @@ from typing_extensions import TypeVar
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import CompileError, ConfigurationError, FlowStopped, StepExecutionError
 from fastroai.functions.calling import kept_records
-from fastroai.functions.configuration import configuration, tell_reviewers
+from fastroai.functions.configuring import configuration, tell_reviewers
 from fastroai.functions.flow_run import FlowRun, flow_run_of, shown_call
 from fastroai.functions.signature import Signature
 from fastroai.functions.static_checks import flow_problems

@@ -18,7 +18,7 @@ from fastroai.functions.attempts import Asker
 from fastroai.functions.cache import AnswerCache, CacheKind, global_cache, process_cache, session_cache
 from fastroai.functions.calling import CallDraft
 from fastroai.functions.conditions import Conditions, OutputConditions, Postcondition, Precondition
-from fastroai.functions.configuration import configuration
+from fastroai.functions.configuring import configuration
 from fastroai.functions.declaration import DEFAULT_RETRIES, AnyAgent, AnyTool, Declaration, InferOptions
 from fastroai.functions.function import Function, plain_function
 from fastroai.functions.inference import Inference

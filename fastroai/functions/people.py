@@ -22,7 +22,7 @@ from fastroai.errors import (
     StepExecutionError,
 )
 from fastroai.functions.calling import note_review
-from fastroai.functions.configuration import configuration, tell_reviewers
+from fastroai.functions.configuring import configuration, tell_reviewers
 from fastroai.functions.schemas import digest
 from fastroai.human.answers import question_ref
 from fastroai.human.asking import Ask, json_schema_of, kept_log

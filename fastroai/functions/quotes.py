@@ -43,6 +43,8 @@ def _texts_in(value: JsonValue) -> Iterator[str]:
     elif isinstance(value, list):
         for part in value:
             yield from _texts_in(part)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield str(value)
 
 
 def _without(text: str, values: Iterable[str]) -> str:
@@ -66,9 +68,11 @@ def _without(text: str, values: Iterable[str]) -> str:
 
 
 def _letters_of(text: str) -> tuple[str, list[int]]:
-    """Return the letters and digits of a text, and where they are."""
+    """Return the letters and digits of a text, in lower case, and where they are."""
+    folded = text.lower()
+    read = folded if len(folded) == len(text) else text
     places = [index for index, char in enumerate(text) if char.isalnum()]
-    return "".join(text[index] for index in places), places
+    return "".join(read[index] for index in places), places
 
 
 def _forms_of(value: str) -> set[str]:

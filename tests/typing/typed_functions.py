@@ -92,7 +92,7 @@ async def calls() -> None:
     classify.compile(3)  # type: ignore[arg-type]
 
     # A call that is not awaited is not the result.
-    classify("a").label  # type: ignore[attr-defined]
+    print(classify("a").label)  # type: ignore[attr-defined]
     wrong: Sentiment = classify("a")  # type: ignore[assignment]
     later: Awaitable[Sentiment] = classify("a")
     assert_type(await later, Sentiment)

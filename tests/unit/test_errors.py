@@ -27,6 +27,7 @@ from fastroai.errors import (
     FailedAttempt,
     FastroAIError,
     FlowDiverged,
+    FlowStopped,
     ForkedScopeError,
     GraphProblem,
     GraphStopped,
@@ -42,6 +43,7 @@ from fastroai.errors import (
     MissingDependencyError,
     MissingExtraError,
     MissingInputError,
+    NoRunningLoopError,
     OnceInterrupted,
     ParallelFailed,
     ParallelValidationFailed,
@@ -202,6 +204,10 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (
         FlowDiverged("triage", "classify(text='a')", "classify(text='b')"),
         "flow 'triage' has classify(text='a') on record, and now calls classify(text='b') instead. A resumed",
+    ),
+    (
+        FlowStopped("triage", "r", "paused", "waits for an answer", ("r:1",)),
+        "flow 'triage' is paused: waits for an answer. It asks: r:1. await triage.resume('r') goes on with",
     ),
     (
         HumanTimeoutError("r:1", datetime(2026, 3, 1, tzinfo=UTC)),
@@ -365,6 +371,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (ForkedScopeError("budget", ("p",), 7, 8), "opened in process 7, and this is process 8, forked from it"),
     (ForkedScopeError("run", ("p", "s"), 7, 8), "the run of p / s is on record by process 7, and this is"),
     (RunningLoopError("run_sync", "agent.run"), "use: await agent.run(...)"),
+    (NoRunningLoopError("trio"), "on the event loop of trio"),
 ]
 
 
@@ -431,6 +438,7 @@ def test_a_partial_result_survives_pickling() -> None:
         (DependencyTypeError, TypeError),
         (TimeLimitExceeded, TimeoutError),
         (RunningLoopError, RuntimeError),
+        (NoRunningLoopError, RuntimeError),
     ],
 )
 def test_errors_are_the_builtin_ones_that_callers_expect(

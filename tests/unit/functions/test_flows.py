@@ -12,7 +12,7 @@ from support.interruptions import RUN, DyingStore, nth
 from fastroai import Pipeline, StepContext, step
 from fastroai.errors import CompileError, FlowDiverged, RunStoreUnavailable
 from fastroai.functions.calling import CallDraft, FunctionCall, perform
-from fastroai.functions.configuration import configured
+from fastroai.functions.configuring import configured
 from fastroai.functions.flows import flow
 from fastroai.functions.signature import Signature
 from fastroai.runtime.facts import CallEnded

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fastroai.errors import ConfigurationError
-from fastroai.functions.configuration import Configuration, configuration, configure, configured, reset
+from fastroai.functions.configuring import Configuration, configuration, configure, configured, reset
 from fastroai.store import MemoryRunStore
 
 
