@@ -20,15 +20,15 @@ async def triage(text: opaque[str]) -> list[str]:
     return [text]
 
 
-assert_type(double, Flow[[int], int])  # type: ignore[assert-type]  # pyright: ignore[reportAssertTypeFailure]
-assert_type(double(1, times=3), Coroutine[Any, Any, int])
+called: Coroutine[Any, Any, int] = double(1, times=3)
+other: Flow[[str], int] = double  # type: ignore[assignment]
 assert_type(run(double(1)), int)
 
-double("1")  # type: ignore[arg-type, unused-coroutine]  # pyright: ignore[reportArgumentType, reportUnusedCoroutine]
-double(1, tiems=3)  # type: ignore[call-arg, unused-coroutine]  # pyright: ignore[reportCallIssue, reportUnusedCoroutine]
+double("1")  # type: ignore[arg-type, unused-coroutine]
+double(1, tiems=3)  # type: ignore[call-arg, unused-coroutine]
 
 
-@flow  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType, reportUntypedFunctionDecorator]
+@flow  # type: ignore[arg-type]
 def not_async(number: int) -> int:
     return number
 
@@ -41,7 +41,7 @@ async def awaited() -> None:
     assert_type(await triage.execute({"text": "text"}), list[str])
     assert_type(triage.records, tuple[CallRecord, ...])
     async with triage.stream({"text": "text"}) as stream:
-        assert_type(stream.result, list[str])
+        assert_type(stream.result, list[str] | None)
     Pipeline("p", {"triage": triage.as_step()})
     assert_type(await await_human(HumanReviewContext("Send it?"), bool), HumanDecision[bool])
     assert_type(await await_human(HumanReviewContext("Send it?")), HumanDecision[str])
