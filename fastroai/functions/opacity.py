@@ -211,9 +211,9 @@ def one_line_json(value: JsonValue) -> str:
     text from the people who read a prompt. Reading the JSON gives the value as it was.
     """
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except ValueError:
-        text = to_json(value, inf_nan_mode="strings").decode()  # JSON has no other way to write them
+        text = to_json(value, inf_nan_mode="strings").decode()
+    except ValueError:  # half of a surrogate pair, which is no UTF-8
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)

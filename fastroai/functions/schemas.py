@@ -72,9 +72,21 @@ def digest(value: JsonValue) -> str:
     return hashlib.sha256(canonical_text(value)).hexdigest()[:_HASH_DIGITS]
 
 
+def digest_of_text(*texts: str) -> str:
+    """Return 12 hex digits of texts, in their order."""
+    whole = hashlib.sha256()
+    for text in texts:
+        encoded = text.encode(errors="surrogatepass")
+        whole.update(b"%d:%b" % (len(encoded), encoded))
+    return whole.hexdigest()[:_HASH_DIGITS]
+
+
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
 def canonical_text(value: JsonValue) -> bytes:
     """Return JSON in which the order of keys does not matter."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    return _CANONICAL.encode(value).encode()
 
 
 def problems_of(schema: Schema, name: str = "") -> Iterator[str]:
