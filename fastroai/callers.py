@@ -1,5 +1,7 @@
 """Find the line of the user's code that a warning is about, across the tasks and threads of libraries.
 
+Find the names, too, that annotations can use there.
+
 Nothing is recorded for this while a run goes on; the line is searched only when there is a warning.
 """
 

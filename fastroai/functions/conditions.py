@@ -140,9 +140,7 @@ class _OneCondition:
         return f" (actual: {told})" if told else ""
 
     def _said(self, error: Exception, arguments: Sequence[object], named: Mapping[str, object]) -> str:
-        said = one_line(str(error))
-        if said and self._eliding.quotes(said, self._values(arguments, named)):
-            return f": {type(error).__name__}, whose message quotes opaque data"
+        said = self._eliding.message(one_line(str(error)), self._values(arguments, named))
         return f": {said}" if said else ""
 
     def _arguments(self, arguments: Sequence[object], named: Mapping[str, object]) -> str:

@@ -37,8 +37,9 @@ def contract(cls: type[ClassT]) -> type[ClassT]:
             function; or a field refers back to the class. Every field with a problem is named.
     """
     name = getattr(cls, "__name__", repr(cls))
-    if not isinstance(cls, type):
-        raise CompileError(f"contract {name!r}", ("it is not a class",))
+    if not isinstance(cls, type) or _is_of_another_kind(cls):
+        expected = "it is neither a pydantic model, nor a dataclass, nor a plain class with annotations"
+        raise CompileError(f"contract {name!r}", (expected,))
     names = {**names_around(), name: cls}
     try:
         made: type[ClassT] = _completed(cls, names)
@@ -72,6 +73,11 @@ def is_contract(cls: type) -> bool:
     """Return whether a class was decorated with `@contract`: itself, or the generic model that it is of."""
     generic = getattr(cls, "__pydantic_generic_metadata__", {}).get("origin")
     return _REGISTERED in vars(cls) or (generic is not None and _REGISTERED in vars(generic))
+
+
+def _is_of_another_kind(cls: type) -> bool:
+    """Whether it is an enum, a TypedDict or another class of values that Python itself has."""
+    return any(base.__module__ in ("builtins", "enum") for base in cls.__mro__[:-1])
 
 
 def _has_fields(cls: type) -> bool:

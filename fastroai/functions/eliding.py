@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Mapping
 
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from fastroai.contracts.brief import brief
 from fastroai.functions.opacity import ELIDED, WHOLE, Opacity, without_opaque
-
-_LONGEST_QUOTE: Final = 12
-"""Characters in a row that a message may share with opaque text by chance."""
+from fastroai.functions.quotes import Quotes
 
 
 class Eliding:
@@ -41,10 +37,10 @@ class Eliding:
         """Return the value of a variable as it may be shown."""
         return _shown(value, self._opacities.get(name))
 
-    def quotes(self, text: str, values: Mapping[str, object]) -> bool:
-        """Return whether a text has a part of something opaque in the values of variables."""
+    def message(self, text: str, values: Mapping[str, object]) -> str:
+        """Return a text of the user's code without what it quotes of opaque parts of variables."""
         if not self._is_needed:
-            return False
+            return text
         hidden: list[JsonValue] = []
 
         def collect(path: str, part: JsonValue) -> JsonValue:
@@ -55,9 +51,9 @@ class Eliding:
             try:
                 without_opaque(_json_of(value), self._opacities.get(name), "", collect)
             except (PydanticSerializationError, ValueError, RecursionError):
-                return True
-        text = _plain(text)
-        return any(_shares(text, _plain(leaf)) for one in hidden for leaf in _leaves(one))
+                return ELIDED
+        [text] = Quotes(hidden).left_out([text])
+        return text
 
     def _at(self, node: ast.expr) -> tuple[bool, Opacity | None]:
         """Whether an expression is a path from a variable, and what is opaque there."""
@@ -106,27 +102,3 @@ def _json_of(value: object) -> JsonValue:
 
 def _is_length(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len"
-
-
-def _leaves(value: JsonValue) -> Iterator[str]:
-    if isinstance(value, dict):
-        for key, part in value.items():
-            yield key
-            yield from _leaves(part)
-    elif isinstance(value, list):
-        for part in value:
-            yield from _leaves(part)
-    elif value is not None and not isinstance(value, bool):
-        yield str(value)
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split())
-
-
-def _shares(text: str, hidden: str) -> bool:
-    """Whether a text has a value inside of it, or many characters in a row of a long one."""
-    if len(hidden) <= _LONGEST_QUOTE:
-        return bool(hidden) and re.search(rf"(?<!\w){re.escape(hidden)}(?!\w)", text) is not None
-    windows = range(len(text) - _LONGEST_QUOTE + 1)
-    return any(text[start : start + _LONGEST_QUOTE] in hidden for start in windows)

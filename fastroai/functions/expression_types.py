@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import inspect
 import types
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -108,6 +109,8 @@ class ExpressionTypes:
                         f"{_name(one)} has no key {key!r}; it has {known}.{nearest_hint(key, fields)}"
                     )
                 found.append(fields.get(key, UNKNOWN))
+            elif isinstance(index, ast.Slice):
+                found.append(one if outer_class(one) in (list, str) else UNKNOWN)
             else:
                 found.append(_element(one, key))
         return _joined(found)
@@ -130,7 +133,7 @@ def alternatives(annotation: Annotation) -> Iterator[Annotation]:
     elif _origin(annotation) is Literal:
         yield from dict.fromkeys(type(value) for value in get_args(annotation))
     else:
-        yield annotation
+        yield type(None) if annotation is None else annotation
 
 
 def _origin(annotation: Annotation) -> Any:
@@ -140,14 +143,13 @@ def _origin(annotation: Annotation) -> Any:
 @lru_cache(maxsize=256)
 def fields_of(of: type) -> Mapping[str, Annotation]:
     """Return the annotated attributes of a class, or the keys of a TypedDict, by name; empty if unknown."""
+    if issubclass(of, BaseModel):
+        return {name: field.annotation for name, field in of.model_fields.items()}
     try:
-        hints = get_type_hints(of, include_extras=True)
+        hints = get_type_hints(of)
     except Exception:  # evaluating an annotation can raise anything
         written = [vars(one).get("__annotations__", {}) for one in of.__mro__]
         hints = {name: UNKNOWN for names in written for name in names}
-    if issubclass(of, BaseModel):
-        named = {name: field.annotation for name, field in of.model_fields.items()}
-        return named | {name: hints[name] for name in named if name in hints}
     if dataclasses.is_dataclass(of):
         return {one.name: hints.get(one.name, UNKNOWN) for one in dataclasses.fields(of)}
     return hints
@@ -170,11 +172,15 @@ def _has(kind: type, name: str) -> bool:
         kind.model_config.get("extra") == "allow" or name in kind.__private_attributes__
     ):
         return True
+    if inspect.isabstract(kind):
+        return True  # the class of the value is another one
     for parent in kind.__mro__:
         if name in vars(parent):
             return True
         if parent is BaseModel:
             continue
+        if "__get_pydantic_core_schema__" in vars(parent):
+            return True  # the value can be of any type: that of EmailStr is a str
         for method, value in vars(parent).items():
             if isinstance(value, types.FunctionType) and (
                 method in ("__getattr__", "__getattribute__") or name in value.__code__.co_names

@@ -58,7 +58,8 @@ opaque: TypeAlias = Annotated[_T, _Opaque()]
 It is the type itself for type checkers and for pydantic. In prompts the value travels in a part of its own,
 marked as data; in violations, errors and records it is left out. A field of a contract can be opaque, and an
 item of a list, at any depth. A value of which a type cannot say what it holds is treated as opaque too, such
-as extra fields of a model; so is what a custom serializer makes of a value that has opaque parts.
+as extra fields of a model; so is what a custom serializer makes of a value that has opaque parts, and what
+other classes of a union have where one of them has opaque parts.
 """
 
 
@@ -74,8 +75,8 @@ class Opacity:
     """What is opaque in all others."""
 
     def at(self, key: str | int) -> Opacity | None:
-        """What is opaque in a field or an item; `None` where nothing is."""
-        return self if self.is_whole else self.parts.get(key, self.others)
+        """What is opaque in a field or an item; `None` where nothing is. All is, where none is known."""
+        return self if self.is_whole else self.parts.get(key, self.others or WHOLE)
 
 
 WHOLE: Final = Opacity(is_whole=True)
@@ -168,7 +169,10 @@ def _merged(one: Opacity | None, other: Opacity | None) -> Opacity | None:
         return WHOLE
     names = {**one.parts, **other.parts}
     return Opacity(
-        parts={name: _merged(one.at(name), other.at(name)) for name in names},
+        parts={
+            name: _merged(one.parts.get(name, one.others), other.parts.get(name, other.others))
+            for name in names
+        },
         others=_merged(one.others, other.others),
     )
 
@@ -196,7 +200,8 @@ def without_opaque(value: JsonValue, opacity: Opacity | None, path: str, replace
             without_opaque(part, opacity.at(index), f"{path}[{index}]", replace)
             for index, part in enumerate(value)
         ]
-    return value  # of a type in a union that has nothing opaque, or None
+    # Of another type in a union; or, where nothing has checked it yet, text in the place of something else.
+    return replace(path, value) if isinstance(value, str) else value
 
 
 def _step(key: str) -> str:
@@ -233,7 +238,7 @@ def _detail_without_opaque(
         if opacity is None or opacity.is_whole:
             break
         known.append(step)
-        opacity = opacity.at(step) if step in opacity.parts or opacity.others else WHOLE  # as in a union
+        opacity = opacity.at(step)
     if opacity is None:
         return detail
     # The place goes no further than where data begins, since keys of a dict are data as well.

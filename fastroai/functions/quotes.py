@@ -43,15 +43,18 @@ def _texts_in(value: JsonValue) -> Iterator[str]:
     elif isinstance(value, list):
         for part in value:
             yield from _texts_in(part)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield str(value)
 
 
 def _without(text: str, values: Sequence[str]) -> str:
     quoted = [False] * len(text)
-    for value in values:
+    read = _folded(text)
+    for value in map(_folded, values):
         length = min(len(value), _SHORTEST)
         if length >= _SHORTEST_VALUE:
             for start in range(len(text) - length + 1):
-                if text[start : start + length] in value:
+                if read[start : start + length] in value:
                     quoted[start : start + length] = [True] * length
     kept: list[str] = []
     for index, char in enumerate(text):
@@ -60,3 +63,9 @@ def _without(text: str, values: Sequence[str]) -> str:
         elif index == 0 or not quoted[index - 1]:
             kept.append(ELIDED)
     return "".join(kept)
+
+
+def _folded(text: str) -> str:
+    """The text in lower case, character by character: quotes may have another."""
+    folded = text.lower()
+    return folded if len(folded) == len(text) else text

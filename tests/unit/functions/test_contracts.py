@@ -6,6 +6,7 @@ import base64
 import dataclasses
 from collections.abc import Callable
 from datetime import date
+from enum import Enum
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 import pydantic.dataclasses
@@ -205,8 +206,14 @@ def test_a_contract_without_fields_is_refused() -> None:
         )
 
 
-def test_something_else_than_a_class_is_refused() -> None:
-    assert problems(lambda: contract("Sentiment")) == ("it is not a class",)  # type: ignore[arg-type]
+def test_something_of_another_kind_is_refused() -> None:
+    class Color(Enum):
+        RED = "red"
+
+    for other in ("Sentiment", Color, LooseKeys, LooseTuple, type("Text", (str,), {})):
+        assert problems(lambda other=other: contract(other)) == (  # type: ignore[misc, arg-type]
+            "it is neither a pydantic model, nor a dataclass, nor a plain class with annotations",
+        )
 
 
 def test_a_circular_reference_is_refused_with_the_field() -> None:

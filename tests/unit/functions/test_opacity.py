@@ -51,6 +51,10 @@ class Plain(BaseModel):
     size: int = 1
 
 
+class Other(BaseModel):
+    seen: str
+
+
 class Cat(BaseModel):
     kind: Literal["cat"] = "cat"
     says: opaque[str]
@@ -163,6 +167,9 @@ VISIBLE_AND_HIDDEN: list[tuple[Any, Any, JsonValue]] = [
         {"kind": "cat", "says": ELIDED},
     ),
     (Inner | int, 5, 5),
+    (Inner | Plain, {"note": SECRET}, {"note": ELIDED, "size": 1}),
+    (Inner | Other, {"seen": "x"}, {"seen": ELIDED}),
+    (Inner | str, SECRET, ELIDED),
     # Deeper than one level of a type that holds itself, all is data if any of it is.
     (Node, {"note": SECRET, "children": [{"note": SECRET}]}, {"note": ELIDED, "children": [ELIDED]}),
 ]
@@ -290,6 +297,23 @@ class Replaced(BaseModel):
 def test_what_a_type_does_not_say_is_data(annotation: Any, value: Any, shown: JsonValue) -> None:
     declared = DeclaredType(annotation, "value")
     assert declared.elided(declared.check(value)) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ({"note": SECRET, "size": 1}, {"note": ELIDED, "size": 1}),
+        ({"other": SECRET, "size": [1]}, {"other": ELIDED, "size": [1]}),
+        ([{"note": SECRET}], [ELIDED]),
+        (SECRET, ELIDED),
+        ({"note": None}, {"note": ELIDED}),
+    ],
+)
+def test_of_json_that_is_not_of_the_type_everything_is_left_out_that_could_be_opaque(
+    value: JsonValue, shown: JsonValue
+) -> None:
+    opacity = DeclaredType(Inner, "value").opacity
+    assert without_opaque(value, opacity, "", lambda path, part: ELIDED) == shown
 
 
 def test_each_place_has_a_path_of_its_own() -> None:

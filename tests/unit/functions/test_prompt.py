@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -103,6 +105,29 @@ def test_the_hash_changes_with_instructions_and_data_only() -> None:
     assert len(set(hashes)) == len(hashes)
     assert compiled(answer, ticket=Ticket(id=7, body="Help!"), tone="calm").hash == hashes[0]
     assert len(hashes[0]) == 12
+
+
+def test_the_prompt_and_the_hash_of_inputs_are_the_same_in_every_process() -> None:
+    code = (
+        "from fastroai.functions import opaque\nfrom fastroai.functions.prompt import compile_prompt\n"
+        "from fastroai.functions.signature import Signature\n"
+        "async def f(tags: set[str], more: opaque[dict[str, frozenset[str]]]) -> str:\n"
+        "  raise NotImplementedError\n"
+        "s = Signature(f)\n"
+        "b = s.bind(({'a', 'b', 'c', 'd'},), {'more': {'x': frozenset('efgh')}})\n"
+        "print(compile_prompt(s, b, intent='Do it.'), s.inputs_hash(b), s.shown(b))"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(said) == 1
 
 
 ATTACKS = [
