@@ -205,7 +205,9 @@ class _Performance(Generic[T]):
                 )
             except BaseException as error:
                 if not is_halt(error):
-                    await self._ended_with(error)
+                    # A time limit around has cancelled what is inside, and raises where its own scope ends.
+                    limits = (one.out_of_time for one in scope.lineage())
+                    await self._ended_with(next(filter(None, limits), error))
                 raise
             await self._returned(output)
             return output
@@ -356,7 +358,10 @@ def outcome_of(error: BaseException) -> CallOutcome:
             return "budget_exceeded"
         if isinstance(leaf, asyncio.CancelledError):
             return "cancelled"
-    return next((outcome for kind, outcome in _OUTCOMES.items() if isinstance(error, kind)), "failed")
+    for kind, outcome in _OUTCOMES.items():
+        if isinstance(error, kind):
+            return outcome
+    return "failed"
 
 
 def note_review(scope: Scope, review_id: str) -> None:

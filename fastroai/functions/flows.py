@@ -145,7 +145,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
         )
         return await self._begin(request, store, on_existing, WhenBusy(on_busy, busy_timeout))
 
-    def run_sync(self, *args: Any, **options: Any) -> T:  # arguments as in run
+    def run_sync(self, *args: Any, **options: Any) -> T:  # pyright: ignore[reportIncompatibleVariableOverride]
         """`run` for scripts and worker threads. On a running event loop it raises `RunningLoopError`."""
         return run_blocking(
             lambda: self.run(*args, **options), called=f"{self.name}.run_sync", instead=f"{self.name}.run"

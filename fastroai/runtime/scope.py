@@ -572,6 +572,11 @@ class Scope:
         """What is about to be raised where a time limit of this scope has cancelled what is inside."""
         return next((clock.exceeded() for clock in self._clocks or () if clock.ran_out), None)
 
+    @property
+    def is_cancelled_by_time(self) -> bool:
+        """Whether a time limit of this scope or around it has cancelled what is inside."""
+        return any(clock.ran_out for scope in self.lineage() for clock in scope._clocks or ())
+
     def _deadlines(self) -> Iterator[tuple[float, Clock]]:
         for scope in self.lineage():
             for clock in scope._clocks or ():

@@ -145,7 +145,8 @@ async def _attempt(
         raise
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
-        if task is None or task.cancelling():
+        # A task group inside may have taken back the cancellation of a time limit, and counts it no more.
+        if task is None or task.cancelling() or scope.is_cancelled_by_time:
             raise
         await context.in_the_books()
         raise CancelledInside(context.step_id) from error

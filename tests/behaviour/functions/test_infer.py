@@ -343,6 +343,10 @@ async def test_time_is_a_budget_too(server: ModelServer, model: Model) -> None:
 
     with pytest.raises(TimeBudgetExceeded):
         await classify("a")
+    assert (last_record().outcome, last_record().error_type) == (
+        "budget_exceeded",
+        "fastroai.errors.TimeBudgetExceeded",
+    )
 
 
 async def test_a_call_that_is_cancelled_is_on_record_with_what_it_cost(
