@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import secrets
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -104,7 +106,18 @@ async def fingerprint_call(dispatcher: Dispatcher[Any, Any], call: AgentCall) ->
 def _who(model: Model) -> list[object]:
     """What tells a model from others; one without a provider, as in tests, from every other object."""
     known: list[object] = [type(model).__qualname__, model.system, model.model_name, model.base_url]
-    return [*known, model.settings, None if model.provider is not None else repr(model)]
+    return [*known, model.settings, None if model.provider is not None else _token_of(model)]
+
+
+_tokens: Final[dict[int, tuple[weakref.ref[Model], str]]] = {}
+
+
+def _token_of(model: Model) -> str:
+    """A name that no other object has, here or in another process. Models are not hashable."""
+    known = _tokens.get(id(model))
+    if known is None or known[0]() is not model:
+        known = _tokens[id(model)] = weakref.ref(model), secrets.token_hex(8)
+    return known[1]
 
 
 def _found(

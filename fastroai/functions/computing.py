@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 from fastroai.contracts.violation import violation_of
 from fastroai.errors import CompileError, ContractViolation, PostconditionFailed
 from fastroai.functions.calling import CallDraft
-from fastroai.functions.conditions import Conditions, Postcondition, Precondition
+from fastroai.functions.conditions import Conditions, OutputConditions, Postcondition, Precondition
 from fastroai.functions.function import Function, plain_function
 from fastroai.functions.schemas import hash_of
 from fastroai.functions.signature import Signature
@@ -34,7 +34,7 @@ class ComputeFunction(Function[P, OutputT], Generic[P, OutputT]):
         self,
         function: Callable[..., object],
         given: Conditions,
-        ensure: Conditions,
+        ensure: OutputConditions,
         budget: BudgetLike | None,
     ) -> None:
         """Check a declaration.
@@ -101,14 +101,14 @@ def compute(function: Callable[P, Coroutine[Any, Any, R]], /) -> ComputeFunction
 def compute(function: Callable[P, R], /) -> ComputeFunction[P, R]: ...
 @overload
 def compute(
-    *, given: Conditions = ..., ensure: Conditions = ..., budget: BudgetLike | None = ...
+    *, given: Conditions = ..., ensure: OutputConditions = ..., budget: BudgetLike | None = ...
 ) -> _Compute: ...
 def compute(
     function: Callable[..., object] | None = None,
     /,
     *,
     given: Conditions = None,
-    ensure: Conditions = None,
+    ensure: OutputConditions = None,
     budget: BudgetLike | None = None,
 ) -> Any:
     """Make a typed function of one with a body. It is awaited, checked and on record like one with `@infer`.
@@ -123,7 +123,7 @@ def compute(
     Args:
         function: The function.
         given: Conditions on the arguments, as of `infer`.
-        ensure: Conditions on the output, as of `infer`. There is no second attempt.
+        ensure: OutputConditions on the output, as of `infer`. There is no second attempt.
         budget: For what the function spends on calls of its own.
 
     Raises:

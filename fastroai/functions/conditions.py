@@ -22,6 +22,9 @@ from fastroai.functions.sources import source_of
 Conditions = Condition[Any] | Callable[..., object] | Sequence[Condition[Any] | Callable[..., object]] | None
 """One condition, several of them, or none."""
 
+OutputConditions = Condition[Any] | Sequence[Condition[Any]] | None
+"""The same of conditions on an output, which type checkers know to take one argument."""
+
 
 class _OneCondition:
     """A condition that can say why it does not hold."""

@@ -15,7 +15,7 @@ from fastroai.agent import FastroAgent
 from fastroai.contracts.annotations import Annotation
 from fastroai.errors import ConfigurationError
 from fastroai.functions.cache import CacheKind
-from fastroai.functions.conditions import Conditions
+from fastroai.functions.conditions import Conditions, OutputConditions
 from fastroai.functions.quorum import Quorum
 from fastroai.functions.refinement import Refinement
 from fastroai.functions.static_checks import quorum_problems
@@ -34,7 +34,7 @@ class InferOptions(TypedDict, total=False):
     """The keyword arguments of `infer` besides `intent` and `stable`; it says what each means."""
 
     context: str
-    ensure: Conditions
+    ensure: OutputConditions
     given: Conditions
     model: Model | str | None
     temperature: float | None
@@ -54,7 +54,7 @@ class Declaration:
 
     intent: str
     context: str
-    ensure: Conditions
+    ensure: OutputConditions
     given: Conditions
     model: Model | str | None
     temperature: float | None

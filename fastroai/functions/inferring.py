@@ -17,7 +17,7 @@ from fastroai.functions.answers import AnswerType
 from fastroai.functions.attempts import Asker
 from fastroai.functions.cache import AnswerCache, CacheKind, global_cache, process_cache, session_cache
 from fastroai.functions.calling import CallDraft
-from fastroai.functions.conditions import Conditions, Postcondition, Precondition
+from fastroai.functions.conditions import Conditions, OutputConditions, Postcondition, Precondition
 from fastroai.functions.configuring import configuration
 from fastroai.functions.declaration import DEFAULT_RETRIES, AnyAgent, AnyTool, Declaration, InferOptions
 from fastroai.functions.function import Function, plain_function
@@ -221,7 +221,7 @@ def infer(
     *,
     intent: str,
     context: str = "",
-    ensure: Conditions = None,
+    ensure: OutputConditions = None,
     given: Conditions = None,
     model: Model | str | None = None,
     temperature: float | None = None,

@@ -11,6 +11,7 @@ from fastroai.human.asking import is_halt
 from fastroai.runtime import current_scope
 from fastroai.runtime.failures import stops
 from fastroai.runtime.tasks import end_tasks
+from fastroai.runtime.wakeup import no_running_loop, running_loop
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -40,10 +41,14 @@ async def run_members(members: Sequence[Coroutine[Any, Any, T]], tally: Tally[T]
     others run to their end, so that their work is on record, and then the wait goes on outside.
 
     Raises:
+        NoRunningLoopError: asyncio does not run here. Nothing has begun.
         Halted: a member waits for a person, and it could not be decided without it.
         BaseException: what ends everything: a stop of the run, or of a budget around the members; or a
             cancellation of a member by others.
     """
+    if running_loop() is None:
+        close_all(members)
+        raise no_running_loop()
     scope = current_scope()
     tasks: list[asyncio.Task[None]] = []
     endings: list[BaseException] = []

@@ -8,10 +8,10 @@ from typing import Final
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from fastroai.functions.opacity import ELIDED
+from fastroai.functions.opacity import ELIDED, one_line_json
 
 _SHORTEST: Final = 12
-"""Characters of a quote that is no coincidence. A whole value can be shorter."""
+"""Letters and digits of a quote that is no coincidence. A whole value can be shorter."""
 _SHORTEST_VALUE: Final = 4
 
 
@@ -47,25 +47,36 @@ def _texts_in(value: JsonValue) -> Iterator[str]:
         yield str(value)
 
 
-def _without(text: str, values: Sequence[str]) -> str:
+def _without(text: str, values: Iterable[str]) -> str:
+    """Compare letters and digits only, as quotes are escaped in one way or another."""
+    letters, places = _letters_of(text)
     quoted = [False] * len(text)
-    read = _folded(text)
-    for value in map(_folded, values):
-        length = min(len(value), _SHORTEST)
-        if length >= _SHORTEST_VALUE:
-            for start in range(len(text) - length + 1):
-                if read[start : start + length] in value:
-                    quoted[start : start + length] = [True] * length
-    kept: list[str] = []
-    for index, char in enumerate(text):
-        if not quoted[index]:
-            kept.append(char)
-        elif index == 0 or not quoted[index - 1]:
-            kept.append(ELIDED)
+    for value in values:
+        for form in _forms_of(value):
+            length = min(len(form), _SHORTEST)
+            if length < _SHORTEST_VALUE:
+                continue
+            for start in range(len(letters) - length + 1):
+                if letters[start : start + length] in form:
+                    first, last = places[start], places[start + length - 1]
+                    quoted[first : last + 1] = [True] * (last + 1 - first)
+    kept = [
+        char if not is_quoted else "" if index and quoted[index - 1] else ELIDED
+        for index, (char, is_quoted) in enumerate(zip(text, quoted, strict=True))
+    ]
     return "".join(kept)
 
 
-def _folded(text: str) -> str:
-    """The text in lower case, character by character: quotes may have another."""
+def _letters_of(text: str) -> tuple[str, list[int]]:
+    """Return the letters and digits of a text, in lower case, and where they are."""
     folded = text.lower()
-    return folded if len(folded) == len(text) else text
+    read = folded if len(folded) == len(text) else text
+    places = [index for index, char in enumerate(text) if char.isalnum()]
+    return "".join(read[index] for index in places), places
+
+
+def _forms_of(value: str) -> set[str]:
+    """Return the letters and digits of a text as it may be quoted: as it is, or escaped once or twice."""
+    once = {value, repr(value), one_line_json(value)}
+    twice = {again(form) for form in once for again in (repr, one_line_json)}
+    return {_letters_of(form)[0] for form in once | twice}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from fastroai.errors import CompileError
-from fastroai.functions.conditions import Conditions, Until
+from fastroai.functions.conditions import OutputConditions, Until
 from fastroai.functions.inferring import InferFunction
 from fastroai.functions.refinement import DEFAULT_ITERATIONS, Refinement
 from fastroai.functions.static_checks import call_problems
@@ -23,7 +23,7 @@ class _Refine(Protocol):
 
 def refine(
     *,
-    until: Conditions,
+    until: OutputConditions,
     feedback: Callable[[Any], str] | None = None,
     max_iterations: int = DEFAULT_ITERATIONS,
 ) -> _Refine:
@@ -38,7 +38,7 @@ def refine(
     last answer as data, with the feedback on it. All iterations are one call, under one budget.
 
     Args:
-        until: Conditions under which an output is good enough: functions of it.
+        until: OutputConditions under which an output is good enough: functions of it.
         feedback: Makes the feedback of an output that is not; without it, that is why `until` does not hold.
         max_iterations: How many answers there are at most, the first included; 5 unless given.
 

@@ -160,7 +160,8 @@ PATHS = st.sampled_from(
 
 def wrapped(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     forms = [
-        *("str({})", "repr({})", "({}).upper()", "({})[:9]", "({})[::-1]", "'{{}}'.format({})", "[{}]", "({}, 1)"),
+        *("str({})", "repr({})", "({}).upper()", "({})[:9]", "({})[::-1]", "'{{}}'.format({})"),
+        *("[{}]", "({}, 1)"),
         *("{{'k': {}}}", "({} + 'a')", "(lambda y: y)({})", "(w := {})", "[i for i in [{}]]", "same({})"),
         *("({}).split()", "' '.join({})", "vars({})", "({}).model_dump()", "({}).encode()", "({} or 'x')"),
     ]

@@ -15,6 +15,7 @@ from support.virtual_time import in_virtual_time, now
 
 from fastroai.errors import (
     ConfigurationError,
+    NoRunningLoopError,
     ParallelFailed,
     ParallelValidationFailed,
     TokenBudgetExceeded,
@@ -322,3 +323,10 @@ def test_tasks_that_begin_eagerly_decide_as_well(eager: bool) -> None:
         return await race(at_once(), one("b", 5))
 
     assert asyncio.run(run()) == "now"
+
+
+def test_without_asyncio_nothing_begins_and_the_error_says_so() -> None:
+    one = Members()
+    with pytest.raises(NoRunningLoopError):
+        parallel(one("a", 1), one("b", 1)).send(None)
+    assert one.told == []
