@@ -299,7 +299,7 @@ class Runner:
         )
         if self._log.run is not None:
             restore_spending(scope)
-        begun = BegunUnit(scope, started.branch, (perf_counter() - self._origin) * 1000)
+        begun = BegunUnit(scope, (perf_counter() - self._origin) * 1000)
         self.units[started.step_id, started.visit] = begun
         return begun
 

@@ -13,8 +13,6 @@ class BegunUnit:
     """A step, or a visit to a node, that was started, in this process or an earlier one."""
 
     scope: Scope
-    branch: str
-    """The branch of a graph that it is in."""
     started_ms: float
     """From the start of the run."""
     finished_ms: float | None = None

@@ -11,7 +11,7 @@ from fastroai.pipelines import Pipeline, StepContext, step
 FEW, MANY = 50, 150
 
 MOST_OF_A_STEP = 24
-MOST_OF_A_NODE = 41
+MOST_OF_A_NODE = 38
 
 
 @step
