@@ -144,7 +144,7 @@ class GraphWork:
         if isinstance(output, ConversationState) and output.is_incomplete:
             expected = "a finished output: in a graph, only a node listed in pause_nodes can ask a person"
             raise ConfigurationError("output", output, expected)
-        node, scope = started.step_id, begun.scope
+        node = started.step_id
         written: Mapping[str, object] = {}
         if not isinstance(output, Choice):
             visit = self._visits[node, started.visit]
@@ -157,7 +157,7 @@ class GraphWork:
                     part=self._part,
                     id=facts.question_id(started.place),
                     answer_schema=self._setup.answer_schema(node),
-                    attempt=scope.attempt,
+                    attempt=begun.attempt,
                     duration_ms=begun.duration_ms,
                     written=dict(visit.written),  # its output is a question; the answer is written
                 )
@@ -168,11 +168,11 @@ class GraphWork:
             visit=started.visit,
             branch=started.branch,
             part=self._part,
-            attempt=scope.attempt,
-            degraded=scope.degraded,
+            attempt=begun.attempt,
+            degraded=begun.degraded,
             duration_ms=begun.duration_ms,
             written=written,
-            spent_in=scope,
+            spent_in=begun,
         )
 
     def settled(self, fact: facts.StepFinished | facts.QuestionAsked | facts.StepFailed) -> None:
@@ -188,19 +188,14 @@ class GraphWork:
             self._log.note(said, self._as_stored.pop(unit, None) or self._stored_messages(said))
         self._threads.add(visit.branch, unit, fact.written, error, phase)
 
-    def failed(self, started: facts.StepStarted, begun: BegunUnit, fact: facts.StepFailed) -> None:
+    def failed(self, started: facts.StepStarted, fact: facts.StepFailed) -> None:
         """What it wrote before is kept, and what was said, if that cannot be had again."""
         visit = self._visits.get(unit_of(started))
         if visit is not None:
             fact.written = visit.kept
         self.settled(fact)
 
-    def cut_short(
-        self,
-        started: facts.StepStarted,
-        begun: BegunUnit | None,
-        fact: facts.StepCancelled | facts.StepHalted,
-    ) -> None:
+    def cut_short(self, started: facts.StepStarted, fact: facts.StepCancelled | facts.StepHalted) -> None:
         """What it wrote before is kept."""
         visit = self._visits.pop(unit_of(started), None)
         if visit is not None:
