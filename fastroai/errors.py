@@ -74,7 +74,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, NotRequired, Protocol, TypeAlias, TypedDict
+from typing import (
+    TYPE_CHECKING,
+    ClassVar,
+    Final,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+)
 
 from fastroai.records import MICROCENTS_PER_DOLLAR, RequestRecord, Usage
 
@@ -162,6 +172,12 @@ Direction: TypeAlias = Literal["input", "output", "require", "ensure"]
 _USAGE_ATTRIBUTE = "__fastroai_usage__"
 _RECORDS_ATTRIBUTE = "__fastroai_records__"
 _TRACE_ATTRIBUTE = "__fastroai_trace__"
+
+
+_LONGEST_PART: Final = 1_000
+"""Characters that a message shows of an invalid value, or of one problem of several."""
+_MOST_LISTED: Final = 101
+"""Problems that a message lists."""
 
 
 class Trace(Protocol):
@@ -289,6 +305,21 @@ class FastroAIError(Exception):
         return usage_of(self) or Usage()
 
 
+def _shown(value: object) -> str:
+    """A value as a message can have it: not longer than a few lines."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        return f"<{type(value).__name__} too long to show>"
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
+    if len(text) <= _LONGEST_PART:
+        return text
+    return f"{text[:_LONGEST_PART]}... ({len(text):,} characters in all)"
+
+
 class ConfigurationError(FastroAIError, ValueError):
     """An option has an invalid value."""
 
@@ -297,7 +328,7 @@ class ConfigurationError(FastroAIError, ValueError):
         self.option, self.value, self.expected = option, value, expected
 
     def __str__(self) -> str:
-        return f"{self.option}={self.value!r}: expected {self.expected}"
+        return f"{self.option}={_shown(self.value)}: expected {self.expected}"
 
 
 class ExpressionProblem(NamedTuple):
@@ -425,10 +456,12 @@ class GraphValidationError(FastroAIError, ValueError):
 
 
 def _listed(what: str, problems: tuple[object, ...]) -> str:
+    what = _cut(what)
     if len(problems) == 1:
-        return f"{what}: {problems[0]}"
-    lines = "".join(f"\n  - {problem}" for problem in problems)
-    return f"{what} has {len(problems)} problems:{lines}"
+        return f"{what}: {_cut(str(problems[0]))}"
+    lines = "".join(f"\n  - {_cut(str(problem))}" for problem in problems[:_MOST_LISTED])
+    left = len(problems) - _MOST_LISTED
+    return f"{what} has {len(problems)} problems:{lines}" + (f"\n  ... and {left} more" if left > 0 else "")
 
 
 class UnknownPipelineError(FastroAIError, KeyError):
