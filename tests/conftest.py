@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -48,6 +49,17 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # Clients of providers trust one authority, whose key nobody has: no test needs more, and each new client,
 # of which there are a thousand, would read those of the system for 20 ms.
 os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "authority.pem")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """The garbage collector leaves alone the million objects that every test module and SDK is made of."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
