@@ -53,13 +53,17 @@ os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "authority
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """The garbage collector leaves alone the million objects that every test module and SDK is made of."""
+    """The garbage collector leaves alone the million objects that every test module and SDK is made of.
+
+    While the tests run, it runs after more allocations than by default.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.enable()
         gc.freeze()
+        gc.set_threshold(10_000)
 
 
 @pytest.fixture(scope="session", autouse=True)
