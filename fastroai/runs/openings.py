@@ -29,6 +29,7 @@ from fastroai.runtime.facts import (
     Part,
     RunResumed,
     RunStarted,
+    RunStatus,
     StepFinished,
 )
 from fastroai.runtime.labels import NO_LABELS, Labels
@@ -60,8 +61,9 @@ from fastroai.store.values import value_to_json
 PutOnRecord: TypeAlias = Callable[[Mapping[str, object]], Awaitable[DurableRun]]
 """Puts a run on record, with its inputs; called when nothing stands against it any more."""
 
-AlsoOnRecord: TypeAlias = Callable[[RecordedRun, Mapping[str, object]], Sequence[AnyFact]]
-"""Makes of the record of a run, and its inputs so far, the facts that are put on record with the resume."""
+AlsoOnRecord: TypeAlias = Callable[[RecordedRun, Mapping[str, object], RunStatus], Sequence[AnyFact]]
+"""Makes of the record of a run, its inputs so far, and the status that its header has, the facts that are put
+on record with the resume. The status of a run whose process died is `running`."""
 
 
 OnExisting: TypeAlias = Literal["fail", "resume", "return", "replace"]
@@ -196,14 +198,16 @@ class RunKeeper:
         before = self.restored(run_id, recorded.inputs)
         recorded.values = self._read_outputs(recorded, recorded.outputs.values())
 
-        added = () if also is None else also(recorded, before)
+        added = () if also is None else also(recorded, before, found.header.status)
 
         async def open_run(given: Mapping[str, object]) -> DurableRun:
             anew = {name: given[name] for name in inputs or {}}
             return await DurableRun.take_up(
                 self.store,
                 recorded,
-                RunResumed(inputs=self.stored(anew), definition=self.definition if is_new else None),
+                RunResumed(
+                    inputs=self.stored(anew), definition=self._stored_definition() if is_new else None
+                ),
                 position=len(recorded.entries),
                 found=found,
                 durability=self.durability,
@@ -266,7 +270,7 @@ class RunKeeper:
         opened = replace(
             recorded.opened,
             part=self._part(new_id),
-            definition=self.definition,
+            definition=self._stored_definition(),
             forked_from=run_id,
             timestamp=time(),
         )
@@ -370,10 +374,15 @@ class RunKeeper:
         """The first fact of a run. Raises `ValueNotStorable`."""
         return RunStarted(
             part=self._part(run_id),
-            definition=self.definition,
+            definition=self._stored_definition(),
             inputs=self.stored(inputs),
             forked_from=forked_from,
         )
+
+    def _stored_definition(self) -> JsonValue:
+        """The definition, which could not be read again if it were too deep. Raises `ValueNotStorable`."""
+        what = f"the definition of {self.kind} {self.definition['name']!r}"
+        return value_to_json(self.definition, None, what)
 
     def stored(self, inputs: Mapping[str, object]) -> dict[str, JsonValue]:
         """Inputs as they are stored. Raises `ValueNotStorable`."""
