@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fastroai.store.run_store import RunStore
 
 _AGE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
+_PASSWORD: Final = re.compile(r":[^:@]*@")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -70,6 +71,8 @@ def json_value(option: str, text: str) -> JsonValue:
         value: JsonValue = json.loads(source)
     except (OSError, ValueError) as error:
         raise ConfigurationError(option, text, f"JSON, or @file; {error}") from error
+    except RecursionError as error:
+        raise ConfigurationError(option, text, "JSON that is not so deep") from error
     return value
 
 
@@ -88,12 +91,13 @@ def existing_store(place: str) -> RunStore:
         ConfigurationError: it names no store.
     """
     from fastroai.store.opening import open_run_store
+    from fastroai.store.run_sqlite import SQLiteRunStore
 
-    scheme, is_url, rest = place.partition("://")
-    path = rest if is_url and scheme == "sqlite" else None if is_url else place
-    if path is not None and not Path(path).is_file():
-        raise ConfigurationError("--store", place, "a file that is there, or the URL of Redis or PostgreSQL")
-    return open_run_store(place)
+    store = open_run_store(place)
+    if isinstance(store, SQLiteRunStore) and not Path(store.path).is_file():
+        shown = _PASSWORD.sub(":...@", place)  # of a URL whose beginning is mistyped
+        raise ConfigurationError("--store", shown, "a file that is there, or the URL of Redis or PostgreSQL")
+    return store
 
 
 def age(option: str, text: str) -> timedelta:
@@ -106,4 +110,7 @@ def age(option: str, text: str) -> timedelta:
     if match is None:
         expected = "a number and one of s, m, h, d, w, as in 30d"
         raise ConfigurationError(option, text, expected)
-    return timedelta(**{_UNITS[match[2]]: float(match[1])})
+    try:
+        return timedelta(**{_UNITS[match[2]]: float(match[1])})
+    except OverflowError as error:
+        raise ConfigurationError(option, text, f"at most {timedelta.max.days} days") from error
