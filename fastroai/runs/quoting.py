@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 from fastroai.errors import ConfigurationError
 from fastroai.records import EXACT, exact_sum
 from fastroai.runtime import RequestTerms, Scope, set_aside
+from fastroai.runtime.terms import AskedFor
 from fastroai.store.recorded import RecordedRun
 from fastroai.usage import Quote, RequestBound
 
@@ -27,39 +28,14 @@ _NOTHING: Final = Decimal(0)
 class RunTerms(RequestTerms):
     """What admission wants to know of a run: it gets all of its money at once, or does not begin."""
 
-    name: str
-    usd: Decimal
-    """The most that it may cost, in US dollars."""
-
-    @property
-    def model(self) -> str:
-        """What it is called."""
-        return self.name
-
-    @property
-    def provider(self) -> str:
-        """None."""
-        return ""
-
-    @property
-    def asks_for(self) -> Literal["run"]:
-        """Budgets of requests do not count it."""
-        return "run"
-
-    @property
-    def waits_for_others(self) -> bool:
-        """It is refused at once where others have reserved the money."""
-        return False
-
-    @property
-    def priced(self) -> bool:
-        """Its price is its quote."""
-        return True
-
-    @property
-    def bound(self) -> RequestBound:
-        """Its quote, and no tokens: quotes are of money."""
-        return RequestBound(input_tokens=0, output_tokens=0, cost_usd=self.usd)
+    model: str  # pyright: ignore[reportIncompatibleMethodOverride]
+    """Its name."""
+    bound: RequestBound  # pyright: ignore[reportIncompatibleMethodOverride]
+    """The most that it may cost, and no tokens: quotes are of money."""
+    provider: str = ""  # pyright: ignore[reportIncompatibleMethodOverride]
+    priced: bool = True  # pyright: ignore[reportIncompatibleMethodOverride]
+    asks_for: AskedFor = "run"  # pyright: ignore[reportIncompatibleMethodOverride]
+    waits_for_others: bool = False  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def lowered(self, *, usd: Decimal | None, tokens: int | None) -> Self | None:
         """Nothing: there is no less of it."""
@@ -98,7 +74,8 @@ async def reserved(scope: Scope, usd: Decimal) -> AsyncGenerator[None]:
         BudgetExceeded: a budget around it, or a spend limit, has less left.
         SpendStoreUnavailable: the store of a spend limit cannot be asked.
     """
-    reservation = await set_aside(scope, RunTerms(name=scope.name, usd=usd))
+    bound = RequestBound(input_tokens=0, output_tokens=0, cost_usd=usd)
+    reservation = await set_aside(scope, RunTerms(model=scope.name, bound=bound))
     try:
         yield
     except BaseException as error:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
-from fastroai.records import EXACT, Usage, exact_sum, ratio
+from fastroai.records import EXACT, Usage, ratio
 from fastroai.runtime.line import Line
 
 if TYPE_CHECKING:
@@ -241,6 +241,7 @@ class Hold:
 
     __slots__ = (
         "_above",
+        "_drawn_usd",
         "accounts",
         "amounts",
         "dependents",
@@ -265,6 +266,7 @@ class Hold:
         """The run that it is of, which goes on; `None` for a request."""
         self.drawing: dict[Hold, None] = {}
         """Those whose money is part of what is held here."""
+        self._drawn_usd = NOTHING
         self.dependents = 0
         """Requests that wait in line inside of this one: it ends after them."""
         self.shared_dependents = 0
@@ -288,11 +290,21 @@ class Hold:
         """US dollars that others may draw."""
         if self.run is None:
             return NOTHING
-        return EXACT.subtract(self.amounts.usd, exact_sum(hold.amounts.usd for hold in self.drawing))
+        return EXACT.subtract(self.amounts.usd, self._drawn_usd)
 
     def covers(self, amounts: Amounts) -> bool:
         """Whether others may draw so much."""
         return self.run is not None and amounts.usd <= self.left_usd
+
+    def lend(self, other: Hold) -> None:
+        """Pay for another hold from here on."""
+        self.drawing[other] = None
+        self._drawn_usd = EXACT.add(self._drawn_usd, other.amounts.usd)
+
+    def take_back(self, other: Hold) -> None:
+        """Pay for another hold no more."""
+        del self.drawing[other]
+        self._drawn_usd = EXACT.subtract(self._drawn_usd, other.amounts.usd)
 
     def pays_in(self, account: Account) -> bool:
         """Whether what is drawn from it is held of this account already."""
@@ -515,18 +527,15 @@ class Ledger:
 
     def end(self, hold: Hold, spent_usd: Decimal) -> list[Claim]:
         """Free what a request has reserved, or a run. Returns the claims that this changes."""
-        for inner in hold.drawing:  # requests that outlive the run
+        for inner in tuple(hold.drawing):  # requests that outlive the run
             self._change(inner, inner.amounts, hold.reserve)
-            if hold.reserve is not None:
-                hold.reserve.drawing[inner] = None
-        hold.drawing.clear()
         hold.run = None
         del self._open[hold]
         for account in hold.accounts:
             account.free(hold.asked_of(account))
             account.contenders -= 1
         if hold.reserve is not None:
-            hold.reserve.drawing.pop(hold, None)
+            hold.reserve.take_back(hold)
             self._spend(hold.reserve, spent_usd)
         return [] if self._taken.isdisjoint(hold.accounts) else self.review()
 
@@ -560,7 +569,11 @@ class Ledger:
         for account in hold.accounts:
             account.free(hold.asked_of(account))
             account.reserve(_asked_of(account, amounts, reserve))
+        if hold.reserve is not None:
+            hold.reserve.take_back(hold)
         hold.amounts, hold.reserve = amounts, reserve
+        if reserve is not None:
+            reserve.lend(hold)
 
     def review(self) -> list[Claim]:
         """Grant what fits, in line; find out who is alone, and who is so no more."""
@@ -642,7 +655,7 @@ class Ledger:
         for account in claim.accounts:
             account.reserve(hold.asked_of(account))
         if hold.reserve is not None:
-            hold.reserve.drawing[hold] = None
+            hold.reserve.lend(hold)
 
 
 def wake(claims: Iterable[Claim]) -> None:

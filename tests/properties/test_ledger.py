@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastroai.records import RequestOutcome, RequestRecord, Tokens, Usage
+from fastroai.records import EXACT, RequestOutcome, RequestRecord, Tokens, Usage, exact_sum
 from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Ledger, Room
 from fastroai.usage import Budget
 
@@ -101,7 +101,7 @@ def total(amounts: Iterable[Amounts]) -> Amounts:
     """The sum."""
     known = list(amounts)
     return Amounts(
-        sum((one.usd for one in known), Decimal(0)),
+        exact_sum(one.usd for one in known),
         sum(one.tokens for one in known),
         sum(one.requests for one in known),
     )
@@ -311,7 +311,7 @@ class Bookkeeping:
             for account in hold.accounts:
                 account.free(hold.asked_of(account))
             if hold.reserve is not None:
-                del hold.reserve.drawing[hold]
+                hold.reserve.take_back(hold)
         waited_for: set[Account] = set()
         for earlier in self.in_order():
             if earlier is claim:
@@ -323,7 +323,7 @@ class Bookkeeping:
             for account in hold.accounts:
                 account.reserve(hold.asked_of(account))
             if hold.reserve is not None:
-                hold.reserve.drawing[hold] = None
+                hold.reserve.lend(hold)
 
     def taken_from(self, hold: Hold) -> list[Account]:
         """The accounts that have less left for others: not those in which a run's reserve pays for it all."""
@@ -379,7 +379,9 @@ class Bookkeeping:
         if account.closed:
             return
         for hold in self.holds:
-            assert hold.run is None or hold.left_usd >= 0
+            drawn = exact_sum(inner.amounts.usd for inner in hold.drawing)
+            left = EXACT.subtract(hold.amounts.usd, drawn)
+            assert hold.run is None or hold.left_usd == left >= 0
         if budget.admission == "expected":
             assert aside == total(map(as_expected, here))
         else:
