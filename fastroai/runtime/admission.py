@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from itertools import chain
+from typing import Final
 
 from fastroai.errors import BudgetExceeded, ScopeClosedError, UnpricedModelError
 from fastroai.records import RequestRecord, Unbounded
@@ -24,6 +25,8 @@ from fastroai.runtime.spending import booked_usd
 from fastroai.runtime.stops import is_strict, stop_of
 from fastroai.runtime.terms import TermsT
 from fastroai.tracing.metrics import record_refusal, record_request
+
+_NO_AMOUNTS: Final = Amounts()
 
 
 async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
@@ -49,8 +52,10 @@ async def admit(scope: Scope, terms: TermsT) -> Reservation[TermsT]:
     flow = current_flow.get() if terms.streamed else None
     if scope.receiving:
         scope.hand_on()
-    accounts = () if scope.account is None else open_accounts(scope)
-    reservation = await _reserved(scope, accounts, terms, flow)
+    if scope.account is None and not scope.ceilings:
+        reservation = Reservation(scope, terms, Hold((), _NO_AMOUNTS), flow)
+    else:
+        reservation = await _reserved(scope, open_accounts(scope), terms, flow)
     if not reservation.take_off():  # the run ended while the request waited
         reservation.give_back()
         raise ScopeClosedError(scope.path)
@@ -85,9 +90,8 @@ async def _reserved(
             reservation = Reservation(scope, in_line.terms, in_line.hold, flow)
             reservation.short, reservation.short_of = in_line.short, in_line.short_of
         else:
-            if scope.ceilings:
-                await terms.prepare_bound()
-            reservation = Reservation(scope, terms, Hold((), Amounts()), flow)
+            await terms.prepare_bound()
+            reservation = Reservation(scope, terms, Hold((), _NO_AMOUNTS), flow)
         if scope.ceilings:
             try:
                 await share(reservation)

@@ -240,7 +240,6 @@ class Hold:
     """What one request in flight has reserved; or one run, whose requests draw on it."""
 
     __slots__ = (
-        "_above",
         "_drawn_usd",
         "accounts",
         "amounts",
@@ -260,7 +259,6 @@ class Hold:
         What a `reserve` around it holds of some of them is not held there twice.
         """
         self.accounts, self.amounts, self.reserve = accounts, amounts, reserve
-        self._above = frozenset(accounts)
         self.ledger: Ledger | None = accounts[0].ledger if accounts else None
         self.run: str | None = None
         """The run that it is of, which goes on; `None` for a request."""
@@ -308,7 +306,7 @@ class Hold:
 
     def pays_in(self, account: Account) -> bool:
         """Whether what is drawn from it is held of this account already."""
-        return account in self._above
+        return account in self.accounts
 
     def asked_of(self, account: Account) -> Amounts:
         """What is held of one account."""
@@ -397,9 +395,9 @@ class Claim:
     def room(self) -> Room:
         """What all of its accounts have left, or a reserve in the place of some of them."""
         rooms = [self._least(lambda account: account.room, None)]
-        for hold in self.reserves:
-            room = self._least(lambda account: account.room, hold)
-            rooms.append(replace(room, usd=_least(room.usd, hold.left_usd)))
+        for reserve in self.reserves:
+            room = self._least(lambda account: account.room, reserve)
+            rooms.append(replace(room, usd=_least(room.usd, reserve.left_usd)))
         return max(rooms, key=lambda room: (room.usd is None, room.usd))
 
     def _least(self, of: Callable[[Account], Room], reserve: Hold | None) -> Room:
