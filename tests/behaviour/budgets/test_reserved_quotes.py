@@ -19,6 +19,7 @@ from fastroai import (
     BaseStep,
     Budget,
     BudgetRefused,
+    BudgetWaiting,
     ConfigurationError,
     CostBudgetExceeded,
     FastroAgent,
@@ -158,20 +159,29 @@ async def test_nobody_takes_the_money_of_a_run_in_the_midst_of_it(kept: Kept) ->
     assert await spent_and_reserved(limit) == (170, 0)
 
 
-async def test_requests_outside_of_the_run_wait_for_its_end() -> None:
-    is_reserved, may_end = asyncio.Event(), asyncio.Event()
+async def test_requests_outside_of_the_run_wait_for_its_end_and_say_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fastroai.runtime.in_line.TOLD_AFTER", 0.001)
+    is_reserved, may_end, told = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    held_by: list[str] = []
+
+    def hear(event: object) -> None:
+        if isinstance(event, BudgetWaiting):
+            held_by.extend(event.held_by)
+            told.set()
 
     async def wait(ctx: StepContext[Any]) -> None:
         is_reserved.set()
         await may_end.wait()
 
-    async with budget_scope(Budget(microcents=RUN)) as scope:
+    async with budget_scope(Budget(microcents=RUN), name="day", on_event=hear) as scope:
         run = asyncio.create_task(code_that(wait, RUN).execute(reserve="quote"))
         await is_reserved.wait()
         other = asyncio.create_task(agent().run("?"))
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await asyncio.wait_for(told.wait(), 30)
         assert not other.done()
+        assert held_by == ["run day / code: $0.0002"]
         may_end.set()
         await run
         await other
