@@ -535,7 +535,11 @@ class Ledger:
         if hold.reserve is not None:
             hold.reserve.take_back(hold)
             self._spend(hold.reserve, spent_usd)
-        return [] if self._taken.isdisjoint(hold.accounts) else self.review()
+        # One that goes by expectations may have less now than before: nobody waited for it until then.
+        is_waited_for = not self._taken.isdisjoint(hold.accounts) or (
+            bool(self._line) and any(account.goes_by_expectations for account in hold.accounts)
+        )
+        return self.review() if is_waited_for else []
 
     def spend(self, reserve: Hold, usd: Decimal) -> list[Claim]:
         """Let a reserve, and those that pay for it, hold less. Returns the claims that this changes."""
@@ -645,10 +649,11 @@ class Ledger:
         return any(hold.may_end and not accounts.isdisjoint(hold.accounts) for hold in self._open)
 
     def _grant(self, claim: Claim) -> None:
-        hold = claim.hold = Hold(claim.accounts, claim.amounts, claim.reserve)
+        reserve = claim.reserve if claim.accounts else None  # else all of them have closed while it waited
+        hold = claim.hold = Hold(claim.accounts, claim.amounts, reserve)
         claim.state = "granted"
         if not claim.accounts:
-            return  # all of them have closed while it waited
+            return
         self._open[hold] = None
         for account in claim.accounts:
             account.reserve(hold.asked_of(account))
