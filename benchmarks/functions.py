@@ -56,7 +56,7 @@ async def function_call() -> AsyncIterator[Row]:
     }
     if importlib.util.find_spec("magentic") is not None:
         runs["magentic"] = magentic_function()
-    took = await medians(runs, rounds=100, warm_up=10)
+    took = await medians(runs, rounds=60, warm_up=5)
     added = took["infer"] - took["agent"]
     yield Row(
         "what @infer adds to FastroAgent.run: bind, compile, scope, read, ensure, record",
@@ -89,8 +89,8 @@ async def cache_hit() -> AsyncIterator[Row]:
         await classify_once("It is fine")
         took = await medians(
             {"hit": lambda: classify_once("It is fine"), "asked": lambda: classify("It is fine")},
-            rounds=200,
-            warm_up=20,
+            rounds=100,
+            warm_up=10,
         )
     yield Row(
         "a call of a function whose answer is kept, beside one that asks",

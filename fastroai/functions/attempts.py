@@ -23,6 +23,7 @@ from fastroai.functions.conditions import Postcondition
 from fastroai.functions.prompt import CompiledPrompt, retry_prompt
 from fastroai.functions.quotes import Quotes, values_in
 from fastroai.steps import StepContext
+from fastroai.usage import Quote
 
 T = TypeVar("T")
 
@@ -94,6 +95,11 @@ class Asker(Generic[T]):
         if self.is_own_agent and shape is not None:
             self._shapes.append(shape)
         return shape
+
+    async def quote(self, prompt: list[str] | None, deps: object, unknown_prompt: str | None) -> Quote:
+        """Estimate one attempt; for any prompt, if it is said why that is not known."""
+        call = self.call(AgentCall(prompt=prompt, model=self.model, deps=deps))
+        return await self.agent.estimate_call(call, unknown_prompt=unknown_prompt)
 
     def call(self, call: AgentCall) -> AgentCall:
         """Return a call that asks for the output of this function."""

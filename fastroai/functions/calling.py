@@ -259,6 +259,9 @@ class _Performance(Generic[T]):
         scope = self.scope
         if (tracer := scope.tracer) is not None:
             log_metrics(tracer, self.draft.trace_id, attributes.ended_call_attributes(record))
+        log = log_of(scope)
+        if log is None and scope.listener is None:
+            return
         ended = CallEnded(
             part=scope.part,
             place=self.place,
@@ -271,7 +274,6 @@ class _Performance(Generic[T]):
             in_line=self.calls is None or self.calls.is_in_line(),
             is_stored=is_stored,
         )
-        log = log_of(scope)
         if log is not None and not self._is_on_record(ended):
             if log.run is None:
                 log.note(ended)

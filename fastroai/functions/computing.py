@@ -60,12 +60,13 @@ class ComputeFunction(Function[P, OutputT], Generic[P, OutputT]):
             own=StepConfig(budget=budget),
         )
         self._contract_hash = hash_of(returns)
+        self._parameters = inspect.signature(function)
 
     async def _run(
         self, arguments: Mapping[str, Any], context: StepContext[Any], draft: CallDraft
     ) -> OutputT:
         draft.contract_hash = self._contract_hash
-        bound = inspect.BoundArguments(inspect.signature(self.function), dict(arguments))
+        bound = inspect.BoundArguments(self._parameters, dict(arguments))
         call = functools.partial(self.function, *bound.args, **bound.kwargs)
         if inspect.iscoroutinefunction(self.function):
             output: object = await call()

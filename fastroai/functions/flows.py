@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import replace
+from functools import cached_property
 from types import FunctionType
 from typing import Any, Final, Generic, ParamSpec, overload
 
@@ -232,6 +233,11 @@ class _Front(Pipeline[Any, Any, Any]):
         accepts = {name: one.annotation for name, one in flow.signature.parameters.items()}
         super().__init__(flow.name, {BODY: _Body(flow)}, config=config, accepts=accepts)
         self._flow = flow
+
+    @cached_property
+    def definition(self) -> dict[str, JsonValue]:
+        """Its shape, as plain data."""
+        return {"kind": "flow", **super().definition}
 
     async def perform(self, request: RunRequest[Any]) -> Any:
         """Run to the output."""

@@ -19,6 +19,7 @@ from fastroai.functions.pending import Pending
 from fastroai.functions.signature import Signature
 from fastroai.steps import BaseStep, PipelineConfig, ResolvedConfig, StepConfig, StepContext
 from fastroai.steps.config import resolve
+from fastroai.usage import Quote
 
 P = ParamSpec("P")
 OutputT = TypeVar("OutputT", default=Any)
@@ -31,6 +32,15 @@ function of the context that gives the arguments themselves."""
 
 _NO_DEFAULTS: Final = PipelineConfig()
 _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+FindArguments: TypeAlias = "Callable[[StepContext[Any]], Awaitable[Mapping[str, object]]]"
+"""Gives arguments of a call in a step; those that are missing come from outputs and inputs."""
+
+
+async def no_arguments(context: StepContext[Any]) -> Mapping[str, object]:
+    """Return no arguments: all of them come from outputs and inputs."""
+    return {}
 
 
 class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
@@ -94,12 +104,23 @@ class Function(BaseStep[Any, OutputT], Generic[P, OutputT]):
         Raises:
             MissingInputError: nothing has the name of a parameter without a default.
         """
+        config = resolve(self._own, pipeline=context.config.as_defaults())
+        return self._performed(self._found(context, arguments), config, context)
+
+    def _found(self, context: StepContext[Any], arguments: Mapping[str, object]) -> dict[str, Any]:
         found = {**context.read(name for name in self._named if name not in arguments), **arguments}
         for name in self._required:
             if name not in found:
                 context.get_input(name)  # raises, and says which inputs there are
-        config = resolve(self._own, pipeline=context.config.as_defaults())
-        return self._performed(self.signature.bind((), found), config, context)
+        return self.signature.bind((), found)
+
+    async def estimate(self, context: StepContext[Any]) -> Quote:
+        """What a call costs, told before it is made; for any prompt, if an argument is not known yet."""
+        return await self.quoted(context, no_arguments)
+
+    async def quoted(self, context: StepContext[Any], find: FindArguments) -> Quote:
+        """Estimate a call whose arguments `find` gives."""
+        return await super().estimate(context)
 
     def as_step(
         self, inputs: StepInputs | None = None, *, config: StepConfig | None = None
@@ -178,6 +199,10 @@ class FunctionCallStep(BaseStep[Any, OutputT]):
     async def execute(self, context: StepContext[Any]) -> OutputT:
         """Find the arguments, and make the call."""
         return await self.function.called_in(context, await self._arguments(context))
+
+    async def estimate(self, context: StepContext[Any]) -> Quote:
+        """What a call costs, told before it is made; for any prompt, if an argument is not known yet."""
+        return await self.function.quoted(context, self._arguments)
 
     async def _arguments(self, context: StepContext[Any]) -> Mapping[str, object]:
         if callable(self._inputs):

@@ -41,10 +41,16 @@ class Inference(Generic[T]):
         shape = await self.asker.shape(self.context, prompt)
         if shape is None:
             return await self._drawn(prompt, name)
-        key = key_of(shape, prompt.content, self.samples, self.quorum)
+        key = key_of(shape, prompt.content, self.samples, self.quorum, self._fallbacks())
         ask = partial(self._asked, prompt, name)
         answers, _ = await self.cache.answer(key, self.context.scope, read=self._read, ask=ask)
         return answers
+
+    def _fallbacks(self) -> list[str]:
+        """The models to which budgets may step down, and which then answer in place of the one asked."""
+        account = self.context.scope.account
+        budgets = () if account is None else [each.budget for each in account.lineage()]
+        return [repr(budget.fallback) for budget in budgets if budget.fallback is not None]
 
     def _read(self, texts: Answers) -> tuple[Answer[T], ...] | None:
         read = tuple(answer for text in texts if (answer := self.asker.read(text)) is not None)

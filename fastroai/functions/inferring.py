@@ -12,7 +12,7 @@ from typing_extensions import TypeVar, Unpack
 
 from fastroai.agent import FastroAgent
 from fastroai.callers import warn_caller
-from fastroai.errors import CompileError, ConfigurationError, FastroAIWarning
+from fastroai.errors import CompileError, ConfigurationError, FastroAIWarning, ScopeClosedError
 from fastroai.functions.answers import AnswerType
 from fastroai.functions.attempts import Asker
 from fastroai.functions.cache import AnswerCache, CacheKind, global_cache, process_cache, session_cache
@@ -20,7 +20,7 @@ from fastroai.functions.calling import CallDraft
 from fastroai.functions.conditions import Conditions, OutputConditions, Postcondition, Precondition
 from fastroai.functions.configuring import configuration
 from fastroai.functions.declaration import DEFAULT_RETRIES, AnyAgent, AnyTool, Declaration, InferOptions
-from fastroai.functions.function import Function, plain_function
+from fastroai.functions.function import FindArguments, Function, plain_function
 from fastroai.functions.inference import Inference
 from fastroai.functions.probabilistic import Probabilistic
 from fastroai.functions.prompt import CompiledPrompt, compile_prompt, text_problems
@@ -28,7 +28,8 @@ from fastroai.functions.refinement import Refinement
 from fastroai.functions.schemas import hash_of
 from fastroai.functions.signature import Signature, body_problems
 from fastroai.steps import StepConfig, StepContext
-from fastroai.usage import BudgetLike
+from fastroai.steps.estimating import OutputNotKnown
+from fastroai.usage import BudgetLike, Quote
 
 P = ParamSpec("P")
 OutputT = TypeVar("OutputT", default=Any)
@@ -110,12 +111,11 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
     ) -> OutputT:
         prompt = self._compiled(arguments)
         draft.prompt_hash, draft.contract_hash, draft.attempts = prompt.hash, self._contract_hash, 0
-        settings = configuration()
         inference: Inference[Any] = Inference(
             asker=self._asker(),
             context=context,
             draft=draft,
-            samples=settings.sample_n if settings.test_mode and not self._declaration.stable else 1,
+            samples=self._samples(),
             quorum=self._quorum,
             cache=self._cache(context),
         )
@@ -130,6 +130,29 @@ class InferFunction(Function[P, OutputT], Generic[P, OutputT]):
             output = outputs[0] if self._declaration.stable else Probabilistic(outputs)
         draft.is_cache_hit = draft.attempts == 0
         return cast("OutputT", output)
+
+    async def quoted(self, context: StepContext[Any], find: FindArguments) -> Quote:
+        """Estimate a call: all samples and members, and at most all attempts and iterations."""
+        prompt: list[str] | None = None
+        unknown: str | None = None
+        try:
+            prompt = self._compiled(self._found(context, await find(context))).content
+        except OutputNotKnown as missing:
+            unknown = f"its arguments need the output of step {missing.step_id!r}"
+        except ScopeClosedError:
+            unknown = "code that finds its arguments calls a model"
+        declared, refinement = self._declaration, self._declaration.refinement
+        one = (await self._asker().quote(prompt, context.deps, unknown)).retried(declared.retries)
+        members = 1 if self._quorum is None else self._quorum.members
+        quote = one * (members * self._samples())
+        if refinement is not None:
+            quote = quote.retried(refinement.max_iterations - 1)
+        limits = self._config.limits
+        return quote.within(None if limits is None else limits.budget)
+
+    def _samples(self) -> int:
+        settings = configuration()
+        return settings.sample_n if settings.test_mode and not self._declaration.stable else 1
 
     def _asker(self) -> Asker[Any]:
         """Return what asks the model of this function; it is made once for each model."""

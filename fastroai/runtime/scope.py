@@ -22,7 +22,7 @@ from fastroai.records import RequestRecord, RequestUse, Usage
 from fastroai.runtime.clock import Clock, WorkClock
 from fastroai.runtime.events import BudgetWarning, Listener, both, of_warnings, on_this_loop
 from fastroai.runtime.facts import AnyFact, Part, RunEvent
-from fastroai.runtime.in_flight import Charge, InFlight
+from fastroai.runtime.in_flight import Charge, InFlight, SetAside
 from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.runtime.ledger import Account, Claim, wake
 from fastroai.runtime.process import THIS_PROCESS
@@ -46,6 +46,10 @@ _PLACES: Final = ("step", *RUNS)
 Closer = Callable[[], Awaitable[None]]
 
 _current: Final[ContextVar[Scope | None]] = ContextVar("fastroai_scope", default=None)
+
+
+make_current: Final = _current.set
+"""Make a scope the current one of the running context, for a context that ends with it."""
 
 
 class ToolCalls(NamedTuple):
@@ -145,6 +149,7 @@ class Scope:
         "provider_limits",
         "reading",
         "receiving",
+        "reserves",
         "root",
         "run_id",
         "seconds_before",
@@ -214,6 +219,8 @@ class Scope:
         """The nearest account: of this scope's budget, else of the nearest one above."""
         self.ceilings: tuple[Ceiling, ...] = () if parent is None else parent.ceilings
         """The spend limits that hold here."""
+        self.reserves: tuple[SetAside, ...] = () if parent is None else parent.reserves
+        """What is set aside for the runs that it is in, innermost first."""
         self.provider_limits: tuple[ProviderLimits, ...] = () if parent is None else parent.provider_limits
         """What limits the requests to each provider here: all of these do."""
         self.closed = False
@@ -349,6 +356,11 @@ class Scope:
         if self._usage is None:  # made when first needed: most steps of a large pipeline spend nothing
             self._usage = Usage()
         return self._usage
+
+    @property
+    def has_spent(self) -> bool:
+        """Whether anything may have been spent here or below; once it is closed, that does not change."""
+        return self._usage is not None
 
     @property
     def charges(self) -> list[Charge]:
@@ -628,10 +640,6 @@ class Scope:
         """It has ended by itself."""
         if self.open_inside is not None and closer in self.open_inside:
             self.open_inside.remove(closer)
-
-    def make_current(self) -> None:
-        """Make this the current scope of the running context, for a context that ends with it."""
-        _current.set(self)
 
     async def end_inside(self) -> None:
         """End what is still open inside, all of it: abandoned streams, calls of abandoned threads."""

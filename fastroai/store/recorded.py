@@ -155,8 +155,7 @@ class RecordedRun:
                 self.mark_call_retried(entry.place, entry.call, entry.attempt)
             case facts.StepFailed():
                 # One that a budget stopped goes on with the same attempt, and pays for nothing again.
-                goes_on = entry.goes_on or self._runs_pipeline(entry.place)
-                if entry.budget is None and not goes_on:
+                if entry.budget is None and not self._goes_on(entry):
                     self._progress[entry.place] = RetriesUsed(attempt=entry.attempt + 1)
                     self.mark_step(entry.place, entry.attempt, "failed")
             case facts.RequestSent():
@@ -258,6 +257,12 @@ class RecordedRun:
     def _read_end(self, entry: facts.RequestEnded) -> None:
         exchange = self._sent[entry.id]
         exchange.charge.record, exchange.response, exchange.has_ended = entry.record, entry.response, True
+
+    def _goes_on(self, entry: facts.StepFailed) -> bool:
+        """Whether an attempt that failed goes on. If nothing in it is on record, another one begins."""
+        attempt = f"{entry.place}@{entry.attempt}"
+        has_parts = bool(self.calls_in.get(attempt) or self.runs_in.get(attempt))
+        return (entry.goes_on and has_parts) or self._runs_pipeline(entry.place)
 
     def _read_output(self, entry: facts.StepFinished) -> None:
         if entry.conversation is not None:

@@ -62,6 +62,7 @@ class PostgresSpendStore(KeptAt):
             spend_usd(spend_units(claim.limit_usd, "limit")),
             timedelta(seconds=claim.lease),
             claim.holder,
+            claim.within,
         )
 
     async def mark_sent(self, claim: SpendClaim) -> bool:

@@ -4,6 +4,7 @@
 --   account  hash    seen, closes (microseconds since 1970), charged, places
 --   windows  hash    number -> "closes spent reserved"
 --   claims   hash    id -> "state amount window holder", the window 0 while it waits
+--   within   hash    id -> id of the claim that the amount was taken from
 --   line     sorted  ids that wait, by their places
 --   leases   sorted  ids, by the end of their lease
 --   holders  hash    holder -> number of its claims that have not lapsed
@@ -11,7 +12,7 @@
 --
 -- An amount is "microcents:rest", the rest in 1e-18 dollars: Lua's numbers are exact up to 2^53 only.
 
-local ACCOUNT, WINDOWS, CLAIMS, LINE, LEASES, HOLDERS = unpack(KEYS)
+local ACCOUNT, WINDOWS, CLAIMS, LINE, LEASES, HOLDERS, WITHIN = unpack(KEYS)
 local OPERATION, WINDOW = ARGV[1], ARGV[2]
 local UNITS_PER_MICROCENT = 1e12
 local HOUR, DAY = 3600e6, 86400e6
@@ -114,14 +115,19 @@ local function get(id)
   return {id = id, state = state, amount = amount(held), window = tonumber(window), holder = holder}
 end
 
+local function text_of_claim(claim)
+  return claim.state .. ' ' .. text_of(claim.amount) .. ' ' .. digits(claim.window) .. ' ' .. claim.holder
+end
+
 local function put(claim, lease_until)
-  local text = claim.state .. ' ' .. text_of(claim.amount) .. ' ' .. digits(claim.window) .. ' ' .. claim.holder
-  redis.call('HSET', CLAIMS, claim.id, text)
+  redis.call('HSET', CLAIMS, claim.id, text_of_claim(claim))
   redis.call('ZADD', LEASES, digits(lease_until), claim.id)
 end
 
 local function remove(claim)
+  claim.within = redis.call('HGET', WITHIN, claim.id)
   redis.call('HDEL', CLAIMS, claim.id)
+  redis.call('HDEL', WITHIN, claim.id)
   redis.call('ZREM', LINE, claim.id)
   redis.call('ZREM', LEASES, claim.id)
   if claim.state ~= 'lapsed' and redis.call('HINCRBY', HOLDERS, claim.holder, -1) <= 0 then
@@ -139,6 +145,19 @@ local function take_out(claim)
   end
 end
 
+-- Let the claim that this one was taken from, if there is one, reserve so much of it again.
+local function give_back(claim, back)
+  local other = claim.within and get(claim.within)
+  if other and other.state == 'reserved' then
+    other.amount = plus(other.amount, back)
+    redis.call('HSET', CLAIMS, other.id, text_of_claim(other))
+    local window = window_of(other)
+    if window then
+      window.reserved = plus(window.reserved, back)
+    end
+  end
+end
+
 local function lease_over(claim)
   if claim.state == 'lapsed' then
     remove(claim)
@@ -146,6 +165,9 @@ local function lease_over(claim)
   end
   take_out(claim)
   local window = window_of(claim)
+  if claim.state == 'reserved' then
+    give_back(claim, claim.amount)
+  end
   if claim.state == 'sent' and window then
     window.spent = plus(window.spent, claim.amount)
     claim.state = 'lapsed'
@@ -244,11 +266,26 @@ end
 
 local operations = {}
 
-function operations.reserve(id, asked, limit, lease, holder)
+-- Take the amount of a claim that waits from another one. False if that does not have it.
+local function draw(claim, asked, within)
+  local other = within ~= '' and get(within)
+  if not other or other.state ~= 'reserved' or other.window < charged or not at_most(asked, other.amount) then
+    return false
+  end
+  other.amount = minus(other.amount, asked)
+  redis.call('HSET', CLAIMS, within, text_of_claim(other))
+  redis.call('HSET', WITHIN, claim.id, within)
+  redis.call('ZREM', LINE, claim.id)
+  claim.state, claim.window = 'reserved', other.window
+  return true
+end
+
+function operations.reserve(id, asked, limit, lease, holder, within)
   asked = amount(asked)
   local claim = get(id)
   if claim and claim.state == 'reserved' and not at_most(asked, claim.amount) then
     take_out(claim)
+    give_back(claim, claim.amount)
     claim = nil
   end
   if not claim then
@@ -263,12 +300,17 @@ function operations.reserve(id, asked, limit, lease, holder)
     if window then
       window.reserved = minus(window.reserved, minus(claim.amount, asked))
     end
+    claim.within = redis.call('HGET', WITHIN, id)
+    give_back(claim, minus(claim.amount, asked))
+    first = not claim.within
     claim.amount = asked
     put(claim, now + lease)
   elseif claim.state == 'waiting' then
     claim.amount = asked
     local spent, reserved = totals()
-    if first and at_most(plus(plus(spent, reserved), asked), amount(limit)) then
+    if draw(claim, asked, within) then
+      first = false -- nobody asks whether it is, as the other claim pays for it
+    elseif first and at_most(plus(plus(spent, reserved), asked), amount(limit)) then
       claim.state, claim.window = 'reserved', charged
       local window = window_of(claim)
       window.reserved = plus(window.reserved, asked)
@@ -299,6 +341,9 @@ function operations.settle(id, cost)
     local window = window_of(claim)
     if window then
       window.spent = plus(window.spent, amount(cost))
+    end
+    if at_most(amount(cost), claim.amount) then
+      give_back(claim, minus(claim.amount, amount(cost)))
     end
   end
 end

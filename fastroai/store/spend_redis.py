@@ -19,7 +19,7 @@ _CONNECTIONS: Final = 4
 _RENEWED_AT_ONCE: Final = 1_000
 """Claims, each of which is two arguments: Lua takes no more than 8,000."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_PARTS: Final = ("account", "windows", "claims", "line", "leases", "holders")
+_PARTS: Final = ("account", "windows", "claims", "line", "leases", "holders", "within")
 
 _Operation = Literal["reserve", "mark_sent", "settle", "renew", "end_leases", "balance"]
 
@@ -69,6 +69,7 @@ class RedisSpendStore(KeptAt):
             _amount(spend_units(claim.limit_usd, "limit")),
             _microseconds(claim.lease),
             claim.holder,
+            claim.within,
         )
 
     async def mark_sent(self, claim: SpendClaim) -> bool:

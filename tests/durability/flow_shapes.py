@@ -11,7 +11,7 @@ from durability.shapes import agent, ran
 from support.flow_functions import function_of
 
 from fastroai import FastroAgent, PipelineConfig, StepContext, flow
-from fastroai.functions import HumanReviewContext, await_human
+from fastroai.functions import HumanReviewContext, await_human, parallel
 from fastroai.functions.flows import Flow
 
 
@@ -81,9 +81,7 @@ def flow_of_all(config: PipelineConfig) -> FlowShape:
     @flow(config=config)
     async def outer(text: str) -> list[str]:
         first = await shorten(await ask(text))
-        found = await asyncio.gather(
-            ask(f"one {first}"), together(first), inner(first), inner(f"other {first}")
-        )
+        found = await parallel(ask(f"one {first}"), together(first), inner(first), inner(f"other {first}"))
         decision = await await_human(HumanReviewContext("Send it?"), options=["yes", "no"])
         last = await ask(f"broken {decision.value} by {decision.reviewer}")
         return [first, *found, decision.value, last]

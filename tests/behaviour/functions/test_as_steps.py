@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from decimal import Decimal
 
 import pytest
 from pydantic_ai.models import Model
@@ -35,6 +36,7 @@ from fastroai.errors import (
 from fastroai.functions import Function
 from fastroai.functions.calling import kept_records
 from fastroai.testing import Fault, ModelServer, Reply, ToolCall
+from fastroai.usage import Quote
 
 
 @compute
@@ -275,6 +277,39 @@ async def test_a_pipeline_knows_the_type_of_a_function() -> None:
     assert isinstance(shout, Function)
     assert repr(shout) == "<compute shout(text: 'str', mark: 'str' = '!') -> 'str'>"
     assert repr(shout.as_step()) == f"<step of {shout!r}>"
+
+
+async def test_a_pipeline_tells_what_its_functions_cost(server: ModelServer) -> None:
+    model = server.model("openai:gpt-5-mini")
+
+    def declared(**options: object) -> Function[..., Sentiment]:
+        @infer(intent="Classify", model=model, **options)  # type: ignore[call-overload, untyped-decorator]
+        async def classify(text: str) -> Sentiment:
+            raise NotImplementedError
+
+        return classify  # type: ignore[no-any-return]
+
+    async def quote_of(function: Function[..., Sentiment]) -> Quote:
+        return await Pipeline("p", steps={"tone": function}).estimate({"text": "fine"})
+
+    once = await quote_of(declared(retries=0))
+    thrice = await quote_of(declared(retries=2))
+    voted = await quote_of(declared(retries=0, quorum=3, agree_on="label"))
+    bounded = await quote_of(declared(budget=Budget(usd="0.001")))
+
+    assert once.upper_usd is not None
+    assert 0 < once.lower_usd <= once.expected_usd <= once.upper_usd
+    assert (thrice.expected_usd, thrice.upper_usd) == (once.expected_usd, 3 * once.upper_usd)
+    assert voted.expected_usd == 3 * once.expected_usd
+    assert bounded.upper_usd == Decimal("0.001")
+    assert not server.ledger.entries
+
+    later = Pipeline(
+        "p",
+        steps={"shout": shout, "tone": declared().as_step({"text": "shout"})},
+        dependencies={"tone": ["shout"]},
+    )
+    assert "its arguments need the output of step 'shout'" in str(await later.estimate({"text": "fine"}))
 
 
 async def test_an_agent_is_made_once_for_a_function_and_model(

@@ -10,7 +10,7 @@ from pydantic_ai import Agent
 from pydantic_ai.models import Model
 from support.typed_functions import Sentiment, listed_costs, sentiment
 
-from fastroai import Budget, budget_scope, flow, infer, opaque
+from fastroai import Budget, ModelFallback, budget_scope, flow, infer, opaque
 from fastroai.errors import PostconditionFailed, PreconditionFailed
 from fastroai.functions import FastroAIWarning, configured
 from fastroai.functions.calling import kept_records
@@ -225,3 +225,20 @@ async def test_a_global_cache_without_a_store_warns_and_lives_as_long_as_the_pro
     await classify("fine")
 
     assert len(server.ledger.entries) == 1
+
+
+async def test_a_budget_that_may_step_down_to_another_model_shares_no_answers(server: ModelServer) -> None:
+    large, small = server.model("openai:gpt-5-mini"), server.model("openai-chat:gpt-4o-mini")
+
+    @infer(intent="Classify", model=large, cache="global")
+    async def classify(text: str) -> Sentiment:
+        raise NotImplementedError
+
+    server.rule(None, sentiment())
+    with configured(cache_store=MemoryRunStore()):
+        async with budget_scope(Budget(usd="1", fallback=ModelFallback(at=0.5, use=small))):
+            await classify("fine")
+            await classify("fine")
+        assert len(server.ledger.entries) == 1
+        await classify("fine")
+    assert len(server.ledger.entries) == 2

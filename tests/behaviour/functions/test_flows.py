@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
+from pydantic_ai import UnexpectedModelBehavior
 from support.interruptions import RUN, DyingStore, nth
 from support.stored_runs import entries_of, raw_log
 from support.tracing import RecordingTracer
 from support.typed_functions import Sentiment, listed_costs, sentiment
 
-from fastroai import PipelineConfig, compute, contract, flow, infer, opaque
+from fastroai import FastroAgent, PipelineConfig, compute, contract, flow, infer, opaque
 from fastroai.errors import (
     BudgetExceeded,
     FlowStopped,
@@ -325,3 +326,20 @@ async def test_a_flow_with_a_transport_failure_goes_on_after_it(server: ModelSer
     assert await triage.resume(RUN, store=store) == "positive"
     sent = sum(isinstance(one, RequestSent) for one in await entries_of(store, RUN))
     assert sent == len(server.ledger.entries) == 4
+
+
+async def test_a_flow_without_calls_on_record_begins_anew_after_it_failed(server: ModelServer) -> None:
+    agent = FastroAgent(server.model(MODEL), output_type=int)
+    answers = iter([Reply(data={"response": "many"})] * 2)
+    server.rule(None, lambda request: next(answers, Reply(data={"response": 4})))
+
+    @flow
+    async def count(text: str) -> int:
+        return (await agent.run(text)).output
+
+    store = MemoryRunStore()
+    with pytest.raises(UnexpectedModelBehavior):
+        await count.run("one", run_id=RUN, store=store)
+    assert await count.resume(RUN, store=store) == 4
+    explained = (await RunHistory(store).trace(RUN)).explain()
+    assert "run 'r1' of flow 'count' began" in explained

@@ -199,3 +199,112 @@ def test_a_parameter_with_the_name_of_an_option_is_refused() -> None:
         @flow
         async def double(store: int) -> int:
             return store * 2
+
+
+async def test_side_by_side_changed_inputs_diverge_when_the_body_ends() -> None:
+    calls = Calls()
+    one = calls.function("one")
+    suffix = ""
+
+    @flow
+    async def both(text: str) -> str:
+        found = await asyncio.gather(one(text), one(f"{text}{text}{suffix}"))
+        return "".join(found) + (await one("last") if not suffix else "")
+
+    store = MemoryRunStore()
+    with pytest.raises(RunStoreUnavailable):
+        await both.run("a", run_id=RUN, store=DyingStore(store, nth(CallEnded, 3)))
+    suffix = "!"
+    with pytest.raises(
+        FlowDiverged, match=r"has one\(text='aa'\) on record, and now calls one\(text='aa!'\)"
+    ):
+        await both.resume(RUN, store=store)
+
+
+async def test_side_by_side_calls_may_come_in_another_order() -> None:
+    calls = Calls()
+    one = calls.function("one")
+    texts = ["a", "b", "a"]
+
+    @flow
+    async def three(text: str) -> list[str]:
+        found = await asyncio.gather(*map(one, texts))
+        return [*sorted(found), await one("last")]
+
+    store = MemoryRunStore()
+    with pytest.raises(RunStoreUnavailable):
+        await three.run("a", run_id=RUN, store=DyingStore(store, nth(CallEnded, 3), written=True))
+    texts.reverse()
+    texts[0], texts[1] = texts[1], texts[0]
+    calls.made[:] = []
+    assert await three.resume(RUN, store=store) == ["a", "a", "b", "last"]
+    assert calls.made == ["one(last)"]
+
+
+async def test_a_body_that_catches_its_divergence_does_not_end_as_if_nothing_had_happened() -> None:
+    calls = Calls()
+    one = calls.function("one")
+    suffix = ""
+
+    @flow
+    async def caught(text: str) -> str:
+        try:
+            await one(text + suffix)
+        except FlowDiverged:
+            return "caught"
+        return await one("last")
+
+    store = MemoryRunStore()
+    with pytest.raises(RunStoreUnavailable):
+        await caught.run("a", run_id=RUN, store=DyingStore(store, nth(CallEnded, 2)))
+    suffix = "!"
+    with pytest.raises(FlowDiverged):
+        await caught.resume(RUN, store=store)
+
+
+async def test_a_nested_flow_with_other_inputs_diverges() -> None:
+    calls = Calls()
+    one = calls.function("one")
+    suffix = ""
+
+    @flow
+    async def nested(text: str) -> str:
+        return await one(text)
+
+    @flow
+    async def around(text: str) -> str:
+        return await nested(text + suffix) + await one("last")
+
+    store = MemoryRunStore()
+    with pytest.raises(RunStoreUnavailable):
+        await around.run("a", run_id=RUN, store=DyingStore(store, nth(CallEnded, 2)))
+    suffix = "!"
+    with pytest.raises(FlowDiverged, match=r"has nested\(...\) on record, and now calls"):
+        await around.resume(RUN, store=store)
+
+
+async def test_a_call_in_code_that_failed_is_not_paid_again_when_the_code_runs_again() -> None:
+    calls = Calls()
+    fails = True
+
+    def second(text: str) -> str:
+        if fails:
+            raise LookupError("no such thing")
+        return text
+
+    first, then = calls.function("first"), calls.function("then", second)
+
+    @flow
+    async def inner(text: str) -> str:
+        return await first(text) + await then(text)
+
+    @flow
+    async def outer(text: str) -> str:
+        return await inner(text)
+
+    store = MemoryRunStore()
+    with pytest.raises(LookupError):
+        await outer.run("a", run_id=RUN, store=store)
+    fails = False
+    assert await outer.resume(RUN, store=store) == "aa"
+    assert calls.made == ["first(a)", "then(a)", "then(a)"]
