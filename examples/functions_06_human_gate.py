@@ -1,4 +1,4 @@
-"""A flow that asks a person before it acts: it stops, and goes on with the answer. The model is not asked again.
+"""A flow that asks a person before it acts: it stops, and goes on with the answer. Nothing is paid twice.
 
 Runs offline: the lines that say so stand for OpenAI. Leave them out to use the real one, with your key.
 """
