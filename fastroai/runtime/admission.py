@@ -27,14 +27,14 @@ from fastroai.errors import (
     UnboundedRequestError,
     UnpricedModelError,
 )
-from fastroai.records import RequestRecord, Unbounded, ratio, usd_to_microcents
+from fastroai.records import RequestRecord, Unbounded, usd_to_microcents
 from fastroai.runtime.events import BudgetRefused, BudgetWaiting, BudgetWarning, SpendRecorded
 from fastroai.runtime.flow import Flow, current_flow, read_around
 from fastroai.runtime.in_flight import Charge
 from fastroai.runtime.interruption import Interruption
 from fastroai.runtime.ledger import Account, Amounts, Claim, Hold, Measure, Room, wake
 from fastroai.runtime.scope import Scope
-from fastroai.runtime.spending import TOLD_AFTER, SharedReservation, result_of
+from fastroai.runtime.spending import TOLD_AFTER, SharedReservation, in_force, note_warnings, result_of
 from fastroai.runtime.wakeup import Wakeup
 from fastroai.tracing.metrics import record_refusal, record_request
 from fastroai.usage.money import format_cost
@@ -209,7 +209,7 @@ class Reservation(Generic[TermsT]):
         ceilings = self.scope.ceilings
         for ceiling in ceilings:
             _check(self.terms, ceiling.limit, counts_money=True, counts_tokens=False)
-        self.shared = [SharedReservation(ceiling, self._hold) for ceiling in ceilings]
+        self.shared = [SharedReservation(ceiling, self._hold, self.scope) for ceiling in ceilings]
         if self.terms.is_flexible:
             await _let_others_come(lambda: sum(shared.arrivals for shared in self.shared))
         for shared in self.shared:
@@ -370,23 +370,8 @@ class Reservation(Generic[TermsT]):
             if balance is not None and self.short is not None and shared is self.short_of:
                 self.short.committed = usd_to_microcents(balance.spent_usd)
             if balance is not None:
-                self._note_warnings(shared, balance)
+                note_warnings(self.scope, shared.limit, shared.claim, balance)
         await self.scope.tell()
-
-    def _note_warnings(self, shared: SharedReservation, balance: SpendBalance) -> None:
-        limit, account = shared.limit, shared.claim.account
-        for reached in shared.new_warnings(balance):
-            self.scope.note(
-                BudgetWarning(
-                    part=self.scope.part,
-                    scope_path=self.scope.path,
-                    share=ratio(balance.spent_usd, limit.usd),
-                    threshold=reached,
-                    limit_usd=limit.usd,
-                    key=account.key,
-                    window=account.window,
-                )
-            )
 
 
 class _Inside:
@@ -590,7 +575,7 @@ class _AtLimit(Generic[TermsT]):
         return refusal
 
     async def _tell_of_waiting(self, balance: SpendBalance, holders: Collection[str]) -> None:
-        claim, limit_usd = self._shared.claim, self._shared.limit.usd
+        claim, limit_usd = self._shared.claim, in_force(self._shared.limit, balance)
         amounts = claim.amount_usd, limit_usd, self._shared.left_of(balance)
         needs, limit, left = map(format_cost, amounts)
         waiting = BudgetWaiting(

@@ -10,7 +10,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
@@ -214,6 +214,7 @@ class SpendDesk:
             except SpendStoreUnavailable as error:
                 log = logger.warning if ending.cost_usd else logger.debug  # nothing to be paid: leases end
                 log("$%f of %r is not settled yet: %s", ending.cost_usd, ending.key, error.reason)
+        ending.claim = replace(ending.claim, warn_at=())  # who would tell is gone by then; others will
         self._unsettled.append(ending)
         if len(self._unsettled) == 1:
             _in_background(self._settle_late(), _endings)

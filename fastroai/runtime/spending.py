@@ -16,7 +16,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal
 
 from fastroai.errors import SpendLimitExceeded, SpendStoreUnavailable
-from fastroai.records import EXACT, Unbounded, usd_to_microcents
+from fastroai.records import Unbounded, ratio, usd_to_microcents
+from fastroai.runtime.events import BudgetWarning
 from fastroai.runtime.owner import process_owner
 from fastroai.runtime.spend_desk import SpendDesk
 from fastroai.runtime.wakeup import Wakeup
@@ -41,12 +42,17 @@ LONGEST_POLL: Final = 0.25
 _ZERO: Final = Decimal(0)
 
 
+def in_force(limit: SpendLimit, balance: SpendBalance) -> Decimal:
+    """US dollars of a limit: those that were set by hand for the window, else those of the code."""
+    return limit.usd if balance.limit_usd is None else balance.limit_usd
+
+
 def limit_stop(
     limit: SpendLimit, claim: SpendClaim, scope: Scope, balance: SpendBalance, requested: int | None
 ) -> SpendLimitExceeded:
     """The error of a limit that cannot pay so many microcents, or is crossed."""
     error = SpendLimitExceeded(
-        usd_to_microcents(limit.usd),
+        usd_to_microcents(in_force(limit, balance)),
         usd_to_microcents(balance.spent_usd),
         scope.step_id,
         requested,
@@ -58,6 +64,24 @@ def limit_stop(
     return error
 
 
+def note_warnings(scope: Scope, limit: SpendLimit, claim: SpendClaim, balance: SpendBalance) -> None:
+    """Have the shares told of which a claim was the first to tell, by what the store said at its end."""
+    limit_usd = in_force(limit, balance)
+    for threshold in sorted(balance.reached):
+        scope.note(
+            BudgetWarning(
+                part=scope.part,
+                scope_path=scope.path,
+                share=ratio(balance.spent_usd, limit_usd),
+                threshold=threshold,
+                limit_usd=limit_usd,
+                coded_usd=None if limit_usd == limit.usd else limit.usd,
+                key=claim.account.key,
+                window=claim.account.window,
+            )
+        )
+
+
 def _new_claim(ceiling: Ceiling) -> SpendClaim:
     limit = ceiling.limit
     return SpendClaim(
@@ -67,16 +91,23 @@ def _new_claim(ceiling: Ceiling) -> SpendClaim:
         limit_usd=limit.usd,
         lease=limit.lease,
         holder=process_owner(),
+        keep=limit.keep,
     )
+
+
+def _telling(scope: Scope, limit: SpendLimit, claim: SpendClaim) -> SpendClaim:
+    """The claim, as one that tells shares at its end; where nobody listens, others are to tell them."""
+    return claim if scope.listener is None else replace(claim, warn_at=limit.warn_at)
 
 
 class SharedCharge:
     """Spending that nobody reserved, on its way into the books of one spend limit."""
 
-    def __init__(self, ceiling: Ceiling, cost_usd: Decimal) -> None:
+    def __init__(self, scope: Scope, ceiling: Ceiling, cost_usd: Decimal) -> None:
         """Have it charged in the background, from now on."""
-        self.limit = ceiling.limit
-        self._claim, self._desk = _new_claim(ceiling), SpendDesk.of(ceiling.limit.store)
+        self.limit, self._scope, self._is_noted = ceiling.limit, scope, False
+        self._claim = _telling(scope, ceiling.limit, _new_claim(ceiling))
+        self._desk = SpendDesk.of(ceiling.limit.store)
         self._ending = self._desk.charge(self._claim, cost_usd)
 
     @property
@@ -88,16 +119,22 @@ class SharedCharge:
         """Wait until it is in the books, or that was tried."""
         await result_of(self._ending)
 
-    def stop(self, scope: Scope) -> SpendLimitExceeded | None:
+    def note_warnings(self) -> None:
+        """Have the shares told, once, that it was the first to reach. It is done."""
+        if not self._is_noted and (balance := self._ending.result()) is not None:
+            note_warnings(self._scope, self.limit, self._claim, balance)
+        self._is_noted = True
+
+    def stop(self) -> SpendLimitExceeded | None:
         """Return the stop of the limit if it is known to be crossed.
 
         Before it is done, that is known where this process alone has charged more than the limit since: code
         that records without a pause need not wait for the store.
         """
         balance = self._ending.result() if self.is_done else self._unbooked()
-        if balance is None or balance.spent_usd <= self.limit.usd:
+        if balance is None or balance.spent_usd <= in_force(self.limit, balance):
             return None
-        stop = limit_stop(self.limit, self._claim, scope, balance, requested=None)
+        stop = limit_stop(self.limit, self._claim, self._scope, balance, requested=None)
         stop.stopped = "recorded"
         return stop
 
@@ -109,7 +146,7 @@ class SharedCharge:
 def charge_shared(scope: Scope, record: RequestRecord) -> list[SharedCharge]:
     """Charge what nobody reserved to the spend limits above: of its cost, the part that is known."""
     cost_usd = _booked_usd(record, _ZERO)
-    return [SharedCharge(ceiling, cost_usd) for ceiling in scope.ceilings]
+    return [SharedCharge(scope, ceiling, cost_usd) for ceiling in scope.ceilings]
 
 
 def _booked_usd(record: RequestRecord, reserved_usd: Decimal) -> Decimal:
@@ -131,8 +168,8 @@ async def result_of(ending: Future[SpendBalance | None]) -> SpendBalance | None:
 class SharedReservation:
     """What one request has reserved with one spend limit, until it is ended, once."""
 
-    def __init__(self, ceiling: Ceiling, hold: Hold) -> None:
-        self.limit, self._hold = ceiling.limit, hold
+    def __init__(self, ceiling: Ceiling, hold: Hold, scope: Scope) -> None:
+        self.limit, self._hold, self._scope = ceiling.limit, hold, scope
         self.claim = _new_claim(ceiling)
         self._desk = SpendDesk.of(self.limit.store)
         self._counter = self._desk.counter(self.claim.account)
@@ -140,7 +177,6 @@ class SharedReservation:
         self._state: Literal["unasked", "asked", "uncounted"] = "unasked"
         """`uncounted`: the store could not be asked, and the limit lets the request go out all the same."""
         self._reserved_usd = _ZERO
-        self._charged_usd = _ZERO
 
     @property
     def may_end(self) -> bool:
@@ -242,8 +278,11 @@ class SharedReservation:
         self._desk.remove(self)
         self._counter.leave(self._reserved_usd)
         charged = _ZERO if record is None else _booked_usd(record, self.claim.amount_usd)
-        self._charged_usd = charged
-        return self._desk.settle(self.claim, charged) if self._state == "asked" else None
+        if self._state != "asked":
+            return None
+        # Without a record, nobody waits for the end and tells.
+        ending = self.claim if record is None else _telling(self._scope, self.limit, self.claim)
+        return self._desk.settle(ending, charged)
 
     @property
     def arrivals(self) -> int:
@@ -257,16 +296,7 @@ class SharedReservation:
     def left_of(self, balance: SpendBalance) -> Decimal:
         """US dollars that the limit has left; in the units of stores, or what they round up would not fit."""
         used = spend_units(balance.spent_usd, "cost") + spend_units(balance.reserved_usd, "cost")
-        return spend_usd(spend_units(self.limit.usd, "limit") - used)
-
-    def new_warnings(self, balance: SpendBalance) -> tuple[float, ...]:
-        """Return the shares to warn of to which this request has brought the spending."""
-        before = EXACT.subtract(balance.spent_usd, self._charged_usd)
-        return tuple(
-            share
-            for share in self.limit.warn_at
-            if before < EXACT.multiply(self.limit.usd, Decimal(str(share))) <= balance.spent_usd
-        )
+        return spend_usd(spend_units(in_force(self.limit, balance), "limit") - used)
 
     def refusal(self, scope: Scope, balance: SpendBalance, amount_usd: Decimal) -> SpendLimitExceeded:
         """The error for a request of so many US dollars, for which this limit cannot pay."""

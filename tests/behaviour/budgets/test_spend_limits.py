@@ -20,6 +20,7 @@ from pydantic_ai.exceptions import ModelHTTPError
 from support.accounting import listed_cost
 from support.agents import paid_agent, request_costs, streaming_agent
 from support.bounds import bound_of
+from support.spend_stores import Passed
 
 from fastroai import (
     BudgetWarning,
@@ -44,7 +45,7 @@ MODEL = "openai-chat:gpt-5-mini"
 PATIENCE = 20.0
 
 
-class Store:
+class Store(Passed):
     """A store in memory that can be down, with a clock that is set, and that says what happens."""
 
     def __init__(self) -> None:
@@ -55,8 +56,10 @@ class Store:
         self.settled = threading.Event()
         self.renewals = 0
         self.on_renewal: Callable[[], None] = lambda: None
-        self._kept = MemorySpendStore(
-            clock=lambda: NOON + self.passed, steady_clock=lambda: self.passed.total_seconds()
+        super().__init__(
+            MemorySpendStore(
+                clock=lambda: NOON + self.passed, steady_clock=lambda: self.passed.total_seconds()
+            )
         )
 
     def pass_time(self, seconds: float) -> None:
@@ -64,7 +67,7 @@ class Store:
 
     async def reserve(self, claim: SpendClaim) -> SpendVerdict:
         self._check()
-        verdict = await self._kept.reserve(claim)
+        verdict = await super().reserve(claim)
         if not verdict.granted:
             self.waited.set()
         await asyncio.sleep(0)  # others come in between, as with every real store
@@ -72,26 +75,23 @@ class Store:
 
     async def mark_sent(self, claim: SpendClaim) -> bool:
         self._check()
-        return await self._kept.mark_sent(claim)
+        return await super().mark_sent(claim)
 
     async def settle(self, claim: SpendClaim, cost_usd: Decimal) -> SpendBalance:
         self._check()
-        balance = await self._kept.settle(claim, cost_usd)
+        balance = await super().settle(claim, cost_usd)
         self.settled.set()
         return balance
 
     async def renew(self, claims: Collection[SpendClaim]) -> None:
         self._check()
-        await self._kept.renew(claims)
+        await super().renew(claims)
         self.renewals += 1
         self.on_renewal()
 
     async def end_leases(self, account: SpendAccount, holders: Collection[str]) -> None:
         self._check()
-        await self._kept.end_leases(account, holders)
-
-    async def balance(self, account: SpendAccount) -> SpendBalance:
-        return await self._kept.balance(account)
+        await super().end_leases(account, holders)
 
     async def wait_until_settled(self) -> None:
         assert await asyncio.to_thread(self.settled.wait, PATIENCE), "nothing was settled"
