@@ -10,14 +10,11 @@ import sys
 import traceback
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, nearest_hint
-
-if TYPE_CHECKING:
-    from fastroai.store.run_store import RunStore
 
 _AGE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -81,19 +78,17 @@ def json_object(option: str, text: str | None) -> dict[str, JsonValue] | None:
     return value
 
 
-def existing_store(place: str) -> RunStore:
+def existing_place(place: str) -> str:
     """The store that `--store` names. A file that is not there is refused: opening it would make it.
 
     Raises:
         ConfigurationError: it names no store.
     """
-    from fastroai.store.opening import open_run_store
-
     scheme, is_url, rest = place.partition("://")
     path = rest if is_url and scheme == "sqlite" else None if is_url else place
     if path is not None and not Path(path).is_file():
         raise ConfigurationError("--store", place, "a file that is there, or the URL of Redis or PostgreSQL")
-    return open_run_store(place)
+    return place
 
 
 def age(option: str, text: str) -> timedelta:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 from typing import Final
 
 from fastroai.records import Usage
@@ -39,6 +40,11 @@ def seconds(value: float) -> str:
 def took(start: datetime | None, end: datetime | None) -> str:
     """The time between two moments, if there are both."""
     return "" if start is None or end is None else seconds((end - start).total_seconds())
+
+
+def dollars(usd: Decimal) -> str:
+    """An exact amount."""
+    return f"${usd:f}"
 
 
 def cost(usage: Usage) -> str:
