@@ -59,7 +59,8 @@
     ├── LangGraphStopped                     a LangGraph graph that is a step stopped before its end
     ├── ScopeClosedError                     a request at or after the end of the run it belongs to
     ├── ForkedScopeError                     spending under a budget of the process that forked this one
-    └── RunningLoopError (RuntimeError)      a sync entry point was called on a running event loop
+    ├── RunningLoopError (RuntimeError)      a sync entry point was called on a running event loop
+    └── NoRunningLoopError (RuntimeError)    no event loop of asyncio is running
 
 An error knows what was spent before it: `error.usage` for these, `usage_of(error)` for any exception. It
 also knows the trace of the run that it ended: `error.trace` for these, `fastroai.trace_of(error)` for any
@@ -128,6 +129,7 @@ __all__ = [
     "RunStoreUnavailable",
     "RunStatusConflict",
     "RunTakenOver",
+    "NoRunningLoopError",
     "RunningLoopError",
     "ScopeClosedError",
     "SpendLimitExceeded",
@@ -1416,14 +1418,34 @@ class ForkedScopeError(FastroAIError):
 
 
 class RunningLoopError(FastroAIError, RuntimeError):
-    """A sync entry point was called where an event loop is running."""
+    """A sync entry point was called where an event loop of asyncio or trio is running."""
 
-    def __init__(self, called: str, instead: str) -> None:
-        super().__init__(called, instead)
-        self.called, self.instead = called, instead
+    def __init__(self, called: str, instead: str, loop: Literal["asyncio", "trio"] = "asyncio") -> None:
+        super().__init__(called, instead, loop)
+        self.called, self.instead, self.loop = called, instead, loop
 
     def __str__(self) -> str:
+        use = f"await {self.instead}(...)"
+        if self.loop == "trio":
+            use = f"await trio.to_thread.run_sync(lambda: {self.called}(...))"
+        return f"{self.called}() was called on a running event loop and would block it; use: {use}"
+
+
+class NoRunningLoopError(FastroAIError, RuntimeError):
+    """Something that needs asyncio was awaited where no event loop of asyncio is running."""
+
+    def __init__(self, under: Literal["trio"] | None = None) -> None:
+        super().__init__(under)
+        self.under = under
+        """The other library whose event loop is running, if one is."""
+
+    def __str__(self) -> str:
+        if self.under is None:
+            return (
+                "this was awaited without an event loop; FastroAI needs that of asyncio: call it in a "
+                "coroutine that asyncio.run runs, or use the sync method, such as run_sync"
+            )
         return (
-            f"{self.called}() was called on a running event loop and would block it; "
-            f"use: await {self.instead}(...)"
+            "this was awaited on the event loop of trio; FastroAI needs that of asyncio: use the sync method "
+            "in a thread, as in: await trio.to_thread.run_sync(lambda: agent.run_sync(...))"
         )

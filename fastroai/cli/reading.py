@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from fastroai.cli.exits import FAILED, OK
 from fastroai.cli.opened import opened_history
 from fastroai.cli.shapes import difference_shape, run_shape, step_shape
-from fastroai.cli.text import plain
+from fastroai.cli.text import plain, plain_json
 from fastroai.store.snapshot import RunState
 
 
@@ -66,7 +66,7 @@ async def trace(run_id: str, store: str, as_json: bool) -> int:
     """See `app`."""
     async with opened_history(store) as history:
         found = await history.trace(run_id)
-    print(found.to_json() if as_json else plain(found.explain()))
+    print(plain_json(found.to_json()) if as_json else plain(found.explain()))
     return OK
 
 
@@ -84,4 +84,4 @@ async def diff(run_id: str, other_id: str, store: str, as_json: bool) -> int:
 
 def print_json(value: JsonValue | list[dict[str, JsonValue]]) -> None:
     """For programs."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    print(plain_json(json.dumps(value, indent=2, ensure_ascii=False)))

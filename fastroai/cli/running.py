@@ -15,7 +15,7 @@ from fastroai.cli.progress import with_progress
 from fastroai.cli.reading import print_json
 from fastroai.cli.shapes import run_shape
 from fastroai.cli.targets import import_target, json_object, json_value
-from fastroai.cli.text import plain
+from fastroai.cli.text import plain, plain_json
 from fastroai.errors import ConfigurationError, FastroAIError
 from fastroai.store.history import RunHistory
 from fastroai.store.run_store import RunStore
@@ -149,7 +149,9 @@ async def _tell(history: RunHistory, run_id: str, as_json: bool) -> None:
     print(plain(f"run {run_id}: {run.status}{spent}"))
     if run.status == "finished":
         output = trace.output
-        print(plain(output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)))
+        print(
+            plain(output) if isinstance(output, str) else plain_json(json.dumps(output, ensure_ascii=False))
+        )
 
 
 def _target(target: str) -> Resumable:

@@ -15,6 +15,7 @@ from fastroai.cli.opened import opened_history
 from fastroai.cli.reading import print_json
 from fastroai.cli.targets import age
 from fastroai.errors import ConfigurationError
+from fastroai.store.clock import ago
 from fastroai.usage.report_data import inert
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _time(option: str, text: str | None, now: datetime) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        return now - _age(option, text)
+        return ago(now, _age(option, text))
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 

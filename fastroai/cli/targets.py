@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from fastroai.errors import ConfigurationError, nearest_hint
 
 _AGE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
+_PASSWORD: Final = re.compile(r":[^:@]*@")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -67,6 +68,8 @@ def json_value(option: str, text: str) -> JsonValue:
         value: JsonValue = json.loads(source)
     except (OSError, ValueError) as error:
         raise ConfigurationError(option, text, f"JSON, or @file; {error}") from error
+    except RecursionError as error:
+        raise ConfigurationError(option, text, "JSON that is not so deep") from error
     return value
 
 
@@ -84,10 +87,12 @@ def existing_place(place: str) -> str:
     Raises:
         ConfigurationError: it names no store.
     """
-    scheme, is_url, rest = place.partition("://")
-    path = rest if is_url and scheme == "sqlite" else None if is_url else place
-    if path is not None and not Path(path).is_file():
-        raise ConfigurationError("--store", place, "a file that is there, or the URL of Redis or PostgreSQL")
+    from fastroai.store.opening import kind_and_place
+
+    kind, where = kind_and_place(place)
+    if kind == "sqlite" and not Path(where).is_file():
+        shown = _PASSWORD.sub(":...@", place)  # of a URL whose beginning is mistyped
+        raise ConfigurationError("--store", shown, "a file that is there, or the URL of Redis or PostgreSQL")
     return place
 
 
@@ -101,4 +106,7 @@ def age(option: str, text: str) -> timedelta:
     if match is None:
         expected = "a number and one of s, m, h, d, w, as in 30d"
         raise ConfigurationError(option, text, expected)
-    return timedelta(**{_UNITS[match[2]]: float(match[1])})
+    try:
+        return timedelta(**{_UNITS[match[2]]: float(match[1])})
+    except OverflowError as error:
+        raise ConfigurationError(option, text, f"at most {timedelta.max.days} days") from error

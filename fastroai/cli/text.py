@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
@@ -18,6 +19,13 @@ def plain(text: str) -> str:
     return "".join(
         char if char.isprintable() or char in _SHOWN_AS_IT_IS else char.encode("unicode_escape").decode()
         for char in text
+    )
+
+
+def plain_json(text: str) -> str:
+    """The same JSON, with such characters as its own escapes."""
+    return "".join(
+        char if char.isprintable() or char in _SHOWN_AS_IT_IS else json.dumps(char)[1:-1] for char in text
     )
 
 

@@ -479,9 +479,11 @@ class Graph(FrontDoor[DepsT, InputT, GraphResult[OutputT]], Generic[DepsT, Input
     ) -> AlsoOnRecord:
         """Return how a resume puts answers to questions on record."""
         codec = self.config.codec
-        return lambda recorded, inputs: [
+        return lambda recorded, inputs, status: [
             *answers_to(recorded, answers, codec=codec),
-            *answer_entry(self._setup, recorded, inputs, answer, node, codec=codec, forgiving=force),
+            *answer_entry(
+                self._setup, recorded, inputs, answer, node, codec=codec, forgiving=force, status=status
+            ),
         ]
 
     def _keeper(self, store: RunStore) -> RunKeeper:

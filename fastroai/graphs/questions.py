@@ -17,6 +17,7 @@ from fastroai.records import NotGiven
 from fastroai.runtime.facts import (
     AnswerGiven,
     QuestionAsked,
+    RunStatus,
 )
 from fastroai.store.payloads import PayloadCodec, seal
 from fastroai.store.recorded import RecordedRun
@@ -38,8 +39,11 @@ def answer_entry(
     *,
     codec: PayloadCodec | None,
     forgiving: bool,
+    status: RunStatus,
 ) -> Sequence[AnswerGiven]:
     """The answer that a run is resumed with, checked; nothing where none is given, and none is needed.
+
+    A run whose process died after it had asked needs none: it goes on, only to end `paused`.
 
     Raises:
         ConfigurationError: nobody asks for it, it is not what the question asks for, or it is missing.
@@ -53,7 +57,7 @@ def answer_entry(
     if isinstance(answer, NotGiven):
         if node is not None:
             raise ConfigurationError("node", node, "nothing without input=, which answers it")
-        if asked and replay.finish is not None:
+        if asked and replay.finish is not None and status == "paused":
             raise ConfigurationError(
                 "input", None, f"the answer that node {next(iter(asked)).node!r} of run {run_id!r} waits for"
             )

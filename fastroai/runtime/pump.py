@@ -11,6 +11,7 @@ from fastroai.errors import ScopeClosedError
 from fastroai.runtime.flow import STALLED_AFTER, Flow, current_flow
 from fastroai.runtime.scope import Scope, current_scope
 from fastroai.runtime.tasks import end_task
+from fastroai.runtime.wakeup import no_running_loop, running_loop
 
 T = TypeVar("T")
 
@@ -70,6 +71,8 @@ class Pump(Generic[T]):
         raise StopAsyncIteration
 
     def _start(self) -> None:
+        if running_loop() is None:
+            raise no_running_loop()
         self._task = asyncio.create_task(self._run(), context=self._context)
         if self._scope is not None:
             self._scope.on_close(self._end)

@@ -26,7 +26,7 @@ from fastroai.runtime.in_flight import Charge, InFlight
 from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.runtime.ledger import Account, Claim, wake
 from fastroai.runtime.process import THIS_PROCESS
-from fastroai.runtime.wakeup import running_loop
+from fastroai.runtime.wakeup import no_running_loop, running_loop
 
 if TYPE_CHECKING:
     from fastroai.runtime.flow import Flow
@@ -728,6 +728,8 @@ class Scope:
         _current.reset(self._token)
 
     async def __aenter__(self) -> Scope:
+        if self.loop is None and running_loop() is None:
+            raise no_running_loop()
         self._token = _current.set(self)
         if self.budget is not None and (time := self.time_budget()) is not None:
             await time.__aenter__()

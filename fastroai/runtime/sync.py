@@ -19,7 +19,7 @@ from fastroai.errors import RunningLoopError, attach_usage, records_of, usage_of
 from fastroai.runtime.process import THIS_PROCESS
 from fastroai.runtime.scope import Scope, current_scope
 from fastroai.runtime.threads import depth, loop_of_this_thread, mark_thread
-from fastroai.runtime.wakeup import running_loop
+from fastroai.runtime.wakeup import blocked_loop
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -172,9 +172,9 @@ def run_blocking(
     Raises:
         RunningLoopError: this thread runs an event loop, which waiting here would block.
     """
-    if running_loop() is not None:
+    if (loop_here := blocked_loop()) is not None:
         call().close()  # so that invalid arguments are reported before a running loop
-        raise RunningLoopError(called, instead)
+        raise RunningLoopError(called, instead, loop_here)
     scope = current_scope()
     around = _loop_around(scope, home)
     if around is not None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import suppress
+from typing import Literal
+
+from fastroai.errors import NoRunningLoopError
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
@@ -12,6 +16,19 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def blocked_loop() -> Literal["asyncio", "trio"] | None:
+    """The library whose event loop runs in this thread, and would be blocked by waiting here."""
+    if running_loop() is not None:
+        return "asyncio"
+    trio = sys.modules.get("trio")  # where nobody has imported it, it runs nothing
+    return "trio" if trio is not None and trio.lowlevel.in_trio_run() else None
+
+
+def no_running_loop() -> NoRunningLoopError:
+    """The error for what needs asyncio where it does not run."""
+    return NoRunningLoopError("trio" if blocked_loop() == "trio" else None)
 
 
 class Wakeup:

@@ -22,6 +22,7 @@ from fastroai.errors import (
 from fastroai.runtime.facts import RunStatus
 from fastroai.runtime.options import check_count
 from fastroai.store.adapter import adapt_run_store
+from fastroai.store.clock import ago
 from fastroai.store.entries import RunHeader
 from fastroai.store.headers import (
     FoundHeader,
@@ -364,7 +365,7 @@ class RunHistory:
             raise ConfigurationError("older_than", older_than, "an age, 0 or more: timedelta(days=30)")
         deleted = []
         now = await self._now()
-        end = now - older_than
+        end = ago(now, older_than)
         async for entry, run in self._indexed(Find(), until=end):
             if run is None:
                 if not dry_run and entry.started_at < now - _BEGINS_WITHIN:

@@ -24,7 +24,7 @@ def open_run_store(place: str | os.PathLike[str]) -> RunStore:
         ConfigurationError: it is none of these.
         MissingExtraError: the client of the database is not installed.
     """
-    kind, where = _kind_and_place(place)
+    kind, where = kind_and_place(place)
     if kind == "redis":
         from fastroai.store.run_redis import RedisRunStore
 
@@ -45,7 +45,7 @@ def open_spend_store(place: str | os.PathLike[str]) -> SpendStore:
         ConfigurationError: it is none of these.
         MissingExtraError: the client of the database is not installed.
     """
-    kind, where = _kind_and_place(place)
+    kind, where = kind_and_place(place)
     if kind == "redis":
         from fastroai.store.spend_redis import RedisSpendStore
 
@@ -59,8 +59,12 @@ def open_spend_store(place: str | os.PathLike[str]) -> SpendStore:
     return SQLiteSpendStore(where)
 
 
-def _kind_and_place(place: str | os.PathLike[str]) -> tuple[Literal["sqlite", "redis", "postgres"], str]:
-    """Which kind of store it is, and what that is opened with."""
+def kind_and_place(place: str | os.PathLike[str]) -> tuple[Literal["sqlite", "redis", "postgres"], str]:
+    """Which kind of store it is, and the path or URL that it is opened with.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
     expected = "a path, or sqlite:///path, redis://, rediss://, postgresql:// or postgres://"
     if isinstance(place, os.PathLike):
         return "sqlite", os.fspath(place)

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -21,6 +21,12 @@ _ADVICE: Final = {
     sqlite3.SQLITE_NOTADB: "give the path of another file",
     sqlite3.SQLITE_CORRUPT: "put back a copy of the file, or give the path of another",
 }
+_APPLICATION_ID: Final = 0x46524149  # FRAI
+"""The mark of a database of FastroAI, which the `file` command shows."""
+_UNMARKED: Final = {"run_value", "spend_account"}
+"""Tables of databases of FastroAI that were made before there was a mark."""
+_OWNER_ONLY: Final = 0o600
+"""The mode of a new file: others must not read what runs hold. SQLite gives it to the files beside it."""
 _OTHERWISE: Final = "see that its disk is there and works"
 _PUT_BACK: Final = "put back the one that was there, or close the store, which then opens what is there"
 
@@ -67,10 +73,13 @@ class SQLiteFile:
         """Open the file."""
         if self._opened is not None:
             self._check_file()  # SQLite would make another where there is none
+        with suppress(OSError):  # it is there, or SQLite says why it cannot be made
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, _OWNER_ONLY))
         connection = sqlite3.connect(
             self.path, timeout=self.timeout, isolation_level=None, check_same_thread=False
         )
         try:
+            self._check_application(connection)  # before anything is written: switching to WAL writes
             _switch_to_wal(connection, self.timeout)
             connection.execute(f"PRAGMA synchronous = {self.synchronous}")
             # Where syncing alone stops at the disk's cache, which is on macOS.
@@ -81,10 +90,21 @@ class SQLiteFile:
             raise
         return connection
 
+    def _check_application(self, connection: sqlite3.Connection) -> None:
+        """Refuse the database of another program, which must not be changed."""
+        (found,) = connection.execute("PRAGMA application_id").fetchone()
+        if found == _APPLICATION_ID:
+            return
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        if found or (tables and not tables & _UNMARKED):
+            reason = "the file is a database of another program, and is left as it is"
+            raise self.error(self.name, reason, _ADVICE[sqlite3.SQLITE_NOTADB])
+
     def _create_tables(self, connection: sqlite3.Connection) -> None:
         is_made = "SELECT 1 FROM sqlite_master WHERE name = ?"
         if connection.execute(is_made, [self.last_made]).fetchone() is None:
             with self.transaction(connection):
+                connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                 for statement in self.schema:
                     connection.execute(statement)
 

@@ -36,6 +36,7 @@ from fastroai.errors import (
     MissingDependencyError,
     MissingExtraError,
     MissingInputError,
+    NoRunningLoopError,
     OnceInterrupted,
     PipelineValidationError,
     PriceUpdateError,
@@ -304,6 +305,7 @@ EXAMPLES: list[tuple[FastroAIError, str]] = [
     (ForkedScopeError("budget", ("p",), 7, 8), "opened in process 7, and this is process 8, forked from it"),
     (ForkedScopeError("run", ("p", "s"), 7, 8), "the run of p / s is on record by process 7, and this is"),
     (RunningLoopError("run_sync", "agent.run"), "use: await agent.run(...)"),
+    (NoRunningLoopError("trio"), "on the event loop of trio"),
 ]
 
 
@@ -366,6 +368,7 @@ def test_a_partial_result_survives_pickling() -> None:
         (DependencyTypeError, TypeError),
         (TimeLimitExceeded, TimeoutError),
         (RunningLoopError, RuntimeError),
+        (NoRunningLoopError, RuntimeError),
     ],
 )
 def test_errors_are_the_builtin_ones_that_callers_expect(

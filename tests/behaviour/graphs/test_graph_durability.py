@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 from support.agents import paid_agent
 from support.counted_nodes import Counted
-from support.faulty_store import FaultyStore, everything_in
+from support.faulty_store import FaultyStore, everything_in, fails_at
 from support.stored_runs import raw_log
 from support.virtual_time import in_virtual_time
 
 from fastroai import Budget, Pipeline, PipelineConfig, StepConfig, StepContext
-from fastroai.errors import ConfigurationError, RunExists, StepExecutionError
+from fastroai.errors import (
+    ConfigurationError,
+    RunExists,
+    RunNotFound,
+    RunStoreUnavailable,
+    StepExecutionError,
+)
 from fastroai.graphs import Edge, Graph, Node, OnBranchFailure
 from fastroai.runtime.facts import (
     StepCancelled,
 )
-from fastroai.store import MemoryRunStore
+from fastroai.store import MemoryRunStore, RunHistory
 
 
 @pytest.fixture
@@ -422,3 +430,29 @@ async def test_what_was_degraded_inside_of_a_node_is_so_after_it_is_resumed(
     assert (await graph.resume("graph")).quality == "degraded"
     assert (await pipeline.resume("pipeline")).quality == "degraded"
     assert counted.take() == {"end": 2}
+
+
+@pytest.mark.parametrize("happens", ["before", "after"])
+@in_virtual_time
+async def test_a_run_whose_process_died_after_it_had_asked_waits_when_it_is_resumed_without_an_answer(
+    counted: Counted, happens: str
+) -> None:
+    calm = FaultyStore()
+    await asking(counted, calm).run({"x": "it"}, run_id="r")
+    came_to: Counter[str] = Counter()
+    for number in range(1, len(calm.writes) + 1):
+        store = FaultyStore()
+        setattr(store, happens, fails_at(*range(number, 100)))
+        with suppress(RunStoreUnavailable):
+            await asking(counted, store).run({"x": "it"}, run_id="r")
+        try:
+            status = (await RunHistory(store.inner).summary("r")).status
+        except RunNotFound:
+            continue
+        came_to[status] += 1
+        graph = asking(counted, store.inner)
+        if status == "interrupted":
+            assert (await graph.resume("r")).status == "paused"
+        assert [one.node for one in await graph.questions("r")] == ["ask"]
+        assert (await graph.resume("r", input={"approved": True, "limit": 3})).output == "True 3"
+    assert came_to["interrupted"]

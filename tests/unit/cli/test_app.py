@@ -6,6 +6,7 @@ import asyncio
 import builtins
 import io
 import json
+import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -209,6 +210,39 @@ def test_list_refuses_filters_that_cannot_be_meant(store: SQLiteRunStore) -> Non
     assert "limit" in line_of(call("list", "--limit", "0"), 2)
 
 
+@pytest.mark.parametrize(
+    "store", ["postgresql:/me:secret@host/db", "posgres:/me:secret@h/db", "me:secret@h/db"]
+)
+def test_a_password_in_a_mistyped_url_is_not_shown(store: str) -> None:
+    assert "secret" not in line_of(call("list", "--store", store), 2)
+
+
+def test_a_foreign_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "mine.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE mine (x)")
+    connection.close()
+    before = path.read_bytes()
+    assert "a database of another program" in line_of(call("list", "--store", str(path)), 5)
+    assert path.read_bytes() == before
+
+
+HARMFUL = "\x1b[31m\x7f\x9b2J\u202eevil\u2066 grüße 漢 \U000e0001"
+"""Control characters, C1 ones too, and such that change the direction of text, among others."""
+
+
+def test_characters_that_change_a_terminal_are_escaped_and_are_still_in_the_json(
+    store: SQLiteRunStore,
+) -> None:
+    write(store, Log(SHAPE, run_id="bad").start("a").end("failed", failure(HARMFUL)))
+    for command in (["list"], ["show", "bad"], ["trace", "bad"]):
+        for options in ([], ["--json"]):
+            shown = call(*command, *options).stdout
+            assert "grüße 漢" in shown
+            assert not [char for char in shown if not (char.isprintable() or char == "\n")]
+    assert json_of("list")[0]["error"].endswith(HARMFUL)
+
+
 # --- show, trace, diff ---
 
 
@@ -380,6 +414,14 @@ def test_purge_refuses_ages_that_are_none(store: SQLiteRunStore) -> None:
     assert "expected one of" in line_of(call("purge", "--older-than", "3d", "--status", "done"), 2)
 
 
+def test_an_age_of_any_length_is_an_age_or_refused(store: SQLiteRunStore) -> None:
+    write(store, support_desk().end())
+    assert "at most 999999999 days" in line_of(call("purge", "--older-than", f"{10**20}d", "--yes"), 2)
+    for text in ("800000000d", "800000d"):  # before there were dates, and before there were computers
+        assert json_of("purge", "--older-than", text, "--yes") == {"deleted": []}
+    assert json_of("purge", "--older-than", "0s", "--yes") == {"deleted": ["r1"]}
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -528,6 +570,7 @@ def test_progress_of_nested_steps_and_retries(store: SQLiteRunStore, user_code: 
         ("--inputs", "{", "JSON, or @file"),
         ("--inputs", "@nope.json", "No such file"),
         ("--inputs", "[1]", "a JSON object"),
+        ("--inputs", "[" * 100_000 + "]" * 100_000, "JSON that is not so deep"),
     ],
 )
 def test_options_that_name_nothing(

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import stat
 import threading
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 from support.spend_stores import account, claim
 
-from fastroai.errors import ConfigurationError, SpendStoreUnavailable
-from fastroai.store import SQLiteSpendStore
+from fastroai.errors import ConfigurationError, RunStoreUnavailable, SpendStoreUnavailable
+from fastroai.store import SQLiteRunStore, SQLiteSpendStore
 from fastroai.usage import SpendClaim
 
 LOCKED = "database is locked|no answer"  # the latter on a machine that is slow to look
@@ -78,14 +79,59 @@ async def test_asking_for_the_balance_of_an_unknown_account_keeps_nothing(path: 
     await store.aclose()
 
 
-async def test_the_file_can_have_other_tables(path: Path) -> None:
+def beside(path: Path) -> list[Path]:
+    return list(path.parent.iterdir())
+
+
+def files_beside(path: Path) -> dict[str, bytes]:
+    return {found.name: found.read_bytes() for found in beside(path)}
+
+
+@pytest.mark.parametrize(
+    "statements", [["CREATE TABLE mine (x)"], ["PRAGMA application_id = 7"]], ids=["its tables", "its mark"]
+)
+async def test_the_database_of_another_program_is_refused_and_left_as_it_is(
+    path: Path, statements: list[str]
+) -> None:
     connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE mine (x)")
+    for statement in statements:
+        connection.execute(statement)
     connection.close()
-    store = SQLiteSpendStore(path)
-    assert (await store.reserve(claim("a"))).granted
+    before = files_beside(path)
+    for use, refused in [
+        (lambda: SQLiteSpendStore(path).reserve(claim("a")), SpendStoreUnavailable),
+        (lambda: SQLiteRunStore(path).list(""), RunStoreUnavailable),
+    ]:
+        with pytest.raises(refused, match="another program, and is left as it is; give the path of another"):
+            await use()
+    assert files_beside(path) == before
+
+
+async def test_only_its_owner_can_read_a_new_file(path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = SQLiteRunStore(path)
+        await store.append("a", [b"secret"], revision=0)
+    finally:
+        os.umask(before)
+    modes = {found.name: stat.S_IMODE(found.stat().st_mode) for found in beside(path)}
+    assert len(modes) == 3
+    assert set(modes.values()) == {0o600}
     await store.aclose()
-    assert rows(path, "mine") == 0
+
+
+async def test_runs_and_spending_can_share_a_file_that_is_marked_as_one_of_fastroai(path: Path) -> None:
+    spending, runs = SQLiteSpendStore(path), SQLiteRunStore(path)
+    assert (await spending.reserve(claim("a"))).granted
+    await runs.append("a", [b"1"], revision=0)
+    await spending.aclose()
+    await runs.aclose()
+    assert rows(path, "spend_claim") == rows(path, "run_value") == 1
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA application_id").fetchone() == (0x46524149,)
+    connection.execute("PRAGMA application_id = 0")  # as in files of before
+    connection.close()
+    assert [found.key for found in await SQLiteRunStore(path).list("")] == ["a"]
 
 
 async def test_a_locked_file_is_an_unavailable_store(path: Path) -> None:
