@@ -576,7 +576,8 @@ class _AtLimit(Generic[TermsT]):
 
     async def _tell_of_waiting(self, balance: SpendBalance, holders: Collection[str]) -> None:
         claim, limit_usd = self._shared.claim, in_force(self._shared.limit, balance)
-        amounts = claim.amount_usd, limit_usd, self._shared.left_of(balance)
+        left_usd = max(self._shared.left_of(balance), Decimal(0))  # less, where it was lowered by hand
+        amounts = claim.amount_usd, limit_usd, left_usd
         needs, limit, left = map(format_cost, amounts)
         waiting = BudgetWaiting(
             part=self._scope.part,

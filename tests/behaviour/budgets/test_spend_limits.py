@@ -23,10 +23,12 @@ from support.bounds import bound_of
 from support.spend_stores import Passed
 
 from fastroai import (
+    BudgetWaiting,
     BudgetWarning,
     FastroAgent,
     Pipeline,
     PipelineConfig,
+    SpendBook,
     SpendLimit,
     SpendLimitExceeded,
     StepConfig,
@@ -406,6 +408,76 @@ async def test_a_request_that_went_out_while_the_store_was_down_is_counted_when_
     store.mark_sent = fail  # type: ignore[method-assign]
     await paid_agent(100, before=think).run("?", budget=limit)
     assert await spent_and_reserved(limit) == (100, 0)
+
+
+# --- limits that are changed by hand ---
+
+BY_HAND = {"by": "Mia", "reason": "a test"}
+
+
+async def test_a_request_that_waits_in_line_goes_on_when_the_limit_is_raised(store: Store) -> None:
+    limit = SpendLimit(microcents=150, store=store)
+    answered = asyncio.Event()
+
+    async def think(prompt: str) -> None:
+        await answered.wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(paid_agent(100, before=think).run("?", budget=limit))
+        waiting = tasks.create_task(paid_agent(100).run("?", budget=limit))
+        await store.waited.wait()
+        await SpendBook(store).set_limit("default", "0.0002", **BY_HAND)
+        assert (await waiting).cost_microcents == 100
+        assert not first.done()
+        answered.set()
+    assert (await limit.status()).limit_usd == Decimal("0.0002")
+    assert await spent_and_reserved(limit) == (200, 0)
+
+
+@pytest.mark.parametrize("max_tokens", [200, None])
+async def test_a_limit_that_is_lowered_below_what_is_spent_admits_nothing_until_its_next_window(
+    server: ModelServer, store: Store, max_tokens: int | None
+) -> None:
+    limit = SpendLimit(usd=1, window="hour", store=store)
+    agent = FastroAgent(server.model(MODEL), max_tokens=max_tokens, budget=limit)
+    await agent.run("?")
+    spent_usd = (await limit.status()).spent_usd
+    await SpendBook(store).set_limit("default", spent_usd / 2, window="hour", **BY_HAND)
+    with pytest.raises(SpendLimitExceeded) as caught:
+        await agent.run("?")
+    assert (caught.value.key, caught.value.resets_at) == ("default", NOON.replace(hour=13, minute=0))
+    store.pass_time(1_800)
+    assert (await agent.run("?")).output == "echo: ?"
+
+
+async def test_who_waits_for_what_a_lowered_limit_has_not_is_told_so_and_refused(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastroai.runtime.spending.TOLD_AFTER", -1.0)
+    limit, answered, told = SpendLimit(microcents=1_000, store=store), asyncio.Event(), asyncio.Event()
+    waits: list[BudgetWaiting] = []
+
+    def listen(event: Any) -> None:
+        if isinstance(event, BudgetWaiting):
+            waits.append(event)
+            told.set()
+
+    async def think(prompt: str) -> None:
+        await answered.wait()
+
+    await paid_agent(100).run("?", budget=limit)
+    flying = asyncio.create_task(paid_agent(100, before=think).run("?", budget=limit))
+    while (await spent_and_reserved(limit)) != (100, 100):
+        await asyncio.sleep(0)
+    await SpendBook(store).set_limit("default", "0.00005", **BY_HAND)
+    async with budget_scope(limit, on_event=listen):
+        waiting = asyncio.create_task(paid_agent(100).run("?"))
+        await told.wait()
+        answered.set()
+        with pytest.raises(SpendLimitExceeded):
+            await waiting
+    await flying
+    assert "of $0.00005, of which $0.00 is neither spent nor reserved" in waits[0].waits_for
 
 
 # --- what is told ---
