@@ -74,7 +74,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, NotRequired, Protocol, TypeAlias, TypedDict
+from typing import (
+    TYPE_CHECKING,
+    ClassVar,
+    Final,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+)
 
 from fastroai.records import MICROCENTS_PER_DOLLAR, RequestRecord, Usage
 
@@ -162,6 +172,10 @@ Direction: TypeAlias = Literal["input", "output", "require", "ensure"]
 _USAGE_ATTRIBUTE = "__fastroai_usage__"
 _RECORDS_ATTRIBUTE = "__fastroai_records__"
 _TRACE_ATTRIBUTE = "__fastroai_trace__"
+
+
+_LONGEST_VALUE: Final = 1_000
+"""Characters of an invalid value that a message shows."""
 
 
 class Trace(Protocol):
@@ -289,6 +303,17 @@ class FastroAIError(Exception):
         return usage_of(self) or Usage()
 
 
+def _shown(value: object) -> str:
+    """A value as a message can have it: not longer than a few lines."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        return f"<{type(value).__name__} too long to show>"
+    if len(text) <= _LONGEST_VALUE:
+        return text
+    return f"{text[:_LONGEST_VALUE]}... ({len(text):,} characters in all)"
+
+
 class ConfigurationError(FastroAIError, ValueError):
     """An option has an invalid value."""
 
@@ -297,7 +322,7 @@ class ConfigurationError(FastroAIError, ValueError):
         self.option, self.value, self.expected = option, value, expected
 
     def __str__(self) -> str:
-        return f"{self.option}={self.value!r}: expected {self.expected}"
+        return f"{self.option}={_shown(self.value)}: expected {self.expected}"
 
 
 class ExpressionProblem(NamedTuple):

@@ -205,7 +205,9 @@ class RunKeeper:
             return await DurableRun.take_up(
                 self.store,
                 recorded,
-                RunResumed(inputs=self.stored(anew), definition=self.definition if is_new else None),
+                RunResumed(
+                    inputs=self.stored(anew), definition=self._stored_definition() if is_new else None
+                ),
                 position=len(recorded.entries),
                 found=found,
                 durability=self.durability,
@@ -268,7 +270,7 @@ class RunKeeper:
         opened = replace(
             recorded.opened,
             part=self._part(new_id),
-            definition=self.definition,
+            definition=self._stored_definition(),
             forked_from=run_id,
             timestamp=time(),
         )
@@ -372,10 +374,15 @@ class RunKeeper:
         """The first fact of a run. Raises `ValueNotStorable`."""
         return RunStarted(
             part=self._part(run_id),
-            definition=self.definition,
+            definition=self._stored_definition(),
             inputs=self.stored(inputs),
             forked_from=forked_from,
         )
+
+    def _stored_definition(self) -> JsonValue:
+        """The definition, which could not be read again if it were too deep. Raises `ValueNotStorable`."""
+        what = f"the definition of {self.kind} {self.definition['name']!r}"
+        return value_to_json(self.definition, None, what)
 
     def stored(self, inputs: Mapping[str, object]) -> dict[str, JsonValue]:
         """Inputs as they are stored. Raises `ValueNotStorable`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import JsonValue
 
@@ -28,6 +28,9 @@ from fastroai.store.recorded import RecordedRun
 from fastroai.store.runs import DurableRun
 from fastroai.store.values import value_from_json
 from fastroai.tracing import attributes
+
+_LONGEST_MESSAGE: Final = 10_000
+"""Characters that are kept of the message of an exception, which can hold a whole answer."""
 
 
 def step_place(scope: Scope) -> str:
@@ -166,6 +169,8 @@ def _message(error: BaseException) -> str:
         message = str(error)
     except Exception as failed:  # the exception is somebody else's
         message = f"its message cannot be read: {type(failed).__name__}"
+    if len(message) > _LONGEST_MESSAGE:
+        message = f"{message[:_LONGEST_MESSAGE]}... ({len(message):,} characters in all)"
     return message.encode(errors="replace").decode()  # half a surrogate pair cannot be stored
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fastroai.errors import ConfigurationError, MissingExtraError, StoreUnavailable
 from fastroai.store.connections import REFUSED, UNREACHED
 
 if TYPE_CHECKING:
     from redis.commands.core import Script
+
+
+_UNKNOWN: Final = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
 def check_prefix(prefix: str) -> None:
@@ -38,10 +42,18 @@ class RedisServer:
         self._url, self._unavailable = url, unavailable
         self._source = files("fastroai.store").joinpath(script).read_text("utf-8")
         try:
-            options = redis.ConnectionPool.from_url(url).connection_kwargs
+            pool = redis.ConnectionPool.from_url(url)
+            options = pool.connection_kwargs
         except (ValueError, AttributeError, TypeError):
             # The URL stays out of it, and so does the error, which may quote it: a password can be in there.
             expected = "a URL such as 'redis://localhost:6379/0'"
+            raise ConfigurationError("url", "(not shown)", expected) from None
+        try:
+            pool.connection_class(**options)  # it does not connect yet
+        except TypeError as error:
+            unknown = _UNKNOWN.search(str(error))
+            what = "all of these" if unknown is None else repr(unknown[1])
+            expected = f"options that redis-py knows; it does not know {what}"
             raise ConfigurationError("url", "(not shown)", expected) from None
         place = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
         self.name = f"Redis {place}/{options.get('db', 0)}"

@@ -59,11 +59,18 @@ function operations.read(after)
     return {revision, now[1], now[2], values}
 end
 
+-- A name in the index whose values somebody has removed, or the server has evicted, is passed over.
 function operations.list(first, last, limit)
-    local found = {}
-    for _, name in ipairs(redis.call('ZRANGEBYLEX', INDEX, '[' .. first, '(' .. last, 'LIMIT', 0, limit)) do
-        local held = HELD .. name
-        found[#found + 1] = {name, redis.call('LINDEX', held, -1), revision_of(held)}
+    local found, from = {}, '[' .. first
+    while #found < tonumber(limit) do
+        local names = redis.call('ZRANGEBYLEX', INDEX, from, '(' .. last, 'LIMIT', 0, limit - #found)
+        if #names == 0 then return found end
+        for _, name in ipairs(names) do
+            local held = HELD .. name
+            local value = redis.call('LINDEX', held, -1)
+            if value then found[#found + 1] = {name, value, revision_of(held)} end
+        end
+        from = '(' .. names[#names]
     end
     return found
 end

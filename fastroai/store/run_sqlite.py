@@ -28,10 +28,10 @@ _LAST_PLACE: Final = (
     "ORDER BY place DESC LIMIT 1)"
 )
 _KEY: Final = f"SELECT id, {_LAST_PLACE} & 4294967295 FROM run_key WHERE key = ?"
-_VALUES: Final = "SELECT value FROM run_value WHERE place BETWEEN ? AND ? ORDER BY place"
+_VALUES: Final = "SELECT CAST(value AS BLOB) FROM run_value WHERE place BETWEEN ? AND ? ORDER BY place"
 _LIST: Final = (
-    f"SELECT key, value, place & 4294967295 FROM run_key JOIN run_value ON place = {_LAST_PLACE} "
-    "WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
+    "SELECT key, CAST(value AS BLOB), place & 4294967295 FROM run_key "
+    f"JOIN run_value ON place = {_LAST_PLACE} WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
 )
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from fastroai.errors import ConfigurationError, StoreUnavailable
 
@@ -29,6 +29,9 @@ _OWNER_ONLY: Final = 0o600
 """The mode of a new file: others must not read what runs hold. SQLite gives it to the files beside it."""
 _OTHERWISE: Final = "see that its disk is there and works"
 _PUT_BACK: Final = "put back the one that was there, or close the store, which then opens what is there"
+
+_Identity: TypeAlias = tuple[int, int]
+"""The device and the number of a file."""
 
 
 def file_path(path: str | os.PathLike[str], in_memory: str) -> str:
@@ -61,8 +64,9 @@ class SQLiteFile:
     synchronous: Literal["NORMAL", "FULL"] = "NORMAL"
     """NORMAL is safe against the death of processes, FULL against that of the machine."""
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
-    _opened: tuple[int, int] | None = field(default=None, init=False)
-    """The device and the number of that file."""
+    _opened: _Identity | None = field(default=None, init=False)
+    _logs: dict[sqlite3.Connection, _Identity] = field(default_factory=dict, init=False)
+    """The write-ahead log that each connection writes to."""
 
     @property
     def name(self) -> str:
@@ -120,6 +124,7 @@ class SQLiteFile:
         connection.execute(f"BEGIN {kind}")
         try:
             self._check_file()
+            self._check_log(connection)
             yield
             connection.execute("COMMIT")
         except BaseException:
@@ -128,17 +133,29 @@ class SQLiteFile:
             raise
 
     def _check_file(self) -> None:
-        try:
-            status = os.stat(self.path)
-        except OSError as error:
-            reason = f"its file is gone since it was opened ({error.strerror})"
-            raise self.error(self.name, reason, _PUT_BACK) from error
-        found = status.st_dev, status.st_ino
+        found = self._identity(self.path, "its file")
         if self._opened is None:
             self._opened = found
         elif self._opened != found:
             reason = "another file has taken the place of its own since that was opened"
             raise self.error(self.name, reason, _PUT_BACK)
+
+    def _check_log(self, connection: sqlite3.Connection) -> None:
+        """What is written to a log that somebody has deleted is lost with the process."""
+        if connection not in self._logs:
+            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # which opens the log
+            self._logs[connection] = self._identity(f"{self.path}-wal", "its write-ahead log (-wal)")
+        elif self._identity(f"{self.path}-wal", "its write-ahead log (-wal)") != self._logs[connection]:
+            reason = "another write-ahead log (-wal) has taken the place of its own since that was opened"
+            raise self.error(self.name, reason, _PUT_BACK)
+
+    def _identity(self, path: str, what: str) -> _Identity:
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            reason = f"{what} is gone since it was opened ({error.strerror})"
+            raise self.error(self.name, reason, _PUT_BACK) from error
+        return status.st_dev, status.st_ino
 
     def forget(self) -> None:
         """Take whatever file is there when it is opened again."""
@@ -146,6 +163,7 @@ class SQLiteFile:
 
     def close(self, connection: sqlite3.Connection) -> None:
         """Close the file."""
+        self._logs.pop(connection, None)
         connection.close()
 
     def hang_up(self, connection: sqlite3.Connection) -> None:

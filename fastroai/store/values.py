@@ -123,6 +123,8 @@ def _field_of(error: Exception) -> str:
 def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return error.errors(include_url=False, include_input=False)[0]["msg"]
+    if "recursion limit exceeded" in str(error) or "serialization depth exceeded" in str(error):
+        return "it is nested too deeply to be read again"
     first, _, rest = str(error).partition("\n")
     return first if not first.endswith(":") else rest.partition("\n")[0].strip()  # after a heading
 

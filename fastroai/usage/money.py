@@ -24,6 +24,9 @@ _SIGNIFICANT_DIGITS: Final = 3
 _DIGITS_OF_FLOATS: Final = sys.float_info.dig
 """Significant digits (15) that a float preserves for every number. More digits come from arithmetic with
 floats."""
+_MOST_DIGITS: Final = 18
+"""Digits before the decimal point. Exact arithmetic with numbers of a million digits takes hours."""
+_MOST_PLACES: Final = 100
 _DOLLARS: Final = "a finite number of US dollars, 0 or more"
 
 
@@ -86,6 +89,11 @@ def signed_decimal(option: str, value: object, expected: str) -> Decimal:
         raise ConfigurationError(option, value, expected) from None
     if not number.is_finite():
         raise ConfigurationError(option, value, expected)
+    exponent = number.as_tuple().exponent
+    assert isinstance(exponent, int)  # of finite numbers it is one
+    if number.adjusted() >= _MOST_DIGITS or exponent < -_MOST_PLACES:
+        limits = f"below 10 to the power of {_MOST_DIGITS}, with at most {_MOST_PLACES} decimal places"
+        raise ConfigurationError(option, value, f"{expected}, {limits}")
     return number
 
 
@@ -155,4 +163,6 @@ def whole_number(option: str, value: object, expected: str = "a whole number, 0 
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ConfigurationError(option, value, expected)
+    if value >= 10**_MOST_DIGITS:
+        raise ConfigurationError(option, value, f"{expected}, below 10 to the power of {_MOST_DIGITS}")
     return value

@@ -151,6 +151,28 @@ async def test_a_file_that_is_gone_while_it_is_open_is_an_unavailable_store(in_f
     await works_again(in_file)
 
 
+@pytest.mark.parametrize(
+    ("replaced", "says"), [(False, r"\(-wal\) is gone since"), (True, "another write-ahead log")]
+)
+async def test_a_log_that_is_deleted_while_it_is_open_is_told_once_and_then_nothing_is_lost(
+    in_file: SQLiteRunStore, replaced: bool, says: str
+) -> None:
+    os.remove(log := f"{in_file.path}-wal")
+    if replaced:
+        open(log, "x").close()  # noqa: ASYNC230  # nothing else runs
+    with pytest.raises(RunStoreUnavailable, match=says):
+        await in_file.append(KEY, [b"2"], revision=1)
+    await works_again(in_file)
+
+
+async def test_a_value_that_somebody_has_made_a_number_is_a_damaged_one(in_file: SQLiteRunStore) -> None:
+    with sqlite3.connect(in_file.path) as other:
+        other.execute("UPDATE run_value SET value = 5")
+    other.close()
+    assert (await in_file.read(KEY)).values == (b"5",)
+    assert [found.value for found in await in_file.list(KEY)] == [b"5"]
+
+
 async def test_a_file_that_is_replaced_while_it_is_open_is_an_unavailable_store(
     in_file: SQLiteRunStore,
 ) -> None:
@@ -172,7 +194,7 @@ async def test_what_is_read_while_another_process_writes_is_from_one_moment(tmp_
     await store.append(KEY, [b"1"], revision=0)
 
     def overtaken(statement: str) -> None:
-        if statement.startswith("SELECT value"):
+        if statement.startswith("SELECT CAST(value"):
             connection.set_trace_callback(None)
             asyncio.run(other.append(KEY, [b"2"], revision=1))
 
@@ -274,6 +296,25 @@ async def test_a_write_whose_answer_is_lost_has_happened_once(served: Served) ->
         await served.store.append(KEY, [b"3"], revision=2)
     assert caught.value.actual == 3
     assert (await served.direct.read(KEY)).values == (b"1", b"2", b"3")
+
+
+async def test_keys_that_redis_has_lost_are_passed_over(redis_url: str) -> None:
+    store, prefix = RedisRunStore(redis_url, prefix=f"test-{uuid.uuid4().hex}"), "run:"
+    names = [f"{prefix}{number}" for number in range(8)]
+    for name in names:
+        await store.append(name, [b"1"], revision=0)
+    client = redis.Redis.from_url(redis_url)
+    lost = names[1:5]
+    client.delete(*(key for key in client.keys(f"*{store._prefix}*") if key.decode().endswith(tuple(lost))))
+    client.close()
+    left = [name for name in names if name not in lost]
+    assert [found.key for found in await store.list(prefix)] == left
+    assert [found.key for found in await store.list(prefix, limit=3)] == left[:3]
+    assert [found.key for found in await store.list(prefix, after=left[0], limit=2)] == left[1:3]
+    assert (await store.read(lost[0])).revision == 0
+    await store.append(lost[0], [b"2"], revision=0)
+    assert len(await store.list(prefix)) == 5
+    await store.aclose()
 
 
 async def test_a_redis_that_has_no_memory_left_writes_nothing_and_says_so(redis_url: str) -> None:

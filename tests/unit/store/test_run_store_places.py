@@ -15,6 +15,7 @@ from fastroai.store import (
     MemoryRunStore,
     PostgresRunStore,
     RedisRunStore,
+    RedisSpendStore,
     RunStore,
     SQLiteRunStore,
     adapt_run_store,
@@ -136,6 +137,13 @@ def test_a_path_may_be_a_path_object_and_look_a_little_like_a_url(tmp_path: Path
 def test_another_place_is_refused_without_telling_passwords(place: Any) -> None:
     with pytest.raises(ConfigurationError, match="store=.*expected a path, or sqlite:///path") as caught:
         open_run_store(place)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [RedisRunStore, RedisSpendStore])
+def test_an_option_that_redis_does_not_know_is_named_when_the_store_is_made(kind: Any) -> None:
+    with pytest.raises(ConfigurationError, match="options that redis-py knows; .* 'nosuch'") as caught:
+        kind(f"redis://u:{SECRET}@localhost/0?nosuch=1")
     assert SECRET not in str(caught.value)
 
 
