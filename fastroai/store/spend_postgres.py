@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, LiteralString
 
 from fastroai.errors import SpendStoreUnavailable
 from fastroai.store.connections import Connections
@@ -116,9 +116,9 @@ class PostgresSpendStore(KeptAt):
         )
         return _adjustment(*rows[0]) if rows else None
 
-    async def windows(self, account: SpendAccount) -> tuple[SpendStatus, ...]:
+    async def windows(self, account: SpendAccount, *, closed: bool = True) -> tuple[SpendStatus, ...]:
         """See `SpendStore`."""
-        rows = await self._rows("spend_windows_v1", account)
+        rows = await self._rows("spend_windows_v1", account, closed)
         adjustments: defaultdict[int, list[SpendAdjustment]] = defaultdict(list)
         for columns in await self._query(
             "SELECT {table}.* FROM {table} JOIN {accounts} ON {accounts}.id = account_id "
@@ -153,7 +153,7 @@ class PostgresSpendStore(KeptAt):
         return await self._query(f"SELECT * FROM {{function}}({placeholders})", parameters, function=function)
 
     async def _query(
-        self, statement: str, parameters: tuple[object, ...], **names: str
+        self, statement: LiteralString, parameters: tuple[object, ...], **names: str
     ) -> list[tuple[Any, ...]]:
         """Perform a statement with names of the schema put in."""
         from psycopg.sql import SQL, Identifier

@@ -373,7 +373,7 @@ BEGIN
 END $$;
 
 -- What the account holds now, window by window. It changes nothing: what it does to see that is undone.
-CREATE FUNCTION spend_windows_v1(the_key text, the_window text) RETURNS SETOF spend_seen_window
+CREATE FUNCTION spend_windows_v1(the_key text, the_window text, closed boolean) RETURNS SETOF spend_seen_window
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     account spend_account;
@@ -384,7 +384,7 @@ BEGIN
         SELECT array_agg((
             number, spent_usd, reserved_usd, account.seen, nullif(closes_at, 'infinity'), false,
             coalesce(set_limit_usd, limit_usd))::spend_seen_window) INTO found
-            FROM spend_window WHERE account_id = account.id AND number < account.charged;
+            FROM spend_window WHERE account_id = account.id AND number < account.charged AND closed;
         SELECT array_append(found, (
             account.charged, sum(spent_usd), sum(reserved_usd), account.seen, nullif(account.closes_at, 'infinity'),
             true, max(coalesce(set_limit_usd, limit_usd)) FILTER (WHERE number = account.charged)

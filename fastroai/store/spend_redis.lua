@@ -466,14 +466,19 @@ function operations.adjust(id, changes, to, by, reason)
   return true, true, {adjustment}
 end
 
-function operations.windows()
-  local found = redis.call('HGETALL', WINDOWS)
-  for i = 1, #found, 2 do
-    window_at(tonumber(found[i]))
+function operations.windows(which)
+  local oldest = charged
+  if which == 'closed' then
+    oldest = 1
+    for _, number in ipairs(redis.call('HKEYS', WINDOWS)) do
+      window_at(tonumber(number))
+    end
+  else
+    window_at(charged)
   end
   local texts = {}
   for number, window in pairs(windows) do
-    if window and number <= charged then
+    if window and number >= oldest and number <= charged then
       table.insert(texts, digits(number) .. ' ' .. text_from(window))
     end
   end

@@ -129,9 +129,9 @@ class RedisSpendStore(KeptAt):
         )
         return _adjustment(json.loads(reply[-1][0])) if reply[-1] else None
 
-    async def windows(self, account: SpendAccount) -> tuple[SpendStatus, ...]:
+    async def windows(self, account: SpendAccount, *, closed: bool = True) -> tuple[SpendStatus, ...]:
         """See `SpendStore`."""
-        reply = await self._run("windows", account)
+        reply = await self._run("windows", account, "closed" if closed else "open")
         return _statuses(account, _verdict(reply).balance, *reply[-1]) if reply[-1] else ()
 
     async def accounts(self, after: str | None = None) -> SpendPage:

@@ -186,14 +186,14 @@ class SQLiteSpendStore(KeptAt):
 
         return await self._connections.run(adjust)
 
-    async def windows(self, account: SpendAccount) -> tuple[SpendStatus, ...]:
+    async def windows(self, account: SpendAccount, *, closed: bool = True) -> tuple[SpendStatus, ...]:
         """See `SpendStore`."""
 
         def look(connection: sqlite3.Connection) -> tuple[SpendStatus, ...]:
             found: tuple[SpendStatus, ...] = ()
             with suppress(_Seen), self._open(connection, account) as opened:
                 if _read_account(connection, account) is not None:
-                    found = opened.statuses(account)
+                    found = opened.statuses(account, closed)
                 raise _Seen
             return found
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, TypeAlias
@@ -93,13 +93,14 @@ class MemorySpendStore:
         with self._open(account) as opened:
             return opened.adjust(change) if account in self._accounts else None
 
-    async def windows(self, account: SpendAccount) -> tuple[SpendStatus, ...]:
+    async def windows(self, account: SpendAccount, *, closed: bool = True) -> tuple[SpendStatus, ...]:
         """See `SpendStore`."""
         with self._lock:
             if account not in self._accounts:
                 return ()
-            rows = copy.deepcopy(self._accounts[account])
-        return OpenAccount(*rows, account.window, *self._times()).statuses(account)
+            row, windows, claims = self._accounts[account]
+            rows = copy(row), windows.copied(), claims.copied()
+        return OpenAccount(*rows, account.window, *self._times()).statuses(account, closed)
 
     async def accounts(self, after: str | None = None) -> SpendPage:
         """See `SpendStore`. All of them are on one page."""
@@ -141,6 +142,13 @@ class _MemoryWindows:
         self._rows: dict[int, WindowRow] = {}
         self._adjustments: defaultdict[int, list[SpendAdjustment]] = defaultdict(list)
 
+    def copied(self) -> _MemoryWindows:
+        """The same, to be changed apart."""
+        windows = _MemoryWindows()
+        windows._rows = {number: copy(row) for number, row in self._rows.items()}
+        windows._adjustments = self._adjustments.copy()
+        return windows
+
     def get(self, number: int) -> WindowRow | None:
         return self._rows.get(number)
 
@@ -178,6 +186,13 @@ class _MemoryClaims:
         self._rows: dict[str, ClaimRow] = {}
         self._line: dict[str, None] = {}
         self._none_over_before: float | None = None
+
+    def copied(self) -> _MemoryClaims:
+        """The same, to be changed apart."""
+        claims = _MemoryClaims()
+        for row in self._rows.values():
+            claims.add(copy(row))
+        return claims
 
     def get(self, claim_id: str) -> ClaimRow | None:
         return self._rows.get(claim_id)

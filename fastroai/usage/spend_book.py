@@ -50,8 +50,7 @@ class SpendBook:
         found: list[SpendStatus] = []
         for account in await self._accounts():
             if key in (None, account.key) and window in (None, account.window):
-                windows = await self.store.windows(account)
-                found += windows if closed else windows[:1]
+                found += await self.store.windows(account, closed=closed)
         return tuple(found)
 
     async def set_limit(
@@ -105,7 +104,7 @@ class SpendBook:
         change = SpendChange(id=uuid.uuid4().hex, changes=changes, limit_usd=limit_usd, by=by, reason=reason)
         if await self.store.adjust(account, change) is None:
             raise _unknown(account, await self._accounts())
-        return (await self.store.windows(account))[0]
+        return (await self.store.windows(account, closed=False))[0]
 
     async def _accounts(self) -> Sequence[SpendAccount]:
         found: set[SpendAccount] = set()

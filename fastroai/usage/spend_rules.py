@@ -324,7 +324,7 @@ class OpenAccount:
         self._windows.note(window.number, adjustment)
         return adjustment
 
-    def statuses(self, account: SpendAccount) -> tuple[SpendStatus, ...]:
+    def statuses(self, account: SpendAccount, closed: bool) -> tuple[SpendStatus, ...]:
         """`SpendStore.windows`."""
         adjustments = self._windows.adjustments()
 
@@ -342,11 +342,11 @@ class OpenAccount:
                 adjustments=tuple(adjustments.get(window.number, ())),
             )
 
-        closed = [window for window in self._windows.since(1) if window.number < self._row.charged]
-        return (
-            status(self._charged, *self._totals()),
-            *(status(window, window.spent, window.reserved) for window in reversed(closed)),
-        )
+        open_one = status(self._charged, *self._totals())
+        if not closed:
+            return (open_one,)
+        over = [window for window in self._windows.since(1) if window.number < self._row.charged]
+        return (open_one, *(status(each, each.spent, each.reserved) for each in reversed(over)))
 
     @property
     def _charged(self) -> WindowRow:

@@ -244,8 +244,11 @@ class SpendStore(Protocol):
         """
         ...
 
-    async def windows(self, account: SpendAccount) -> tuple[SpendStatus, ...]:
-        """The windows of an account, the open one first; none of one that is not known. Changes nothing."""
+    async def windows(self, account: SpendAccount, *, closed: bool = True) -> tuple[SpendStatus, ...]:
+        """The open window of an account, and with `closed` those that are over, newest first.
+
+        None of an account that is not known. Changes nothing.
+        """
         ...
 
     async def accounts(self, after: str | None = None) -> SpendPage:

@@ -64,8 +64,8 @@ class Passed:
     async def adjust(self, account: SpendAccount, change: SpendChange) -> SpendAdjustment | None:
         return await self._store.adjust(account, change)
 
-    async def windows(self, account: SpendAccount) -> tuple[SpendStatus, ...]:
-        return await self._store.windows(account)
+    async def windows(self, account: SpendAccount, *, closed: bool = True) -> tuple[SpendStatus, ...]:
+        return await self._store.windows(account, closed=closed)
 
     async def accounts(self, after: str | None = None) -> SpendPage:
         return await self._store.accounts(after)

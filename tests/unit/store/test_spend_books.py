@@ -81,6 +81,7 @@ async def test_windows_are_told_newest_first_with_what_each_has_spent_and_its_li
     await spend(kept.store, claim("b", 2, of=of, limit=20))
     await kept.store.reserve(claim("c", 1, of=of, limit=20))
     now, before = await kept.store.windows(of)
+    assert [each.is_open for each in await kept.store.windows(of, closed=False)] == [True]
     assert (now.is_open, now.spent_usd, now.reserved_usd, now.limit_usd) == (True, 2, 1, 20)
     assert (now.remaining_usd, now.key, now.window, now.adjustments) == (17, of.key, "hour", ())
     assert (before.is_open, before.spent_usd, before.reserved_usd, before.limit_usd) == (False, 3, 0, 10)
