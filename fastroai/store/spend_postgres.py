@@ -149,17 +149,17 @@ class PostgresSpendStore(KeptAt):
 
     async def _rows(self, function: str, account: SpendAccount, *arguments: object) -> list[tuple[Any, ...]]:
         parameters = (account.key, account.window, *arguments)
-        placeholders = ", ".join(["%s"] * len(parameters))
-        return await self._query(f"SELECT * FROM {{function}}({placeholders})", parameters, function=function)
+        return await self._query("SELECT * FROM {function}({parameters})", parameters, function=function)
 
     async def _query(
         self, statement: LiteralString, parameters: tuple[object, ...], **names: str
     ) -> list[tuple[Any, ...]]:
-        """Perform a statement with names of the schema put in."""
-        from psycopg.sql import SQL, Identifier
+        """Perform a statement with names of the schema put in, and as `parameters` a mark for each."""
+        from psycopg.sql import SQL, Identifier, Placeholder
 
         query = SQL(statement).format(
-            **{name: Identifier(self._driver.schema, full) for name, full in names.items()}
+            parameters=SQL(", ").join([Placeholder()] * len(parameters)),
+            **{name: Identifier(self._driver.schema, full) for name, full in names.items()},
         )
         return await self._connections.run(
             lambda connection: connection.execute(query, parameters).fetchall()
