@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import statistics
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -58,13 +59,12 @@ async def function_calls(run: Run, rounds: int = 20, warm_up: int = 5) -> float:
 async def medians(runs: Mapping[str, Run], rounds: int, warm_up: int = 2) -> dict[str, float]:
     """Median wall time of each, in seconds. They take turns; the collector waits until the end."""
     samples: dict[str, list[float]] = {name: [] for name in runs}
-    names = list(runs)
+    names, order = list(runs), random.Random(1)
     for turn in range(warm_up + rounds):
         gc.collect()
         gc.disable()
-        # Whoever is first after a collection finds cold caches, so each is first as often as the others.
-        first = turn % len(names)
-        for name in names[first:] + names[:first]:
+        # Whoever follows a larger one, or a collection, finds cold caches: so nobody always does.
+        for name in order.sample(names, len(names)):
             taken = await seconds(runs[name])
             if turn >= warm_up:
                 samples[name].append(taken)

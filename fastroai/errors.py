@@ -174,8 +174,10 @@ _RECORDS_ATTRIBUTE = "__fastroai_records__"
 _TRACE_ATTRIBUTE = "__fastroai_trace__"
 
 
-_LONGEST_VALUE: Final = 1_000
-"""Characters of an invalid value that a message shows."""
+_LONGEST_PART: Final = 1_000
+"""Characters that a message shows of an invalid value, or of one problem of several."""
+_MOST_LISTED: Final = 101
+"""Problems that a message lists."""
 
 
 class Trace(Protocol):
@@ -309,9 +311,13 @@ def _shown(value: object) -> str:
         text = repr(value)
     except ValueError:  # an integer of thousands of digits
         return f"<{type(value).__name__} too long to show>"
-    if len(text) <= _LONGEST_VALUE:
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
+    if len(text) <= _LONGEST_PART:
         return text
-    return f"{text[:_LONGEST_VALUE]}... ({len(text):,} characters in all)"
+    return f"{text[:_LONGEST_PART]}... ({len(text):,} characters in all)"
 
 
 class ConfigurationError(FastroAIError, ValueError):
@@ -450,10 +456,12 @@ class GraphValidationError(FastroAIError, ValueError):
 
 
 def _listed(what: str, problems: tuple[object, ...]) -> str:
+    what = _cut(what)
     if len(problems) == 1:
-        return f"{what}: {problems[0]}"
-    lines = "".join(f"\n  - {problem}" for problem in problems)
-    return f"{what} has {len(problems)} problems:{lines}"
+        return f"{what}: {_cut(str(problems[0]))}"
+    lines = "".join(f"\n  - {_cut(str(problem))}" for problem in problems[:_MOST_LISTED])
+    left = len(problems) - _MOST_LISTED
+    return f"{what} has {len(problems)} problems:{lines}" + (f"\n  ... and {left} more" if left > 0 else "")
 
 
 class UnknownPipelineError(FastroAIError, KeyError):

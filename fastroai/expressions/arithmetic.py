@@ -52,7 +52,7 @@ def added(evaluation: Evaluation, left: Value, right: Value) -> Value:
     if is_number(left) and is_number(right):
         return _added(evaluation, left, right)
     if type(left) is str and type(right) is str:
-        evaluation.build_text(len(left) + len(right))
+        evaluation.build_text(left, right)
         return left + right
     if (type(left) is list or type(left) is tuple) and (type(right) is list or type(right) is tuple):
         evaluation.take_items(len(left) + len(right))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastroai.expressions.limits import (
+    BYTES_OF_CHARACTERS,
     CHARACTERS_BUILT_PER_STEP,
     CHARACTERS_READ_PER_STEP,
     CHARACTERS_SEARCHED_PER_STEP,
@@ -66,9 +67,10 @@ class Evaluation:
         """Count text that is searched."""
         self.spend(characters // CHARACTERS_SEARCHED_PER_STEP)
 
-    def build_text(self, characters: int) -> None:
-        """Count text that is made."""
-        self.spend(characters // CHARACTERS_BUILT_PER_STEP)
+    def build_text(self, *parts: str) -> None:
+        """Count text that is made of these. Beyond ASCII, a character can take four bytes."""
+        width = 1 if all(part.isascii() for part in parts) else BYTES_OF_CHARACTERS
+        self.spend(sum(map(len, parts)) * width // CHARACTERS_BUILT_PER_STEP)
 
     def check_keys(self, table: dict[str, object]) -> None:
         """See, once, that a dict has no keys but text: looking it up calls methods of keys of other types."""

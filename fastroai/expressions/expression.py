@@ -12,6 +12,7 @@ from fastroai.expressions.compiling import Compiler
 from fastroai.expressions.copying import copied
 from fastroai.expressions.evaluation import Evaluation, Missing, Problem
 from fastroai.expressions.functions import FUNCTIONS, Function
+from fastroai.expressions.limits import MAX_CHARACTERS
 from fastroai.expressions.outcome import Outcome
 from fastroai.expressions.parsing import CannotParse, parsed
 from fastroai.expressions.source import Source
@@ -61,6 +62,9 @@ class Expression:
         """
         if not isinstance(text, str):
             raise ExpressionError(shown(text), (ExpressionProblem("an expression is text"),))
+        if len(text) > MAX_CHARACTERS:  # before anything is made of it
+            message = f"it has {len(text):,} characters; at most {MAX_CHARACTERS:,} are allowed"
+            raise ExpressionError(shown(text), (ExpressionProblem(message),))
         self.text = text.replace("\r\n", "\n").replace("\r", "\n").strip()
         source = Source(self.text)
         try:

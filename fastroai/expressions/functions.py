@@ -10,7 +10,7 @@ from typing import Any, Final
 from fastroai.expressions.arithmetic import bounded, number
 from fastroai.expressions.comparing import contained, greater, less
 from fastroai.expressions.evaluation import Evaluation, Problem
-from fastroai.expressions.limits import MAX_NUMBER_CHARACTERS, MAX_ROUND_DIGITS
+from fastroai.expressions.limits import MAX_NUMBER_CHARACTERS, MAX_ROUND_DIGITS, STEPS_PER_ROUNDING
 from fastroai.expressions.lookup import plain
 from fastroai.expressions.values import Value, is_number, shown, type_name
 
@@ -100,6 +100,7 @@ def _round(evaluation: Evaluation, value: Value, digits: Value = None) -> Value:
         return _converted("round", round, number(value, "round()"))
     if type(digits) is not int or not -MAX_ROUND_DIGITS <= digits <= MAX_ROUND_DIGITS:
         raise Problem(f"round() takes up to {MAX_ROUND_DIGITS} digits, as an int, not {shown(digits)}")
+    evaluation.spend(STEPS_PER_ROUNDING)
     return _converted("round", round, number(value, "round()"), digits)
 
 
@@ -138,7 +139,7 @@ def _bool(evaluation: Evaluation, value: Value) -> Value:
 def _rewritten(name: str, rewrite: Callable[[str], str]) -> Callable[[Evaluation, Value], Value]:
     def rewritten(evaluation: Evaluation, value: Value) -> Value:
         text = _text(value, name)
-        evaluation.build_text(len(text))
+        evaluation.build_text(text)
         return rewrite(text)
 
     return rewritten

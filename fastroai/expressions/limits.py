@@ -25,7 +25,11 @@ CHARACTERS_READ_PER_STEP: Final = 200
 CHARACTERS_SEARCHED_PER_STEP: Final = 40
 """Searching text."""
 CHARACTERS_BUILT_PER_STEP: Final = 20
-"""Making text."""
+"""Making text,"""
+BYTES_OF_CHARACTERS: Final = 4
+"""... each character of which counts so many times, if some are not ASCII."""
+STEPS_PER_ROUNDING: Final = 80
+"""Rounding to a number of digits, which can be hundreds."""
 KEYS_CHECKED_PER_STEP: Final = 4
 """Seeing that the keys of a dict are text, once for each dict."""
 

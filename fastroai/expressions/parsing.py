@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from fastroai.errors import ExpressionProblem
-from fastroai.expressions.limits import MAX_CHARACTERS, MAX_DEPTH, MAX_NODES
+from fastroai.expressions.limits import MAX_DEPTH, MAX_NODES
 from fastroai.expressions.source import Source
 
 _PARSING: Final = threading.Lock()
@@ -55,8 +55,6 @@ def parsed(source: Source) -> ast.expr:
 def _check_text(text: str) -> None:
     if not text:
         raise CannotParse("it is empty")
-    if len(text) > MAX_CHARACTERS:
-        raise CannotParse(f"it has {len(text):,} characters; at most {MAX_CHARACTERS:,} are allowed")
     # The parser recurses in C: a thread with a small stack cannot afford what the limits of Python let pass.
     depth = deepest = 0
     for character in _STRINGS.sub("", text):

@@ -48,7 +48,7 @@ class GraphUsage(RunUsage):
     @cached_property
     def processing_time_ms(self) -> float:
         """Wall time from the start of the run to the end of its last node, in milliseconds."""
-        return max((begun.finished_ms or 0.0 for begun in self._units.values()), default=0.0)
+        return max((begun.finished_ms for begun in self._units.values() if begun.is_over), default=0.0)
 
     def model_dump(self) -> dict[str, object]:
         """Return the sums, and those of each node, as values that JSON can hold."""
@@ -60,7 +60,7 @@ class GraphUsage(RunUsage):
         found: dict[tuple[str, int], StepUsage] = {}
         for (step_id, number), begun in self._units.items():
             visit = (self._decisions.get(step_id, step_id), number)
-            usage = StepUsage.of_scope(begun.scope, begun.duration_ms)
+            usage = begun.usage
             found[visit] = usage if visit not in found else found[visit] + usage
         return found
 

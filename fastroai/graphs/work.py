@@ -10,7 +10,6 @@ from pydantic import JsonValue
 
 from fastroai.errors import ConfigurationError, TimeLimitExceeded
 from fastroai.graphs.agents.decider import DecideStep
-from fastroai.graphs.conversation.talk import Talk
 from fastroai.graphs.conversation.thread import Phase
 from fastroai.graphs.conversation.threads import Threads
 from fastroai.graphs.machine.branch_times import BranchTimes
@@ -22,6 +21,7 @@ from fastroai.graphs.machine.routing import Choice, EdgeOutcome, Unevaluated
 from fastroai.graphs.machine.surprises import warn_of_overwritten, warn_of_unevaluated
 from fastroai.graphs.machine.writes import writes_of
 from fastroai.graphs.setup import GraphSetup
+from fastroai.graphs.visit import OpenVisit
 from fastroai.runs.machine import Changed, Told, Unit, unit_of
 from fastroai.runs.units import BegunUnit
 from fastroai.runs.work import Kept
@@ -30,7 +30,6 @@ from fastroai.steps import ConversationState
 from fastroai.steps.context import RunData
 from fastroai.steps.durability import failure_facts
 from fastroai.steps.execution import run_step
-from fastroai.steps.visits import NodeVisit
 from fastroai.store.log import Log
 from fastroai.store.payloads import seal
 from fastroai.store.values import value_to_json
@@ -55,8 +54,8 @@ class GraphWork:
         self._data, self._deps, self._part, self._log = data, deps, part, log
         self.configs = setup.configs
         self._codec = None if log.run is None else log.run.codec
-        self._visits: dict[Unit, tuple[Branch, NodeVisit]] = {}
-        """Visits that go on, and what their steps know."""
+        self._visits: dict[Unit, OpenVisit] = {}
+        """Visits that go on."""
         self._as_stored: dict[Unit, facts.MessagesAdded | None] = {}
         """What was said in visits that are about to be over, as it is stored."""
         self._times: BranchTimes | None = None
@@ -76,18 +75,10 @@ class GraphWork:
         if node in machine.decisions:
             performed, branch = self._decide(started, scope, used)
         else:
-            found = machine.branch_of((node, started.visit))
-            assert found is not None
-            branch = found
-            visit = NodeVisit(
-                started.visit,
-                goal=setup.goal,
-                writes=setup.plan.writes.get(node),
-                failures=branch.failures,
-                new_talk=lambda: self._threads.talk(branch, branch.visit, setup.nodes[node].focus),
-                on_write=lambda key, value: self._write(started, scope, key, value),
-            )
-            self._visits[branch.visit] = branch, visit
+            unit = node, started.visit
+            branch = machine.running[unit]
+            visit = OpenVisit(setup, self._threads, self._write, started, branch, scope)
+            self._visits[unit] = visit
             performed = run_step(
                 setup.nodes[node].step,
                 scope=scope,
@@ -126,12 +117,12 @@ class GraphWork:
         )
         return decided, branch
 
-    def _write(self, started: facts.StepStarted, scope: Scope, key: str, value: object) -> object:
+    def _write(self, visit: OpenVisit, key: str, value: object) -> object:
         """Put a value on record that a node has written; the copy of it that is kept."""
-        place = f"{started.place}@{scope.attempt}"
+        place = f"{visit.started.place}@{visit.scope.attempt}"
         stored: facts.AnyFact | None = None
         if self._log.run is not None:
-            as_stored = value_to_json(value, None, f"{key!r}, which node {started.step_id!r} wrote,")
+            as_stored = value_to_json(value, None, f"{key!r}, which node {visit.started.step_id!r} wrote,")
             stored = facts.ValueWritten(
                 place=place, key=key, value=seal(as_stored, self._codec), part=self._part
             )
@@ -153,10 +144,10 @@ class GraphWork:
         if isinstance(output, ConversationState) and output.is_incomplete:
             expected = "a finished output: in a graph, only a node listed in pause_nodes can ask a person"
             raise ConfigurationError("output", output, expected)
-        node, scope = started.step_id, begun.scope
+        node = started.step_id
         written: Mapping[str, object] = {}
         if not isinstance(output, Choice):
-            _, node_visit = self._visits[node, started.visit]
+            visit = self._visits[node, started.visit]
             if node in self._setup.plan.pauses:
                 return facts.QuestionAsked(
                     node,
@@ -166,54 +157,49 @@ class GraphWork:
                     part=self._part,
                     id=facts.question_id(started.place),
                     answer_schema=self._setup.answer_schema(node),
-                    attempt=scope.attempt,
+                    attempt=begun.attempt,
                     duration_ms=begun.duration_ms,
-                    written=dict(node_visit.written),  # its output is a question; the answer is written
+                    written=dict(visit.written),  # its output is a question; the answer is written
                 )
-            written = writes_of(self._setup.plan, node, output, node_visit.written)
+            written = writes_of(self._setup.plan, node, output, visit.written)
         return facts.StepFinished(
             node,
             output,
             visit=started.visit,
             branch=started.branch,
             part=self._part,
-            attempt=scope.attempt,
-            degraded=scope.degraded,
+            attempt=begun.attempt,
+            degraded=begun.degraded,
             duration_ms=begun.duration_ms,
             written=written,
-            spent_in=scope,
+            spent_in=begun,
         )
 
     def settled(self, fact: facts.StepFinished | facts.QuestionAsked | facts.StepFailed) -> None:
         """What was said and written is part of the conversation from here on."""
-        going_on = self._visits.pop((fact.step_id, fact.visit), None)
-        if going_on is None:
+        unit = fact.step_id, fact.visit
+        visit = self._visits.pop(unit, None)
+        if visit is None:
             return  # a decision, or one that failed before it began
-        branch, node_visit = going_on
         error = fact.raised if isinstance(fact, facts.StepFailed) else None
-        phase = None if node_visit.talk_so_far is None else _phase(node_visit, fact.written, error)
+        phase = None if visit.talk_so_far is None else visit.phase(fact.written, error)
         if phase is not None and (error is None or phase.compaction):
             said = self._said(fact, phase)
-            self._log.note(said, self._as_stored.pop(branch.visit, None) or self._stored_messages(said))
-        self._threads.add(branch, branch.visit, fact.written, error, phase)
+            self._log.note(said, self._as_stored.pop(unit, None) or self._stored_messages(said))
+        self._threads.add(visit.branch, unit, fact.written, error, phase)
 
-    def failed(self, started: facts.StepStarted, begun: BegunUnit, fact: facts.StepFailed) -> None:
+    def failed(self, started: facts.StepStarted, fact: facts.StepFailed) -> None:
         """What it wrote before is kept, and what was said, if that cannot be had again."""
-        going_on = self._visits.get(unit_of(started))
-        if going_on is not None:
-            fact.written = going_on[1].kept
+        visit = self._visits.get(unit_of(started))
+        if visit is not None:
+            fact.written = visit.kept
         self.settled(fact)
 
-    def cut_short(
-        self,
-        started: facts.StepStarted,
-        begun: BegunUnit | None,
-        fact: facts.StepCancelled | facts.StepHalted,
-    ) -> None:
+    def cut_short(self, started: facts.StepStarted, fact: facts.StepCancelled | facts.StepHalted) -> None:
         """What it wrote before is kept."""
-        going_on = self._visits.pop(unit_of(started), None)
-        if going_on is not None:
-            fact.written = dict(going_on[1].kept)
+        visit = self._visits.pop(unit_of(started), None)
+        if visit is not None:
+            fact.written = dict(visit.kept)
 
     def _said(
         self, fact: facts.StepFinished | facts.QuestionAsked | facts.StepFailed, phase: Phase
@@ -254,7 +240,7 @@ class GraphWork:
 
     def _store_messages(self, fact: facts.StepFinished | facts.QuestionAsked) -> None:
         """What was said, before anything holds: it may be what cannot be stored."""
-        phase = _phase(self._visits[unit_of(fact)][1], fact.written)
+        phase = self._visits[unit_of(fact)].phase(fact.written)
         if phase is not None:
             self._as_stored[unit_of(fact)] = self._stored_messages(self._said(fact, phase))
 
@@ -285,14 +271,6 @@ class GraphWork:
                 error = TimeLimitExceeded(f"branch {identity!r}", seconds)
                 failure = failure_facts(error, "ambiguous")
                 tell(facts.BranchTimedOut(branch=identity, failure=failure, raised=error))
-
-
-def _phase(
-    node_visit: NodeVisit, written: Mapping[str, object], error: BaseException | None = None
-) -> Phase | None:
-    """What the last attempt has said, if it asked any agent."""
-    talk = node_visit.talk_so_far
-    return talk.phase(written, error) if isinstance(talk, Talk) else None
 
 
 def stored_edges(resolved: facts.EdgesResolved) -> facts.EdgesResolved:

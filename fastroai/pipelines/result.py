@@ -57,9 +57,7 @@ class PipelineUsage(RunUsage):
     @cached_property
     def steps(self) -> Mapping[str, StepUsage]:
         """Usage of every step that started, by step id."""
-        return {
-            step_id: StepUsage.of_scope(unit.scope, unit.duration_ms) for step_id, unit in self._units.items()
-        }
+        return {step_id: unit.usage for step_id, unit in self._units.items()}
 
     @cached_property
     def timings(self) -> Mapping[str, StepTiming]:
@@ -67,7 +65,7 @@ class PipelineUsage(RunUsage):
         return {
             step_id: StepTiming(unit.started_ms, unit.finished_ms)
             for step_id, unit in self._units.items()
-            if unit.finished_ms is not None
+            if unit.is_over
         }
 
     @property

@@ -60,26 +60,23 @@ class PipelineWork:
 
     def finished(self, started: StepStarted, begun: BegunUnit, output: object) -> StepFinished:
         """Return the output as the outcome."""
-        step_id, scope = started.step_id, begun.scope
         fact = StepFinished(
-            step_id,
+            started.step_id,
             output,
             part=self._part,
-            attempt=scope.attempt,
-            degraded=scope.degraded,
+            attempt=begun.attempt,
+            degraded=begun.degraded,
             duration_ms=begun.duration_ms,
-            spent_in=scope,
+            spent_in=begun,
         )
         if isinstance(output, ConversationState):
             fact.conversation = "incomplete" if output.is_incomplete else "complete"
         return fact
 
-    def failed(self, started: StepStarted, begun: BegunUnit, fact: StepFailed) -> None:
+    def failed(self, started: StepStarted, fact: StepFailed) -> None:
         """Do nothing: a pipeline has nothing to follow."""
 
-    def cut_short(
-        self, started: StepStarted, begun: BegunUnit | None, fact: StepCancelled | StepHalted
-    ) -> None:
+    def cut_short(self, started: StepStarted, fact: StepCancelled | StepHalted) -> None:
         """Do nothing: a pipeline has nothing to follow."""
 
     def settled(self, fact: StepFinished | QuestionAsked) -> None:

@@ -11,7 +11,7 @@ from fastroai.runtime import Scope
 
 Quality: TypeAlias = Literal["clean", "degraded"]
 
-_is_degraded: Final = attrgetter("scope.degraded")
+_is_degraded: Final = attrgetter("degraded")
 
 
 def quality_of(scope: Scope, errors: Collection[object], units: Iterable[BegunUnit]) -> Quality:

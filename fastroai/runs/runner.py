@@ -33,6 +33,7 @@ from fastroai.runtime.facts import (
 )
 from fastroai.runtime.failures import leaves
 from fastroai.runtime.isolation import in_context
+from fastroai.runtime.scope import make_current
 from fastroai.runtime.tasks import end_tasks
 from fastroai.runtime.wakeup import running_loop
 from fastroai.steps.durability import failure_of, restore_spending
@@ -263,7 +264,7 @@ class Runner:
         for unit in decision.units:
             if (worker := self._active.get(unit)) is not None:
                 scope = self.units[unit].scope
-                if decision.answers_first and scope.receiving:
+                if decision.answers_first and scope is not None and scope.receiving:
                     scope.when_handed_on(partial(self._cancel_when_it_waits, unit))
                 else:
                     worker.cancel()
@@ -285,7 +286,7 @@ class Runner:
 
     # --- units ---
 
-    def open(self, started: StepStarted) -> BegunUnit:
+    def _open(self, started: StepStarted) -> tuple[BegunUnit, Scope]:
         """Begin a unit, with a scope of its own."""
         config = self._work.configs[started.step_id]
         scope = Scope(
@@ -299,19 +300,19 @@ class Runner:
         )
         if self._log.run is not None:
             restore_spending(scope)
-        begun = BegunUnit(scope, started.branch, (perf_counter() - self._origin) * 1000)
+        begun = BegunUnit(scope, (perf_counter() - self._origin) * 1000)
         self.units[started.step_id, started.visit] = begun
-        return begun
+        return begun, scope
 
     def reopen(self, past: Past) -> None:
         """A unit that was over in an earlier process: what it has spent counts here too."""
-        begun, run = self.open(past.started), self._log.run
-        begun.scope.degraded = past.degraded
-        begun.scope.close()
-        begun.error = past.error
+        (begun, scope), run = self._open(past.started), self._log.run
+        scope.close()
+        begun.error, begun.degraded, begun.is_over = past.error, past.degraded, True
         if run is not None:
-            begun.finished_ms = max(0.0, past.ended_at - run.recorded.opened.timestamp) * 1000
-            begun.started_ms = max(0.0, begun.finished_ms - past.duration_ms)
+            finished_ms = max(0.0, past.ended_at - run.recorded.opened.timestamp) * 1000
+            begun.started_ms = max(0.0, finished_ms - past.duration_ms)
+            begun.duration_ms = finished_ms - begun.started_ms
 
     async def _perform(
         self, started: StepStarted, worker: asyncio.Task[None]
@@ -320,12 +321,11 @@ class Runner:
         unit, run = (started.step_id, started.visit), self._log.run
         if (cause := self._cancelled.get(unit)) is not None:
             fact = self._as_cancelled(started, cause, 1)
-            self._work.cut_short(started, None, fact)
+            self._work.cut_short(started, fact)
             return fact, None
-        begun = self.open(started)
-        scope = begun.scope
+        begun, scope = self._open(started)
         context = copy_context()
-        context.run(scope.make_current)
+        context.run(make_current, scope)
         used = NO_RETRIES_USED if run is None else run.recorded.progress(started.place)
         self._active[unit] = worker
         try:
@@ -334,19 +334,25 @@ class Runner:
             if scope.open_inside:
                 self._keep_going()
                 await scope.end_inside()
-            begun.finished_ms = (perf_counter() - self._origin) * 1000
+            self._end(begun, scope)
             finished = self._work.finished(started, begun, output)
             stored = None if run is None else self._work.stored(finished)
         except BaseException as error:
             del self._active[unit]
             if unit in self._cancelled:
                 await self._uncancel(worker, isinstance(error, asyncio.CancelledError))
-            return await self._raised(started, begun, error), None
+            return await self._raised(started, begun, scope, error), None
         del self._active[unit]
         if unit in self._cancelled:
             await self._uncancel(worker, False)
         scope.close()
+        if not scope.has_spent:
+            begun.scope = None
         return finished, stored
+
+    def _end(self, begun: BegunUnit, scope: Scope) -> None:
+        begun.duration_ms = (perf_counter() - self._origin) * 1000 - begun.started_ms
+        begun.attempt, begun.degraded, begun.is_over = scope.attempt, scope.degraded, True
 
     async def _uncancel(self, worker: asyncio.Task[None], has_been_raised: bool) -> None:
         """It was for the unit that has ended: the next one has a task that nobody cancels."""
@@ -359,17 +365,19 @@ class Runner:
         if worker.cancelling():
             worker.uncancel()
 
-    async def _raised(self, started: StepStarted, begun: BegunUnit, error: BaseException) -> Outcome:
+    async def _raised(
+        self, started: StepStarted, begun: BegunUnit, scope: Scope, error: BaseException
+    ) -> Outcome:
         """What a unit comes to that raised an exception. Raises what is no outcome of a unit."""
-        unit, scope = (started.step_id, started.visit), begun.scope
+        unit = started.step_id, started.visit
         if scope.open_inside:
             self._keep_going()
             await scope.end_inside()
-        begun.finished_ms = (perf_counter() - self._origin) * 1000
+        self._end(begun, scope)
         if is_halt(error):
             scope.close()
             halted = self._as_halted(started, begun)
-            self._work.cut_short(started, begun, halted)
+            self._work.cut_short(started, halted)
             return halted
         scope.close(error)
         begun.error = error
@@ -377,7 +385,7 @@ class Runner:
             if unit not in self._cancelled and not self._is_over:
                 raise error  # of this task, so of the run
             cancelled = self._as_cancelled(started, self._cancelled.get(unit, "the run ended"), scope.attempt)
-            self._work.cut_short(started, begun, cancelled)
+            self._work.cut_short(started, cancelled)
             return cancelled
         if not isinstance(error, Exception):
             raise error  # KeyboardInterrupt and the like are not a unit's outcome
@@ -393,9 +401,9 @@ class Runner:
             budget=self._whose_budget(error),
             duration_ms=begun.duration_ms,
             raised=error,
-            spent_in=scope,
+            spent_in=begun,
         )
-        self._work.failed(started, begun, failed)
+        self._work.failed(started, failed)
         return failed
 
     def _as_halted(self, started: StepStarted, begun: BegunUnit) -> StepHalted:
@@ -405,7 +413,7 @@ class Runner:
             visit=started.visit,
             branch=started.branch,
             part=self._part,
-            attempt=begun.scope.attempt,
+            attempt=begun.attempt,
             duration_ms=begun.duration_ms,
         )
 

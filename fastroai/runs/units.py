@@ -4,27 +4,45 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fastroai.records import Usage
 from fastroai.runtime import Scope
 from fastroai.runtime.facts import StepStarted
+from fastroai.steps import StepUsage
 
 
 @dataclass(slots=True)
 class BegunUnit:
     """A step, or a visit to a node, that was started, in this process or an earlier one."""
 
-    scope: Scope
-    branch: str
-    """The branch of a graph that it is in."""
+    scope: Scope | None
+    """`None` once it has ended, if nothing was spent in it: most units of a large run spend nothing."""
     started_ms: float
     """From the start of the run."""
-    finished_ms: float | None = None
+    duration_ms: float = 0.0
+    """Wall time, retries included; 0 while it goes on."""
+    attempt: int = 1
+    """The last attempt at it, once it has ended."""
+    degraded: bool = False
+    """Whether something inside failed, and it went on; known once it has ended."""
+    is_over: bool = False
     error: BaseException | None = None
     """What it failed of."""
 
     @property
-    def duration_ms(self) -> float:
-        """Wall time, retries included; 0 while it goes on."""
-        return 0.0 if self.finished_ms is None else self.finished_ms - self.started_ms
+    def finished_ms(self) -> float:
+        """From the start of the run."""
+        return self.started_ms + self.duration_ms
+
+    @property
+    def usage(self) -> StepUsage:
+        """What was spent in it so far."""
+        if self.scope is None:
+            return StepUsage(processing_time_ms=self.duration_ms)
+        return StepUsage.of_scope(self.scope, self.duration_ms)
+
+    def spent(self) -> Usage:
+        """Return a snapshot of what was spent in it so far."""
+        return Usage() if self.scope is None else self.scope.spent()
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,14 +50,12 @@ class Work(Protocol):
         """Follow a finished unit, before the machine is told."""
         ...
 
-    def failed(self, started: StepStarted, begun: BegunUnit, fact: StepFailed) -> None:
+    def failed(self, started: StepStarted, fact: StepFailed) -> None:
         """Follow a failed unit, before the machine is told."""
         ...
 
-    def cut_short(
-        self, started: StepStarted, begun: BegunUnit | None, fact: StepCancelled | StepHalted
-    ) -> None:
-        """Follow a unit that was cancelled or halted, before the machine is told. `None`: it never began."""
+    def cut_short(self, started: StepStarted, fact: StepCancelled | StepHalted) -> None:
+        """Follow a unit that was cancelled, begun or not, or halted, before the machine is told."""
         ...
 
     def follow(self, change: Changed) -> None:

@@ -48,6 +48,10 @@ Closer = Callable[[], Awaitable[None]]
 _current: Final[ContextVar[Scope | None]] = ContextVar("fastroai_scope", default=None)
 
 
+make_current: Final = _current.set
+"""Make a scope the current one of the running context, for a context that ends with it."""
+
+
 class ToolCalls(NamedTuple):
     """The calls of tools, and visits to nodes of LangGraph, that the running code is in.
 
@@ -346,6 +350,11 @@ class Scope:
         return self._usage
 
     @property
+    def has_spent(self) -> bool:
+        """Whether anything may have been spent here or below; once it is closed, that does not change."""
+        return self._usage is not None
+
+    @property
     def charges(self) -> list[Charge]:
         """Every request made here and below, in the order in which they ended."""
         if self._charges is None:
@@ -620,10 +629,6 @@ class Scope:
         """It has ended by itself."""
         if self.open_inside is not None and closer in self.open_inside:
             self.open_inside.remove(closer)
-
-    def make_current(self) -> None:
-        """Make this the current scope of the running context, for a context that ends with it."""
-        _current.set(self)
 
     async def end_inside(self) -> None:
         """End what is still open inside, all of it: abandoned streams, calls of abandoned threads."""

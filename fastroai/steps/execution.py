@@ -44,16 +44,20 @@ def run_step(
     if config.is_plain and not is_bounded:
         return _attempt(step, scope, data, deps, config, started, contract, used.attempt)
 
-    async def report(retry: Retry) -> None:
-        await scope.emit(step_retried(scope, retry))
-
     one = _attempt if config.timeout is None else partial(_timed_attempt, config.timeout)
-    attempt_step = partial(one, step, scope, data, deps, config, started, contract)
-
-    def attempts() -> Coroutine[Any, Any, OutputT]:
-        return retry_calls(attempt_step, rules=config.retry_rules, scope=scope, on_retry=report, used=used)
-
+    attempts = partial(
+        retry_calls,
+        partial(one, step, scope, data, deps, config, started, contract),
+        rules=config.retry_rules,
+        scope=scope,
+        on_retry=partial(_report, scope),
+        used=used,
+    )
     return _bounded(attempts, scope, data, config) if is_bounded else attempts()
+
+
+async def _report(scope: Scope, retry: Retry) -> None:
+    await scope.emit(step_retried(scope, retry))
 
 
 async def _bounded(

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from typing_extensions import TypeVar
 
 from fastroai.calls.call import AgentCall
-from fastroai.errors import ConfigurationError, nearest_hint
 from fastroai.runtime import FailureClass
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
 
-ContextT = TypeVar("ContextT", default=Any)
 ContextT_contra = TypeVar("ContextT_contra", default=Any, contravariant=True)
 
 
@@ -42,57 +40,35 @@ class NodeFailure:
     """How many were made; 0 where no attempt failed: the branch took too long, or went in a circle."""
 
 
-class NodeVisit(Generic[ContextT]):
-    """A visit to a node; what it collects is that of its latest attempt.
+class NodeVisit(Protocol[ContextT_contra]):
+    """The visit to a node that a step runs in, as its context asks for it.
 
-    `ContextT` is the context that the step of the node is given, which has this visit among its facts.
+    `ContextT_contra` is the context that the step of the node is given.
     """
 
-    __slots__ = (
-        "_new_talk",
-        "_on_write",
-        "failures",
-        "goal",
-        "kept",
-        "number",
-        "talk_so_far",
-        "writes",
-        "written",
-    )
-
-    def __init__(
-        self,
-        number: int,
-        *,
-        goal: str | None,
-        writes: Sequence[str] | None,
-        failures: Mapping[str, NodeFailure],
-        new_talk: Callable[[], Talk[ContextT] | None],
-        on_write: Callable[[str, object], object],
-    ) -> None:
-        """`writes` are the keys that the node may write, all of them where it does not say.
-
-        `on_write` puts a value on record, and gives the copy of it that is kept.
-        """
-        self.number, self.goal, self.failures = number, goal, failures
-        self.writes, self._new_talk, self._on_write = writes, new_talk, on_write
-        self.written: dict[str, object] = {}
-        """What it has written before its end."""
-        self.kept: dict[str, object] = self.written
-        """The same, or what the attempt before wrote, as long as this one has written nothing."""
-        self.talk_so_far: Talk[ContextT] | None = None
-        """The conversation of this attempt, if it has one yet."""
+    @property
+    def number(self) -> int:
+        """Its number among the visits to the node, from 1."""
+        ...
 
     @property
-    def talk(self) -> Talk[ContextT] | None:
+    def goal(self) -> str | None:
+        """What the graph is to achieve, if it says so."""
+        ...
+
+    @property
+    def failures(self) -> Mapping[str, NodeFailure]:
+        """The failures of nodes on the way to this visit, by node."""
+        ...
+
+    @property
+    def talk(self) -> Talk[ContextT_contra]:
         """The conversation of this attempt; it begins when it is first needed."""
-        if self.talk_so_far is None:
-            self.talk_so_far = self._new_talk()
-        return self.talk_so_far
+        ...
 
     def begin_attempt(self) -> None:
-        """Forget what an attempt before has written and said; what it wrote is kept until this one writes."""
-        self.written, self.talk_so_far = {}, None
+        """Forget what an attempt before has written and said."""
+        ...
 
     def write(self, key: str, value: object) -> None:
         """Put a value into memory, whatever becomes of the node.
@@ -101,11 +77,4 @@ class NodeVisit(Generic[ContextT]):
             ConfigurationError: the node declares what it writes, and this is not among it.
             ValueNotStorable: the run is on record, and the value has no form in JSON.
         """
-        if not isinstance(key, str) or not key:
-            raise ConfigurationError("key", key, "a non-empty string")
-        if self.writes is not None and key not in self.writes:
-            names = ", ".join(map(repr, self.writes))
-            expected = f"one of the node's writes, {names}.{nearest_hint(key, self.writes)}"
-            raise ConfigurationError("key", key, expected)
-        self.written[key] = self._on_write(key, value)
-        self.kept = self.written
+        ...

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Final
 from uuid import uuid4
 
 from starlette.applications import Starlette
@@ -42,6 +43,21 @@ async def _not_found(request: Request, error: Exception) -> JSONResponse:
     )
 
 
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""The largest body of a request, which the server keeps in its ledger."""
+
+
+async def _body(request: Request) -> bytes:
+    """Return the body, or so much of it that it is too much."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        parts.append(part)
+        if size > MOST_BYTES:
+            break
+    return b"".join(parts)
+
+
 @dataclass(frozen=True, eq=False)
 class _Endpoint:
     """The endpoint of one protocol: an ASGI application."""
@@ -56,7 +72,7 @@ class _Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
-            raw_body = await request.body()
+            raw_body = await _body(request)
         except ClientDisconnect:
             return  # it never arrived
         await self._answer(dict(request.headers), raw_body)(scope, receive, send)
@@ -70,6 +86,9 @@ class _Endpoint:
             raw_body=raw_body,
             started=datetime.now(UTC),
         )
+        if len(raw_body) > MOST_BYTES:
+            message = f"the body has more than {MOST_BYTES:,} bytes"
+            return self._refuse(replace(entry, raw_body=b""), 413, message)
         try:
             request = self.wire.parse(headers, raw_body)
         except BadRequestError as error:

@@ -52,6 +52,14 @@ class NoInstanceError(ValueError):
     """No instance could be found for a schema."""
 
 
+class TooLargeError(NoInstanceError):
+    """An instance would take more memory than a test has for it."""
+
+
+_MOST_VALUES = 100_000
+_MOST_CHARACTERS = 1_000_000
+
+
 def smallest_instance(schema: JsonObject) -> object:
     """The smallest JSON value that this module finds for `schema`; the same one every time.
 
@@ -83,9 +91,17 @@ class _Filler:
 
     def __init__(self, root: JsonObject) -> None:
         self._root = root
+        self._left = _MOST_VALUES
         self._open_references: list[str] = []
 
+    def _take(self, values: int) -> None:
+        """Count values before they are made: an array of arrays soon has more than there is memory for."""
+        self._left -= values
+        if self._left < 0:
+            raise TooLargeError(f"what fits the schema has more than {_MOST_VALUES:,} values")
+
     def fill(self, schema: JsonObject | bool) -> Any:
+        self._take(1)
         if isinstance(schema, bool):
             return None
         if "$ref" not in schema:
@@ -177,6 +193,8 @@ class _Filler:
         for option in options:
             try:
                 found.append(self.fill(option))
+            except TooLargeError:
+                raise
             except NoInstanceError as error:
                 problems.append(str(error))
         if not found:
@@ -201,6 +219,7 @@ class _Filler:
         return filled + self._distinct(items, missing)
 
     def _distinct(self, items: JsonObject, count: int) -> list[Any]:
+        self._take(count)
         items = self.resolve(items)
         if "enum" in items:
             return list(items["enum"][:count])
@@ -219,6 +238,10 @@ class _Filler:
         if schema.get("format") in _FORMATS:
             return _FORMATS[schema["format"]]
         shortest: int = schema.get("minLength", 0)
+        if shortest > _MOST_CHARACTERS:
+            raise TooLargeError(
+                f"what fits the schema has a text of more than {_MOST_CHARACTERS:,} characters"
+            )
         pattern = schema.get("pattern")
         candidates = [character * max(shortest, 1) for character in "x0aA"] if pattern else []
         for candidate in ["x" * shortest, *candidates]:

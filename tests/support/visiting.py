@@ -15,10 +15,33 @@ from fastroai.steps.config import ExecutionConfig, resolve
 from fastroai.steps.context import RunData, StepData
 from fastroai.steps.execution import run_step
 from fastroai.steps.outputs import Outputs
-from fastroai.steps.visits import NodeVisit
+from fastroai.steps.visits import NodeFailure
 from fastroai.usage import CostCalculator
 
 NodeCode = BaseStep[Any, Any] | Callable[[StepContext[Any]], Awaitable[Any]]
+
+
+@dataclass
+class Visit:
+    """A visit as its step knows it, which writes nothing."""
+
+    number: int
+    goal: str | None
+    new_talk: Callable[[], Talk]
+    failures: Mapping[str, NodeFailure] = field(default_factory=dict)
+    so_far: Talk | None = None
+
+    @property
+    def talk(self) -> Talk:
+        if self.so_far is None:
+            self.so_far = self.new_talk()
+        return self.so_far
+
+    def begin_attempt(self) -> None:
+        self.so_far = None
+
+    def write(self, key: str, value: object) -> None:
+        raise NotImplementedError
 
 
 @dataclass
@@ -58,14 +81,7 @@ class Branch:
         """Run a node to its output, which it writes under its id unless `writes` says otherwise."""
         one = code if isinstance(code, BaseStep) else step(code)
         number = self.visits[node] = self.visits.get(node, 0) + 1
-        visit = NodeVisit(
-            number,
-            goal=self.goal,
-            writes=None,
-            failures={},
-            new_talk=lambda: Talk(self.thread, node, number, focus=focus, goal=self.goal),
-            on_write=lambda key, value: None,
-        )
+        visit = Visit(number, self.goal, lambda: Talk(self.thread, node, number, focus=focus, goal=self.goal))
         run = RunData("graph", ("graph",), CostCalculator())
         data = StepData(run, self.memory, Outputs({node: ()}), visit)
         settings = resolve(config or one.config, pipeline=ExecutionConfig())
@@ -79,9 +95,7 @@ class Branch:
                 failure = error
         wrote = {} if failure is not None else {node: output} if writes is None else writes(output)
         self.memory.update(wrote)
-        talk = visit.talk
-        assert isinstance(talk, Talk)
-        phase = talk.phase(wrote, failure)
+        phase = visit.talk.phase(wrote, failure)
         self.phases.append(phase)
         self.thread = self.thread.add(phase)
         if failure is not None:

@@ -13,9 +13,9 @@ from fastroai.graphs.conversation.markers import Done
 from fastroai.graphs.conversation.talk import Talk
 from fastroai.graphs.conversation.thread import Phase, Thread
 from fastroai.graphs.machine.branches import Branch, Fork
-from fastroai.graphs.machine.events import Visit
+from fastroai.runs.machine import Unit
 
-_Untold: TypeAlias = "tuple[Visit, Mapping[str, object], BaseException | None] | list[tuple[str, _Line]]"
+_Untold: TypeAlias = "tuple[Unit, Mapping[str, object], BaseException | None] | list[tuple[str, _Line]]"
 """A visit, or branches that have come together, by their names."""
 
 
@@ -38,8 +38,8 @@ class _Line:
             if isinstance(one, list):
                 thread = thread.join([(target, line.now(thread)) for target, line in one])
             else:
-                visit, written, error = one
-                thread = thread.add(Phase(Done.of(visit.node, visit.number, written, error)))
+                unit, written, error = one
+                thread = thread.add(Phase(Done.of(*unit, written, error)))
         self.thread = thread
         self.untold.clear()
         return thread
@@ -52,15 +52,15 @@ class Threads:
         self._goal = goal
         self._lines: dict[str, _Line] = {"": _Line(Thread(conversation))}
 
-    def talk(self, branch: Branch, visit: Visit, focus: str | None) -> Talk:
+    def talk(self, branch: Branch, focus: str | None) -> Talk:
         """The conversation of an attempt at a node."""
         thread = self._lines[branch.identity].now()
-        return Talk(thread, visit.node, visit.number, focus=focus, goal=self._goal)
+        return Talk(thread, branch.node, branch.number, focus=focus, goal=self._goal)
 
     def add(
         self,
         branch: Branch,
-        visit: Visit,
+        unit: Unit,
         written: Mapping[str, object],
         error: BaseException | None = None,
         phase: Phase | None = None,
@@ -70,7 +70,7 @@ class Threads:
         if line is None:
             return  # its branch was cancelled meanwhile
         if phase is None:
-            line.untold.append((visit, written, error))
+            line.untold.append((unit, written, error))
         else:
             line.thread = line.now().add(phase)
 

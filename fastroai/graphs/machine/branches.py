@@ -32,13 +32,14 @@ class Branch:
         "identity",
         "memory",
         "name",
+        "node",
+        "number",
         "outputs",
         "path",
         "skipped",
         "sources",
         "state",
         "target",
-        "visit",
     )
 
     def __init__(
@@ -51,7 +52,7 @@ class Branch:
         """What tells it from others of its fork: its target, or `target[1]` for the second `Send` to that."""
         self.identity: str = "" if fork is None else f"{fork.identity}/{quoted(self.name)}"
         """What tells it from others; the same in every process."""
-        self.visit = Visit(target, 0)
+        self.node, self.number = target, 0
         """The last visit that it came to; before its first, number 0."""
         self.memory: Memory[object] = Memory(_around(around, inputs))
         self.outputs: Memory[object] = Memory(None if around is None else around.outputs)
@@ -71,6 +72,11 @@ class Branch:
 
     def __repr__(self) -> str:
         return f"<branch {self.identity or 'root'!r}: {self.state}>"
+
+    @property
+    def visit(self) -> Visit:
+        """The last visit that it came to."""
+        return Visit(self.node, self.number)
 
     def lineage(self) -> Iterator[Branch]:
         """It, and the branches around it, innermost first."""
@@ -118,8 +124,7 @@ def _around(branch: Branch | None, inputs: Inputs | None) -> Memory[object] | No
     if branch is None or not inputs:
         return None if branch is None else branch.memory
     memory = Memory(branch.memory)
-    for key, value in inputs.items():
-        memory.write(key, value, "", 0)
+    memory.write_all(inputs, "", 0)
     return memory
 
 

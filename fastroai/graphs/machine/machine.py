@@ -82,7 +82,8 @@ class GraphMachine:
         self._wrote: defaultdict[str, set[str]] = defaultdict(set)
         self._known: Mapping[Visit, bool] = {} if known is None else known
         self._ready: deque[tuple[facts.StepStarted, Branch]] = deque()
-        self._running: dict[Unit, Branch] = {}
+        self.running: dict[Unit, Branch] = {}
+        """The branches of visits that run, first started first."""
         self._at_once = plan.max_concurrency if known is None else None
         """How many nodes run at once, at most."""
         self._begun: dict[Visit, facts.StepStarted] | None = None if known is None else {}
@@ -116,7 +117,7 @@ class GraphMachine:
             self._todo.pop()()
         if self._ready:
             self._start_ready()
-        if not self._running and not self._deciding and not self._finished:
+        if not self.running and not self._deciding and not self._finished:
             self._settle()
         return decided
 
@@ -135,7 +136,7 @@ class GraphMachine:
 
     def branch_of(self, visit: Unit) -> Branch | None:
         """The branch of a visit that has started, or waits for a decision or an answer; else `None`."""
-        branch = self._running.get(visit)
+        branch = self.running.get(visit)
         if branch is not None:
             return branch
         deciding = self._deciding.get(visit)
@@ -143,7 +144,7 @@ class GraphMachine:
 
     def awaits(self, visit: Visit) -> Literal["outcome", "decision", "answer"] | None:
         """What has to come of a visit next; `None` where it has not started or is over."""
-        if visit in self._running:
+        if visit in self.running:
             return "outcome"
         if visit in self._deciding:
             return "decision"
@@ -170,10 +171,9 @@ class GraphMachine:
                 branch, outcome, output = self._deciding.pop(self._visit_of(fact))
                 self._route(branch, outcome, output, fact.output)
             case facts.StepFinished(step_id=step_id, visit=number):
-                self._succeed(self._running.pop((step_id, number)), fact.written, fact.output)
+                self._succeed(self.running.pop((step_id, number)), fact.written, fact.output)
             case facts.RunStarted(inputs=inputs):
-                for key, value in inputs.items():
-                    self.root.memory.write(key, value, "", self.events)
+                self.root.memory.write_all(inputs, "", self.events)
                 self._go_later(self.root, self.plan.entry, "it is the entry")
             case facts.QuestionAsked():
                 self._on_question(self._visit_of(fact), fact)
@@ -186,7 +186,7 @@ class GraphMachine:
             case facts.StepCancelled(written=written):
                 visit = self._visit_of(fact)
                 self._deciding.pop(visit, None)
-                cancelled = self._running.pop(visit, None)
+                cancelled = self.running.pop(visit, None)
                 if cancelled is not None:
                     self._keep(cancelled, visit.node, written)
             case facts.StepHalted():
@@ -196,7 +196,7 @@ class GraphMachine:
                 if timed_out is not None and self._goes_on(timed_out):
                     self._on_timeout(timed_out, fact.error, FailureClass(fact.failure.failure_class))
             case Interrupted(visit, written):
-                self._keep(self._running[visit], visit.node, written)
+                self._keep(self.running[visit], visit.node, written)
             case facts.RunResumed():
                 self._at_once = self.plan.max_concurrency
                 self._put_back()
@@ -208,13 +208,13 @@ class GraphMachine:
                 assert_never(fact)
 
     def _on_question(self, visit: Visit, fact: facts.QuestionAsked) -> None:
-        branch = self._running.pop(visit)
+        branch = self.running.pop(visit)
         self._keep(branch, visit.node, fact.written)
         if self._goes_on(branch):
             self._asking[visit], self.questions[visit] = branch, fact
 
     def _on_halt(self, visit: Visit, fact: facts.StepHalted) -> None:
-        branch = self._running.pop(visit)
+        branch = self.running.pop(visit)
         self._keep(branch, visit.node, fact.written)
         if self._goes_on(branch):
             self._halted[visit] = branch, fact.waits
@@ -222,7 +222,7 @@ class GraphMachine:
     def wake(self) -> list[Visit]:
         """Let visits run that had halted, since another process has taken the run up; which."""
         woken = [branch.visit for branch, _ in self._halted.values()]
-        self._running.update((branch.visit, branch) for branch, _ in self._halted.values())
+        self.running.update((branch.visit, branch) for branch, _ in self._halted.values())
         self._halted.clear()
         return woken
 
@@ -238,7 +238,7 @@ class GraphMachine:
             yield from ((node, wait) for wait in waits)
 
     def _succeed(self, branch: Branch, written: Mapping[str, object], output: object) -> None:
-        node = branch.visit.node
+        node = branch.node
         self._keep(branch, node, written)
         branch.outputs.write(node, output, node, self.events)
         if node in self.failures:
@@ -251,7 +251,7 @@ class GraphMachine:
         if fact.step_id in self.decisions:
             del self._deciding[visit]
         else:
-            branch = self._running.pop(visit)
+            branch = self.running.pop(visit)
             self._keep(branch, visit.node, fact.written)
             failed = NodeFailure(error, FailureClass(fact.failure.failure_class), fact.attempt)
             self._note_failure(branch, visit.node, failed)
@@ -268,7 +268,7 @@ class GraphMachine:
         """The nodes with which the run goes on when it is resumed; none if it would end in the same way."""
         if self.stopped is not None:
             return self._left
-        return tuple(branch.visit.node for branch in self._waiting())
+        return tuple(branch.node for branch in self._waiting())
 
     def _waiting(self) -> Iterator[Branch]:
         """The branches that go on when the run is resumed; those with questions before others that wait."""
@@ -292,9 +292,9 @@ class GraphMachine:
         branch.failures.write(node, failure, node, self.events)
 
     def _keep(self, branch: Branch, node: str, written: Mapping[str, object]) -> None:
-        for key, value in written.items():
-            branch.memory.write(key, value, node, self.events)
-            self._wrote[node].add(key)
+        if written:
+            branch.memory.write_all(written, node, self.events)
+            self._wrote[node].update(written)
 
     def _goes_on(self, branch: Branch) -> bool:
         return branch.state == "open" and self.stopped is None
@@ -305,7 +305,7 @@ class GraphMachine:
         """Go on after a visit, if its branch does."""
         if branch.state != "open" or self.stopped is not None:
             return
-        node, number = branch.visit
+        node = branch.node
         route: Route | None = self.plan.fixed_routes.get((node, outcome))
         if route is None:
             if node in self.plan.asking and decision is None and outcome != "failed":
@@ -314,7 +314,7 @@ class GraphMachine:
             route = routed(self.plan, node, outcome, output, branch.memory, decision)
         if route.edges:
             resolved = facts.EdgesResolved(
-                node, route.edges, visit=number, branch=branch.identity, after=outcome, part=self.part
+                node, route.edges, visit=branch.number, branch=branch.identity, after=outcome, part=self.part
             )
             self._decided.append(resolved)
             if route.unevaluated:
@@ -358,20 +358,20 @@ class GraphMachine:
             self._end(branch, "arrived")
             return
         self._numbers[node] = number = self._numbers[node] + 1
-        visit = Visit(node, number)
-        branch.visit = visit
+        branch.node, branch.number = node, number
         limit = self.plan.max_visits.get(node)
-        is_skipped = self._known.get(visit) if self._known else None
+        is_skipped = self._known.get(branch.visit) if self._known else None
         if is_skipped or (is_skipped is None and limit is not None and self._limited[node] >= limit):
             self._todo.append(partial(self._skip, branch, f"max_visits={limit} was reached"))
         elif is_skipped is None and self._steps >= self.plan.max_steps:
             reason = f"max_steps={self.plan.max_steps} visits were made before {node!r}"
-            self._stop(Stopped("failed", "max_steps", reason), [visit])
+            self._stop(Stopped("failed", "max_steps", reason), [branch.visit])
         else:
             self._steps += 1
             if limit is not None:
                 self._limited[node] += 1
-            branch.skipped.clear()
+            if branch.skipped:
+                branch.skipped.clear()
             if branch.fork is not None:
                 branch.fork.has_run_nodes = True
             if number > 1:
@@ -380,7 +380,7 @@ class GraphMachine:
             self._ready.append((started, branch))
 
     def _skip(self, branch: Branch, cause: str) -> None:
-        node, number = branch.visit
+        node = branch.node
         if node in branch.skipped:
             error = VisitsExhausted(tuple(sorted(branch.skipped)))
             if node not in branch.failures:  # whose failure says more
@@ -389,7 +389,7 @@ class GraphMachine:
             return
         branch.skipped.add(node)
         self._decided.append(
-            facts.StepSkipped(node, cause, visit=number, branch=branch.identity, part=self.part)
+            facts.StepSkipped(node, cause, visit=branch.number, branch=branch.identity, part=self.part)
         )
         if node in branch.failures:  # its last visit failed
             self._route(branch, "failed", None, None)
@@ -408,33 +408,33 @@ class GraphMachine:
     def _start_ready(self) -> None:
         if self._pausing or self.stopped is not None:
             return
-        while self._ready and (self._at_once is None or len(self._running) < self._at_once):
+        while self._ready and (self._at_once is None or len(self.running) < self._at_once):
             started, branch = self._ready.popleft()
             if branch.state != "open":
                 continue
-            visit = branch.visit
-            self._running[visit] = branch
+            node = branch.node
+            self.running[node, branch.number] = branch
             if self._begun is not None:
-                self._begun[visit] = started
-            branch.path.append(visit.node)
-            self.visits[visit.node] += 1
+                self._begun[branch.visit] = started
+            branch.path.append(node)
+            self.visits[node] += 1
             self._decided.append(started)
 
     def _put_back(self) -> None:
         """Nothing runs yet: what had started waits in line again, in the order in which it had."""
         begun, self._begun = self._begun or {}, None
-        for branch in reversed(self._running.values()):
+        for branch in reversed(self.running.values()):
             branch.path.pop()
-            self.visits[branch.visit.node] -= 1
+            self.visits[branch.node] -= 1
             self._ready.appendleft((begun[branch.visit], branch))
-        self._running.clear()
+        self.running.clear()
 
     # --- branches ---
 
     def _fork(self, branch: Branch, route: Route) -> None:
-        node, number = branch.visit
+        node = branch.node
         sent_to = tuple(dict.fromkeys(send.target for send in route.sends))
-        fork = Fork(branch, node, number, self.plan.join_of(route.targets, sent_to))
+        fork = Fork(branch, node, branch.number, self.plan.join_of(route.targets, sent_to))
         fork.branches = (*(Branch(target, fork) for target in route.targets), *_sent(route.sends, fork))
         fork.open = len(fork.branches)
         branch.forked = fork
@@ -593,7 +593,7 @@ class GraphMachine:
 
     def _at_work(self) -> Iterator[Branch]:
         """The branches whose visits run, first started first, and then those after which a model decides."""
-        yield from self._running.values()
+        yield from self.running.values()
         yield from (branch for branch, _, _ in self._deciding.values())
 
     def _settle(self) -> None:

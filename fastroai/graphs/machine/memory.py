@@ -58,6 +58,11 @@ class Memory(Mapping[str, ValueT]):
         """Set a value, for this branch and those that it forks into."""
         self._own[key] = Written(value, node, sequence)
 
+    def write_all(self, values: Mapping[str, ValueT], node: str, sequence: int) -> None:
+        """Set several values that one node wrote at one time."""
+        for key, value in values.items():
+            self._own[key] = Written(value, node, sequence)
+
     def clear(self, key: str) -> None:
         """Hide a value from this branch."""
         if self._around is None:

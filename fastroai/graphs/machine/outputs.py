@@ -30,7 +30,7 @@ class VisitData(StepData):
     def inputs(self) -> Mapping[str, object]:  # type: ignore[override]  # nobody writes here
         """The memory of the branch, as far as the node reads it."""
         branch = self._branch
-        return Copies(branch.memory, self._scope, self._plan.reads.get(branch.visit.node))
+        return Copies(branch.memory, self._scope, self._plan.reads.get(branch.node))
 
     @cached_property
     def outputs(self) -> Outputs:  # type: ignore[override]

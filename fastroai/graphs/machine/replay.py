@@ -122,8 +122,7 @@ class GraphReplay(Replay):
                 self.due.pop((name, visit.number), None)
                 self.tell(facts.StepCancelled(name, "", visit=visit.number, written=written))
         self._keep_partial_work()
-        for name, value in self._inputs(next(self._replaced, {})).items():
-            machine.root.memory.write(name, value, "", machine.events)
+        machine.root.memory.write_all(self._inputs(next(self._replaced, {})), "", machine.events)
         if self._unasked:
             return self._unasked
         if machine.stopped is None or not any(one is machine.stopped.error for one in self._failures):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from sys import intern
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from fastroai.expressions import Outcome
@@ -104,7 +105,7 @@ def routed(
     sends = _sends(output) if outcome == "succeeded" and node in plan.sending else ()
     edges = tuple(_resolve(plan, node, outcome, output, memory, decision, sends))
     taken = [one.edge.target for one in edges if one.taken and one.edge.when != "send"]
-    cause = f"{node!r} {'was skipped' if outcome == 'skipped' else outcome}"
+    cause = intern(f"{node!r} {'was skipped' if outcome == 'skipped' else outcome}")  # facts keep it
     unevaluated = tuple(one for one in edges if one.test is not None and one.test.problem is not None)
     route = Route(edges, tuple(dict.fromkeys(taken)), cause, sends, unevaluated)
     if not any(edge.when in _OPEN for edge in plan.edges[node]):

@@ -20,7 +20,15 @@ from fastroai.errors import (
 from fastroai.graphs.shape.edge import Edge, When
 from fastroai.graphs.shape.node import Node, NodeLike
 from fastroai.graphs.shape.plan import OnBranchFailure, OnConflict, Reducer
-from fastroai.graphs.text.yaml_text import MAX_CHARACTERS, Way, YamlText, kind, read_yaml
+from fastroai.graphs.text.yaml_text import (
+    MAX_CHARACTERS,
+    MORE_PROBLEMS,
+    MOST_PROBLEMS,
+    Way,
+    YamlText,
+    kind,
+    read_yaml,
+)
 from fastroai.usage import Budget
 
 
@@ -102,7 +110,10 @@ def load_graph_yaml(source: str | Path, *, nodes: Mapping[str, NodeLike[Any]]) -
     try:
         document = GraphPart.model_validate(data)
     except ValidationError as error:
-        problems = _in_order(_problem(details, text) for details in error.errors(include_url=False))
+        told = [_problem(details, text) for details in error.errors(include_url=False)[:MOST_PROBLEMS]]
+        if error.error_count() > MOST_PROBLEMS:
+            told.append(MORE_PROBLEMS)
+        problems = _in_order(told)
         raise GraphValidationError(name, problems, file) from None
     arguments = _Arguments(document, nodes, text)
     made = arguments.made()

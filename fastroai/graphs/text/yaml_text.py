@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_CHARACTERS: Final = 1_000_000
+MOST_PROBLEMS: Final = 100
+"""How many problems of a document are told at once. Hints for thousands would take minutes."""
+MORE_PROBLEMS: Final = GraphProblem("there can be more problems; mend these first")
 MAX_DEPTH: Final = 10
 """Of mappings and lists in each other."""
 
@@ -155,6 +158,12 @@ class _Reader:
         if tag is not None:
             self._stop(f"the tag {tag} is not supported; leave it out", place)
 
+    def _tell(self, problem: GraphProblem) -> None:
+        self.read.problems.append(problem)
+        if len(self.read.problems) == MOST_PROBLEMS:
+            self.read.problems.append(MORE_PROBLEMS)
+            raise _Stop
+
     def _stop(self, message: str, place: Place) -> None:
         self.read.problems.append(GraphProblem(message, (), *place))
         raise _Stop
@@ -182,11 +191,11 @@ class _Reader:
         way = (*around.way, text)
         if not isinstance(value, str):
             message = f"the key {text} is {kind(value)}; put it in quotes if it is meant as a text"
-            self.read.problems.append(GraphProblem(message, way, *place))
+            self._tell(GraphProblem(message, way, *place))
         elif isinstance(around.data, dict) and text in around.data:
             first = self.read.keys[way][0]
             message = f"the key {text!r} is there already, in line {first}; leave one of them"
-            self.read.problems.append(GraphProblem(message, way, *place))
+            self._tell(GraphProblem(message, way, *place))
         self.read.keys.setdefault(way, place)
         around.key = text
 

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from fastroai.errors import ExpressionError
 from fastroai.expressions import Expression
 from fastroai.expressions.limits import (
     CHARACTERS_BUILT_PER_STEP,
@@ -48,6 +49,9 @@ def items(count: int) -> dict[str, object]:
         ("startswith(s, t)", texts, MAX_STEPS * CHARACTERS_READ_PER_STEP),
         ("len(lower(s))", texts, MAX_STEPS * CHARACTERS_BUILT_PER_STEP),
         ("s + ''", texts, MAX_STEPS * CHARACTERS_BUILT_PER_STEP),
+        ("len(upper(s))", lambda n: {"s": "ΐ" * n}, MAX_STEPS * CHARACTERS_BUILT_PER_STEP // 4),
+        ("s + t", lambda n: {"s": "a" * n, "t": "ΐ"}, MAX_STEPS * CHARACTERS_BUILT_PER_STEP // 4 - 1),
+        ("len([round(x, 300) for x in xs])", items, 1_000),
         ("d['5']", keys, MAX_STEPS * KEYS_CHECKED_PER_STEP),
     ],
 )  # fmt: skip
@@ -56,6 +60,39 @@ def test_work_is_counted_by_the_size_of_what_is_worked_on(text: str, data: Any, 
     assert expression.test(data(fits)).problem is None
     more = fits + max(CHARACTERS_READ_PER_STEP, 1_000)
     assert expression.test(data(more)).problem == STOPPED
+
+
+HUGE = "\u0390" * 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        ("upper(u) == u", {"u": "\u0390" * 400_000}),
+        ("lower(u) == u", {"u": "\U0001d400" * 400_000}),
+        ("upper(u) == u", {"u": HUGE}),
+        ("contains(u, 'x') or u + u == u or strip(u) == u", {"u": HUGE}),
+        ("[w + w for w in us] == us", {"us": ["\u0390" * 20_000] * 10}),
+        ("any(round(x, 300) == 2 for x in xs)", {"xs": [1.1e-75] * 100_000}),
+    ],
+)  # fmt: skip
+def test_no_evaluation_takes_more_than_10_megabytes(text: str, data: dict[str, Any]) -> None:
+    expression = Expression(text)
+    tracemalloc.start()
+    expression.test(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000
+
+
+def test_a_text_that_is_too_long_is_refused_before_anything_is_made_of_it() -> None:
+    text = "\\\n" * 5_000_000
+    tracemalloc.start()
+    with pytest.raises(ExpressionError, match="it has 10,000,000 characters; at most 2,000") as refused:
+        Expression(text)
+    assert tracemalloc.get_traced_memory()[1] < 100_000
+    tracemalloc.stop()
+    assert len(str(refused.value)) < 1_000
 
 
 def test_what_needs_no_work_is_free_whatever_the_size() -> None:

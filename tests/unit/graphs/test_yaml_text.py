@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from fastroai.errors import MissingExtraError
+from fastroai.errors import GraphValidationError, MissingExtraError
+from fastroai.graphs import Graph
 from fastroai.graphs.text.yaml_text import MAX_CHARACTERS, read_yaml
 
 
@@ -114,6 +115,28 @@ def test_what_cannot_be_read_is_told_with_its_place(text: str, expected: str) ->
 def test_deep_nesting_and_bombs_end_at_once() -> None:
     assert "nested too deeply" in problems("[" * 900_000)[0]
     assert "anchor" in problems("a: &a [x, x]\n" + "".join(f"a{i}: [*a, *a]\n" for i in range(1_000)))[0]
+
+
+def test_of_very_many_problems_the_first_are_told() -> None:
+    found = problems("name: g\n" + "a: 1\n" * 150_000)
+    assert len(found) == 101
+    assert found[0].startswith("line 3, column 1: the key 'a' is there already")
+    assert found[-1] == "there can be more problems; mend these first"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name: g\n" + "".join(f"key{number}: 1\n" for number in range(20_000)),
+        f"name: {'x' * 900_000}\nnodes: [b]\n",
+    ],
+    ids=["many problems", "a long name"],
+)
+def test_the_error_of_a_large_document_is_not_large(text: str) -> None:
+    with pytest.raises(GraphValidationError) as refused:
+        Graph.from_yaml(text, nodes={})
+    assert len(refused.value.problems) <= 101
+    assert len(str(refused.value)) < 50_000
 
 
 def test_an_empty_text_is_nothing() -> None:

@@ -38,7 +38,7 @@ async def test_what_is_given_with_a_resume_is_there_when_the_run_goes_on() -> No
     run = await kept.begin("r", {"x": 1}).open({"x": 1})
     await run.end(RunFinished(status="paused"), Usage())
     answer = StepFinished("ask", "yes")
-    opening = await kept.take_up("r", None, force=False, also=lambda recorded, inputs: [answer])
+    opening = await kept.take_up("r", None, force=False, also=lambda recorded, inputs, status: [answer])
     assert len(await entries_of(kept.store, "r")) == 2, "nothing is on record before it is opened"
     run = await opening.open(opening.inputs)
     assert [entry.kind for entry in await entries_of(kept.store, "r")][2:] == ["run_resumed", "step_finished"]

@@ -10,7 +10,7 @@ from fastroai.errors import TimeBudgetExceeded, usage_of
 from fastroai.records import RequestRecord, Tokens
 from fastroai.runtime import Charge, Clock, Listener, RunEvent, RunStarted, Scope, current_scope
 from fastroai.runtime.facts import Part
-from fastroai.runtime.scope import ScopeKind, ToolCalls, current_tool_calls
+from fastroai.runtime.scope import ScopeKind, ToolCalls, current_tool_calls, make_current
 from fastroai.steps.durability import step_place
 from fastroai.tracing import NoOpTracer
 from fastroai.usage import Budget
@@ -282,7 +282,7 @@ async def test_an_error_that_leaves_has_what_was_spent() -> None:
 async def test_a_scope_can_be_made_current_for_a_context_that_ends_with_it() -> None:
     [run] = chain_of("run")
     context = contextvars.copy_context()
-    context.run(run.make_current)
+    context.run(make_current, run)
     assert context.run(current_scope) is run
     assert current_scope() is None
 

@@ -187,6 +187,31 @@ def test_a_schema_that_nothing_is_known_to_fit_says_so(schema: dict[str, Any], p
         smallest_instance(schema)
 
 
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"type": "array", "minItems": 10**9, "items": {"type": "string"}}, "100,000 values"),
+        ({"type": "array", "minItems": 10**9, "uniqueItems": True, "items": {"type": "string"}}, "values"),
+        ({"type": "object", "minProperties": 10**9}, "values"),
+        ({"type": "string", "minLength": 10**12}, "a text of more than 1,000,000 characters"),
+        ({"anyOf": [{"type": "string", "minLength": 10**12}, {"type": "null"}]}, "characters"),
+    ],
+)
+def test_a_schema_whose_instances_would_fill_all_memory_is_refused(
+    schema: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(NoInstanceError, match=problem):
+        smallest_instance(schema)
+
+
+def test_arrays_in_arrays_are_bounded_together() -> None:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(5):
+        schema = {"type": "array", "minItems": 100, "items": schema}
+    with pytest.raises(NoInstanceError, match="100,000 values"):
+        smallest_instance(schema)
+
+
 def test_a_schema_that_is_nested_too_deeply_says_so() -> None:
     schema: dict[str, Any] = {"type": "integer"}
     for _ in range(1000):

@@ -12,7 +12,7 @@ from pydantic_ai import Agent
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 
-from fastroai.testing import Fault, ModelServer, Reply, Usage
+from fastroai.testing import Fault, ModelServer, Reply, Usage, application
 
 
 def servers_running() -> int:
@@ -264,3 +264,13 @@ def test_every_request_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) 
     refused, served = (record.getMessage() for record in caplog.records if record.name == "fastroai.testing")
     assert refused.startswith("#1 openai-chat m: status 503; input 0 (0 cached), output 0, not billed;")
     assert served.startswith("#2 openai-chat m stream: 200; input 10 (4 cached), output 2;")
+
+
+def test_a_body_that_is_too_large_is_refused_and_not_kept(
+    model_server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application, "MOST_BYTES", 1_000)
+    refused = post(model_server, "x" * 2_000)
+    assert (refused.status_code, "more than 1,000 bytes" in refused.text) == (413, True)
+    assert post(model_server, "x" * 200).status_code == 200
+    assert [len(entry.raw_body) < 1_000 for entry in model_server.ledger.entries] == [True, True]
