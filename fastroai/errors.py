@@ -777,10 +777,12 @@ class BudgetExceeded(FastroAIError):
         self.scope_path = scope_path
         """Where the budget is set, from the outermost scope inwards."""
         self.reserved = 0
-        """What was reserved of it for requests in flight that there was no waiting for: open streams."""
-        self.stopped: Literal["request", "spend", "recorded"] = "request"
-        """What it stopped: a model request, or what `spend` was to buy, before it was sent or bought; or the
-        code that `recorded` spending which had happened already, and is charged."""
+        """What was reserved of it for requests in flight that there was no waiting for, such as open streams;
+        or, where it stopped a run, all that was reserved."""
+        self.stopped: Literal["request", "spend", "run", "recorded"] = "request"
+        """What it stopped: a model request, or what `spend` was to buy, before it was sent or bought; a run
+        that was to reserve its quote, before it began; or the code that `recorded` spending which had
+        happened already, and is charged."""
         self.why: str | None = None
         """Why so much was requested, where that is far above what the request was likely to use."""
         self.partial_response: ModelResponse | None = None
@@ -794,9 +796,12 @@ class BudgetExceeded(FastroAIError):
         return self.stopped_runs[-1].messages if self.stopped_runs else []
 
     def __str__(self) -> str:
-        in_flight = f", {self._amount(self.reserved)} reserved by requests in flight" if self.reserved else ""
+        reserved = f", {self._amount(self.reserved)} reserved"
+        by = "" if self.stopped == "run" else " by requests in flight"
+        in_flight = f"{reserved}{by}" if self.reserved else ""
+        came = "has too little left" if self.stopped == "run" else "reached"
         return (
-            f"{self._name} reached{self._place}: {self._used}{in_flight}{self._stopped}. "
+            f"{self._name} {came}{self._place}: {self._used}{in_flight}{self._stopped}. "
             f"{self._advice}{'' if self.why is None else f' ({self.why})'}"
         )
 
@@ -826,10 +831,17 @@ class BudgetExceeded(FastroAIError):
             return "; it paid for the beginning of the last answer (error.partial_response)"
         if self.stopped == "recorded":
             return "; what was recorded last is charged, and went beyond it"
+        if self.stopped == "run":
+            quote, left = self._amount(self.requested or 0), self._amount(self._left)
+            return f", so {left} is left. The run could cost {quote} by its quote, so it was not begun"
         what, end = ("next request", "sent") if self.stopped == "request" else ("purchase", "begun")
         if self.requested is None:
             return f", so the {what} was not {end}"
         return f", and the {what} could {self._verb} {self._amount(self.requested)}, so it was not {end}"
+
+    @property
+    def _left(self) -> int:
+        return max(0, self.limit - self.committed - self.reserved)
 
     @property
     def _advice(self) -> str:

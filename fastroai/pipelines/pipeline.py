@@ -132,6 +132,7 @@ class Pipeline(FrontDoor[DepsT, InputT, PipelineResult[OutputT]], Generic[DepsT,
                 {step_id: resolved.hooks for step_id, resolved in self._configs.items()},
             ),
             self._accepts,
+            self.estimate,
         )
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ from typing_extensions import TypeVar
 
 from fastroai.runs.inputs import check_mapping
 from fastroai.runs.openings import Opening, RunKeeper, store_of
+from fastroai.runs.quoting import Reserve, check_reserve
 from fastroai.runtime import Listener, Scope, current_scope
 from fastroai.runtime.events import (
     both,
@@ -41,6 +42,11 @@ class RunRequest(Generic[DepsT]):
     is_step: bool = False
     """Whether the run is a step of the run around it, or a variant of a router that is."""
     labels: Labels = NO_LABELS
+    reserve: Reserve | None = None
+    """What is set aside for it before it begins."""
+
+    def __post_init__(self) -> None:
+        check_reserve(self.reserve)
 
     def opened_by(self, opening: Opening) -> RunRequest[DepsT]:
         """Return the request for a run that has an opening, whose inputs it gets."""

@@ -22,7 +22,7 @@ from fastroai.records import RequestRecord, RequestUse, Usage
 from fastroai.runtime.clock import Clock, WorkClock
 from fastroai.runtime.events import BudgetWarning, Listener, both, of_warnings, on_this_loop
 from fastroai.runtime.facts import AnyFact, Part, RunEvent
-from fastroai.runtime.in_flight import Charge, InFlight
+from fastroai.runtime.in_flight import Charge, InFlight, SetAside
 from fastroai.runtime.labels import NO_LABELS, Labels
 from fastroai.runtime.ledger import Account, Claim, wake
 from fastroai.runtime.process import THIS_PROCESS
@@ -147,6 +147,7 @@ class Scope:
         "provider_limits",
         "reading",
         "receiving",
+        "reserves",
         "root",
         "run_id",
         "seconds_before",
@@ -212,6 +213,8 @@ class Scope:
         """The nearest account: of this scope's budget, else of the nearest one above."""
         self.ceilings: tuple[Ceiling, ...] = () if parent is None else parent.ceilings
         """The spend limits that hold here."""
+        self.reserves: tuple[SetAside, ...] = () if parent is None else parent.reserves
+        """What is set aside for the runs that it is in, innermost first."""
         self.provider_limits: tuple[ProviderLimits, ...] = () if parent is None else parent.provider_limits
         """What limits the requests to each provider here: all of these do."""
         self.closed = False

@@ -7,7 +7,7 @@ import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,7 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal
 
 from fastroai.errors import SpendLimitExceeded, SpendStoreUnavailable
-from fastroai.records import Unbounded, ratio, usd_to_microcents
+from fastroai.records import EXACT, Unbounded, ratio, usd_to_microcents
 from fastroai.runtime.events import BudgetWarning
 from fastroai.runtime.owner import process_owner
 from fastroai.runtime.spend_desk import SpendDesk
@@ -26,6 +26,7 @@ from fastroai.usage.spend_amounts import spend_units, spend_usd
 
 if TYPE_CHECKING:
     from fastroai.records import RequestRecord
+    from fastroai.runtime.in_flight import Payer
     from fastroai.runtime.ledger import Hold
     from fastroai.runtime.scope import Scope
     from fastroai.usage import SpendLimit, SpendVerdict
@@ -82,7 +83,13 @@ def note_warnings(scope: Scope, limit: SpendLimit, claim: SpendClaim, balance: S
         )
 
 
-def _new_claim(ceiling: Ceiling) -> SpendClaim:
+def _payer(scope: Scope, ceiling: Ceiling) -> Payer | None:
+    """What the innermost run around has set aside of a limit."""
+    payers = (each.payer_at(ceiling) for each in scope.reserves)
+    return next((payer for payer in payers if payer is not None), None)
+
+
+def _new_claim(ceiling: Ceiling, payer: Payer | None) -> SpendClaim:
     limit = ceiling.limit
     return SpendClaim(
         id=uuid.uuid4().hex,
@@ -92,6 +99,7 @@ def _new_claim(ceiling: Ceiling) -> SpendClaim:
         lease=limit.lease,
         holder=process_owner(),
         keep=limit.keep,
+        within="" if payer is None else payer.claim.id,
     )
 
 
@@ -106,7 +114,10 @@ class SharedCharge:
     def __init__(self, scope: Scope, ceiling: Ceiling, cost_usd: Decimal) -> None:
         """Have it charged in the background, from now on."""
         self.limit, self._scope, self._is_noted = ceiling.limit, scope, False
-        self._claim = _telling(scope, ceiling.limit, _new_claim(ceiling))
+        payer = _payer(scope, ceiling)
+        self._claim = _telling(scope, ceiling.limit, _new_claim(ceiling, payer))
+        if payer is not None:
+            self._claim = replace(self._claim, amount_usd=cost_usd)
         self._desk = SpendDesk.of(ceiling.limit.store)
         self._ending = self._desk.charge(self._claim, cost_usd)
 
@@ -145,12 +156,12 @@ class SharedCharge:
 
 def charge_shared(scope: Scope, record: RequestRecord) -> list[SharedCharge]:
     """Charge what nobody reserved to the spend limits above: of its cost, the part that is known."""
-    cost_usd = _booked_usd(record, _ZERO)
+    cost_usd = booked_usd(record, _ZERO)
     return [SharedCharge(scope, ceiling, cost_usd) for ceiling in scope.ceilings]
 
 
-def _booked_usd(record: RequestRecord, reserved_usd: Decimal) -> Decimal:
-    """US dollars that a spend limit counts: without a bound, what is known or reserved, the larger one."""
+def booked_usd(record: RequestRecord, reserved_usd: Decimal) -> Decimal:
+    """US dollars that a limit counts: without a bound, what is known or reserved, the larger one."""
     committed_usd = record.committed_usd
     if isinstance(committed_usd, Unbounded):
         return reserved_usd if record.cost_usd is None else max(reserved_usd, record.cost_usd)
@@ -166,22 +177,30 @@ async def result_of(ending: Future[SpendBalance | None]) -> SpendBalance | None:
 
 
 class SharedReservation:
-    """What one request has reserved with one spend limit, until it is ended, once."""
+    """What one request, or one run, has reserved with one spend limit, until it is ended, once."""
 
     def __init__(self, ceiling: Ceiling, hold: Hold, scope: Scope) -> None:
         self.limit, self._hold, self._scope = ceiling.limit, hold, scope
-        self.claim = _new_claim(ceiling)
+        self._payer = _payer(scope, ceiling)
+        self.claim = _new_claim(ceiling, self._payer)
         self._desk = SpendDesk.of(self.limit.store)
         self._counter = self._desk.counter(self.claim.account)
         self._counter.come()
         self._state: Literal["unasked", "asked", "uncounted"] = "unasked"
         """`uncounted`: the store could not be asked, and the limit lets the request go out all the same."""
         self._reserved_usd = _ZERO
+        self._drawn_usd = _ZERO
+        """US dollars of the claim that a run around it pays for."""
 
     @property
     def may_end(self) -> bool:
         """Whether its request will end by itself."""
         return self._hold.may_end and not self._hold.shared_dependents
+
+    @property
+    def is_renewed(self) -> bool:
+        """Whether its lease goes on. That of a run ends where its requests wait for more of the limit."""
+        return not self._hold.shared_dependents if self._hold.run is not None else self.may_end
 
     @asynccontextmanager
     async def turn(self, *, inside: bool) -> AsyncIterator[None]:
@@ -207,13 +226,17 @@ class SharedReservation:
         amount_usd: Decimal,
         fitting: Callable[[SpendBalance], Decimal] | None,
         on_wait: Callable[[SpendBalance, Collection[str]], Awaitable[None]],
+        waiting: AbstractContextManager[None],
+        *,
+        waits_for_others: bool = True,
     ) -> SpendBalance | None:
-        """Reserve so much US dollars; wait while others' reservations stand in the way.
+        """Reserve so much US dollars; wait while others' reservations stand in the way, or only for its turn.
 
         With `fitting`, the request may do with less, so that others find something too: it gives what to ask
         for, `amount_usd` at most, with such a balance. It was called last for what is reserved in the end.
 
-        After a second, `on_wait` is told once what the limit has left, and whose reservations these are.
+        It is `waiting` from the moment at which there is too little. After a second, `on_wait` is told once
+        what the limit has left, and whose reservations these are.
 
         Returns:
             `None` once it is reserved; the balance, if there is nobody left to wait for.
@@ -226,35 +249,48 @@ class SharedReservation:
             return None
         self._state = "asked"
         self._desk.add(self)
-        pause, told_at = FIRST_POLL, monotonic() + TOLD_AFTER
-        while True:
-            try:
-                verdict = await self._reserve()
-                asked_usd = self.claim.amount_usd
-                if fitting is not None and not (verdict.granted and asked_usd < amount_usd):
-                    self.claim = replace(self.claim, amount_usd=fitting(verdict.balance))
-                if verdict.first and self.claim.amount_usd < asked_usd:
-                    continue
-                if verdict.granted:
+        with ExitStack() as line:
+            pause, told_at, is_waiting = FIRST_POLL, monotonic() + TOLD_AFTER, False
+            while True:
+                try:
+                    verdict = await self._reserve()
+                    asked_usd = self.claim.amount_usd
+                    is_enough = verdict.granted and (asked_usd < amount_usd or bool(self._drawn_usd))
+                    if fitting is not None and not is_enough:
+                        self.claim = replace(self.claim, amount_usd=fitting(verdict.balance))
+                    if verdict.first and self.claim.amount_usd < asked_usd:
+                        continue
+                    if verdict.granted:
+                        return None
+                    if not is_waiting:
+                        line.enter_context(waiting)
+                        is_waiting = True
+                    if await self._desk.end_leases_of_dead(self.claim.account, verdict.holders):
+                        pause = FIRST_POLL
+                    elif verdict.first and not (waits_for_others and self._others_end(verdict.balance)):
+                        return verdict.balance
+                except SpendStoreUnavailable as error:
+                    self._tell_the_line(error)
+                    self._desk.remove(self)
+                    self._go_uncounted(error)
+                    self._desk.settle(self.claim, _ZERO)  # the store may have it all the same
                     return None
-                if await self._desk.end_leases_of_dead(self.claim.account, verdict.holders):
-                    pause = FIRST_POLL
-                elif verdict.first and verdict.balance.reserved_usd <= self._desk.held_up(self.claim.account):
-                    return verdict.balance
-            except SpendStoreUnavailable as error:
-                self._tell_the_line(error)
-                self._desk.remove(self)
-                self._go_uncounted(error)
-                self._desk.settle(self.claim, _ZERO)  # the store may have it all the same
-                return None
-            if monotonic() >= told_at:
-                told_at = inf
-                await on_wait(verdict.balance, verdict.holders)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_POLL)
+                if monotonic() >= told_at:
+                    told_at = inf
+                    await on_wait(verdict.balance, verdict.holders)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_POLL)
+
+    def _others_end(self, balance: SpendBalance) -> bool:
+        """Whether a part of what is reserved will be free by itself."""
+        return balance.reserved_usd > self._desk.held_up(self.claim.account)
 
     async def _reserve(self) -> SpendVerdict:
         verdict = await self._desk.store.reserve(self.claim)
+        if self._payer is not None:
+            drawn_usd = self.claim.amount_usd if verdict.granted and not verdict.first else _ZERO
+            self._desk.move(self._payer, EXACT.subtract(self._drawn_usd, drawn_usd))
+            self._drawn_usd = drawn_usd
         before, self._reserved_usd = self._reserved_usd, self.claim.amount_usd if verdict.granted else _ZERO
         self._counter.change(before, self._reserved_usd)
         return verdict
@@ -277,7 +313,10 @@ class SharedReservation:
         """
         self._desk.remove(self)
         self._counter.leave(self._reserved_usd)
-        charged = _ZERO if record is None else _booked_usd(record, self.claim.amount_usd)
+        charged = _ZERO if record is None else booked_usd(record, self.claim.amount_usd)
+        if self._payer is not None:
+            drawn_usd = min(self._drawn_usd, self.claim.amount_usd)  # less, where a run has spent some of it
+            self._desk.move(self._payer, max(_ZERO, EXACT.subtract(drawn_usd, charged)))
         if self._state != "asked":
             return None
         # Without a record, nobody waits for the end and tells.

@@ -74,6 +74,7 @@ class PostgresSpendStore(KeptAt):
             timedelta(seconds=claim.lease),
             claim.holder,
             claim.keep,
+            claim.within,
         )
 
     async def mark_sent(self, claim: SpendClaim) -> bool:

@@ -63,6 +63,7 @@ CREATE TABLE spend_claim (
     lease_until timestamptz NOT NULL,
     holder text NOT NULL,
     window_number bigint,
+    within text NOT NULL DEFAULT '',
     PRIMARY KEY (account_id, id)
 );
 CREATE INDEX spend_claim_lease ON spend_claim (account_id, lease_until);
@@ -152,6 +153,20 @@ BEGIN
     END IF;
 END $$;
 
+-- Let the claim that this one was taken from, if there is one, reserve so much of it again.
+CREATE FUNCTION spend_give_back_v1(account spend_account, claim spend_claim, back numeric) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    other_window bigint;
+BEGIN
+    IF claim.within <> '' AND back > 0 THEN
+        UPDATE spend_claim SET amount_usd = amount_usd + back
+            WHERE account_id = account.id AND id = claim.within AND state = 'reserved'
+            RETURNING window_number INTO other_window;
+        PERFORM spend_count_v1(account, other_window, 0, back);
+    END IF;
+END $$;
+
 CREATE FUNCTION spend_lease_over_v1(account spend_account, claim spend_claim) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -160,6 +175,9 @@ BEGIN
         RETURN;
     END IF;
     PERFORM spend_take_out_v1(account, claim);
+    IF claim.state = 'reserved' THEN
+        PERFORM spend_give_back_v1(account, claim, claim.amount_usd);
+    END IF;
     IF claim.state = 'sent' AND spend_count_v1(account, claim.window_number, claim.amount_usd, 0) THEN
         INSERT INTO spend_claim (account_id, id, state, amount_usd, lease_until, holder, window_number)
             VALUES (account.id, claim.id, 'lapsed', claim.amount_usd, account.seen + interval '7 days',
@@ -226,7 +244,7 @@ END $$;
 
 CREATE FUNCTION spend_reserve_v1(
     the_key text, the_window text, claim_id text, asked numeric, spend_limit numeric, lease interval, the_holder text,
-    keep interval
+    keep interval, the_payer text
 ) RETURNS spend_answer LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     account spend_account := spend_open_v1(the_key, the_window, true);
@@ -235,6 +253,7 @@ DECLARE
     first boolean;
     used numeric;
     in_force numeric;
+    payer_window bigint;
     holders text[] := '{}';
 BEGIN
     account.keep := keep;
@@ -245,6 +264,7 @@ BEGIN
     SELECT * INTO claim FROM spend_claim WHERE account_id = account.id AND id = claim_id;
     IF claim.state = 'reserved' AND asked > claim.amount_usd THEN
         PERFORM spend_take_out_v1(account, claim);
+        PERFORM spend_give_back_v1(account, claim, claim.amount_usd);
         claim := NULL;
     END IF;
     IF claim.state IN ('sent', 'lapsed') THEN
@@ -255,10 +275,19 @@ BEGIN
     first := coalesce(claim.state = 'reserved', false) OR coalesce(first_in_line = claim_id, true);
     IF claim.state = 'reserved' THEN
         PERFORM spend_count_v1(account, claim.window_number, 0, asked - claim.amount_usd);
+        PERFORM spend_give_back_v1(account, claim, claim.amount_usd - asked);
     ELSE
+        UPDATE spend_claim SET amount_usd = amount_usd - asked
+            WHERE account_id = account.id AND id = the_payer AND state = 'reserved' AND amount_usd >= asked
+                AND window_number >= account.charged
+            RETURNING window_number INTO payer_window;
         SELECT sum(spent_usd) + sum(reserved_usd) INTO used
             FROM spend_window WHERE account_id = account.id AND number >= account.charged;
-        IF first AND used + asked <= in_force THEN
+        IF payer_window IS NOT NULL THEN
+            claim.state := 'reserved';
+            claim.window_number := payer_window;
+            claim.within := the_payer;
+        ELSIF first AND used + asked <= in_force THEN
             claim.state := 'reserved';
             claim.window_number := account.charged;
             PERFORM spend_count_v1(account, account.charged, 0, asked);
@@ -266,15 +295,16 @@ BEGIN
             claim.state := 'waiting';
         END IF;
     END IF;
-    INSERT INTO spend_claim AS kept (account_id, id, state, amount_usd, lease_until, holder, window_number)
-        VALUES (account.id, claim_id, claim.state, asked, account.seen + lease, the_holder, claim.window_number)
+    INSERT INTO spend_claim AS kept (account_id, id, state, amount_usd, lease_until, holder, window_number, within)
+        VALUES (account.id, claim_id, claim.state, asked, account.seen + lease, the_holder, claim.window_number,
+            coalesce(claim.within, ''))
         ON CONFLICT (account_id, id) DO UPDATE SET state = excluded.state, amount_usd = excluded.amount_usd,
-            lease_until = excluded.lease_until, window_number = excluded.window_number;
+            lease_until = excluded.lease_until, window_number = excluded.window_number, within = excluded.within;
     IF claim.state = 'waiting' THEN
         SELECT array_agg(DISTINCT holder) INTO holders FROM spend_claim
             WHERE account_id = account.id AND state <> 'lapsed';
     END IF;
-    RETURN spend_close_v1(account, claim.state = 'reserved', first, holders);
+    RETURN spend_close_v1(account, claim.state = 'reserved', first AND coalesce(claim.within, '') = '', holders);
 END $$;
 
 CREATE FUNCTION spend_mark_sent_v1(the_key text, the_window text, claim_id text, lease interval)
@@ -324,6 +354,7 @@ BEGIN
     IF FOUND THEN
         PERFORM spend_take_out_v1(account, claim);
         PERFORM spend_count_v1(account, coalesce(claim.window_number, account.charged), cost, 0);
+        PERFORM spend_give_back_v1(account, claim, claim.amount_usd - cost);
     END IF;
     RETURN spend_close_v1(
         account, true, true, reached => spend_reached_v1(account, claim_id, the_limit, shares));

@@ -6,6 +6,7 @@
 --                    set by hand or "-", and what was told as JSON: a list of [share, limit, id of the claim]
 --   adjusted hash    id of a change -> what it has become, as JSON, with the number of its window
 --   claims   hash    id -> "state amount window holder", the window 0 while it waits
+--   within   hash    id -> id of the claim that the amount was taken from
 --   line     sorted  ids that wait, by their places
 --   leases   sorted  ids, by the end of their lease
 --   holders  hash    holder -> number of its claims that have not lapsed
@@ -13,7 +14,7 @@
 --
 -- An amount is "microcents:rest", the rest in 1e-18 dollars: Lua's numbers are exact up to 2^53 only.
 
-local ACCOUNT, WINDOWS, CLAIMS, LINE, LEASES, HOLDERS, ADJUSTED = unpack(KEYS)
+local ACCOUNT, WINDOWS, CLAIMS, LINE, LEASES, HOLDERS, ADJUSTED, WITHIN = unpack(KEYS)
 local OPERATION, WINDOW = ARGV[1], ARGV[2]
 local UNITS_PER_MICROCENT = 1e12
 local HOUR, DAY = 3600e6, 86400e6
@@ -155,8 +156,11 @@ local function totals()
   return spent, reserved
 end
 
+local claims_seen = {} -- what an operation that changes nothing would have made of them: texts, or false
+
 local function get(id)
-  local text = redis.call('HGET', CLAIMS, id)
+  local text = claims_seen[id]
+  if text == nil then text = redis.call('HGET', CLAIMS, id) end
   if not text then
     return nil
   end
@@ -164,14 +168,25 @@ local function get(id)
   return {id = id, state = state, amount = amount(held), window = tonumber(window), holder = holder}
 end
 
+local function text_of_claim(claim)
+  return claim.state .. ' ' .. text_of(claim.amount) .. ' ' .. digits(claim.window) .. ' ' .. claim.holder
+end
+
+local function keep_text(claim)
+  claims_seen[claim.id] = text_of_claim(claim)
+  write('HSET', CLAIMS, claim.id, claims_seen[claim.id])
+end
+
 local function put(claim, lease_until)
-  local text = claim.state .. ' ' .. text_of(claim.amount) .. ' ' .. digits(claim.window) .. ' ' .. claim.holder
-  write('HSET', CLAIMS, claim.id, text)
+  keep_text(claim)
   write('ZADD', LEASES, digits(lease_until), claim.id)
 end
 
 local function remove(claim)
+  claim.within = redis.call('HGET', WITHIN, claim.id)
+  claims_seen[claim.id] = false
   write('HDEL', CLAIMS, claim.id)
+  write('HDEL', WITHIN, claim.id)
   write('ZREM', LINE, claim.id)
   write('ZREM', LEASES, claim.id)
   if claim.state ~= 'lapsed' and (write('HINCRBY', HOLDERS, claim.holder, -1) or 1) <= 0 then
@@ -189,6 +204,19 @@ local function take_out(claim)
   end
 end
 
+-- Let the claim that this one was taken from, if there is one, reserve so much of it again.
+local function give_back(claim, back)
+  local other = claim.within and get(claim.within)
+  if other and other.state == 'reserved' then
+    other.amount = plus(other.amount, back)
+    keep_text(other)
+    local window = window_of(other)
+    if window then
+      window.reserved = plus(window.reserved, back)
+    end
+  end
+end
+
 local function lease_over(claim)
   if claim.state == 'lapsed' then
     remove(claim)
@@ -196,6 +224,9 @@ local function lease_over(claim)
   end
   take_out(claim)
   local window = window_of(claim)
+  if claim.state == 'reserved' then
+    give_back(claim, claim.amount)
+  end
   if claim.state == 'sent' and window then
     window.spent = plus(window.spent, claim.amount)
     claim.state = 'lapsed'
@@ -351,12 +382,27 @@ end
 
 local operations = {}
 
-function operations.reserve(id, asked, limit, lease, holder, keep_for)
+-- Take the amount of a claim that waits from another one. False if that does not have it.
+local function draw(claim, asked, within)
+  local other = within ~= '' and get(within)
+  if not other or other.state ~= 'reserved' or other.window < charged or not at_most(asked, other.amount) then
+    return false
+  end
+  other.amount = minus(other.amount, asked)
+  keep_text(other)
+  write('HSET', WITHIN, claim.id, within)
+  write('ZREM', LINE, claim.id)
+  claim.state, claim.window = 'reserved', other.window
+  return true
+end
+
+function operations.reserve(id, asked, limit, lease, holder, keep_for, within)
   asked, limit, keep = amount(asked), amount(limit), tonumber(keep_for)
   charged_window().limit = limit
   local claim = get(id)
   if claim and claim.state == 'reserved' and not at_most(asked, claim.amount) then
     take_out(claim)
+    give_back(claim, claim.amount)
     claim = nil
   end
   if not claim then
@@ -371,12 +417,17 @@ function operations.reserve(id, asked, limit, lease, holder, keep_for)
     if window then
       window.reserved = minus(window.reserved, minus(claim.amount, asked))
     end
+    claim.within = redis.call('HGET', WITHIN, id)
+    give_back(claim, minus(claim.amount, asked))
+    first = not claim.within
     claim.amount = asked
     put(claim, now + lease)
   elseif claim.state == 'waiting' then
     claim.amount = asked
     local spent, reserved = totals()
-    if first and at_most(plus(plus(spent, reserved), asked), charged_window().set or limit) then
+    if draw(claim, asked, within) then
+      first = false -- nobody asks whether it is, as the other claim pays for it
+    elseif first and at_most(plus(plus(spent, reserved), asked), charged_window().set or limit) then
       claim.state, claim.window = 'reserved', charged
       local window = window_of(claim)
       window.reserved = plus(window.reserved, asked)
@@ -407,6 +458,9 @@ function operations.settle(id, cost, limit, ...)
     local window = window_of(claim)
     if window then
       window.spent = plus(window.spent, amount(cost))
+    end
+    if at_most(amount(cost), claim.amount) then
+      give_back(claim, minus(claim.amount, amount(cost)))
     end
   end
   local shares = {}

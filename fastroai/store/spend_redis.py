@@ -33,7 +33,7 @@ _CONNECTIONS: Final = 4
 _RENEWED_AT_ONCE: Final = 1_000
 """Claims, each of which is two arguments: Lua takes no more than 8,000."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_PARTS: Final = ("account", "windows", "claims", "line", "leases", "holders", "adjusted")
+_PARTS: Final = ("account", "windows", "claims", "line", "leases", "holders", "adjusted", "within")
 _LOOKED_AT_ONCE: Final = 1_000
 """Keys of the database, of which some are accounts."""
 
@@ -86,6 +86,7 @@ class RedisSpendStore(KeptAt):
             _microseconds(claim.lease),
             claim.holder,
             _microseconds(claim.keep.total_seconds()),
+            claim.within,
         )
 
     async def mark_sent(self, claim: SpendClaim) -> bool:

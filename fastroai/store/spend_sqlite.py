@@ -91,6 +91,7 @@ _SCHEMA: Final = (
         lease_until REAL NOT NULL,
         holder TEXT NOT NULL,
         window_number INTEGER,
+        within TEXT NOT NULL,
         UNIQUE (account_key, time_window, id)
     )""",
     "CREATE INDEX IF NOT EXISTS spend_account_kept ON spend_account (kept_until)",
@@ -100,7 +101,7 @@ _SCHEMA: Final = (
 )
 _WINDOW_COLUMNS: Final = "number, closes_at, spent_usd, reserved_usd, limit_usd, set_limit_usd, told"
 _ADJUSTMENT_COLUMNS: Final = "id, number, at, changes, from_usd, to_usd, made_by, reason"
-_CLAIM_COLUMNS: Final = "id, state, amount_usd, lease_until, holder, window_number"
+_CLAIM_COLUMNS: Final = "id, state, amount_usd, lease_until, holder, window_number, within"
 _OF_ACCOUNT: Final = "account_key = ? AND time_window = ?"
 _FORGOTTEN_AT_ONCE: Final = 100
 _ACCOUNTS_A_PAGE: Final = 1_000
@@ -411,14 +412,14 @@ class _SQLiteClaims:
     def add(self, row: ClaimRow) -> None:
         self._connection.execute(
             f"INSERT INTO spend_claim (account_key, time_window, {_CLAIM_COLUMNS}) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (*self._account, row.id, *_claim_values(row)),
         )
 
     def update(self, row: ClaimRow) -> None:
         self._connection.execute(
             "UPDATE spend_claim SET state = ?, amount_usd = ?, lease_until = ?, holder = ?, "
-            f"window_number = ? WHERE {_OF_ACCOUNT} AND id = ?",
+            f"window_number = ?, within = ? WHERE {_OF_ACCOUNT} AND id = ?",
             (*_claim_values(row), *self._account, row.id),
         )
 
@@ -523,13 +524,19 @@ def _adjustment(
 
 
 def _claim_row(
-    claim_id: str, state: ClaimState, amount: str, lease_until: float, holder: str, window: int | None
+    claim_id: str,
+    state: ClaimState,
+    amount: str,
+    lease_until: float,
+    holder: str,
+    window: int | None,
+    within: str,
 ) -> ClaimRow:
-    return ClaimRow(claim_id, state, _to_units(amount), lease_until, holder, window)
+    return ClaimRow(claim_id, state, _to_units(amount), lease_until, holder, window, within)
 
 
-def _claim_values(row: ClaimRow) -> tuple[str, str, float, str, int | None]:
-    return row.state, _from_units(row.amount), row.lease_until, row.holder, row.window
+def _claim_values(row: ClaimRow) -> tuple[str, str, float, str, int | None, str]:
+    return row.state, _from_units(row.amount), row.lease_until, row.holder, row.window, row.within
 
 
 def _from_units(units: int) -> str:

@@ -107,6 +107,8 @@ class ClaimRow:
     holder: str
     window: int | None = None
     """The number of the window that it was reserved in."""
+    within: str = ""
+    """The id of the claim that its amount was taken from; empty if it was taken from the account."""
 
 
 class ClaimRows(Protocol):
@@ -237,15 +239,18 @@ class OpenAccount:
         held = self._claims.get(claim.id)
         if held is not None and held.state == "reserved" and amount > held.amount:
             self._take_out(held)
+            self._give_back(held, held.amount)
             held = None
         if held is None:
             held = ClaimRow(claim.id, "waiting", amount, self._lease_of(claim), claim.holder)
             self._claims.add(held)
         first = held.state != "waiting" or self._claims.first_in_line() == claim.id
         if held.state in ("waiting", "reserved"):
-            self._ask(held, amount, first, self._charged.in_force(limit))
+            if not self._draw(held, amount, claim.within):
+                self._ask(held, amount, first, self._charged.in_force(limit))
             held.lease_until = self._lease_of(claim)
             self._claims.update(held)
+            first = first and not held.within
         granted = held.state != "waiting" and amount <= held.amount
         holders = () if granted else tuple(self._claims.holders())
         return SpendVerdict(granted=granted, first=first, balance=self.balance(), holders=holders)
@@ -268,6 +273,7 @@ class OpenAccount:
             number = self._row.charged if held.window is None else held.window
             if (window := self._windows.get(number)) is not None:
                 window.spent += cost
+            self._give_back(held, held.amount - cost)
         return replace(self.balance(), reached=self._reached(claim))
 
     def renew(self, claim: SpendClaim) -> None:
@@ -368,11 +374,33 @@ class OpenAccount:
             self._windows.forget(self._now - row.keep, row.charged - WINDOWS_KEPT)
         row.closes_at = closes_at
 
+    def _draw(self, held: ClaimRow, amount: int, within: str) -> bool:
+        """Take the amount of a claim that waits from another one. False if that does not have it."""
+        other = self._claims.get(within) if within and held.state == "waiting" else None
+        if other is None or other.state != "reserved" or other.window is None:
+            return False
+        if other.window < self._row.charged or other.amount < amount:
+            return False
+        other.amount -= amount
+        self._claims.update(other)
+        held.state, held.window, held.amount, held.within = "reserved", other.window, amount, within
+        return True
+
+    def _give_back(self, held: ClaimRow, amount: int) -> None:
+        """Let the claim that this one was taken from, if there is one, reserve so much of it again."""
+        other = self._claims.get(held.within) if held.within and amount > 0 else None
+        if other is not None and other.state == "reserved":
+            other.amount += amount
+            self._claims.update(other)
+            if (window := self._window(other.window)) is not None:
+                window.reserved += amount
+
     def _ask(self, held: ClaimRow, amount: int, first: bool, limit: int) -> None:
         """Change the amount of a claim, and reserve it if it waits and may go."""
         if held.state == "reserved":
             if (window := self._window(held.window)) is not None:
                 window.reserved -= held.amount - amount
+            self._give_back(held, held.amount - amount)
         elif first and sum(self._totals()) + amount <= limit:
             held.state, held.window = "reserved", self._row.charged
             self._charged.reserved += amount
@@ -408,7 +436,10 @@ class OpenAccount:
             return
         self._take_out(held)
         window = self._window(held.window)
+        if held.state == "reserved":
+            self._give_back(held, held.amount)
         if held.state == "sent" and window is not None:
+            held.within = ""
             window.spent += held.amount
             held.state, held.lease_until = "lapsed", self._row.steady + CORRECTION_TIME.total_seconds()
             self._claims.add(held)

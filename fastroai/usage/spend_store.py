@@ -45,6 +45,9 @@ class SpendClaim:
     """How long windows of the account are kept after their end: what the latest claim says."""
     warn_at: tuple[float, ...] = ()
     """The shares of the limit that `settle` tells of. They are rounded up to a millionth."""
+    within: str = ""
+    """The id of a reserved claim on the same account, which pays for this one if it has as much left. It gets
+    back what is not spent of that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +76,7 @@ class SpendVerdict:
     """Whether the amount is reserved now. Otherwise the claim waits in line."""
     first: bool
     """Whether no other claim is before it in line; only then may one that is too large give up or ask for
-    less."""
+    less. Not said of a claim that another one pays for."""
     balance: SpendBalance
     holders: tuple[str, ...] = ()
     """If it was not granted: the processes that hold claims on the account or wait in line."""
@@ -206,6 +209,10 @@ class SpendStore(Protocol):
         Asking again, by the same id, renews the lease. In line, a claim keeps its place whatever it asks for.
         A reserved one stays reserved if it asks for as much or less, and for more it is a new claim: what it
         had is free, and its place is the last. One that was sent stays as it is, and is granted no more.
+
+        A new one, or one in line, that is `within` another is granted at once if that has as much, in a
+        window that counts: the amount is then taken from there, in the window of that one. Otherwise it is a
+        claim like any other.
         """
         ...
 
@@ -218,6 +225,7 @@ class SpendStore(Protocol):
 
         It is charged to the window that it was reserved in. A claim that was counted as spent when its lease
         ended is corrected to `cost_usd`, for 7 days. One that is not known, or not any more, changes nothing.
+        What it has taken from another claim and not spent is reserved by that one again, if it is there.
 
         The balance has the shares of `claim.warn_at` which the spending of the window has reached and which
         no claim with the same limit has told before. Each is told once in a window; but where a limit is

@@ -37,7 +37,7 @@ JUMPS = st.sampled_from([-315_360_300, -200_100, -90_300, -3_900, 3_900, 90_300,
 Act = tuple[str, str, Decimal, int]
 ACTS = st.lists(
     st.tuples(st.sampled_from(["reserve", "mark_sent", "settle"]), IDS, AMOUNTS, LEASES)
-    | st.tuples(st.just("reserve"), IDS, AMOUNTS, LEASES)
+    | st.tuples(st.sampled_from(["reserve", "draw"]), IDS, AMOUNTS, LEASES)
     | st.tuples(st.just("renew"), IDS, st.just(Decimal(0)), LEASES)
     | st.tuples(st.sampled_from(["pass", "close"]), st.just(""), st.just(Decimal(0)), PAUSES)
     | st.tuples(st.just("set"), st.just(""), st.just(Decimal(0)), JUMPS)
@@ -53,6 +53,7 @@ class Held:
     amount: Decimal
     until: float
     window: int = 0
+    within: str = ""
 
 
 @dataclass
@@ -110,7 +111,9 @@ class Model:
             self.spend(held.window, held.amount)
         elif held.state == "sent" and held.window in self.ends:
             until = self.steady + WEEK.total_seconds()
-            self.claims[name] = replace(held, state="lapsed", until=until)
+            self.claims[name] = replace(held, state="lapsed", until=until, within="")
+        elif held.state == "reserved":
+            self.give_back(held, held.amount)
 
     def bury(self, name: str) -> None:
         if name in self.claims and self.claims[name].state != "lapsed":
@@ -176,22 +179,33 @@ class Model:
                 told.setdefault(share, name)
         return {share for share in SHARES if told.get(share) == name}
 
-    def reserve(self, name: str, amount: Decimal, lease: int) -> tuple[bool, bool]:
+    def give_back(self, held: Held, amount: Decimal) -> None:
+        other = self.claims.get(held.within)
+        if other and other.state == "reserved":
+            other.amount += max(amount, Decimal(0))
+
+    def reserve(self, name: str, amount: Decimal, lease: int, within: str = "") -> tuple[bool, bool]:
         held = self.claims.get(name)
         if held and held.state in ("sent", "lapsed"):
             return amount <= held.amount, True
         until = self.steady + lease
         if held and held.state == "reserved" and amount <= held.amount:
+            self.give_back(held, held.amount - amount)
             held.amount, held.until = amount, until
-            return True, True
+            return True, not held.within
         if held and held.state == "reserved":
             del self.claims[name]
+            self.give_back(held, held.amount)
         held = self.claims.setdefault(name, Held("waiting", amount, until))
         held.amount, held.until = amount, until
         first = next(each for each, held in self.claims.items() if held.state == "waiting") == name
-        if first and self.spent + self.reserved + amount <= self.limit_of(self.window):
+        other = self.claims.get(within)
+        if other and other.state == "reserved" and other.window >= self.window and other.amount >= amount:
+            other.amount -= amount
+            held.state, held.window, held.within = "reserved", other.window, within
+        elif first and self.spent + self.reserved + amount <= self.limit_of(self.window):
             held.state, held.window = "reserved", self.window
-        return held.state == "reserved", first
+        return held.state == "reserved", first and not held.within
 
     def mark_sent(self, name: str, lease: int) -> bool:
         held = self.claims.get(name)
@@ -203,6 +217,7 @@ class Model:
     def settle(self, name: str, cost: Decimal) -> None:
         if held := self.claims.pop(name, None):
             self.spend(self.window if held.state == "waiting" else held.window, cost)
+            self.give_back(held, held.amount - cost)
 
     def renew(self, name: str, lease: int) -> None:
         held = self.claims.get(name)
@@ -232,10 +247,11 @@ class Run:
         if act in ("pass", "close", "set"):
             await self.pass_time(act, seconds)
             model.advance(*self.times(await store.balance(self.account)))
-        elif act == "reserve":
-            verdict = await store.reserve(claim)
+        elif act in ("reserve", "draw"):
+            within = {"a": "b", "b": "c", "c": "b"}.get(name, "a") if act == "draw" else ""
+            verdict = await store.reserve(replace(claim, within=within))
             model.advance(*self.times(verdict.balance))
-            assert (verdict.granted, verdict.first) == model.reserve(name, amount, seconds)
+            assert (verdict.granted, verdict.first) == model.reserve(name, amount, seconds, within)
             living = {each for each, held in model.claims.items() if held.state != "lapsed"}
             assert set(verdict.holders) == (set() if verdict.granted else living)
         elif act == "mark_sent":
