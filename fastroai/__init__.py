@@ -125,6 +125,7 @@ if TYPE_CHECKING:
     from fastroai.usage import Endpoint as Endpoint
     from fastroai.usage import ModelFallback as ModelFallback
     from fastroai.usage import Quote as Quote
+    from fastroai.usage import SpendBook as SpendBook
     from fastroai.usage import SpendLimit as SpendLimit
     from fastroai.usage import UsageReport as UsageReport
     from fastroai.usage import format_cost as format_cost
@@ -247,6 +248,7 @@ __all__, __getattr__, __dir__ = lazy_names(
             "Endpoint",
             "ModelFallback",
             "Quote",
+            "SpendBook",
             "SpendLimit",
             "UsageReport",
             "format_cost",

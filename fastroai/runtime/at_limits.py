@@ -14,7 +14,7 @@ from fastroai.runtime.in_line import let_others_come
 from fastroai.runtime.ledger import Hold
 from fastroai.runtime.reservation import Reservation, holds_around
 from fastroai.runtime.scope import Scope
-from fastroai.runtime.spending import SharedReservation, result_of
+from fastroai.runtime.spending import SharedReservation, in_force, result_of
 from fastroai.runtime.stops import MOST_NAMED, check
 from fastroai.runtime.terms import TermsT, usd_to_reserve
 from fastroai.usage.money import format_cost
@@ -112,8 +112,9 @@ class AtLimit(Generic[TermsT]):
         return refusal
 
     async def _tell_of_waiting(self, balance: SpendBalance, holders: Collection[str]) -> None:
-        claim, limit_usd = self.shared.claim, self.shared.limit.usd
-        amounts = claim.amount_usd, limit_usd, self.shared.left_of(balance)
+        claim, limit_usd = self.shared.claim, in_force(self.shared.limit, balance)
+        left_usd = max(self.shared.left_of(balance), Decimal(0))  # less, where it was lowered by hand
+        amounts = claim.amount_usd, limit_usd, left_usd
         needs, limit, left = map(format_cost, amounts)
         waiting = BudgetWaiting(
             part=self._scope.part,

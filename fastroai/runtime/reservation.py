@@ -13,14 +13,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, overload
 
 from fastroai.errors import BudgetExceeded
-from fastroai.records import RequestRecord, ratio, usd_to_microcents
+from fastroai.records import RequestRecord, usd_to_microcents
 from fastroai.runtime.events import BudgetWarning, SpendRecorded
 from fastroai.runtime.flow import Flow
 from fastroai.runtime.in_flight import Charge
 from fastroai.runtime.interruption import Interruption
 from fastroai.runtime.ledger import NOTHING, Account, Claim, Hold, Measure, wake
 from fastroai.runtime.scope import Scope
-from fastroai.runtime.spending import SharedReservation, booked_usd, result_of
+from fastroai.runtime.spending import SharedReservation, booked_usd, note_warnings, result_of
 from fastroai.runtime.stops import committed_of
 from fastroai.runtime.terms import TermsT, amounts_of
 from fastroai.tracing.metrics import record_request
@@ -237,23 +237,8 @@ class Reservation(Generic[TermsT]):
             if balance is not None and self.short is not None and shared is self.short_of:
                 self.short.committed = usd_to_microcents(balance.spent_usd)
             if balance is not None:
-                self._note_warnings(shared, balance)
+                note_warnings(self.scope, shared.limit, shared.claim, balance)
         await self.scope.tell()
-
-    def _note_warnings(self, shared: SharedReservation, balance: SpendBalance) -> None:
-        limit, account = shared.limit, shared.claim.account
-        for reached in shared.new_warnings(balance):
-            self.scope.note(
-                BudgetWarning(
-                    part=self.scope.part,
-                    scope_path=self.scope.path,
-                    share=ratio(balance.spent_usd, limit.usd),
-                    threshold=reached,
-                    limit_usd=limit.usd,
-                    key=account.key,
-                    window=account.window,
-                )
-            )
 
 
 class _Inside:

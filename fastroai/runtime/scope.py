@@ -281,6 +281,8 @@ class Scope:
         if limits.budget is not None:
             with self.lock:
                 self.account = Account(limits.budget, self.usage, self.account, self.path)
+            if self.parent is not None and self.parent.kind == "call" and self.parent.budget is limits.budget:
+                self.account.warnings_told = len(limits.budget.warn_at)  # the call tells, of all its attempts
         self._alert(limits)
 
     def _alert(self, limits: Limits) -> None:
@@ -473,6 +475,8 @@ class Scope:
         for charge in charges:
             self.usage.add(charge.record)
             self.charges.append(charge)
+        if self.budget is not None and self.account is not None:
+            self.account.new_warnings()  # that process has told of these
 
     def mark(self, use: RequestUse, *, since: int = 0, was: RequestUse | None = None) -> None:
         """Note what became of the requests made here: of those from index `since` on, and marked `was`."""
@@ -779,4 +783,4 @@ class Scope:
 def _warnings_of(ceiling: Ceiling) -> Callable[[BudgetWarning], bool]:
     """Return what tells the warnings of a spend limit from others."""
     own = ceiling.account.key, ceiling.account.window, ceiling.limit.usd
-    return lambda warning: (warning.key, warning.window, warning.limit_usd) == own
+    return lambda warning: (warning.key, warning.window, warning.coded_usd or warning.limit_usd) == own

@@ -228,6 +228,7 @@ class SpendDesk:
             except SpendStoreUnavailable as error:
                 log = logger.warning if ending.cost_usd else logger.debug  # nothing to be paid: leases end
                 log("$%f of %r is not settled yet: %s", ending.cost_usd, ending.key, error.reason)
+        ending.claim = replace(ending.claim, warn_at=())  # who would tell is gone by then; others will
         self._unsettled.append(ending)
         if len(self._unsettled) == 1:
             _in_background(self._settle_late(), _endings)

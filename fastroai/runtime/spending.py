@@ -16,7 +16,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal
 
 from fastroai.errors import SpendLimitExceeded, SpendStoreUnavailable
-from fastroai.records import EXACT, Unbounded, usd_to_microcents
+from fastroai.records import EXACT, Unbounded, ratio, usd_to_microcents
+from fastroai.runtime.events import BudgetWarning
 from fastroai.runtime.owner import process_owner
 from fastroai.runtime.spend_desk import SpendDesk
 from fastroai.runtime.wakeup import Wakeup
@@ -42,12 +43,17 @@ LONGEST_POLL: Final = 0.25
 _ZERO: Final = Decimal(0)
 
 
+def in_force(limit: SpendLimit, balance: SpendBalance) -> Decimal:
+    """US dollars of a limit: those that were set by hand for the window, else those of the code."""
+    return limit.usd if balance.limit_usd is None else balance.limit_usd
+
+
 def limit_stop(
     limit: SpendLimit, claim: SpendClaim, scope: Scope, balance: SpendBalance, requested: int | None
 ) -> SpendLimitExceeded:
     """The error of a limit that cannot pay so many microcents, or is crossed."""
     error = SpendLimitExceeded(
-        usd_to_microcents(limit.usd),
+        usd_to_microcents(in_force(limit, balance)),
         usd_to_microcents(balance.spent_usd),
         scope.step_id,
         requested,
@@ -57,6 +63,24 @@ def limit_stop(
     error.resets_at = balance.resets_at
     error.reserved = usd_to_microcents(balance.reserved_usd)
     return error
+
+
+def note_warnings(scope: Scope, limit: SpendLimit, claim: SpendClaim, balance: SpendBalance) -> None:
+    """Have the shares told of which a claim was the first to tell, by what the store said at its end."""
+    limit_usd = in_force(limit, balance)
+    for threshold in sorted(balance.reached):
+        scope.note(
+            BudgetWarning(
+                part=scope.part,
+                scope_path=scope.path,
+                share=ratio(balance.spent_usd, limit_usd),
+                threshold=threshold,
+                limit_usd=limit_usd,
+                coded_usd=None if limit_usd == limit.usd else limit.usd,
+                key=claim.account.key,
+                window=claim.account.window,
+            )
+        )
 
 
 def _payer(scope: Scope, ceiling: Ceiling) -> Payer | None:
@@ -74,8 +98,14 @@ def _new_claim(ceiling: Ceiling, payer: Payer | None) -> SpendClaim:
         limit_usd=limit.usd,
         lease=limit.lease,
         holder=process_owner(),
+        keep=limit.keep,
         within="" if payer is None else payer.claim.id,
     )
+
+
+def _telling(scope: Scope, limit: SpendLimit, claim: SpendClaim) -> SpendClaim:
+    """The claim, as one that tells shares at its end; where nobody listens, others are to tell them."""
+    return claim if scope.listener is None else replace(claim, warn_at=limit.warn_at)
 
 
 class SharedCharge:
@@ -83,11 +113,12 @@ class SharedCharge:
 
     def __init__(self, scope: Scope, ceiling: Ceiling, cost_usd: Decimal) -> None:
         """Have it charged in the background, from now on."""
-        self.limit, self._desk = ceiling.limit, SpendDesk.of(ceiling.limit.store)
+        self.limit, self._scope, self._is_noted = ceiling.limit, scope, False
         payer = _payer(scope, ceiling)
-        self._claim = _new_claim(ceiling, payer)
+        self._claim = _telling(scope, ceiling.limit, _new_claim(ceiling, payer))
         if payer is not None:
             self._claim = replace(self._claim, amount_usd=cost_usd)
+        self._desk = SpendDesk.of(ceiling.limit.store)
         self._ending = self._desk.charge(self._claim, cost_usd)
 
     @property
@@ -99,16 +130,22 @@ class SharedCharge:
         """Wait until it is in the books, or that was tried."""
         await result_of(self._ending)
 
-    def stop(self, scope: Scope) -> SpendLimitExceeded | None:
+    def note_warnings(self) -> None:
+        """Have the shares told, once, that it was the first to reach. It is done."""
+        if not self._is_noted and (balance := self._ending.result()) is not None:
+            note_warnings(self._scope, self.limit, self._claim, balance)
+        self._is_noted = True
+
+    def stop(self) -> SpendLimitExceeded | None:
         """Return the stop of the limit if it is known to be crossed.
 
         Before it is done, that is known where this process alone has charged more than the limit since: code
         that records without a pause need not wait for the store.
         """
         balance = self._ending.result() if self.is_done else self._unbooked()
-        if balance is None or balance.spent_usd <= self.limit.usd:
+        if balance is None or balance.spent_usd <= in_force(self.limit, balance):
             return None
-        stop = limit_stop(self.limit, self._claim, scope, balance, requested=None)
+        stop = limit_stop(self.limit, self._claim, self._scope, balance, requested=None)
         stop.stopped = "recorded"
         return stop
 
@@ -143,7 +180,8 @@ class SharedReservation:
     """What one request, or one run, has reserved with one spend limit, until it is ended, once."""
 
     def __init__(self, ceiling: Ceiling, hold: Hold, scope: Scope) -> None:
-        self.limit, self._hold, self._payer = ceiling.limit, hold, _payer(scope, ceiling)
+        self.limit, self._hold, self._scope = ceiling.limit, hold, scope
+        self._payer = _payer(scope, ceiling)
         self.claim = _new_claim(ceiling, self._payer)
         self._desk = SpendDesk.of(self.limit.store)
         self._counter = self._desk.counter(self.claim.account)
@@ -153,7 +191,6 @@ class SharedReservation:
         self._reserved_usd = _ZERO
         self._drawn_usd = _ZERO
         """US dollars of the claim that a run around it pays for."""
-        self._charged_usd = _ZERO
 
     @property
     def may_end(self) -> bool:
@@ -277,11 +314,14 @@ class SharedReservation:
         self._desk.remove(self)
         self._counter.leave(self._reserved_usd)
         charged = _ZERO if record is None else booked_usd(record, self.claim.amount_usd)
-        self._charged_usd = charged
         if self._payer is not None:
             drawn_usd = min(self._drawn_usd, self.claim.amount_usd)  # less, where a run has spent some of it
             self._desk.move(self._payer, max(_ZERO, EXACT.subtract(drawn_usd, charged)))
-        return self._desk.settle(self.claim, charged) if self._state == "asked" else None
+        if self._state != "asked":
+            return None
+        # Without a record, nobody waits for the end and tells.
+        ending = self.claim if record is None else _telling(self._scope, self.limit, self.claim)
+        return self._desk.settle(ending, charged)
 
     @property
     def arrivals(self) -> int:
@@ -295,16 +335,7 @@ class SharedReservation:
     def left_of(self, balance: SpendBalance) -> Decimal:
         """US dollars that the limit has left; in the units of stores, or what they round up would not fit."""
         used = spend_units(balance.spent_usd, "cost") + spend_units(balance.reserved_usd, "cost")
-        return spend_usd(spend_units(self.limit.usd, "limit") - used)
-
-    def new_warnings(self, balance: SpendBalance) -> tuple[float, ...]:
-        """Return the shares to warn of to which this request has brought the spending."""
-        before = EXACT.subtract(balance.spent_usd, self._charged_usd)
-        return tuple(
-            share
-            for share in self.limit.warn_at
-            if before < EXACT.multiply(self.limit.usd, Decimal(str(share))) <= balance.spent_usd
-        )
+        return spend_usd(spend_units(in_force(self.limit, balance), "limit") - used)
 
     def refusal(self, scope: Scope, balance: SpendBalance, amount_usd: Decimal) -> SpendLimitExceeded:
         """The error for a request of so many US dollars, for which this limit cannot pay."""
