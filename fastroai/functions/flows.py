@@ -286,6 +286,7 @@ class _Body(BaseStep[Any, Any]):
 
     opens_span = False
     goes_on = True
+    checks_output_itself = True
 
     def __init__(self, flow: Flow[Any, Any]) -> None:
         self._flow = flow
@@ -309,7 +310,7 @@ class _Body(BaseStep[Any, Any]):
         flow_run = FlowRun(self._flow.name, scope)
         scope.flow_run = flow_run
         with flow_run.following(scope):
-            return await self._flow.function(*bound.args, **bound.kwargs)
+            return signature.check_output(await self._flow.function(*bound.args, **bound.kwargs))
 
 
 class _FlowDecorator:
