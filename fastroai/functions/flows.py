@@ -154,7 +154,7 @@ class Flow(FrontDoor[None, Inputs, T], Generic[P, T]):
 
     @property
     def records(self) -> tuple[CallRecord, ...]:
-        """The calls that runs of this flow have made in this process, oldest first, among its last 10,000.
+        """The calls that flows of this name have made in this process, oldest first, among its last 10,000.
 
         Those of a run in a store are in its trace: `(await RunHistory(store).trace(run_id)).calls`.
         """
