@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE =
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo desk test quick check unit single core test-pythons bench docs format soak fuzz kill-sweep clean
+.PHONY: help demo desk test quick check lint types types-pyright unit single core test-pythons bench docs format soak fuzz kill-sweep clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,10 +37,12 @@ demo: $(VENV)/demo.stamp ## the main job on the shipped documents; DOCS=folder O
 desk: $(VENV)/demo.stamp ## the invoice service of the FastAPI guide, on http://127.0.0.1:8000
 	@cd examples && $(CURDIR)/$(BIN)/python -m invoice_desk
 
-test: check unit test-pythons docs ## everything that CI runs: format, lint, types, layers, tests, Pythons, docs
+test: $(VENV)/dev.stamp ## everything that CI runs: format, lint, types, layers, tests, Pythons, docs
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line unit check docs
+	@$(MAKE) --no-print-directory test-pythons
 
 quick: $(VENV)/dev.stamp ## before each commit: the checks, and beside them the tests of single modules but the slow ones
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line check single
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line single check
 
 single: $(VENV)/dev.stamp ## the tests of single modules but the slow ones
 	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=quick -m 'not slow' tests/unit
@@ -48,13 +50,19 @@ single: $(VENV)/dev.stamp ## the tests of single modules but the slow ones
 core: $(VENV)/test.stamp ## the quick tests of runs, stores, pipelines and graphs
 	$(BIN)/python -m pytest -q -n auto --hypothesis-profile=quick -m 'not slow' $(CORE:%=tests/unit/%)
 
-check: $(VENV)/dev.stamp ## formatting, lint, types, import layers
+check: lint types types-pyright ## formatting, lint, types, import layers
+
+lint: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+
+types: $(VENV)/dev.stamp
 	$(BIN)/mypy
 	$(BIN)/mypy examples tests/typing
+
+types-pyright: $(VENV)/dev.stamp
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
-	$(BIN)/lint-imports
 
 unit: $(VENV)/dev.stamp ## the tests, with branch coverage
 	$(BIN)/coverage erase

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 from pydantic_ai.models import Model
@@ -11,15 +11,6 @@ from support.accounting import Account, open_account
 from fastroai.testing import ModelServer
 
 REFERENCES = ("openai:gpt-5-mini", "openai-chat:gpt-5-mini", "anthropic:claude-haiku-4-5")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_certificates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Clients load no certificates: loopback needs none, and reading them takes 40 ms for each client."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("SSL_CERT_FILE", raising=False)
-        patch.setenv("SSL_CERT_DIR", str(tmp_path_factory.mktemp("no_certificates")))
-        yield
 
 
 @pytest.fixture

@@ -76,6 +76,7 @@ def alone(execute: Any, **options: Any) -> Pipeline[Any, Any]:
     return Pipeline("p", {"alone": step(execute)}, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("written", [False, True])
 async def test_a_loop_goes_on_from_every_write(written: bool) -> None:
     async def work(ctx: StepContext[None]) -> str:

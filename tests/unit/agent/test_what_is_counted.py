@@ -89,6 +89,7 @@ def calls() -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_the_table_has_every_call_and_no_other() -> None:
     found, told = calls(), set(table())
     assert not found - told, "calls of PydanticAI that the table does not have: say what becomes of them"

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from pydantic_ai import ModelRetry, Tool
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
@@ -73,6 +74,7 @@ async def test_calls_of_a_tool_that_look_the_same_keep_their_own_results() -> No
         assert output == "poll 1; poll 2; poll 3 / poll 4; poll 5; poll 6"
 
 
+@pytest.mark.slow
 async def test_pipelines_that_a_tool_runs_are_not_taken_for_each_other() -> None:
     count = 0
     ran: set[str] = set()

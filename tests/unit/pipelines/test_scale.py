@@ -15,6 +15,7 @@ async def counts(ctx: StepContext[list[int]]) -> int:
     return ctx.deps[0]
 
 
+@pytest.mark.slow
 async def test_a_chain_of_five_thousand_steps() -> None:
     names = [f"s{number}" for number in range(5_000)]
     pipeline = Pipeline[list[int], Any, int](

@@ -530,9 +530,12 @@ def test_a_loop_that_is_closed_while_somebody_waits_there_holds_up_nobody(
     gone = asyncio.new_event_loop()
     gone.run_until_complete(agent.run("first"))
     lost = gone.create_task(agent.run("lost"))
-    gone.run_until_complete(asyncio.sleep(0))
-    gone.run_until_complete(asyncio.sleep(0.01))
-    assert limit.status(PROVIDER).waiting == 1
+
+    async def until_it_waits() -> None:
+        while limit.status(PROVIDER).waiting != 1:
+            await asyncio.sleep(0)
+
+    gone.run_until_complete(until_it_waits())
     gone.close()
 
     async def ask() -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import cache
 
 import pytest
 from pydantic_ai.messages import ModelResponse
@@ -14,7 +15,12 @@ from fastroai.usage import CostCalculator, RequestBound, request_bound, tokenize
 from fastroai.usage.bounds import prepare_bound
 
 CALCULATOR = CostCalculator()
-EXCHANGES = traffic(runs=6)
+
+
+@cache
+def exchanges() -> list[Exchange]:
+    """Made when a test needs them: their sizes take a tokenizer, which takes a second to load."""
+    return traffic(runs=6)
 
 
 def bound(model: Model, exchange: Exchange) -> RequestBound:
@@ -24,12 +30,15 @@ def bound(model: Model, exchange: Exchange) -> RequestBound:
 
 
 def reserved(model: Model) -> Decimal:
-    return sum((bound(model, exchange).cost_usd or Decimal("NaN") for exchange in EXCHANGES), Decimal(0))
+    return sum((bound(model, exchange).cost_usd or Decimal("NaN") for exchange in exchanges()), Decimal(0))
 
 
 def spent(model: Model, input_tokens: Sequence[int]) -> Decimal:
     return sum(
-        (price(model, size, each.output_tokens) for size, each in zip(input_tokens, EXCHANGES, strict=True)),
+        (
+            price(model, size, each.output_tokens)
+            for size, each in zip(input_tokens, exchanges(), strict=True)
+        ),
         Decimal(0),
     )
 
@@ -44,10 +53,10 @@ def price(model: Model, input_tokens: int, output_tokens: int) -> Decimal:
 
 @pytest.mark.parametrize("model", [chat_model("gpt-4.1-mini"), responses_model("gpt-5-mini")])
 async def test_for_models_of_openai_little_more_is_reserved_than_spent(model: Model) -> None:
-    for exchange in EXCHANGES:
+    for exchange in exchanges():
         await prepare_bound(CALCULATOR, model, exchange.messages, exchange.parameters)
-    sizes = [await openai_input_tokens(model, exchange) for exchange in EXCHANGES]
-    for size, exchange in zip(sizes, EXCHANGES, strict=True):
+    sizes = [await openai_input_tokens(model, exchange) for exchange in exchanges()]
+    for size, exchange in zip(sizes, exchanges(), strict=True):
         assert (bound(model, exchange).input_tokens or 0) >= size
     assert 1 < reserved(model) / spent(model, sizes) < Decimal("1.75")
 
@@ -62,5 +71,5 @@ async def test_a_tokenizer_saves_much(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_so_it_would_for_others() -> None:
     """No offline tokenizer is published for them, so their bytes count."""
     gpt, claude = chat_model("gpt-4.1-mini"), claude_model()
-    sizes = [await openai_input_tokens(gpt, exchange) for exchange in EXCHANGES]
+    sizes = [await openai_input_tokens(gpt, exchange) for exchange in exchanges()]
     assert 2 < reserved(claude) / spent(claude, sizes) < 3
