@@ -1327,7 +1327,7 @@ class RunStatusConflict(FastroAIError):
 
 
 class RunTakenOver(FastroAIError):
-    """Another process has taken this run up, after its lease had ended, or deleted it."""
+    """Another process has taken this run up, after its lease had ended or by force, or deleted it."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__(run_id)
@@ -1335,8 +1335,9 @@ class RunTakenOver(FastroAIError):
 
     def __str__(self) -> str:
         return (
-            f"run {self.run_id!r} was deleted, or taken up by another process because this one had not "
-            "renewed its lease in time. This process has stopped; what it did after that is not on record"
+            f"run {self.run_id!r} was deleted, or taken up by another process by force, or because this one "
+            "had not renewed its lease in time. This process has stopped; what it did after that is not on "
+            "record"
         )
 
 

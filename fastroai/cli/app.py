@@ -128,7 +128,10 @@ def resume(
     node: Annotated[
         str | None, typer.Option(help="The node that is answered; the one that asked first, unless given.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Although the pipeline has changed.")] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Although the pipeline has changed, or a process has the run."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Go on with a run that was interrupted, failed, or paused."""

@@ -11,14 +11,14 @@ from fastroai.human.answers import answer_to, last_answer, last_asked, split_ref
 from fastroai.runtime.facts import WAITS, AnswerGiven, AnyFact, Wait
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.entries import entry_to_store
-from fastroai.store.headers import check_run_id, log_key, read_header, read_log
+from fastroai.store.headers import check_run_id, first_due, log_key, read_header, read_log
 from fastroai.store.history import check_filters
 from fastroai.store.index import Find
 from fastroai.store.open_questions import Answer, Question, open_questions, positions_of, questions_of_run
 from fastroai.store.payloads import PayloadCodec, check_codec
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_store import RunStore
-from fastroai.store.runs import append_own, change_header, first_due, foresee
+from fastroai.store.runs import append_own, change_header, foresee
 from fastroai.store.unsealing import seal_messages, unseal_entry, unseal_question
 
 _TRIES: Final = 10

@@ -15,12 +15,12 @@ from fastroai.human.schemas import problems_of
 from fastroai.runtime.facts import WaitStarted
 from fastroai.store.adapter import adapt_run_store
 from fastroai.store.entries import RunHeader
-from fastroai.store.headers import check_run_id, mail_key, read_header, read_log_from
+from fastroai.store.headers import check_run_id, first_due, mail_key, read_header, read_log_from
 from fastroai.store.mailbox import post
 from fastroai.store.open_questions import asked_at
 from fastroai.store.payloads import PayloadCodec, check_codec, seal
 from fastroai.store.run_store import RunStore
-from fastroai.store.runs import change_header, first_due, foresee
+from fastroai.store.runs import change_header, foresee
 
 _TRIES: Final = 10
 _LONGEST_NAME: Final = 200

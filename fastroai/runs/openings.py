@@ -49,6 +49,7 @@ from fastroai.store.headers import (
 )
 from fastroai.store.history import RunSummary
 from fastroai.store.journal import Durability
+from fastroai.store.lease import DEFAULT_TERMS, LeaseTerms
 from fastroai.store.payloads import PayloadCodec, seal
 from fastroai.store.recorded import RecordedRun
 from fastroai.store.run_memory import MemoryRunStore
@@ -106,6 +107,7 @@ class RunKeeper:
     codec: PayloadCodec | None
     kind: str = "pipeline"
     """What errors call it."""
+    terms: LeaseTerms = DEFAULT_TERMS
     labels: Labels = NO_LABELS
     """Tags and tenant of the runs that it begins."""
 
@@ -215,6 +217,7 @@ class RunKeeper:
                 durability=self.durability,
                 codec=self.codec,
                 also=added,
+                terms=self.terms,
             )
 
         # Before it is open: from then on it can be asked.
@@ -371,6 +374,7 @@ class RunKeeper:
             tags=self.labels.tags,
             tenant=self.labels.tenant,
             replacing=replacing,
+            terms=self.terms,
         )
 
     def opened(self, run_id: str, inputs: Mapping[str, object], forked_from: str | None = None) -> RunStarted:
